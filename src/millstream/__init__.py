@@ -1,0 +1,98 @@
+"""Millstream: continuous queries over streams, in Python, on Spark.
+
+    import millstream as ms
+
+    flow = ms.Flow("auctions")
+    bids = flow.source("bids", ms.files("data/bids", format="json"),
+                       schema="auction BIGINT, price BIGINT, ts TIMESTAMP", event_time="ts", lateness="4 seconds")
+    bids.key_by("auction").window(ms.tumbling("10 seconds")).aggregate(bids=ms.count()).view("hot_auctions")
+
+    with ms.open("./home") as home, home.start(flow) as run:
+        run.catch_up()
+        print(home.query("SELECT * FROM hot_auctions ORDER BY bids DESC LIMIT 10"))
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millstream.clock import ManualClock, SystemClock
+from millstream.errors import MillstreamError
+from millstream.home import Home
+from millstream.model.aggregate import (
+    Aggregator,
+    avg,
+    collect,
+    count,
+    count_distinct,
+    first,
+    last,
+    max,  # noqa: A004 - the names everybody expects after `ms.`
+    min,  # noqa: A004
+    stddev,
+    sum,  # noqa: A004
+    user_aggregate,
+    variance,
+)
+from millstream.model.connector import files, generator, memory
+from millstream.model.expression import Expr, col, expr
+from millstream.model.flow import Flow
+from millstream.model.stream import Stream
+from millstream.model.trigger import on_change, on_close
+from millstream.model.window import Window, everything, hopping, tumbling
+from millstream.nexmark import nexmark
+from millstream.reader import Reader
+from millstream.result import Result
+from millstream.runtime.run import Run
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Aggregator",
+    "Expr",
+    "Flow",
+    "Home",
+    "ManualClock",
+    "MillstreamError",
+    "Reader",
+    "Result",
+    "Run",
+    "Stream",
+    "SystemClock",
+    "Window",
+    "avg",
+    "col",
+    "collect",
+    "connect",
+    "count",
+    "count_distinct",
+    "everything",
+    "expr",
+    "files",
+    "first",
+    "generator",
+    "hopping",
+    "last",
+    "max",
+    "memory",
+    "min",
+    "nexmark",
+    "on_change",
+    "on_close",
+    "open",
+    "stddev",
+    "sum",
+    "tumbling",
+    "user_aggregate",
+    "variance",
+]
+
+
+def open(path: str | Path, *, memory: str = "2g") -> Home:  # noqa: A001 - reads well as ms.open
+    """Open a home, making it if it is not there, and own it until it is closed. `memory` is for Spark's JVM."""
+    return Home(path, memory=memory)
+
+
+def connect(path: str | Path) -> Reader:
+    """Read a home from any process, whether a flow runs in it or not."""
+    return Reader(path)

@@ -1,0 +1,70 @@
+"""Time as an input: the clocks that hand out processing time.
+
+Nothing in Millstream calls ``now()`` but through a Clock, so a test can set the time and a replay can repeat it.
+Instants are whole microseconds since 1970 in UTC (`Micros`).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NewType, Protocol
+
+Micros = NewType("Micros", int)
+"""An instant, in microseconds since 1970-01-01T00:00:00Z."""
+
+BEGINNING = Micros(-(2**62))
+"""Before every event: the watermark of a source that has shown nothing yet."""
+
+END_OF_TIME = Micros(2**62)
+"""After every event: when the global window would end."""
+
+ALL_READ = Micros(2**62 - 1)
+"""The watermark of a bounded source that was read to its end: every window with an end has closed."""
+
+
+class Clock(Protocol):
+    """Hands out processing time; never goes backwards."""
+
+    def now(self) -> Micros:
+        """Processing time."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock, held from going backwards."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def now(self) -> Micros:
+        """Wall time, or the last answer when the wall clock was set back."""
+        self._last = max(self._last, time.time_ns() // 1000)
+        return Micros(self._last)
+
+
+class ManualClock:
+    """A clock that stands still until it is moved.
+
+    >>> clock = ManualClock(0)
+    >>> clock.advance(5_000_000)
+    >>> clock.now()
+    5000000
+    """
+
+    def __init__(self, start: int = 1_767_225_600_000_000) -> None:
+        self._now = start
+
+    def now(self) -> Micros:
+        """The time it was last set to."""
+        return Micros(self._now)
+
+    def advance(self, micros: int) -> None:
+        """Move forward by this many microseconds."""
+        if micros < 0:
+            msg = "a clock does not go backwards"
+            raise ValueError(msg)
+        self._now += micros
+
+    def set(self, instant: int) -> None:
+        """Move to an instant that is not before the present one."""
+        self.advance(instant - self._now)

@@ -1,0 +1,1 @@
+"""Records in and out: `port.py` is the contract, then one file per system. No Spark here; `engine/readers.py` reads."""

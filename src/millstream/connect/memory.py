@@ -1,0 +1,96 @@
+"""Rows sent by hand, for tests and small programs; partitions and offsets are exact."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from millstream.connect.port import MISTYPED, Offsets, SourceSlice
+from millstream.model.connector import Memory
+from millstream.model.schema import Schema
+
+
+class MemorySource:
+    """A memory connector as a source."""
+
+    def __init__(self, memory: Memory, schema: Schema) -> None:
+        self._memory = memory
+        self._schema = schema
+
+    def head(self, now: int) -> Offsets:
+        """What was sent so far."""
+        del now
+        sent = self._memory.rows
+        return {p: len(sent[p]) if p < len(sent) else 0 for p in range(self._memory.partitions)}
+
+    def admit(self, start: Offsets, head: Offsets, limit: int | None) -> SourceSlice:
+        """All that was sent, or `limit` rows of every partition."""
+        ranges = {}
+        for partition, end in head.items():
+            first = start.get(partition, 0)
+            ranges[partition] = (first, max(first, end if limit is None else min(end, first + limit)))
+        return SourceSlice(ranges)
+
+    def rows(self, part: SourceSlice) -> int:
+        """Exactly."""
+        return sum(end - start for start, end in part.ranges.values())
+
+    def finished(self, start: Offsets) -> bool:
+        """Never: more may be sent."""
+        del start
+        return False
+
+    def table(self, part: SourceSlice) -> pa.Table:
+        """The rows of a slice; those that do not fit the schema are marked."""
+        records, places = [], []
+        for partition, (start, end) in sorted(part.ranges.items()):
+            for offset in range(start, end):
+                records.append(self._memory.rows[partition][offset])
+                places.append((partition, offset))
+        columns: dict[str, pa.Array] = {}
+        bad = [0] * len(records)
+        for field in self._schema:
+            assert field.type is not None
+            values = [_plain(r.get(field.name), field.type) for r in records]
+            try:
+                columns[field.name] = pa.array(values, type=field.type)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
+                columns[field.name] = _one_by_one(values, field.type, bad)
+        columns["$part"] = pa.array([p for p, _ in places], pa.int32())
+        columns["$pos"] = pa.array([o for _, o in places], pa.int64())
+        columns["$bad"] = pa.array(bad, pa.int32())
+        columns["$raw"] = pa.array(
+            [orjson.dumps(r, default=str).decode() if b else None for r, b in zip(records, bad, strict=True)], pa.string()
+        )
+        return pa.table(columns)
+
+
+def _one_by_one(values: list[Any], kind: pa.DataType, bad: list[int]) -> pa.Array:
+    kept = []
+    for row, value in enumerate(values):
+        try:
+            pa.array([value], type=kind)
+            kept.append(value)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
+            bad[row] = MISTYPED
+            kept.append(None)
+    return pa.array(kept, type=kind)
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Times may be given as ISO 8601 text, as a datetime (UTC if it has no zone), or as seconds since 1970."""
+    if not pa.types.is_timestamp(kind) or value is None:
+        return value
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return value
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return round(value * 1_000_000)
+    return value

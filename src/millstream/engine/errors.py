@@ -1,0 +1,105 @@
+"""The one place where Spark's exceptions become ours. The full report goes to the log file that the message names."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from millstream.errors import (
+    DiskFull,
+    EngineFailed,
+    MillstreamError,
+    SchemaError,
+    SourceMissing,
+    SourceUnreadable,
+    UserCodeFailed,
+)
+
+_USER_ERROR = re.compile(r"millstream\.errors\.(\w+): (?P<message>.+?)(?:\n  hint: (?P<hint>[^\n]+))?\n", re.S)
+
+
+@contextmanager
+def translated(log: Path | None) -> Iterator[None]:
+    """Turn what Spark raises inside into a MillstreamError."""
+    try:
+        yield
+    except MillstreamError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == 28:
+            raise DiskFull("no space left on the disk", hint="free some space and start again; nothing is lost") from error
+        if not _from_spark(error):
+            raise
+        raise translate(error, log) from error
+
+
+def translate(error: Exception, log: Path | None) -> MillstreamError:  # noqa: PLR0911 - one return per kind
+    """Our error for one of Spark's."""
+    text = str(error)
+    condition = _condition(error)
+    where = _write(error, log)
+    if "No space left on device" in text:
+        return DiskFull("no space left on the disk", hint="free some space and start again; nothing that was committed is lost")
+    if "millstream.errors.UserCodeFailed" in text or "UserCodeFailed:" in text:
+        said = re.search(r"UserCodeFailed: ([^\n]+)", text)
+        return UserCodeFailed(said[1] if said else "user code failed", detail=where, hint="fix the function and start again")
+    if "FAILED_READ_FILE.FILE_NOT_EXIST" in condition or "FileNotFoundException" in text or condition == "PATH_NOT_FOUND":
+        return SourceMissing(
+            f"a file that was to be read is gone: {_file(text)}", detail=where,
+            hint="put it back: files of a source must stay until they are read",
+        )
+    if condition.startswith("FAILED_READ_FILE") or "CSV header does not conform" in text or "MALFORMED" in condition:
+        return SourceUnreadable(
+            f"the file {_file(text)} cannot be read as the source says", detail=_first(text, where),
+            hint="correct the format or schema of the source, or move the file out of the folder",
+        )
+    if condition in ("UNRESOLVED_COLUMN.WITH_SUGGESTION", "UNRESOLVED_ROUTINE") or condition.startswith("DATATYPE_MISMATCH"):
+        return SchemaError(_first(text, None) or condition, detail=where)
+    return EngineFailed(f"Spark stopped with {condition or type(error).__name__}", detail=_first(text, where),
+                        hint="the epoch was not committed; it is run again on the next start")
+
+
+def _from_spark(error: Exception) -> bool:
+    module = type(error).__module__
+    return module.startswith(("pyspark", "py4j"))
+
+
+def _condition(error: Exception) -> str:
+    getter = getattr(error, "getCondition", None)
+    try:
+        found = getter() if getter else None
+    except Exception:  # noqa: BLE001 - a broken gateway must not hide the first error
+        found = None
+    if found:
+        return str(found)
+    match = re.search(r"\[([A-Z][A-Z0-9_.]+)\]", str(error))
+    return match[1] if match else ""
+
+
+def _first(text: str, where: str | None) -> str | None:
+    """The first sentence of Spark's message, and where the rest is."""
+    line = next((part.strip() for part in text.splitlines() if part.strip()), "")
+    line = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", re.sub(r"^.*?SparkException: ", "", line))[:300]
+    return "; ".join(p for p in (line, where) if p) or None
+
+
+def _file(text: str) -> str:
+    match = re.search(r"file:(/[^\s,;\]]+)", text)
+    return re.sub(r"\.$", "", re.sub("^/+", "/", match[1])) if match else "(see the log)"
+
+
+def _write(error: Exception, log: Path | None) -> str | None:
+    if log is None:
+        return None
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as file:
+            file.write(f"\n{datetime.now(UTC).isoformat()} ---- error ----\n")
+            file.write("".join(traceback.format_exception(error)))
+    except OSError:
+        return None
+    return f"the full report is in {log}"

@@ -1,0 +1,43 @@
+"""Placement: where the work of a scan is done. It never changes a result, only how long it takes.
+
+- **inline**: the scan's columns come to the driver, kernels combine and merge there. For small slices.
+- **combined**: Spark combines natively; kernels merge in the driver. For large slices that shrink to few keys.
+- **spread**: executors combine and exchange by key group, kernels run there beside the state. For large slices otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+INLINE_ROWS = 60_000
+SPREAD_PARTIALS = 2_000_000
+POOR_REDUCTION = 0.5
+
+INLINE, COMBINED, GATHERED, SPREAD = "inline", "combined", "gathered", "spread"
+CHOICES = ("auto", INLINE, COMBINED, GATHERED, SPREAD)
+"""`gathered` is spread's first half: executors combine, the driver merges; for few keys that Spark cannot combine itself."""
+
+
+@dataclass
+class Placement:
+    """Decides per scan and epoch, and learns from what earlier epochs shrank to."""
+
+    choice: str = "auto"
+    shards: int = 2
+    _reduction: dict[int, float] = field(default_factory=dict)
+
+    def of(self, scan: int, rows: int, *, native: bool) -> str:
+        """Where the work of a scan with about this many rows goes."""
+        if self.choice != "auto":
+            return GATHERED if self.choice == COMBINED and not native else self.choice
+        if rows <= INLINE_ROWS:
+            return INLINE
+        reduction = self._reduction.get(scan, 0.0)
+        if rows * reduction > SPREAD_PARTIALS:
+            return SPREAD
+        return COMBINED if native and reduction < POOR_REDUCTION else GATHERED
+
+    def learn(self, scan: int, rows: int, partials: int) -> None:
+        """Remember how far a scan's rows shrank."""
+        if rows:
+            self._reduction[scan] = partials / rows

@@ -1,0 +1,40 @@
+"""Steps behind an aggregate: where, select and with_columns over changes, in Spark SQL like all expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from millstream.plan.stages import ViewStage
+
+
+def after(spark: Any, view: ViewStage, changes: pa.Table) -> pa.Table:
+    """The changes of a view from the changes of its stage."""
+    if view.post is None:
+        return changes
+    frame = spark.createDataFrame(changes)
+    if view.post.keep is not None:
+        frame = frame.where(view.post.keep)
+    done = frame.selectExpr("op", *(f"{c.sql} AS `{c.name}`" for c in view.post.columns)).toArrow()
+    return done if view.post.keep is None else _paired(done, view.identity or ())
+
+
+def _paired(changes: pa.Table, identity: tuple[str, ...]) -> pa.Table:
+    """An update whose other half was filtered away is an insert or a delete."""
+    rows = pl.from_arrow(changes)
+    assert isinstance(rows, pl.DataFrame)
+    if not len(rows):
+        return changes
+    keys = list(identity)
+    halves = pl.col("op").is_in(["-U"]).any(), pl.col("op").is_in(["+U"]).any()
+    old, new = (h.over(keys) if keys else h for h in halves)
+    op = (
+        pl.when((pl.col("op") == "-U") & ~new)
+        .then(pl.lit("-D"))
+        .when((pl.col("op") == "+U") & ~old)
+        .then(pl.lit("+I"))
+        .otherwise(pl.col("op"))
+    )
+    return rows.with_columns(op.alias("op")).to_arrow()

@@ -1,0 +1,158 @@
+"""Slices as DataFrames: every source gives its columns and the system columns ``$ts $part $bad`` (``$pos`` if asked).
+
+``$ts`` is the event time in micros (the epoch's processing time for sources without one). Which rows are too far in
+the future is decided behind this, where the epoch's clock is at hand as data: a number that changes with every epoch
+inside the SQL would make Spark compile the query anew each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from millstream.connect.files import FileSource
+from millstream.connect.generator import GeneratorSource
+from millstream.connect.memory import MemorySource
+from millstream.connect.port import MISTYPED, NO_TIME, UNPARSABLE, SourcePort, SourceSlice
+from millstream.model.connector import Files, Generator
+from millstream.model.schema import Schema, ddl_type
+from millstream.plan.stages import SourceStage
+
+LOCAL_ROWS = 100_000
+"""Generated slices up to this size are made in the driver; larger ones on the executors."""
+_CHUNK = 50_000
+_FILE_SHIFT = 36
+
+
+@dataclass(frozen=True)
+class SliceRead:
+    """A slice as a DataFrame, and whether reading it twice would mean scanning and parsing it twice."""
+
+    frame: DataFrame
+    scanned: bool
+
+
+def read(
+    spark: SparkSession, stage: SourceStage, port: SourcePort, part: SourceSlice, now: int, *, details: bool = False
+) -> SliceRead:
+    """The rows of a slice. With `details`, also ``$where`` and ``$pos`` of each row and its ``$raw`` text, for error tables."""
+    if isinstance(port, FileSource):
+        return SliceRead(_files(spark, stage, port, part, now, details=details), scanned=True)
+    if isinstance(port, GeneratorSource):
+        frame = _generated(spark, stage, port, part)
+    else:
+        assert isinstance(port, MemorySource)
+        frame = _local(spark, port.table(part))
+    bad = F.col("$bad") if "$bad" in frame.columns else F.lit(0)
+    frame = _timed(frame.withColumn("$bad", bad), stage, now)
+    if details:
+        frame = frame.withColumn("$where", F.col("$part").cast("string"))
+    return SliceRead(frame, scanned=False)
+
+
+def empty(spark: SparkSession, stage: SourceStage) -> DataFrame:
+    """A DataFrame with the columns of a source and no rows, for binding types."""
+    fields = [f"`{f.name}` {ddl_type(f.type)}" for f in stage.schema if f.type is not None]
+    frame = spark.createDataFrame([], ", ".join([*fields, "`$part` INT", "`$pos` BIGINT", "`$bad` INT"]))
+    return _timed(frame, stage, 0)
+
+
+def _files(
+    spark: SparkSession, stage: SourceStage, port: FileSource, part: SourceSlice, now: int, *, details: bool
+) -> DataFrame:
+    entries = port.of(part)
+    if not entries:
+        return empty(spark, stage)
+    connector = stage.connector
+    assert isinstance(connector, Files)
+    paths = [e.path for e in entries]
+    reader = spark.read.schema(_ddl(stage.schema, corrupt=connector.format != "parquet"))
+    if connector.format == "parquet":
+        frame = reader.parquet(*paths).withColumn("$bad", F.lit(0))
+    else:
+        reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", "$corrupt")
+        if connector.format == "json":
+            frame = reader.json(paths)
+        else:
+            frame = reader.option("header", connector.header).option("enforceSchema", False).csv(paths)
+        # naming every column here keeps the reader from skipping some: a record is bad or good whatever the views read
+        nothing = " AND ".join(f"`{n}` IS NULL" for n in stage.schema.names)
+        frame = frame.withColumn(
+            "$bad", F.expr(f"CASE WHEN `$corrupt` IS NULL THEN 0 WHEN {nothing} THEN {UNPARSABLE} ELSE {MISTYPED} END")
+        )
+    frame = frame.withColumn("$part", F.lit(0))
+    if details or stage.positions:
+        first = part.ranges[0][0]
+        numbers = F.create_map(*(x for i, e in enumerate(entries) for x in (F.lit(_uri(e.path)), F.lit(first + i))))
+        row = F.monotonically_increasing_id().bitwiseAND((1 << 33) - 1)
+        number = numbers[F.col("_metadata.file_path")].cast("bigint")
+        place = F.shiftleft(number, _FILE_SHIFT) + F.col("_metadata.file_block_start") + row
+        frame = frame.withColumn("$pos", place)
+    if details:
+        frame = frame.withColumn("$where", F.col("_metadata.file_path"))
+        frame = frame.withColumn("$block", F.col("_metadata.file_block_start"))
+        if connector.format != "parquet":
+            frame = frame.withColumn("$raw", F.col("$corrupt"))
+    return _timed(frame, stage, now)
+
+
+def _generated(spark: SparkSession, stage: SourceStage, port: GeneratorSource, part: SourceSlice) -> DataFrame:
+    connector = stage.connector
+    assert isinstance(connector, Generator)
+    start, end = part.ranges.get(0, (0, 0))
+    schema = pa.schema([*stage.schema.to_arrow(), pa.field("$part", pa.int32()), pa.field("$pos", pa.int64())])
+    make = connector.make
+    if end - start <= LOCAL_ROWS:
+        return _local(spark, _numbered(make(start, end), start, schema))
+
+    def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                table = make(number, min(number + _CHUNK, end))
+                yield from _numbered(table, number, schema).to_batches()
+
+    tasks = spark.sparkContext.defaultParallelism * 2
+    ddl = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in schema)
+    return spark.range(start, end, _CHUNK, min(tasks, -(-(end - start) // _CHUNK))).mapInArrow(chunks, ddl)
+
+
+def _numbered(table: pa.Table, start: int, schema: pa.Schema) -> pa.Table:
+    rows = table.num_rows
+    numbers = pa.array(range(start, start + rows), pa.int64())
+    columns = [table[n].cast(schema.field(n).type) for n in schema.names if not n.startswith("$")]
+    return pa.table([*columns, pa.array([0] * rows, pa.int32()), numbers], schema=schema)
+
+
+def _local(spark: SparkSession, table: pa.Table) -> DataFrame:
+    return spark.createDataFrame(table)
+
+
+def _timed(frame: DataFrame, stage: SourceStage, now: int) -> DataFrame:
+    name = stage.options.event_time
+    if name is None:
+        return frame.withColumn("$ts", F.lit(now).cast("bigint"))
+    frame = frame.withColumn("$ts", F.expr(f"unix_micros(`{name}`)"))
+    return frame.withColumn("$bad", F.expr(f"CASE WHEN `$bad` = 0 AND `$ts` IS NULL THEN {NO_TIME} ELSE `$bad` END"))
+
+
+def _ddl(schema: Schema, *, corrupt: bool) -> str:
+    fields = [f"`{f.name}` {ddl_type(f.type)}" for f in schema if f.type is not None]
+    return ", ".join([*fields, "`$corrupt` STRING"] if corrupt else fields)
+
+
+def _uri(path: str) -> str:
+    from urllib.parse import quote  # noqa: PLC0415
+
+    return "file://" + quote(path, safe="/!$&'()*+,;=:@-._~")
+
+
+def local_path(uri: str | None) -> Any:
+    """The path in a ``_metadata.file_path``."""
+    from urllib.parse import unquote  # noqa: PLC0415
+
+    return None if uri is None else unquote(uri.removeprefix("file://"))

@@ -1,0 +1,123 @@
+"""The one Spark session of a process: settings for many small batch jobs, loopback only, logs in a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from millstream.engine.errors import translated
+from millstream.engine.java import require_java
+
+_LOCK = threading.Lock()
+
+LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.filePattern = {path}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 20MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+logger.python.name = org.apache.spark.api.python
+logger.python.level = error
+"""
+
+
+def settings(log: Path, memory: str) -> dict[str, str]:
+    """What a session is started with; docs/decisions/0001 says why."""
+    cores = str(os.cpu_count() or 2)
+    return {
+        "spark.master": os.environ.get("MILLSTREAM_MASTER", "local[*,4]"),
+        "spark.app.name": "millstream",
+        "spark.driver.memory": memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log.with_suffix('.properties')}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.ui.retainedExecutions": "5",
+        "spark.ui.retainedJobs": "5",
+        "spark.ui.retainedStages": "5",
+        "spark.ui.retainedTasks": "50",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": cores,
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.runSQLOnFiles": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        "spark.sql.files.ignoreMissingFiles": "false",
+        "spark.sql.caseSensitive": "true",
+        "spark.speculation": "false",
+        "spark.cleaner.periodicGC.interval": "10min",
+        "spark.sql.codegen.cache.maxEntries": "500",
+        "spark.python.worker.reuse": "true",
+        "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    }
+
+
+def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = None) -> Any:
+    """The session, started if there is none yet. `log` is where Spark writes its own messages."""
+    with _LOCK, translated(log):
+        import warnings  # noqa: PLC0415
+
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - loading it takes a second
+
+        active = SparkSession.getActiveSession()
+        if active is not None:
+            return active
+        require_java()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.with_suffix(".properties").write_text(LOG4J.format(path=log))
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder
+        for key, value in {**settings(log, memory), **(extra or {})}.items():
+            builder = builder.config(key, value)
+        with _stderr_to(log), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return builder.getOrCreate()
+
+
+def stop() -> None:
+    """Stop the session and its JVM."""
+    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    with _LOCK:
+        active = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+        if active is not None:
+            active.stop()
+        gateway = SparkContext._gateway
+        if gateway is not None:
+            gateway.shutdown()
+            process = getattr(gateway, "proc", None)
+            if process is not None and process.stdin is not None:
+                process.stdin.close()
+                process.wait(timeout=30)
+            SparkContext._gateway = None
+            SparkContext._jvm = None
+
+
+@contextmanager
+def _stderr_to(log: Path) -> Any:
+    """Let a child process started meanwhile inherit the log file as its standard error."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)

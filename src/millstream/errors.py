@@ -1,0 +1,190 @@
+"""Every error a person can meet, as one tree.
+
+MillstreamError
+├── DefinitionError      the flow as written is wrong
+│   ├── SchemaError
+│   ├── DuplicateName
+│   └── UnknownName
+├── PlanError            a right flow, but no plan for it
+│   ├── Unsupported
+│   └── IncompatibleChange
+├── SourceError          a source cannot be read
+│   ├── SourceMissing
+│   └── SourceUnreadable
+├── HomeError            the directory that holds log, state and store
+│   ├── HomeInUse
+│   ├── HomeTooNew
+│   └── HomeDamaged
+├── RunError             a running flow stopped
+│   ├── UserCodeFailed
+│   ├── EngineFailed
+│   ├── EngineMissing
+│   ├── DiskFull
+│   ├── LeaseLost
+│   └── RecoveryFailed
+└── QueryError           a question that cannot be answered
+    ├── ViewNotFound
+    └── StatementRefused
+
+An error says what happened (`message`), where (`origin`), why (`detail`) and what to do (`hint`). The class
+gives a stable `code` and the exit code of the command line; the wording may change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The user's own file and line that an error speaks of."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class MillstreamError(Exception):
+    """The root: message, then optionally origin, detail and hint."""
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+        origin: Origin | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+        self.origin = origin
+
+    @property
+    def code(self) -> str:
+        """A stable name of the kind of error, e.g. ``home_in_use``."""
+        name = type(self).__name__
+        return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.origin:
+            lines.append(f"  at {self.origin}")
+        if self.detail:
+            lines.append(f"  {self.detail}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class DefinitionError(MillstreamError):
+    """The flow as written is wrong."""
+
+    exit_code = 2
+
+
+class SchemaError(DefinitionError):
+    """An unknown column, a wrong type, or a schema that cannot be read."""
+
+
+class DuplicateName(DefinitionError):
+    """Two sources or views of one flow have the same name."""
+
+
+class UnknownName(DefinitionError):
+    """Something is named that does not exist."""
+
+
+class PlanError(MillstreamError):
+    """The flow is right, but there is no plan for it."""
+
+    exit_code = 2
+
+
+class Unsupported(PlanError):
+    """Millstream cannot do this yet; docs/limits.md lists what else it cannot do."""
+
+
+class IncompatibleChange(PlanError):
+    """The flow was changed in a way its kept state does not allow."""
+
+
+class SourceError(MillstreamError):
+    """A source cannot be read."""
+
+    exit_code = 3
+
+
+class SourceMissing(SourceError):
+    """A folder or file that a source names is not there."""
+
+
+class SourceUnreadable(SourceError):
+    """A file is there but is not what the source says it is."""
+
+
+class HomeError(MillstreamError):
+    """Something is wrong with the home directory."""
+
+    exit_code = 4
+
+
+class HomeInUse(HomeError):
+    """Another process owns the home."""
+
+
+class HomeTooNew(HomeError):
+    """The home was written by a newer version of Millstream."""
+
+
+class HomeDamaged(HomeError):
+    """A file of the home is missing or does not match its checksum."""
+
+
+class RunError(MillstreamError):
+    """A running flow stopped."""
+
+    exit_code = 5
+
+
+class UserCodeFailed(RunError):
+    """A Python function given by the user raised."""
+
+
+class EngineFailed(RunError):
+    """Spark failed; the full report is in the log file that the message names."""
+
+
+class EngineMissing(RunError):
+    """No Java, or one that is too old."""
+
+
+class DiskFull(RunError):
+    """No space is left on the disk of the home."""
+
+
+class LeaseLost(RunError):
+    """Another process has taken this flow over; nothing more is written here."""
+
+
+class RecoveryFailed(RunError):
+    """Store, epoch records and state do not fit together."""
+
+
+class QueryError(MillstreamError):
+    """A question that cannot be answered."""
+
+    exit_code = 6
+
+
+class ViewNotFound(QueryError):
+    """No view, table or system table has this name."""
+
+
+class StatementRefused(QueryError):
+    """The statement is not one that a reader may run."""

@@ -1,0 +1,287 @@
+"""A home: one directory that holds log, state and store, and the flows that run in it.
+
+    home/
+      millstream.json    format and version
+      lock               held by the process that owns the home
+      store.duckdb       the views
+      flows/<flow>/      epochs/ state/ sources/
+      tables/<table>/    versions of stored tables, for enrichment
+      logs/spark.log     what Spark has to say
+      query.sock         where other processes ask
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+
+from millstream.clock import Clock, SystemClock
+from millstream.connect.files import FileSource
+from millstream.connect.generator import GeneratorSource
+from millstream.connect.memory import MemorySource
+from millstream.connect.port import Offsets, SourcePort
+from millstream.errors import DefinitionError, DiskFull, HomeDamaged, HomeInUse, HomeTooNew, UnknownName
+from millstream.model.connector import Files, Generator
+from millstream.model.flow import Flow
+from millstream.model.stream import check_name
+from millstream.plan.planner import plan
+from millstream.plan.stages import Plan, SourceStage
+from millstream.result import Result
+from millstream.runtime.loop import EpochReport, FlowLoop
+from millstream.runtime.progress import Progress
+from millstream.runtime.run import Run
+from millstream.runtime.status import flow_rows, view_rows
+from millstream.sql.reading import translate
+from millstream.state.run import write_durably
+from millstream.store.port import ViewSpec
+
+if TYPE_CHECKING:
+    from millstream.store.duckdb import DuckStore
+
+FORMAT = 1
+
+
+class Home:
+    """A directory with everything that flows keep. One process owns it at a time; others read through that one.
+
+    Made by `millstream.open`; use it as a context manager.
+    """
+
+    def __init__(self, path: str | Path, *, clock: Clock | None = None, memory: str = "2g") -> None:
+        self.path = Path(path).absolute()
+        self.clock = clock or SystemClock()
+        self._memory = memory
+        self._runs: dict[str, Run] = {}
+        self._store: DuckStore | None = None
+        self._server: Any = None
+        self._make()
+        self._lock = _take_lock(self.path / "lock")
+        try:
+            _check_format(self.path / "millstream.json")
+        except BaseException:
+            self._lock.close()
+            raise
+
+    @property
+    def store(self) -> DuckStore:
+        """The store, opened when it is first needed."""
+        if self._store is None:
+            from millstream.store.duckdb import DuckStore  # noqa: PLC0415 - importing millstream must not load duckdb
+
+            self._store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp")
+        return self._store
+
+    @property
+    def log(self) -> Path:
+        """The file that Spark writes its messages to."""
+        return self.path / "logs" / "spark.log"
+
+    def start(
+        self,
+        flow: Flow,
+        *,
+        placement: str = "auto",
+        shards: int | None = None,
+        on_epoch: Callable[[EpochReport], None] | None = None,
+    ) -> Run:
+        """Start a flow in the background; it goes on where it was when it last ran here."""
+        running = self._runs.get(flow.name)
+        if running is not None and running.state not in ("stopped", "failed", "finished"):
+            raise DefinitionError(f"the flow `{flow.name}` is running already", hint="stop it first: run.stop()")
+        planned = plan(flow)
+        self.serve()
+        make = lambda: self.loop(planned, placement=placement, shards=shards)  # noqa: E731
+        self._runs[flow.name] = run = Run(flow.name, make, on_epoch=on_epoch)
+        return run
+
+    def loop(
+        self,
+        planned: Plan,
+        *,
+        placement: str = "auto",
+        shards: int | None = None,
+        retract: bool = False,
+        failpoint: Callable[[str], None] = lambda _: None,
+    ) -> FlowLoop:
+        """The loop of a planned flow, to be stepped by hand (the test kit) or by a thread (`start`)."""
+        from millstream.engine import session  # noqa: PLC0415 - Spark is loaded when the first flow starts
+        from millstream.engine.epoch import Engine, EpochInput  # noqa: PLC0415
+        from millstream.engine.placement import Placement  # noqa: PLC0415
+
+        root = self.path / "flows" / planned.flow
+        last = self.store.last(planned.flow)
+        progress = Progress.from_json(last.progress) if last is not None else Progress()
+        ports = {s.name: self._port(root, s, progress.offsets.get(s.name, {})) for s in planned.sources}
+        tables = {n: p for n, (_, p) in self._tables().items() if n in planned.tables}
+        for name in planned.tables:
+            if name not in tables:
+                raise UnknownName(
+                    f"there is no stored table `{name}` in this home",
+                    detail="there are: " + (", ".join(self._tables()) or "none yet"),
+                    hint=f"put one there first: home.put_table({name!r}, data)",
+                )
+        spark = session.start(self.log, memory=self._memory)
+        engine = Engine(
+            spark,
+            planned,
+            ports,
+            root / "state",
+            tables=tables,
+            placement=Placement(placement, shards or os.cpu_count() or 2),
+            retract=retract,
+            log=self.log,
+        )
+        views = [
+            ViewSpec(v.name, v.schema, v.columns, v.identity, v.retention, v.time_column, v.stage.fingerprint)
+            for v in engine.plan.views
+        ]
+        self.store.prepare(planned.flow, views, [s.name for s in planned.sources])
+        token = self.store.take_lease(planned.flow, f"{socket.gethostname()}:{os.getpid()}")
+        return FlowLoop(
+            engine,
+            ports,
+            self.store,
+            root,
+            self.clock,
+            token,
+            progress=progress,
+            tables=self._tables,
+            make_input=EpochInput,
+            failpoint=failpoint,
+        )
+
+    def query(self, sql: str) -> Result:
+        """Answer a SELECT (Spark SQL) over the views, as of one epoch."""
+        return Result(self.store.query(translate(sql, self.store.tables())))
+
+    def views(self) -> list[dict[str, Any]]:
+        """The views with rows, last epoch, watermark, freshness, late and error counts."""
+        return view_rows(self.store, self.clock.now())
+
+    def flows(self) -> list[dict[str, Any]]:
+        """The flows that have run here, and how far they have come."""
+        return flow_rows(self.store, {n: r.state for n, r in self._runs.items()})
+
+    def put_table(self, name: str, data: Any) -> None:
+        """Keep a table (Arrow, pandas, polars or rows) for `enrich` and for queries; a new version replaces the old.
+
+        A flow uses the newest version from its next epoch on, and says in the epoch's record which one it was.
+        """
+        check_name(name, "table")
+        table = _arrow(data)
+        versions = self._tables()
+        number = versions[name][0] + 1 if name in versions else 1
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        path = self.path / "tables" / name / f"{number:06d}.arrow"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, sink.getvalue())
+        self.store.put_table(name, table)
+
+    def serve(self) -> None:
+        """Answer other processes on this machine, over a socket in the home."""
+        if self._server is None:
+            from millstream.serve.local import LocalServer  # noqa: PLC0415
+
+            self._server = LocalServer(self.path, self)
+
+    def close(self) -> None:
+        """Stop the flows and let go of the home."""
+        for run in self._runs.values():
+            run.stop()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        self._lock.close()
+
+    def __enter__(self) -> Home:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _port(self, root: Path, source: SourceStage, start: Offsets) -> SourcePort:
+        if isinstance(source.connector, Files):
+            return FileSource(source.connector, source.schema, root / "sources" / f"{source.name}.jsonl")
+        if isinstance(source.connector, Generator):
+            return GeneratorSource(source.connector, start.get(0, 0))
+        return MemorySource(source.connector, source.schema)
+
+    def _tables(self) -> Mapping[str, tuple[int, Path]]:
+        """The newest version of every stored table."""
+        newest = {}
+        for folder in sorted((self.path / "tables").glob("*")):
+            files = sorted(folder.glob("*.arrow"))
+            if files:
+                newest[folder.name] = (int(files[-1].stem), files[-1])
+        return newest
+
+    def _make(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not (self.path / "millstream.json").exists():
+                if any(p.name != "lock" for p in self.path.iterdir()):
+                    raise HomeDamaged(
+                        f"{self.path} is not empty and is not a Millstream home",
+                        hint="name an empty or new directory, or one that Millstream has made",
+                    )
+                write_durably(self.path / "millstream.json", orjson.dumps({"format": FORMAT}))
+        except (PermissionError, NotADirectoryError, FileExistsError) as error:
+            raise HomeDamaged(f"{self.path} cannot be used as a home: {error.strerror}") from None
+        except OSError as error:
+            if error.errno == 28:
+                raise DiskFull(f"no space left to make the home {self.path}") from None
+            raise
+
+
+def _take_lock(path: Path) -> Any:
+    file = path.open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        owner = file.read().strip() or "unknown"
+        file.close()
+        raise HomeInUse(
+            f"the home {path.parent} is in use by process {owner}",
+            hint="read it with `millstream query` or ms.connect(...), which go through that process; or stop it first",
+        ) from None
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
+
+
+def _check_format(path: Path) -> None:
+    try:
+        found = orjson.loads(path.read_bytes())["format"]
+    except (ValueError, KeyError, TypeError):
+        raise HomeDamaged(f"{path} cannot be read", hint="is this a Millstream home?") from None
+    if found > FORMAT:
+        raise HomeTooNew(
+            f"the home {path.parent} has format {found}, and this Millstream knows formats up to {FORMAT}",
+            detail="it was written by a newer version; nothing in it was touched",
+            hint="upgrade: pip install --upgrade millstream",
+        )
+
+
+def _arrow(data: Any) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    if hasattr(data, "to_arrow"):
+        return data.to_arrow()
+    if isinstance(data, list):
+        return pa.Table.from_pylist(data)
+    return pa.Table.from_pandas(data, preserve_index=False)

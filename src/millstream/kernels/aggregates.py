@@ -1,0 +1,178 @@
+"""Aggregates as partials: how rows become partials, how partials fold together, and what they answer.
+
+A **partial** is the columns an aggregate keeps per key and slice, named ``<measure>$<part>``. An aggregate is *exact*
+when folding partials in any grouping and order gives the same; only then may rows be combined piece by piece on the
+executors. The others (sums of floating numbers) see all rows of a key and slice of an epoch at once, in an order of
+their own, so that the answer does not depend on the number of cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+
+from millstream.plan.stages import Measure
+
+ORDER = ("$ts", "$part", "$pos")
+"""What rows are ordered by: event time, then position."""
+
+
+@dataclass(frozen=True)
+class Partial:
+    """How one measure is kept. `argument` is the raw column; every list runs over the partial's columns."""
+
+    combine: Callable[[Measure, pl.Expr | None], list[pl.Expr]]
+    fold: Callable[[str], list[pl.Expr]]
+    result: Callable[[Measure], pl.Expr]
+    native: Callable[[Measure, str], list[tuple[str, str]]] | None = None
+    """Spark SQL of the partials, where Spark can combine as exactly as we do."""
+
+
+def is_float(measure: Measure) -> bool:
+    """Whether the argument is a floating number."""
+    return measure.type is not None and bool(pa.types.is_floating(measure.type))
+
+
+def is_exact(measure: Measure) -> bool:
+    """Whether partials may be folded in any grouping and order."""
+    if measure.kind in ("variance", "stddev", "user"):
+        return False
+    return not (measure.kind in ("sum", "avg") and is_float(measure))
+
+
+def _p(measure: Measure | str, part: str) -> str:
+    return f"{measure if isinstance(measure, str) else measure.name}${part}"
+
+
+def _count(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
+    counted = pl.len() if x is None else x.count()
+    return [counted.cast(pl.Int64).alias(_p(m, "n"))]
+
+
+def _widen(m: Measure, x: pl.Expr) -> pl.Expr:
+    if m.type is not None and pa.types.is_decimal(m.type):
+        return x.cast(pl.Decimal(38, m.type.scale))
+    return x.cast(pl.Int64) if m.type is not None and pa.types.is_integer(m.type) else x
+
+
+def _sum(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
+    assert x is not None
+    return [_widen(m, x).sum().alias(_p(m, "s")), x.count().cast(pl.Int64).alias(_p(m, "n"))]
+
+
+def _fold_sum(name: str) -> list[pl.Expr]:
+    return [pl.col(_p(name, "s")).sum(), pl.col(_p(name, "n")).sum()]
+
+
+def _sum_result(m: Measure) -> pl.Expr:
+    return pl.when(pl.col(_p(m, "n")) > 0).then(pl.col(_p(m, "s")))
+
+
+def _avg_result(m: Measure) -> pl.Expr:
+    total = pl.col(_p(m, "s")).cast(pl.Float64)
+    return pl.when(pl.col(_p(m, "n")) > 0).then(total / pl.col(_p(m, "n")))
+
+
+def _native_sum(m: Measure, x: str) -> list[tuple[str, str]]:
+    decimal = m.type is not None and pa.types.is_decimal(m.type)
+    value = f"CAST({x} AS DECIMAL(38, {m.type.scale}))" if decimal else x
+    return [(_p(m, "s"), f"coalesce(sum({value}), 0)"), (_p(m, "n"), f"count({x})")]
+
+
+def _extreme(which: str) -> Partial:
+    def combine(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
+        assert x is not None
+        return [getattr(x, which)().alias(_p(m, "v"))]
+
+    return Partial(
+        combine,
+        lambda name: [getattr(pl.col(_p(name, "v")), which)()],
+        lambda m: pl.col(_p(m, "v")),
+        lambda m, x: [(_p(m, "v"), f"{which}({x})")],
+    )
+
+
+def _edge(which: str) -> Partial:
+    """The value of the first or the last record; its place in the order is kept beside it."""
+
+    def combine(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
+        assert x is not None
+        parts = [x.alias(_p(m, "v")), *(pl.col(c).alias(_p(m, c[1:])) for c in ORDER)]
+        return [getattr(p.sort_by(*ORDER), which)() for p in parts]
+
+    def fold(name: str) -> list[pl.Expr]:
+        order = [_p(name, c[1:]) for c in ORDER]
+        return [getattr(pl.col(c).sort_by(*order), which)() for c in (_p(name, "v"), *order)]
+
+    return Partial(combine, fold, lambda m: pl.col(_p(m, "v")))
+
+
+def _collect(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
+    assert x is not None
+    item = pl.struct(*(pl.col(c) for c in ORDER), x.alias("v"))
+    return [item.filter(x.is_not_null()).sort_by(*(pl.col(c).filter(x.is_not_null()) for c in ORDER)).alias(_p(m, "l"))]
+
+
+def _fold_collect(name: str) -> list[pl.Expr]:
+    items = pl.col(_p(name, "l")).list.explode(keep_nulls=False, empty_as_null=False)
+    return [items.sort_by(*(items.struct.field(c) for c in ORDER))]
+
+
+def _distinct(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
+    assert x is not None
+    return [x.drop_nulls().unique().sort().alias(_p(m, "l"))]
+
+
+def _fold_distinct(name: str) -> list[pl.Expr]:
+    return [pl.col(_p(name, "l")).list.explode(keep_nulls=False, empty_as_null=False).unique().sort()]
+
+
+def _moments_fold(name: str) -> list[pl.Expr]:
+    n, mean, m2 = (pl.col(_p(name, part)) for part in ("n", "mean", "m2"))
+    total = n.sum()
+    centre = (n * mean).sum() / total
+    spread = m2.sum() + (n * (mean - centre) ** 2).sum()
+    return [
+        total.alias(_p(name, "n")),
+        pl.when(total > 0).then(centre).otherwise(0.0).alias(_p(name, "mean")),
+        pl.when(total > 0).then(spread).otherwise(0.0).alias(_p(name, "m2")),
+    ]
+
+
+def _variance_result(m: Measure) -> pl.Expr:
+    n = pl.col(_p(m, "n"))
+    return pl.when(n > 1).then(pl.col(_p(m, "m2")) / (n - 1))
+
+
+def _unused(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
+    msg = f"{m.kind} is combined by its own function in kernels/combine.py"
+    raise NotImplementedError(msg)
+
+
+PARTIALS: dict[str, Partial] = {
+    "count": Partial(
+        _count,
+        lambda name: [pl.col(_p(name, "n")).sum()],
+        lambda m: pl.col(_p(m, "n")),
+        lambda m, x: [(_p(m, "n"), f"count({x or '1'})")],
+    ),
+    "sum": Partial(_sum, _fold_sum, _sum_result, _native_sum),
+    "avg": Partial(_sum, _fold_sum, _avg_result, _native_sum),
+    "min": _extreme("min"),
+    "max": _extreme("max"),
+    "first": _edge("first"),
+    "last": _edge("last"),
+    "collect": Partial(
+        _collect, _fold_collect, lambda m: pl.col(_p(m, "l")).list.eval(pl.element().struct.field("v"))
+    ),
+    "count_distinct": Partial(
+        _distinct, _fold_distinct, lambda m: pl.col(_p(m, "l")).list.len().cast(pl.Int64)
+    ),
+    "variance": Partial(_unused, _moments_fold, _variance_result),
+    "stddev": Partial(_unused, _moments_fold, lambda m: _variance_result(m).sqrt()),
+    "user": Partial(_unused, lambda name: [], lambda m: pl.col(_p(m, "acc"))),
+}
+"""One entry per kind of aggregate; a test holds it against `model.aggregate.KINDS`."""

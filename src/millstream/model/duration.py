@@ -1,0 +1,100 @@
+"""Durations as people write them: ``"4 seconds"``, ``"1 hour 30 minutes"``, a timedelta."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+
+from millstream.errors import DefinitionError
+from millstream.model.origin import here
+
+_UNITS = {
+    "microsecond": 1,
+    "us": 1,
+    "millisecond": 1_000,
+    "ms": 1_000,
+    "second": 1_000_000,
+    "sec": 1_000_000,
+    "s": 1_000_000,
+    "minute": 60_000_000,
+    "min": 60_000_000,
+    "m": 60_000_000,
+    "hour": 3_600_000_000,
+    "h": 3_600_000_000,
+    "day": 86_400_000_000,
+    "d": 86_400_000_000,
+    "week": 604_800_000_000,
+    "w": 604_800_000_000,
+}
+_PART = re.compile(r"\s*(?P<number>[+-]?\d+(?:\.\d+)?)\s*(?P<unit>[a-zA-Z]+)\s*,?")
+
+
+@dataclass(frozen=True, order=True)
+class Duration:
+    """A length of time in whole microseconds.
+
+    >>> Duration.of("1 minute 30 seconds")
+    Duration(micros=90000000)
+    >>> str(Duration.of("250 ms"))
+    '250ms'
+    """
+
+    micros: int
+
+    @classmethod
+    def of(cls, value: str | timedelta | Duration, *, what: str = "duration") -> Duration:
+        """Read a duration; `what` names it in the error."""
+        if isinstance(value, Duration):
+            return value
+        if isinstance(value, timedelta):
+            return cls(round(value.total_seconds() * 1_000_000))
+        if isinstance(value, str):
+            micros = _parse(value)
+            if micros is not None:
+                return cls(micros)
+        raise DefinitionError(
+            f"{what} {value!r} is not a duration",
+            hint='write it like "10 seconds", "500 ms" or "1 hour 30 minutes"',
+            origin=here(),
+        )
+
+    @classmethod
+    def positive(cls, value: str | timedelta | Duration, *, what: str) -> Duration:
+        """Read a duration that must be longer than zero."""
+        duration = cls.of(value, what=what)
+        if duration.micros <= 0:
+            raise DefinitionError(
+                f"{what} must be longer than zero, not {value!r}", hint='e.g. "10 seconds"', origin=here()
+            )
+        return duration
+
+    @classmethod
+    def not_negative(cls, value: str | timedelta | Duration, *, what: str) -> Duration:
+        """Read a duration that may be zero."""
+        duration = cls.of(value, what=what)
+        if duration.micros < 0:
+            raise DefinitionError(f"{what} must not be negative, not {value!r}", origin=here())
+        return duration
+
+    def __str__(self) -> str:
+        for unit, name in ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"),
+                           (1_000, "ms")):
+            if self.micros and self.micros % unit == 0:
+                return f"{self.micros // unit}{name}"
+        return f"{self.micros}us" if self.micros else "0s"
+
+
+def _parse(text: str) -> int | None:
+    position, total, parts = 0, 0.0, 0
+    while position < len(text.rstrip()):
+        match = _PART.match(text, position)
+        if match is None:
+            return None
+        unit = match["unit"].lower()
+        factor = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
+        if factor is None:
+            return None
+        total += float(match["number"]) * factor
+        position, parts = match.end(), parts + 1
+    return round(total) if parts else None

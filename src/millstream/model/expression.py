@@ -1,0 +1,272 @@
+"""Expressions: SQL text or ``col("price") > 100``, both one sqlglot tree.
+
+An expression is checked when it is made: it must parse, stay within the allow-list of functions, and (once it meets
+a schema) name known columns. It is rendered for Spark by `Expr.spark()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.tokens import TokenType
+
+from millstream.errors import DefinitionError, Origin, SchemaError, Unsupported
+from millstream.model.functions import AGGREGATE, GENERATOR, KEYWORDS, SCALAR, UNREPEATABLE
+from millstream.model.origin import here
+from millstream.model.schema import Schema, ddl_type, type_from_sqlglot
+
+_FORBIDDEN_NODES = (
+    exp.Query,
+    exp.Subquery,
+    exp.QueryTransform,
+    exp.Command,
+    exp.Star,
+    exp.Window,
+    exp.DDL,
+    exp.Placeholder,
+    exp.Alias,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """A scalar expression over the columns of a stream.
+
+    >>> (col("price") * 2 > 100).spark()
+    '`price` * 2 > 100'
+    >>> expr("upper(name)").columns()
+    ('name',)
+    """
+
+    node: exp.Expression
+    origin: Origin | None = None
+
+    def spark(self) -> str:
+        """The expression as Spark SQL, with every column quoted."""
+        return self.node.sql(dialect="spark", identify=True)
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns it reads, in order of first use."""
+        return tuple(dict.fromkeys(c.name for c in self.node.find_all(exp.Column)))
+
+    def bind(self, schema: Schema) -> Expr:
+        """Check the columns against a schema; ``a.b`` becomes field b where a is a column."""
+        node = self.node.copy()
+        for column in list(node.find_all(exp.Column)):
+            parts = [p.name for p in column.parts]
+            if len(parts) > 1:
+                if parts[0] not in schema:
+                    raise schema.unknown(".".join(parts), self.origin)
+                fielded: exp.Expression = exp.column(parts[0])
+                for part in parts[1:]:
+                    fielded = exp.Dot(this=fielded, expression=exp.to_identifier(part))
+                node = _replace(node, column, fielded)
+            elif parts[0] not in schema and not _is_lambda_parameter(column):
+                raise schema.unknown(parts[0], self.origin)
+        return Expr(node, self.origin)
+
+    def type_in(self, schema: Schema) -> pa.DataType | None:
+        """The type over this schema, or None where only the engine can tell."""
+        node = self.node.copy()
+        for column in node.find_all(exp.Column):
+            column.set("table", exp.to_identifier("t"))
+        types = {f.name: ddl_type(f.type) for f in schema if f.type is not None}
+        select = annotate_types(exp.select(node).from_("t"), schema={"t": types}, dialect="spark")
+        return type_from_sqlglot(select.expressions[0].type)
+
+    def substitute(self, definitions: Mapping[str, Expr]) -> Expr:
+        """Replace columns by the expressions that define them."""
+        node = self.node.copy()
+        for column in list(node.find_all(exp.Column)):
+            definition = definitions.get(column.name)
+            if definition is not None and not _is_lambda_parameter(column):
+                inner = definition.node.copy()
+                node = _replace(node, column, inner if isinstance(inner, exp.Column) else exp.paren(inner, copy=False))
+        return Expr(node, self.origin)
+
+    def _binary(self, kind: type[exp.Binary], other: Any, *, flip: bool = False) -> Expr:
+        left, right = _operand(self), _operand(literal(other))
+        return Expr(kind(this=right, expression=left) if flip else kind(this=left, expression=right), here())
+
+    def __gt__(self, other: Any) -> Expr:
+        return self._binary(exp.GT, other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return self._binary(exp.GTE, other)
+
+    def __lt__(self, other: Any) -> Expr:
+        return self._binary(exp.LT, other)
+
+    def __le__(self, other: Any) -> Expr:
+        return self._binary(exp.LTE, other)
+
+    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
+        return self._binary(exp.EQ, other)
+
+    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
+        return self._binary(exp.NEQ, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __add__(self, other: Any) -> Expr:
+        return self._binary(exp.Add, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return self._binary(exp.Add, other, flip=True)
+
+    def __sub__(self, other: Any) -> Expr:
+        return self._binary(exp.Sub, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return self._binary(exp.Sub, other, flip=True)
+
+    def __mul__(self, other: Any) -> Expr:
+        return self._binary(exp.Mul, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return self._binary(exp.Mul, other, flip=True)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return self._binary(exp.Div, other)
+
+    def __mod__(self, other: Any) -> Expr:
+        return self._binary(exp.Mod, other)
+
+    def __and__(self, other: Any) -> Expr:
+        return self._binary(exp.And, other)
+
+    def __or__(self, other: Any) -> Expr:
+        return self._binary(exp.Or, other)
+
+    def __invert__(self) -> Expr:
+        return Expr(exp.Not(this=_operand(self)), here())
+
+    def is_null(self) -> Expr:
+        """True where the value is NULL."""
+        return Expr(exp.Is(this=_operand(self), expression=exp.Null()), here())
+
+    def is_in(self, *values: Any) -> Expr:
+        """True where the value is one of these."""
+        return Expr(exp.In(this=_operand(self), expressions=[literal(v).node for v in values]), here())
+
+    def __bool__(self) -> bool:
+        raise DefinitionError(
+            "an expression has no truth value while the flow is being built",
+            hint="join conditions with & and |, and negate with ~",
+            origin=here(),
+        )
+
+    def __repr__(self) -> str:
+        return f"expr({self.spark()!r})"
+
+
+def col(name: str) -> Expr:
+    """A column by name: ``col("price") > 100``."""
+    return Expr(exp.column(name), here())
+
+
+def literal(value: Any) -> Expr:
+    """A constant; an expression stays what it is."""
+    return value if isinstance(value, Expr) else Expr(exp.convert(value), here())
+
+
+def expr(text: str | Expr) -> Expr:
+    """Read an expression in Spark SQL: ``expr("price > 100 AND channel = 'Google'")``."""
+    if isinstance(text, Expr):
+        return text
+    origin = here()
+    try:
+        node = sqlglot.parse_one(text, dialect="spark")
+    except sqlglot.errors.SqlglotError as error:
+        raise DefinitionError(
+            f"the expression cannot be read: {text!r}",
+            detail=_first_problem(error),
+            hint="expressions are written in Spark SQL",
+            origin=origin,
+        ) from None
+    _check(node, text, origin)
+    return Expr(node, origin)
+
+
+def _check(node: exp.Expression, text: str, origin: Origin | None) -> None:
+    for part in node.walk():
+        if isinstance(part, _FORBIDDEN_NODES) or not isinstance(part, exp.Expression):
+            raise Unsupported(
+                f"`{text}` is more than an expression over columns",
+                detail=f"`{part.sql(dialect='spark')}` is not allowed here",
+                hint="give the column a name with a keyword argument, as in select(double_price='price * 2')"
+                if isinstance(part, exp.Alias)
+                else None,
+                origin=origin,
+            )
+    tokens = sqlglot.tokenize(node.sql(dialect="spark"), dialect="spark")
+    for token, following in zip(tokens, tokens[1:], strict=False):
+        if following.token_type != TokenType.L_PAREN or not token.text[:1].isalpha():
+            continue
+        name = token.text.lower()
+        if name not in SCALAR and name not in KEYWORDS and token.token_type != TokenType.STRING:
+            raise _refused(name, origin)
+    for name in ("current_timestamp", "current_date", "current_time", "localtimestamp", "current_user"):
+        if any(t.text.lower() == name and t.token_type != TokenType.STRING for t in tokens):
+            raise _refused(name, origin)
+
+
+def _refused(name: str, origin: Origin | None) -> DefinitionError:
+    hint = "docs/guide/steps.md lists what expressions may call"
+    detail = None
+    if name in AGGREGATE:
+        hint = f"aggregates go into .aggregate(x=ms.{name}(...)), after .key_by(...)"
+    elif name in UNREPEATABLE:
+        detail = "its answer changes from run to run, so an epoch that is run again would differ"
+        hint = "use the event time, or add the value to the records before they come in"
+    elif name in GENERATOR:
+        hint = "use .flat_map(name='an array expression') to make several rows of one"
+    return Unsupported(f"the function `{name}` cannot be used here", detail=detail, hint=hint, origin=origin)
+
+
+def boolean(text: str | Expr, schema: Schema, what: str) -> Expr:
+    """Read a condition and refuse one whose type is known not to be boolean."""
+    condition = expr(text).bind(schema)
+    kind = condition.type_in(schema)
+    if kind is not None and not pa.types.is_boolean(kind):
+        raise SchemaError(
+            f"{what} needs a condition, but `{condition.spark()}` is {ddl_type(kind)}",
+            hint="compare it with something, as in `price > 100`",
+            origin=condition.origin or here(),
+        )
+    return condition
+
+
+def _first_problem(error: sqlglot.errors.SqlglotError) -> str:
+    problems = getattr(error, "errors", None)
+    if problems:
+        first = problems[0]
+        return f"{first['description']} at line {first['line']}, column {first['col']}"
+    return str(error).splitlines()[0]
+
+
+def _operand(value: Expr) -> exp.Expression:
+    node = value.node.copy()
+    return exp.paren(node, copy=False) if isinstance(node, exp.Binary | exp.Not) else node
+
+
+def _replace(root: exp.Expression, old: exp.Expression, new: exp.Expression) -> exp.Expression:
+    if old is root:
+        return new
+    old.replace(new)
+    return root
+
+
+def _is_lambda_parameter(column: exp.Column) -> bool:
+    parent = column.find_ancestor(exp.Lambda)
+    while parent is not None:
+        if any(p.name == column.name for p in parent.expressions):
+            return True
+        parent = parent.find_ancestor(exp.Lambda)
+    return False

@@ -1,0 +1,192 @@
+"""Columns and their types.
+
+A schema is written as Spark DDL (``"auction BIGINT, ts TIMESTAMP"``) and kept as Arrow types, which every part
+of the system shares. A type may be unknown (None) for a computed column until the engine has bound the plan.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from millstream.errors import Origin, SchemaError
+from millstream.model.origin import here
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+_TYPES: dict[str, pa.DataType] = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "VARCHAR": pa.string(),
+    "TEXT": pa.string(),
+    "CHAR": pa.string(),
+    "BINARY": pa.binary(),
+    "VARBINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": TIMESTAMP,
+    "TIMESTAMPTZ": TIMESTAMP,
+    "TIMESTAMPLTZ": TIMESTAMP,
+}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column: its name, and its type where that is known."""
+
+    name: str
+    type: pa.DataType | None = None
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Columns in order, with distinct names.
+
+    >>> Schema.parse("auction BIGINT, ts TIMESTAMP").names
+    ('auction', 'ts')
+    """
+
+    fields: tuple[Field, ...]
+
+    @classmethod
+    def parse(cls, ddl: str) -> Schema:
+        """Read Spark DDL."""
+        try:
+            table = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
+            columns = list(table.find(exp.Schema).expressions)  # type: ignore[union-attr]
+            fields = [Field(c.this.name, arrow_type(c.kind)) for c in columns]
+        except (sqlglot.ParseError, AttributeError) as error:
+            raise SchemaError(
+                f"the schema cannot be read: {ddl!r}",
+                detail=str(error).splitlines()[0],
+                hint='write it like "auction BIGINT, name STRING, ts TIMESTAMP"',
+                origin=here(),
+            ) from None
+        return cls.of(fields)
+
+    @classmethod
+    def of(cls, fields: Iterable[Field]) -> Schema:
+        """Make a schema and refuse repeated, empty or reserved names."""
+        schema = cls(tuple(fields))
+        seen: set[str] = set()
+        for field in schema.fields:
+            if field.name.lower() in seen:
+                raise SchemaError(f"the column `{field.name}` is there twice", origin=here())
+            if field.name.startswith("$"):
+                raise SchemaError(
+                    f"the column name `{field.name}` is reserved", hint="names must not begin with $", origin=here()
+                )
+            seen.add(field.name.lower())
+        if not schema.fields:
+            raise SchemaError("a schema needs at least one column", origin=here())
+        return schema
+
+    @classmethod
+    def from_arrow(cls, schema: pa.Schema) -> Schema:
+        """Take names and types from an Arrow schema; times become UTC microseconds."""
+        return cls.of(
+            Field(f.name, TIMESTAMP if pa.types.is_timestamp(f.type) else _plain(f.type)) for f in schema
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The column names, in order."""
+        return tuple(f.name for f in self.fields)
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __contains__(self, name: str) -> bool:
+        return any(f.name == name for f in self.fields)
+
+    def field(self, name: str, *, origin: Origin | None = None) -> Field:
+        """The column of this name, or a SchemaError that lists what there is."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise self.unknown(name, origin)
+
+    def unknown(self, name: str, origin: Origin | None = None) -> SchemaError:
+        """The error for a column that is not here."""
+        close = difflib.get_close_matches(name, self.names, n=1)
+        return SchemaError(
+            f"unknown column `{name}`",
+            detail="known columns: " + ", ".join(self.names),
+            hint=f"did you mean `{close[0]}`?" if close else None,
+            origin=origin or here(),
+        )
+
+    def to_arrow(self) -> pa.Schema:
+        """The Arrow schema; only for schemas whose types are all known."""
+        return pa.schema([(f.name, f.type) for f in self.fields])
+
+
+def arrow_type(node: exp.DataType | None) -> pa.DataType:
+    """The Arrow type of a type as sqlglot read it."""
+    if node is None:
+        raise SchemaError("a column has no type", hint='e.g. "price BIGINT"', origin=here())
+    kind = node.this.name if isinstance(node.this, exp.DataType.Type) else str(node.this)
+    if kind == "DECIMAL":
+        digits = [int(p.name) for p in node.expressions] or [10, 0]
+        return pa.decimal128(digits[0], digits[1] if len(digits) > 1 else 0)
+    if kind == "ARRAY":
+        return pa.list_(arrow_type(node.expressions[0]))
+    if kind == "MAP":
+        return pa.map_(arrow_type(node.expressions[0]), arrow_type(node.expressions[1]))
+    if kind == "STRUCT":
+        return pa.struct([(c.this.name, arrow_type(c.kind or c.args.get("kind"))) for c in node.expressions])
+    if kind in _TYPES:
+        return _TYPES[kind]
+    raise SchemaError(
+        f"unknown type `{node.sql(dialect='spark')}`",
+        detail="known types: BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), STRING, "
+        "BINARY, DATE, TIMESTAMP, ARRAY<t>, MAP<k, v>, STRUCT<name: t>",
+        origin=here(),
+    )
+
+
+def type_from_sqlglot(node: exp.DataType | None) -> pa.DataType | None:
+    """The Arrow type of an annotated expression, or None when sqlglot does not know it."""
+    if node is None or node.is_type(exp.DataType.Type.UNKNOWN, exp.DataType.Type.NULL):
+        return None
+    try:
+        return arrow_type(node)
+    except SchemaError:
+        return None
+
+
+def ddl_type(kind: pa.DataType) -> str:  # noqa: PLR0911 - one line per type
+    """The Spark DDL of an Arrow type."""
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"ARRAY<{ddl_type(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"MAP<{ddl_type(kind.key_type)}, {ddl_type(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return "STRUCT<" + ", ".join(f"`{f.name}`: {ddl_type(f.type)}" for f in kind) + ">"
+    if pa.types.is_timestamp(kind):
+        return "TIMESTAMP"
+    for name, known in _TYPES.items():
+        if known == kind:
+            return "STRING" if name in ("VARCHAR", "TEXT", "CHAR") else name
+    raise SchemaError(f"the type {kind} has no SQL name", origin=here())
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_unsigned_integer(kind):
+        return pa.int64()
+    return kind

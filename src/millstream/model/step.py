@@ -1,0 +1,178 @@
+"""Steps: the nodes of a flow. A step is a frozen value that knows its inputs and the schema it gives.
+
+People do not make steps themselves; the methods of `Stream` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.errors import Origin
+from millstream.model.aggregate import Aggregate
+from millstream.model.connector import Connector, SourceOptions
+from millstream.model.duration import Duration
+from millstream.model.expression import Expr
+from millstream.model.schema import TIMESTAMP, Field, Schema
+from millstream.model.trigger import Trigger
+from millstream.model.window import Window
+
+Named = tuple[tuple[str, Expr], ...]
+"""Columns by name, in order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Records come in."""
+
+    name: str
+    connector: Connector
+    schema: Schema
+    options: SourceOptions
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Where:
+    """Keep the rows for which the condition is true."""
+
+    input: Step
+    condition: Expr
+
+    @property
+    def schema(self) -> Schema:
+        """The columns stay."""
+        return self.input.schema
+
+
+@dataclass(frozen=True, eq=False)
+class Select:
+    """Compute new columns from the old; what is not named is gone."""
+
+    input: Step
+    columns: Named
+    schema: Schema
+
+
+@dataclass(frozen=True, eq=False)
+class FlatMap:
+    """One row per element of an array, in column `name`."""
+
+    input: Step
+    name: str
+    array: Expr
+    keep_empty: bool
+    schema: Schema
+
+
+@dataclass(frozen=True, eq=False)
+class MapBatches:
+    """A Python function over batches of rows."""
+
+    input: Step
+    function: Callable[[Any], Any]
+    takes: str
+    schema: Schema
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Enrich:
+    """Join each row to a stored table by equal columns."""
+
+    input: Step
+    table: str
+    on: tuple[tuple[str, str], ...]
+    columns: tuple[Field, ...]
+    required: bool
+    schema: Schema
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Union:
+    """The rows of several streams with the same columns."""
+
+    inputs: tuple[Step, ...]
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the first input."""
+        return self.inputs[0].schema
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregated:
+    """Aggregates per key and window."""
+
+    input: Step
+    keys: Named
+    window: Window
+    trigger: Trigger
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    origin: Origin | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """Window borders, keys, then the aggregates."""
+        borders = [] if self.window.is_global else [Field("window_start", TIMESTAMP), Field("window_end", TIMESTAMP)]
+        before = self.input.schema
+        keys = [Field(name, e.type_in(before)) for name, e in self.keys]
+        results = [Field(name, result_type(a, before)) for name, a in self.aggregates]
+        return Schema.of([*borders, *keys, *results])
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A named, kept and queryable result."""
+
+    name: str
+    input: Step
+    retention: Duration | None
+    origin: Origin | None = None
+
+
+Step = Source | Where | Select | FlatMap | MapBatches | Enrich | Union | Aggregated
+
+
+def inputs(step: Step) -> tuple[Step, ...]:
+    """The steps that feed this one."""
+    if isinstance(step, Source):
+        return ()
+    return step.inputs if isinstance(step, Union) else (step.input,)
+
+
+def upstream(step: Step) -> Iterator[Step]:
+    """This step and all that feed it, nearest first."""
+    yield step
+    for before in inputs(step):
+        yield from upstream(before)
+
+
+def result_type(aggregate: Aggregate, schema: Schema) -> pa.DataType | None:
+    """The type of an aggregate's result where it is known before the engine binds the plan."""
+    kind = aggregate.kind
+    if kind in ("count", "count_distinct"):
+        return pa.int64()
+    if kind in ("avg", "variance", "stddev"):
+        return pa.float64()
+    if kind == "user":
+        return aggregate.returns
+    of = aggregate.argument.type_in(schema) if aggregate.argument is not None else None
+    return None if of is None else summed_type(kind, of)
+
+
+def summed_type(kind: str, of: pa.DataType) -> pa.DataType:
+    """The type of sum, min, max, first, last or collect over values of a type."""
+    if kind == "collect":
+        return pa.list_(of)
+    if kind != "sum":
+        return of
+    if pa.types.is_integer(of):
+        return pa.int64()
+    if pa.types.is_decimal(of):
+        return pa.decimal128(min(38, of.precision + 10), of.scale)
+    return pa.float64()

@@ -1,0 +1,271 @@
+"""Streams: what people write. Each method gives a new stream; nothing runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.model.aggregate import Aggregate
+from millstream.model.duration import Duration
+from millstream.model.expression import Expr, boolean, col, expr
+from millstream.model.origin import here
+from millstream.model.schema import Field, Schema
+from millstream.model.step import (
+    Aggregated,
+    Enrich,
+    FlatMap,
+    MapBatches,
+    Named,
+    Select,
+    Step,
+    Union,
+    View,
+    Where,
+    upstream,
+)
+from millstream.model.trigger import OnChange, OnClose, Trigger
+from millstream.model.window import Window, everything
+
+if TYPE_CHECKING:
+    from millstream.model.flow import Flow
+
+BATCH_KINDS = ("arrow", "pandas", "polars")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}$")
+
+
+def check_name(name: str, what: str) -> None:
+    """Names of flows, sources, views and columns are plain identifiers: they become tables and files."""
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise DefinitionError(
+            f"{name!r} is not a good name for a {what}",
+            hint="use letters, digits and _, beginning with a letter, at most 63 characters",
+            origin=here(),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Rows on their way through a flow. Made by `Flow.source` and by the methods below."""
+
+    flow: Flow
+    step: Step
+
+    @property
+    def schema(self) -> Schema:
+        """The columns at this point."""
+        return self.step.schema
+
+    def where(self, condition: str | Expr) -> Stream:
+        """Keep the rows for which the condition is true: ``.where("price > 100")``."""
+        return Stream(self.flow, Where(self.step, boolean(condition, self.schema, "where")))
+
+    def select(self, *columns: str | Expr, **named: str | Expr) -> Stream:
+        """Keep or compute columns: ``.select("auction", euros="price * 0.908")``."""
+        return self._project(_named(columns, named, "select"))
+
+    def with_columns(self, **named: str | Expr) -> Stream:
+        """Add columns, or replace those of the same name; the others stay."""
+        if not named:
+            raise DefinitionError("with_columns needs at least one name=expression", origin=here())
+        kept = [(n, col(n)) for n in self.schema.names if n not in named]
+        replaced = {n: expr(e) for n, e in named.items()}
+        order = [(n, replaced.pop(n)) if n in replaced else (n, dict(kept)[n]) for n in self.schema.names]
+        return self._project((*order, *replaced.items()))
+
+    def flat_map(self, *, keep_empty: bool = False, **array: str | Expr) -> Stream:
+        """One row per element of an array: ``.flat_map(word="split(text, ' ')")``.
+
+        Rows whose array is empty or NULL go away, unless `keep_empty` (then the element is NULL).
+        """
+        self._refuse_after_aggregate("flat_map")
+        if len(array) != 1:
+            raise DefinitionError("flat_map takes one name=array", hint="e.g. flat_map(tag='tags')", origin=here())
+        ((name, text),) = array.items()
+        check_name(name, "column")
+        bound = expr(text).bind(self.schema)
+        kind = bound.type_in(self.schema)
+        if kind is not None and not (pa.types.is_list(kind) or pa.types.is_map(kind)):
+            raise SchemaError(f"flat_map needs an array, but `{bound.spark()}` is {kind}", origin=here())
+        element = kind.value_type if kind is not None and pa.types.is_list(kind) else None
+        fields = [f for f in self.schema if f.name != name] + [Field(name, element)]
+        return Stream(self.flow, FlatMap(self.step, name, bound, keep_empty, Schema.of(fields)))
+
+    def map_batches(self, function: Callable[[Any], Any], *, schema: str | Schema, takes: str = "arrow") -> Stream:
+        """Run a Python function over batches of rows.
+
+        The function gets and gives a batch as `takes` says: a pyarrow Table, a pandas or a polars DataFrame. It must
+        be deterministic and must not rely on where batches are cut. The column named ``event_time`` of the
+        source keeps its meaning only if it stays; see docs/guide/steps.md.
+        """
+        self._refuse_after_aggregate("map_batches")
+        if takes not in BATCH_KINDS:
+            raise DefinitionError(f"takes={takes!r}", hint="one of: " + ", ".join(BATCH_KINDS), origin=here())
+        out = schema if isinstance(schema, Schema) else Schema.parse(schema)
+        return Stream(self.flow, MapBatches(self.step, function, takes, out, here()))
+
+    def enrich(
+        self,
+        table: str,
+        *,
+        on: str | Mapping[str, str],
+        columns: str | Schema,
+        required: bool = False,
+    ) -> Stream:
+        """Add columns of a stored table (see `Home.put_table`), matched by equal values.
+
+        `on` is a column both have, or ``{"my_column": "table_column"}``. `columns` says which columns to add, with
+        their types, e.g. ``"name STRING, region STRING"``. Rows without a match keep NULLs; with `required` they go away.
+        """
+        self._refuse_after_aggregate("enrich")
+        check_name(table, "table")
+        pairs = ((on, on),) if isinstance(on, str) else tuple(on.items())
+        for mine, _ in pairs:
+            self.schema.field(mine, origin=here())
+        added = columns if isinstance(columns, Schema) else Schema.parse(columns)
+        for field in added:
+            if field.name in self.schema:
+                raise SchemaError(
+                    f"enrich would add a second column `{field.name}`",
+                    hint="rename the stream's own first: .select(..., other_name='" + field.name + "')",
+                    origin=here(),
+                )
+        schema = Schema.of([*self.schema, *added])
+        return Stream(self.flow, Enrich(self.step, table, pairs, added.fields, required, schema, here()))
+
+    def union(self, *others: Stream) -> Stream:
+        """All rows of this stream and the others; their columns must have the same names and types."""
+        for other in others:
+            if other.flow is not self.flow:
+                raise DefinitionError("only streams of one flow can be united", origin=here())
+            if other.schema.names != self.schema.names:
+                raise SchemaError(
+                    "the streams of a union have different columns",
+                    detail=f"{', '.join(self.schema.names)}  against  {', '.join(other.schema.names)}",
+                    hint="bring them into the same shape with .select(...)",
+                    origin=here(),
+                )
+            for mine, theirs in zip(self.schema, other.schema, strict=True):
+                if mine.type is not None and theirs.type is not None and mine.type != theirs.type:
+                    raise SchemaError(
+                        f"the column `{mine.name}` is {mine.type} in one stream of the union and {theirs.type} in another",
+                        hint="cast one of them in a .select(...)",
+                        origin=here(),
+                    )
+        united = Stream(self.flow, Union((self.step, *(o.step for o in others))))
+        united._refuse_after_aggregate("union")
+        return united
+
+    def key_by(self, *columns: str | Expr, **named: str | Expr) -> Keyed:
+        """Group by columns or named expressions: ``.key_by("auction", day="date(ts)")``."""
+        keys = tuple((n, e.bind(self.schema)) for n, e in _named(columns, named, "key_by"))
+        return Keyed(self, keys)
+
+    def window(self, window: Window, *, trigger: Trigger | None = None) -> Keyed:
+        """Windows over the whole stream, without a key."""
+        return Keyed(self, ()).window(window, trigger=trigger)
+
+    def aggregate(self, **aggregates: Aggregate) -> Stream:
+        """Aggregates over the whole stream, without key or window."""
+        return Keyed(self, ()).aggregate(**aggregates)
+
+    def view(self, name: str, *, retention: str | timedelta | Duration | None = None) -> View:
+        """Keep the result under a name, as a table that can be queried while the flow runs.
+
+        `retention` says how long rows stay after the watermark has passed them (windows by their end, other
+        rows by their event time); without it they stay for good.
+        """
+        check_name(name, "view")
+        kept = None if retention is None else Duration.positive(retention, what="retention")
+        aggregated = next((s for s in upstream(self.step) if isinstance(s, Aggregated)), None)
+        if kept is not None and aggregated is not None and aggregated.window.is_global:
+            raise DefinitionError(
+                f"the view `{name}` has a retention but no window to measure it by",
+                hint="add .window(...), or leave the retention out",
+                origin=here(),
+            )
+        view = View(name, self.step, kept, here())
+        self.flow.add_view(view)
+        return view
+
+    def _project(self, columns: Named) -> Stream:
+        bound = tuple((name, e.bind(self.schema)) for name, e in columns)
+        schema = Schema.of(Field(name, e.type_in(self.schema)) for name, e in bound)
+        return Stream(self.flow, Select(self.step, bound, schema))
+
+    def _refuse_after_aggregate(self, what: str) -> None:
+        if any(isinstance(s, Aggregated) for s in upstream(self.step)):
+            raise Unsupported(
+                f"{what} after an aggregate is not supported yet",
+                hint="where, select and with_columns are; docs/limits.md lists the rest",
+                origin=here(),
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Keyed:
+    """A stream with its keys and window chosen, waiting for aggregates."""
+
+    stream: Stream
+    keys: Named
+    in_window: Window = everything()
+    trigger: Trigger = OnChange()
+
+    def window(self, window: Window, *, trigger: Trigger | None = None) -> Keyed:
+        """Cut event time into windows; `trigger` says when a window answers."""
+        if not isinstance(window, Window):
+            raise DefinitionError(
+                f"{window!r} is not a window", hint='e.g. ms.tumbling("10 seconds")', origin=here()
+            )
+        chosen = trigger or OnChange()
+        if window.is_global and isinstance(chosen, OnClose):
+            raise DefinitionError(
+                "a global window never closes, so on_close() would never answer",
+                hint="use on_change(), or a window with an end",
+                origin=here(),
+            )
+        return Keyed(self.stream, self.keys, window, chosen)
+
+    def aggregate(self, **aggregates: Aggregate) -> Stream:
+        """Compute aggregates per key and window: ``.aggregate(bids=ms.count(), top=ms.max("price"))``."""
+        self.stream._refuse_after_aggregate("a second aggregate")
+        if not aggregates:
+            raise DefinitionError("aggregate needs at least one name=aggregate", hint="n=ms.count()", origin=here())
+        checked = []
+        for name, aggregate in aggregates.items():
+            check_name(name, "column")
+            if not isinstance(aggregate, Aggregate):
+                raise DefinitionError(
+                    f"{name}={aggregate!r} is not an aggregate", hint=f"e.g. {name}=ms.count()", origin=here()
+                )
+            checked.append((name, aggregate.check(name, self.stream.schema)))
+        step = Aggregated(self.stream.step, self.keys, self.in_window, self.trigger, tuple(checked), here())
+        assert step.schema.names  # refuses a name that is there twice
+        return Stream(self.stream.flow, step)
+
+
+def _named(columns: tuple[str | Expr, ...], named: Mapping[str, str | Expr], what: str) -> Named:
+    pairs: list[tuple[str, Expr]] = []
+    for column in columns:
+        expression = expr(column)
+        names = expression.columns()
+        if len(names) != 1 or expression.spark() != f"`{names[0]}`":
+            raise DefinitionError(
+                f"`{expression.spark()}` in {what} needs a name",
+                hint=f"write it as {what}(some_name={expression.spark()!r})",
+                origin=here(),
+            )
+        pairs.append((names[0], expression))
+    pairs += [(name, expr(value)) for name, value in named.items()]
+    for name, _ in pairs:
+        check_name(name, "column")
+    if not pairs:
+        raise DefinitionError(f"{what} needs at least one column", origin=here())
+    if len({n for n, _ in pairs}) != len(pairs):
+        raise SchemaError(f"{what} names a column twice", origin=here())
+    return tuple(pairs)

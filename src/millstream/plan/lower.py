@@ -1,0 +1,254 @@
+"""Lowering: from the steps of a flow to scans, feeds and stages.
+
+Expressions between two row-changing steps are folded into one another, so that a chain of where, select and
+with_columns costs one projection, and views that differ only in expressions share a scan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, Unsupported
+from millstream.model import step as steps
+from millstream.model.expression import Expr, col
+from millstream.model.flow import Flow
+from millstream.model.step import Aggregated, Step
+from millstream.model.trigger import OnClose
+from millstream.plan.stages import (
+    Aggregation,
+    Append,
+    Batches,
+    Column,
+    Explode,
+    Feed,
+    Lookup,
+    Measure,
+    Op,
+    Plan,
+    Project,
+    Scan,
+    SourceStage,
+    ViewStage,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Branch:
+    """A source's rows after some ops, with the expressions and the condition that are still pending."""
+
+    source: steps.Source
+    ops: tuple[Op, ...]
+    names: Mapping[str, Expr]
+    keep: Expr | None = None
+
+    def flush(self) -> tuple[Op, ...]:
+        """The ops including the pending expressions."""
+        identity = all(e.spark() == f"`{n}`" for n, e in self.names.items())
+        if identity and self.keep is None and self.ops:
+            return self.ops
+        columns = tuple(Column(n, e.spark()) for n, e in self.names.items())
+        return (*self.ops, Project(_sql(self.keep), columns))
+
+    def after(self, op: Op, names: tuple[str, ...]) -> _Branch:
+        """The branch behind a row-changing op."""
+        return _Branch(self.source, (*self.flush(), op), {n: col(n) for n in names})
+
+
+@dataclass
+class _ScanBuilder:
+    """Collects the distinct columns of one scan."""
+
+    id: int
+    source: str
+    ops: tuple[Op, ...]
+    names: dict[str, str] = field(default_factory=dict)
+
+    def column(self, sql: str) -> str:
+        """The name under which the scan gives this expression."""
+        return self.names.setdefault(sql, f"$e{len(self.names)}")
+
+    def build(self) -> Scan:
+        return Scan(self.id, self.source, self.ops, tuple(Column(n, sql) for sql, n in self.names.items()))
+
+
+class _Lowering:
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.scans: dict[tuple[str, str], _ScanBuilder] = {}
+        for source in flow.sources:
+            self.scan(source.name, ())
+
+    def scan(self, source: str, ops: tuple[Op, ...]) -> _ScanBuilder:
+        key = (source, repr([_identity(op) for op in ops]))
+        if key not in self.scans:
+            self.scans[key] = _ScanBuilder(len(self.scans), source, ops)
+        return self.scans[key]
+
+    def plan(self) -> Plan:
+        views = tuple(self.view(v) for v in self.flow.views)
+        sources = tuple(SourceStage(s.name, s.connector, s.schema, s.options) for s in self.flow.sources)
+        scans = tuple(b.build() for b in self.scans.values())
+        tables = sorted({op.table for s in scans for op in s.ops if isinstance(op, Lookup)})
+        return Plan(self.flow.name, sources, scans, views, tables=tuple(tables))
+
+    def view(self, view: steps.View) -> ViewStage:
+        post, root = _split(view.input)
+        retention = None if view.retention is None else view.retention.micros
+        if not isinstance(root, Aggregated):
+            return self._append(view, retention)
+        stage = self._aggregation(view.name, root)
+        project = _post(post, root)
+        columns = project.columns if project else tuple(Column(n, f"`{n}`") for n in root.schema.names)
+        shown = {c.sql: c.name for c in columns}
+        hidden = tuple(n for n in stage.identity if f"`{n}`" not in shown)
+        if hidden and project:
+            project = Project(project.keep, columns + tuple(Column(f"${n}", f"`{n}`") for n in hidden))
+        stored = {n: shown.get(f"`{n}`", f"${n}") for n in stage.identity}
+        return ViewStage(
+            view.name,
+            stage,
+            project,
+            tuple(c.name for c in columns),
+            tuple(f"${n}" for n in hidden),
+            tuple(stored[n] for n in stage.identity),
+            retention,
+            stored.get("window_end"),
+        )
+
+    def _append(self, view: steps.View, retention: int | None) -> ViewStage:
+        names = view.input.schema.names
+        feeds = []
+        for branch in self.branches(view.input):
+            scan, keep, record = self._place(branch)
+            columns = tuple(scan.column(branch.names[n].spark()) for n in names)
+            feeds.append(Feed(scan.id, scan.source, keep, record, columns))
+        stage = Append(view.name, names, tuple(feeds))
+        hidden = () if retention is None else ("$ts",)
+        return ViewStage(view.name, stage, None, names, hidden, None, retention, "$ts" if hidden else None)
+
+    def _aggregation(self, name: str, root: Aggregated) -> Aggregation:
+        feeds = []
+        for branch in self.branches(root.input):
+            scan, keep, record = self._place(branch)
+            keys = [_normal_zero(e.substitute(branch.names), e.type_in(root.input.schema)) for _, e in root.keys]
+            arguments = [a.argument.substitute(branch.names).spark() for _, a in root.aggregates if a.argument is not None]
+            hashed = f"xxhash64({', '.join(keys)})" if keys else "0L"
+            feeds.append(
+                Feed(
+                    scan.id,
+                    scan.source,
+                    keep,
+                    record,
+                    tuple(scan.column(sql) for sql in (*keys, *arguments)),
+                    scan.column(hashed),
+                    scan.column(root.window.slice_sql("`$ts`")),
+                )
+            )
+        measures = tuple(
+            Measure(n, a.kind, a.argument is not None, a.user, a.returns) for n, a in root.aggregates
+        )
+        keys_named = tuple(n for n, _ in root.keys)
+        return Aggregation(name, keys_named, root.window, isinstance(root.trigger, OnClose), measures, tuple(feeds))
+
+    def _place(self, branch: _Branch) -> tuple[_ScanBuilder, str | None, str]:
+        scan = self.scan(branch.source.name, branch.ops)
+        keep = None if branch.keep is None else scan.column(branch.keep.spark())
+        parts = ", ".join(f"{e.spark()} AS `{n}`" for n, e in branch.names.items())
+        return scan, keep, f"to_json(struct({parts}))"
+
+    def branches(self, step: Step) -> list[_Branch]:
+        """The ways rows come to this step, one per source behind it."""
+        if isinstance(step, steps.Source):
+            return [_Branch(step, (), {n: col(n) for n in step.schema.names})]
+        if isinstance(step, steps.Union):
+            return [b for s in step.inputs for b in self.branches(s)]
+        assert not isinstance(step, Aggregated), "the model refuses steps behind an aggregate that need branches"
+        return [self._through(b, step) for b in self.branches(step.input)]
+
+    def _through(self, b: _Branch, step: Step) -> _Branch:
+        if isinstance(step, steps.Where):
+            condition = step.condition.substitute(b.names)
+            return replace(b, keep=condition if b.keep is None else _both(b.keep, condition))
+        if isinstance(step, steps.Select):
+            return replace(b, names={n: e.substitute(b.names) for n, e in step.columns})
+        if isinstance(step, steps.FlatMap):
+            array = step.array.spark()
+            return b.after(Explode(step.name, array, step.keep_empty), step.schema.names)
+        if isinstance(step, steps.Enrich):
+            return b.after(Lookup(step.table, step.on, step.columns, step.required), step.schema.names)
+        if isinstance(step, steps.MapBatches):
+            event_time = b.source.options.event_time
+            if event_time is not None and event_time not in step.schema:
+                raise DefinitionError(
+                    f"map_batches loses the event time `{event_time}`",
+                    hint=f"keep a column `{event_time} TIMESTAMP` in its schema",
+                    origin=step.origin,
+                )
+            op = Batches(step.function, step.takes, step.schema, code_identity(step.function))
+            return b.after(op, step.schema.names)
+        raise Unsupported(f"no plan for the step {type(step).__name__}")
+
+
+def lower(flow: Flow) -> Plan:
+    """The plain plan of a flow; the planner's rules improve on it."""
+    return _Lowering(flow).plan()
+
+
+def _split(step: Step) -> tuple[list[Step], Step]:
+    """The steps behind an aggregate, first one first, and the aggregate; or none and the step itself."""
+    behind: list[Step] = []
+    at = step
+    while isinstance(at, steps.Where | steps.Select):
+        behind.insert(0, at)
+        at = at.input
+    return (behind, at) if isinstance(at, Aggregated) else ([], step)
+
+
+def _post(behind: list[Step], root: Aggregated) -> Project | None:
+    if not behind:
+        return None
+    names: dict[str, Expr] = {n: col(n) for n in root.schema.names}
+    keep: Expr | None = None
+    for step in behind:
+        if isinstance(step, steps.Where):
+            condition = step.condition.substitute(names)
+            keep = condition if keep is None else _both(keep, condition)
+        elif isinstance(step, steps.Select):
+            names = {n: e.substitute(names) for n, e in step.columns}
+    return Project(_sql(keep), tuple(Column(n, e.spark()) for n, e in names.items()))
+
+
+def _both(left: Expr, right: Expr) -> Expr:
+    return Expr(exp.and_(left.node.copy(), right.node.copy()), right.origin)
+
+
+def _sql(condition: Expr | None) -> str | None:
+    return None if condition is None else condition.spark()
+
+
+def _normal_zero(key: Expr, kind: pa.DataType | None) -> str:
+    """-0.0 and 0.0 are one key."""
+    sql = key.spark()
+    return f"({sql} + 0.0D)" if kind is not None and pa.types.is_floating(kind) else sql
+
+
+def _identity(op: Op) -> Any:
+    return ("batches", op.identity, op.schema.names) if isinstance(op, Batches) else op
+
+
+def code_identity(function: Callable[..., Any] | object) -> str:
+    """A name for a piece of user code that changes when the code does."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        methods = [getattr(type(function), m, None) for m in ("create", "add", "merge", "result", "__call__")]
+        parts = [code_identity(m) for m in methods if getattr(m, "__code__", None) is not None]
+        return f"{type(function).__qualname__}({','.join(parts)})"
+    constants = [c.co_code if hasattr(c, "co_code") else repr(c) for c in code.co_consts]
+    digest = hashlib.sha256(repr((code.co_code, constants, code.co_names)).encode()).hexdigest()[:12]
+    return f"{getattr(function, '__qualname__', 'function')}:{digest}"

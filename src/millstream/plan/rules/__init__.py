@@ -1,0 +1,1 @@
+"""The planner's rules, one per file: a function from plan to plan."""

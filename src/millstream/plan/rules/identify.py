@@ -1,0 +1,50 @@
+"""Give stages and the plan a fingerprint of their content, so that a changed flow can be compared with its kept state."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from millstream.model.connector import Files, Generator
+from millstream.plan.lower import code_identity
+from millstream.plan.stages import Aggregation, Append, Batches, Feed, Plan, SourceStage
+
+
+def identify(plan: Plan) -> Plan:
+    """Fill in the fingerprints and the plan's id."""
+    views = tuple(replace(v, stage=replace(v.stage, fingerprint=_stage(plan, v.stage))) for v in plan.views)
+    shown = [(v.name, v.stage.fingerprint, repr(v.post), v.columns, v.retention) for v in views]
+    return replace(plan, views=views, id=_digest([plan.flow, [_source(s) for s in plan.sources], shown]))
+
+
+def _stage(plan: Plan, stage: Aggregation | Append) -> str:
+    feeds = [_feed(plan, f) for f in stage.feeds]
+    if isinstance(stage, Append):
+        return _digest(["append", stage.columns, feeds])
+    measures = [
+        (m.name, m.kind, m.has_argument, str(m.returns), code_identity(m.user) if m.user else "") for m in stage.measures
+    ]
+    return _digest(["aggregate", stage.keys, repr(stage.window), stage.on_close, measures, feeds])
+
+
+def _feed(plan: Plan, feed: Feed) -> object:
+    scan = next(s for s in plan.scans if s.id == feed.scan)
+    sql = {c.name: c.sql for c in scan.columns}
+    ops = [(o.identity, o.schema.names) if isinstance(o, Batches) else repr(o) for o in scan.ops]
+    return (feed.source, ops, sql.get(feed.keep or "", ""), [sql[c] for c in feed.columns])
+
+
+def _source(source: SourceStage) -> object:
+    connector = source.connector
+    where = (
+        (connector.path, connector.format)
+        if isinstance(connector, Files)
+        else (connector.name, connector.key)
+        if isinstance(connector, Generator)
+        else "memory"
+    )
+    return (source.name, where, repr(source.schema), repr(source.options))
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:16]

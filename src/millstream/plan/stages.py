@@ -1,0 +1,211 @@
+"""The stages of a plan: what the engine performs and the kernels are told. Frozen values, free of Spark and sqlglot.
+
+A plan reads like the path of a record: **sources** give rows, **scans** compute columns over them (one scan serves
+all views that need nothing but expressions), **feeds** say which columns of a scan a stage takes, and a **view**
+keeps what its stage (aggregation or append) gives.
+
+System columns begin with ``$``: ``$ts`` event time in micros, ``$part`` and ``$pos`` the position in the source,
+``$bad`` why a row is an error (0: it is none), ``$h`` hash of the key, ``$s`` start of the slice, ``$n`` rows combined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.model.aggregate import Aggregator
+from millstream.model.connector import Connector, SourceOptions
+from millstream.model.schema import Field, Schema
+from millstream.model.window import Window
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column computed natively: its name and Spark SQL."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True)
+class Project:
+    """Filter, then compute columns (native)."""
+
+    keep: str | None
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Explode:
+    """One row per element of an array (native)."""
+
+    name: str
+    array: str
+    keep_empty: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """A Python function over batches of rows, on the executors."""
+
+    function: Callable[[Any], Any]
+    takes: str
+    schema: Schema
+    identity: str
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A broadcast join to a stored table (native)."""
+
+    table: str
+    on: tuple[tuple[str, str], ...]
+    columns: tuple[Field, ...]
+    required: bool
+
+
+Op = Project | Explode | Batches | Lookup
+
+
+@dataclass(frozen=True, eq=False)
+class SourceStage:
+    """A source and what is asked of its reader."""
+
+    name: str
+    connector: Connector
+    schema: Schema
+    options: SourceOptions
+    positions: bool = False
+    """Whether rows must carry their position, because an aggregate depends on order."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One pass over a source's slice: row-changing steps, then every column that some feed needs.
+
+    The scan without ops is the source's **root scan**; it also accounts for every row.
+    """
+
+    id: int
+    source: str
+    ops: tuple[Op, ...]
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Which columns of a scan a stage takes. `record` is SQL for the whole row as JSON, for rows that come late."""
+
+    scan: int
+    source: str
+    keep: str | None
+    record: str
+    columns: tuple[str, ...]
+    """For an append: the view's columns. For an aggregation: its keys, then the argument of each aggregate that has one."""
+    hash: str = ""
+    slice: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """One aggregate of an aggregation; `type` is its argument's, once bound."""
+
+    name: str
+    kind: str
+    has_argument: bool
+    user: Aggregator | None = None
+    returns: pa.DataType | None = None
+    type: pa.DataType | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregation:
+    """Keys, window and aggregates of one keyed stage; all that a kernel needs to know."""
+
+    step: str
+    keys: tuple[str, ...]
+    window: Window
+    on_close: bool
+    measures: tuple[Measure, ...]
+    feeds: tuple[Feed, ...]
+    fingerprint: str = ""
+    key_types: tuple[pa.DataType, ...] = ()
+    retract: bool = False
+    """Whether changes carry the old row (-U), or only the new one."""
+
+    @property
+    def borders(self) -> tuple[str, ...]:
+        """The window columns of the result."""
+        return () if self.window.is_global else ("window_start", "window_end")
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that tell one result row from another."""
+        return self.borders + self.keys
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The sources whose watermarks hold this stage."""
+        return frozenset(f.source for f in self.feeds)
+
+
+@dataclass(frozen=True, eq=False)
+class Append:
+    """Rows go to the view as they come."""
+
+    step: str
+    columns: tuple[str, ...]
+    feeds: tuple[Feed, ...]
+    fingerprint: str = ""
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The sources that feed it."""
+        return frozenset(f.source for f in self.feeds)
+
+
+@dataclass(frozen=True, eq=False)
+class ViewStage:
+    """A view: the stage that feeds it, the steps after that stage, and how rows are told apart and kept."""
+
+    name: str
+    stage: Aggregation | Append
+    post: Project | None
+    columns: tuple[str, ...]
+    hidden: tuple[str, ...]
+    """Identity columns the user dropped; kept in the store under a ``$`` name, not shown."""
+    identity: tuple[str, ...] | None
+    """Stored columns that make a row unique (none: the view has one row); None for an append-only view."""
+    retention: int | None
+    time_column: str | None
+    """Stored column that retention is measured by."""
+    schema: pa.Schema | None = None
+    """Stored columns with their types, once bound."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Everything an epoch of a flow does. `id` names its content."""
+
+    flow: str
+    sources: tuple[SourceStage, ...]
+    scans: tuple[Scan, ...]
+    views: tuple[ViewStage, ...]
+    id: str = ""
+    tables: tuple[str, ...] = field(default=())
+
+    def source(self, name: str) -> SourceStage:
+        """The source of this name."""
+        return next(s for s in self.sources if s.name == name)
+
+    def scans_of(self, source: str) -> tuple[Scan, ...]:
+        """The scans over a source, root scan first."""
+        return tuple(s for s in self.scans if s.source == source)
+
+    @property
+    def aggregations(self) -> tuple[Aggregation, ...]:
+        """The keyed stages."""
+        return tuple(v.stage for v in self.views if isinstance(v.stage, Aggregation))

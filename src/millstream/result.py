@@ -1,0 +1,106 @@
+"""Answers: a table that prints itself and becomes Arrow, pandas, polars or plain rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+
+class Result:
+    """The answer to a query.
+
+    >>> print(Result(pa.table({"auction": [1007], "bids": [3]})))
+    auction  bids
+    -------  ----
+       1007     3
+    (1 row)
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def arrow(self) -> pa.Table:
+        """As a pyarrow Table."""
+        return self._table
+
+    def pandas(self) -> pd.DataFrame:
+        """As a pandas DataFrame."""
+        return self._table.to_pandas()
+
+    def polars(self) -> pl.DataFrame:
+        """As a polars DataFrame."""
+        import polars as pl  # noqa: PLC0415
+
+        frame = pl.from_arrow(self._table)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As a list of dicts."""
+        return [dict(r) for r in self._table.to_pylist()]
+
+    @property
+    def columns(self) -> list[str]:
+        """The column names."""
+        return list(self._table.column_names)
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows())
+
+    def __str__(self) -> str:
+        return text_table(self.columns, [list(r.values()) for r in self._table.to_pylist()])
+
+    __repr__ = __str__
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON would have it: times as ISO 8601 in UTC, decimals as text."""
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, Decimal | bytes):
+        return str(value) if isinstance(value, Decimal) else value.hex()
+    if isinstance(value, float) and value != value:  # noqa: PLR0124 - NaN is not equal to itself
+        return None
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def shown(value: Any) -> str:
+    """A value as a person reads it in a table."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        whole = value.astimezone(UTC) if value.tzinfo else value
+        return whole.strftime("%Y-%m-%d %H:%M:%S") + (f".{whole.microsecond:06d}".rstrip("0") if whole.microsecond else "")
+    if isinstance(value, float):
+        return f"{value:.6g}" if abs(value) < 1e15 else repr(value)  # noqa: PLR2004
+    return str(value)
+
+
+def text_table(columns: list[str], rows: list[list[Any]]) -> str:
+    """A plain table: numbers to the right, everything else to the left."""
+    cells = [[shown(v) for v in row] for row in rows]
+    right = [bool(rows) and all(isinstance(r[i], int | float | Decimal | None) for r in rows) for i in range(len(columns))]
+    widths = [max(len(c), *(len(r[i]) for r in cells), 1) if cells else len(c) for i, c in enumerate(columns)]
+
+    def line(values: list[str]) -> str:
+        parts = [v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right, strict=True)]
+        return "  ".join(parts).rstrip()
+
+    count = f"({len(rows)} row{'' if len(rows) == 1 else 's'})"
+    return "\n".join([line(columns), line(["-" * w for w in widths]), *(line(r) for r in cells), count])

@@ -1,0 +1,72 @@
+"""Compaction beside the epochs: small merges at once, large ones in a thread; taken over between two epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from millstream.kernels.combine import group_columns
+from millstream.kernels.slices import expiry
+from millstream.plan.stages import Aggregation
+from millstream.state.run import Run
+from millstream.state.shard import RunCache
+from millstream.state.version import Version, due, merge
+
+AT_ONCE_ROWS = 200_000
+
+
+@dataclass
+class _Job:
+    old: Sequence[Run]
+    new: Future[Run | None]
+
+
+class Compactor:
+    """Keeps the lists of runs short. Used by the flow's thread; large merges run in a thread of its own."""
+
+    def __init__(self, cache: RunCache, aggregations: Sequence[Aggregation]) -> None:
+        self._cache = cache
+        self._stages = {a.step: a for a in aggregations}
+        self._jobs: dict[str, _Job] = {}
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="millstream-compaction")
+
+    def between(self, version: Version, epoch: int, watermark: int) -> Version:
+        """Take over finished merges and begin what is due; the version a reader sees stays the same."""
+        for step, stage in self._stages.items():
+            version = self._finish(version, step)
+            runs = due(version.of(step))
+            if runs is None or step in self._jobs:
+                continue
+            name = f"{step}/{epoch:012d}-c.arrow"
+            if sum(r.rows for r in runs) <= AT_ONCE_ROWS:
+                version = version.replaced(step, runs, self._merge(stage, name, runs, watermark))
+            else:
+                self._jobs[step] = _Job(runs, self._pool.submit(self._merge, stage, name, runs, watermark))
+        return version
+
+    def close(self) -> None:
+        """Wait for a merge that is running; what it wrote is found and removed on the next start."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _finish(self, version: Version, step: str) -> Version:
+        job = self._jobs.get(step)
+        if job is None or not job.new.done():
+            return version
+        del self._jobs[step]
+        merged = job.new.result()
+        return version.replaced(step, job.old, merged)
+
+    def _merge(self, stage: Aggregation, name: str, runs: Sequence[Run], watermark: int) -> Run | None:
+        merged = merge(
+            self._cache,
+            self._cache.root,
+            name,
+            runs,
+            group_columns(stage),
+            lambda rows: expiry(stage.window, rows["$s"].to_numpy()),
+            watermark,
+        )
+        if merged is not None:
+            self._cache.trust(merged)
+        return merged

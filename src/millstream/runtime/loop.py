@@ -1,0 +1,246 @@
+"""The loop of epochs: fix a slice, write it down, perform it, commit it, close it. One thread per flow.
+
+The order of writes for an epoch n (see DESIGN, commit):
+  1 ``epochs/n.json`` is opened with slice, clock, plan and token; fsynced
+  2 the engine performs the epoch; runs are written and fsynced
+  3 the store commits views, errors, late rows and the epoch's row in one transaction
+  4 ``epochs/n.json`` is closed
+A crash between any two leaves the store as the authority: `recover` goes on from there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from millstream.clock import BEGINNING, Clock
+from millstream.connect.port import SourcePort
+from millstream.errors import HomeDamaged, RecoveryFailed
+from millstream.kernels.slices import closes_between
+from millstream.plan.stages import Plan
+from millstream.runtime.compaction import Compactor
+from millstream.runtime.port import EnginePort
+from millstream.runtime.progress import Progress, count
+from millstream.runtime.records import EpochRecord, RecordBook
+from millstream.state.version import Version
+from millstream.store.port import EpochCommit, EpochRow, Store
+
+Failpoint = Callable[[str], None]
+"""Called with the name of each step of an epoch; a test may raise there to crash."""
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What a person may want to know of an epoch that was committed."""
+
+    number: int
+    rows: int
+    seconds: float
+    changes: Mapping[str, int]
+    late: int
+    errors: int
+    watermark: int
+    now: int
+    output: Any
+    """The engine's output, for tests that expect changes."""
+
+
+class FlowLoop:
+    """Performs the epochs of one flow. Not thread safe: one thread calls `step`."""
+
+    def __init__(
+        self,
+        engine: EnginePort,
+        ports: Mapping[str, SourcePort],
+        store: Store,
+        root: Path,
+        clock: Clock,
+        token: int,
+        *,
+        progress: Progress,
+        tables: Callable[[], Mapping[str, tuple[int, Path]]],
+        make_input: Callable[..., Any],
+        failpoint: Failpoint = lambda _: None,
+    ) -> None:
+        self.engine, self.ports, self.store, self.clock = engine, ports, store, clock
+        self.plan: Plan = engine.plan
+        self.token = token
+        self.book = RecordBook(root / "epochs")
+        self.progress = progress
+        self.number = 0
+        self.version = Version()
+        self.watermarks: dict[str, int] = {s.name: BEGINNING for s in self.plan.sources}
+        self._tables = tables
+        self._make_input = make_input
+        self._fail = failpoint
+        self._state = root / "state"
+        self._obsolete: dict[str, int] = {}
+        self._compactor = Compactor(engine.cache, self.plan.aggregations)
+        self._recover()
+
+    @property
+    def finished(self) -> bool:
+        """Whether every source is bounded and was read to its end, and all windows have closed."""
+        done = all(p.finished(self.progress.offsets.get(n, {})) for n, p in self.ports.items())
+        return done and not self._due(self._now_watermarks(self.clock.now()))
+
+    def step(self) -> EpochReport | None:
+        """Perform the next epoch; None when there is nothing to do."""
+        record = self.book.read(self.number + 1)
+        if record is None or set(record.slices) != set(self.ports):
+            record = self._next()
+            if record is None:
+                return None
+            self._fail("before open")
+            self.book.open(record)
+        return self._perform(record)
+
+    def close(self) -> None:
+        """Stop what runs beside the epochs."""
+        self._compactor.close()
+
+    def _next(self) -> EpochRecord | None:
+        now = self.clock.now()
+        slices = {}
+        for name, port in self.ports.items():
+            start = self.progress.offsets.get(name, {})
+            slices[name] = port.admit(start, port.head(now), self.plan.source(name).options.max_rows)
+        watermarks = self._now_watermarks(now)
+        if all(s.empty for s in slices.values()) and not self._due(watermarks):
+            return None
+        tables = {name: version for name, (version, _) in self._tables().items() if name in self.plan.tables}
+        return EpochRecord(
+            self.number + 1, self.plan.id, self.token, slices, now, watermarks, dict(self.watermarks), tables
+        )
+
+    def _now_watermarks(self, now: int) -> dict[str, int]:
+        found = {}
+        for source in self.plan.sources:
+            start = self.progress.offsets.get(source.name, {})
+            port = self.ports[source.name]
+            partitions = len(start) or 1
+            found[source.name] = self.progress.watermarks.at(source, partitions, now, finished=port.finished(start))
+        return found
+
+    def _due(self, watermarks: Mapping[str, int]) -> bool:
+        """Whether the watermarks alone are a reason for an epoch: a window with something in it closes."""
+        for stage in self.plan.aggregations:
+            before = min(self.watermarks[s] for s in stage.sources)
+            after = min(watermarks[s] for s in stage.sources)
+            if closes_between(stage.window, before, after) and self.version.rows(stage.step):
+                return True
+        return False
+
+    def _perform(self, record: EpochRecord) -> EpochReport:
+        started = time.perf_counter()
+        record = replace(record, plan=self.plan.id, token=self.token)
+        paths = {n: p for n, (_, p) in self._tables().items() if n in record.tables}
+        given = self._make_input(
+            record.epoch, record.slices, record.now, record.watermarks, record.before, paths, attempt=self.token
+        )
+        self._fail("before work")
+        output = self.engine.run(self.version, given)
+        self._fail("before commit")
+        progress = self._advanced(record, output)
+        row = EpochRow(
+            record.epoch, record.plan, record.slices_json(), record.clock, output.version.to_json(), progress.to_json()
+        )
+        watermark = min(record.watermarks.values())
+        self.store.commit(
+            EpochCommit(self.plan.flow, self.token, row, output.changes, output.errors, output.late, watermark)
+        )
+        self._fail("after commit")
+        self.book.close(record)
+        self._fail("after close")
+        self._take(record, output.version, progress)
+        return EpochReport(
+            record.epoch,
+            sum(t.rows for t in output.tallies.values()),
+            time.perf_counter() - started,
+            {name: table.num_rows for name, table in output.changes.items()},
+            sum(t.num_rows for t in output.late.values()),
+            sum(t.num_rows for t in output.errors.values()),
+            watermark,
+            record.now,
+            output,
+        )
+
+    def _advanced(self, record: EpochRecord, output: Any) -> Progress:
+        progress = Progress.from_json(_through_json(self.progress.to_json()))
+        for name, part in record.slices.items():
+            progress.offsets.setdefault(name, {}).update(part.end)
+        for name, tally in output.tallies.items():
+            progress.watermarks.seen(name, tally.newest, record.now)
+            count(progress.rows, name, tally.rows)
+            count(progress.errors, name, tally.bad + tally.future)
+        progress.watermarks.last.update(record.watermarks)
+        for view, applied in output.applied.items():
+            count(progress.applied, view, applied)
+        for view, table in output.late.items():
+            count(progress.late, view, table.num_rows)
+        progress.changed.update({view: record.epoch for view in output.changes})
+        return progress
+
+    def _take(self, record: EpochRecord, version: Version, progress: Progress) -> None:
+        """Make a committed epoch the present, and tidy up behind it."""
+        before = self.version.files
+        self.number, self.progress, self.watermarks = record.epoch, progress, dict(record.watermarks)
+        self.version = self._compactor.between(version, record.epoch, min(record.watermarks.values(), default=BEGINNING))
+        for file in (before | version.files) - self.version.files:
+            self._obsolete.setdefault(file, record.epoch + 1)
+        gone = [f for f, epoch in self._obsolete.items() if epoch < record.epoch]
+        for file in gone:
+            (self._state / file).unlink(missing_ok=True)
+            del self._obsolete[file]
+        self.engine.cache.forget(gone)
+
+    def _recover(self) -> None:
+        """Go on from what the store has; refuse what cannot be put together."""
+        last = self.store.last(self.plan.flow)
+        newest = self.book.newest()
+        number = last.number if last is not None else 0
+        if newest > number + 1:
+            raise RecoveryFailed(
+                f"the store knows the flow `{self.plan.flow}` up to epoch {number}, but there are records up to {newest}",
+                detail="the store is older than the state beside it, as after restoring only one of them",
+                hint="restore the whole home from one copy",
+            )
+        if last is None:
+            self._tidy()
+            return
+        record = self.book.read(number)
+        if record is not None and record.slices_json() != last.slices:
+            raise RecoveryFailed(
+                f"epoch {number} of `{self.plan.flow}` has one slice in the store and another in its record",
+                hint="restore the whole home from one copy",
+            )
+        if record is not None and record.state == "open":
+            self.book.close(record)
+        self.number = number
+        self.version = Version.from_json(last.version)
+        self.watermarks.update({n: w for n, w in last.clock["watermarks"].items() if n in self.watermarks})
+        missing = [f for f in sorted(self.version.files) if not (self._state / f).exists()]
+        if missing:
+            raise HomeDamaged(
+                f"the state file {self._state / missing[0]} is missing",
+                hint="restore the home from a copy; docs/guide/operations.md says how",
+            )
+        known = {a.step for a in self.plan.aggregations}
+        self.version = Version({s: runs for s, runs in self.version.runs.items() if s in known})
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove runs that no committed version names: left by an epoch that died."""
+        for path in self._state.glob("*/*"):
+            if str(path.relative_to(self._state)) not in self.version.files:
+                path.unlink(missing_ok=True)
+
+
+def _through_json(data: Any) -> Any:
+    """A deep copy with the keys as text, as the store would give it back."""
+    return orjson.loads(orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS))

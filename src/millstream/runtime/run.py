@@ -1,0 +1,143 @@
+"""A running flow: its thread, and the handle that people hold."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+
+from millstream.errors import MillstreamError, RunError
+from millstream.runtime.loop import EpochReport, FlowLoop
+
+POLL_SECONDS = 0.05
+
+STATES = {
+    "starting": ("running", "failed", "stopped"),
+    "running": ("idle", "finished", "failed", "stopped"),
+    "idle": ("running", "finished", "failed", "stopped"),
+    "finished": (),
+    "failed": (),
+    "stopped": (),
+}
+"""The states of a run and where each may lead."""
+
+
+class Run:
+    """A flow that runs in the background. Made by `Home.start`; used as a context manager it stops at the end.
+
+    `state` is starting, running, idle (nothing to do just now), finished (all sources ended), failed or stopped.
+    """
+
+    def __init__(self, name: str, make: Callable[[], FlowLoop], *, on_epoch: Callable[[EpochReport], None] | None = None) -> None:
+        self.flow = name
+        self.state = "starting"
+        self.error: Exception | None = None
+        self.reports: deque[EpochReport] = deque(maxlen=1000)
+        self.loop: FlowLoop | None = None
+        self._make = make
+        self._on_epoch = on_epoch
+        self._changed = threading.Condition()
+        self._rests = 0
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._main, name=f"millstream-{name}", daemon=True)
+        self._thread.start()
+
+    def catch_up(self, timeout: float | None = None) -> Run:
+        """Wait until everything that is there now has been taken into the views."""
+        with self._changed:
+            target = self._rests + 2
+        return self.wait(lambda run: run._rests >= target or run.state == "finished", timeout)
+
+    def wait(self, until: Callable[[Run], bool] | None = None, timeout: float | None = None) -> Run:
+        """Wait until a condition on the run holds (looked at after every epoch), or until it has ended.
+
+        Raises what stopped the flow if it failed, and TimeoutError when the time is up.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while not (self._ended or (until is not None and until(self))):
+                self._wake.set()
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    msg = f"the flow `{self.flow}` did not get there within {timeout} seconds"
+                    raise TimeoutError(msg)
+                self._changed.wait(0.5 if left is None else min(left, 0.5))
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def stop(self, timeout: float | None = 60) -> None:
+        """End after the epoch that is being performed; the next start goes on from there."""
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join(timeout)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def _ended(self) -> bool:
+        return not STATES[self.state]
+
+    def _main(self) -> None:
+        try:
+            self.loop = self._make()
+            while not self._stopping.is_set():
+                self._to("running")
+                report = self.loop.step()
+                if report is not None:
+                    self._report(report)
+                    continue
+                if self.loop.finished:
+                    self._rest("finished")
+                    return
+                self._rest("idle")
+                self._wake.wait(POLL_SECONDS)
+                self._wake.clear()
+            self._to("stopped")
+        except MillstreamError as error:
+            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - the thread's last line of defence
+            wrapped = RunError(f"the flow `{self.flow}` stopped with {type(error).__name__}: {error}")
+            wrapped.__cause__ = error
+            self._failed(wrapped)
+        finally:
+            if self.loop is not None:
+                self.loop.close()
+
+    def _report(self, report: EpochReport) -> None:
+        report = replace(report, output=None)  # a long run must not hold the rows of its epochs
+        self.reports.append(report)
+        if self._on_epoch is not None:
+            self._on_epoch(report)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _rest(self, state: str) -> None:
+        with self._changed:
+            self._rests += 1
+            self._move(state)
+            self._changed.notify_all()
+
+    def _to(self, state: str) -> None:
+        with self._changed:
+            self._move(state)
+            self._changed.notify_all()
+
+    def _move(self, state: str) -> None:
+        if state != self.state:
+            assert state in STATES[self.state], f"{self.state} -> {state}"
+            self.state = state
+
+    def _failed(self, error: Exception) -> None:
+        with self._changed:
+            self.error = error
+            self._move("failed")
+            self._changed.notify_all()

@@ -1,0 +1,1 @@
+"""Results out: readers in other processes."""

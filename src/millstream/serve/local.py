@@ -1,0 +1,146 @@
+"""Readers on the same machine: a Unix socket in the home, open to the owner of the home only.
+
+A request is one line of JSON, ``{"call": "query", "sql": "SELECT ..."}`` (or ``views``, ``flows``). The answer is one line
+of JSON and, for a query, an Arrow stream behind it: ``{"ok": true, "bytes": 1234}``, or ``{"ok": false, "error": {...}}``.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import socketserver
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+import pyarrow as pa
+
+from millstream import errors
+from millstream.errors import MillstreamError, QueryError
+from millstream.result import Result, plain
+
+SOCKET = "query.sock"
+_LONGEST = 100
+_MAX_REQUEST = 1 << 20
+
+
+class Reads(Protocol):
+    """What a reader may ask of a home."""
+
+    def query(self, sql: str) -> Result: ...
+    def views(self) -> list[dict[str, Any]]: ...
+    def flows(self) -> list[dict[str, Any]]: ...
+
+
+class LocalServer:
+    """Answers readers in threads of its own until it is closed."""
+
+    def __init__(self, home: Path, reads: Reads) -> None:
+        self._link = home / SOCKET
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        path = self._link
+        if len(os.fsencode(path)) > _LONGEST:  # a socket's name has a bound that a home's path has not
+            self._folder = tempfile.TemporaryDirectory(prefix="millstream-")
+            path = Path(self._folder.name) / SOCKET
+        self._link.unlink(missing_ok=True)
+        self._server = _Server(str(path), _Handler)
+        self._server.reads = reads
+        os.chmod(path, 0o600)
+        if path != self._link:
+            self._link.symlink_to(path)
+        threading.Thread(target=self._server.serve_forever, name="millstream-readers", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._link.unlink(missing_ok=True)
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    reads: Reads
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        while line := self.rfile.readline(_MAX_REQUEST):
+            try:
+                self._answer(orjson.loads(line))
+            except MillstreamError as error:
+                self._error(error)
+            except BrokenPipeError:
+                return
+            except Exception as error:  # noqa: BLE001 - a reader must get an answer, not a closed socket
+                self._error(QueryError(f"the request cannot be answered: {type(error).__name__}"))
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        call = request.get("call")
+        if call == "query":
+            table = self.server.reads.query(str(request["sql"])).arrow()
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            data = sink.getvalue()
+            self.wfile.write(orjson.dumps({"ok": True, "bytes": data.size}) + b"\n")
+            self.wfile.write(data)
+        elif call in ("views", "flows"):
+            rows = self.server.reads.views() if call == "views" else self.server.reads.flows()
+            self.wfile.write(orjson.dumps({"ok": True, "rows": [plain(r) for r in rows]}) + b"\n")
+        else:
+            raise QueryError(f"unknown call {call!r}")
+
+    def _error(self, error: MillstreamError) -> None:
+        said = {"kind": type(error).__name__, "message": error.message, "detail": error.detail, "hint": error.hint}
+        self.wfile.write(orjson.dumps({"ok": False, "error": said}) + b"\n")
+
+
+class LocalClient:
+    """Asks the process that owns a home."""
+
+    def __init__(self, home: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.connect(str((home / SOCKET).resolve()))
+        except OSError:
+            self._socket.close()
+            raise
+        self._file = self._socket.makefile("rwb")
+
+    def query(self, sql: str) -> Result:
+        """Answer a SELECT."""
+        answer = self._ask({"call": "query", "sql": sql})
+        with pa.ipc.open_stream(self._file.read(answer["bytes"])) as reader:
+            return Result(reader.read_all())
+
+    def views(self) -> list[dict[str, Any]]:
+        """The views."""
+        return list(self._ask({"call": "views"})["rows"])
+
+    def flows(self) -> list[dict[str, Any]]:
+        """The flows."""
+        return list(self._ask({"call": "flows"})["rows"])
+
+    def close(self) -> None:
+        """Hang up."""
+        self._file.close()
+        self._socket.close()
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._file.write(orjson.dumps(request) + b"\n")
+        self._file.flush()
+        line = self._file.readline()
+        if not line:
+            raise QueryError("the process that owns the home has gone away", hint="try again")
+        answer: dict[str, Any] = orjson.loads(line)
+        if not answer["ok"]:
+            said = answer["error"]
+            kind = getattr(errors, said["kind"], QueryError)
+            raise kind(said["message"], detail=said["detail"], hint=said["hint"])
+        return answer

@@ -1,0 +1,1 @@
+"""SQL: what readers may ask, and (later) whole flows said in SQL."""

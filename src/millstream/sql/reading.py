@@ -1,0 +1,110 @@
+"""Questions to the store: Spark SQL in, checked against an allow-list, out in the store's dialect.
+
+Only one SELECT (with joins, subqueries, CTEs and set operations) over the views and tables of the home is let through. What
+is checked is the tree, never the text: no other statement, no function that reads files, network or settings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.tokens import TokenType
+
+from millstream.errors import QueryError, StatementRefused, ViewNotFound
+from millstream.model.functions import AGGREGATE, KEYWORDS, SCALAR
+
+_DOLLAR = re.compile(r"(?<![\w`\"'])([A-Za-z_]\w*\$[a-z]+)(?![\w`\"'])")
+_WINDOW = {"row_number", "rank", "dense_rank", "lag", "lead", "ntile", "first_value", "last_value", "nth_value",
+           "percent_rank", "cume_dist"}  # fmt: skip
+_CLOCK = {"now", "current_timestamp", "current_date"}
+_KEYWORDS = KEYWORDS | {
+    "on", "select", "where", "having", "by", "using", "exists", "all", "any", "some", "distinct", "union", "except",
+    "intersect", "join", "over", "within", "filter", "values", "limit", "offset", "qualify", "grouping", "sets", "rollup",
+    "cube", "partition", "explode", "unnest", "asc", "desc", "into", "with", "recursive",
+}  # fmt: skip
+_ALLOWED = SCALAR | AGGREGATE | _WINDOW | _CLOCK | _KEYWORDS | {"explode"}
+_FORBIDDEN = (exp.Command, exp.QueryTransform, exp.DDL, exp.DML, exp.Into, exp.Placeholder, exp.Parameter, exp.SessionParameter,
+              exp.Set, exp.Pragma, exp.Attach, exp.Detach, exp.Copy, exp.Use, exp.LoadData, exp.TableSample)  # fmt: skip
+
+
+def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
+    """The same question in DuckDB's SQL; refuses everything but a SELECT over `tables`."""
+    if len(sql) > 100_000:
+        raise StatementRefused("the statement is longer than 100,000 characters")
+    try:
+        statements = [s for s in sqlglot.parse(_quoted(sql), dialect="spark") if s is not None]
+    except (sqlglot.errors.SqlglotError, RecursionError) as error:
+        raise QueryError("the query cannot be read", detail=_problem(error), hint="queries are written in Spark SQL") from None
+    if len(statements) != 1:
+        raise StatementRefused(f"one statement at a time, please: these are {len(statements)}")
+    tree = statements[0]
+    if not isinstance(tree, exp.Query):
+        raise StatementRefused(
+            f"only SELECT can be run here, not {_kind(tree)}", hint="views are read with SELECT ... FROM view"
+        )
+    _check_nodes(tree)
+    _check_tables(tree, tables)
+    _check_functions(tree)
+    return tree.sql(dialect="duckdb", identify=True)
+
+
+def _check_nodes(tree: exp.Expression) -> None:
+    for node in tree.walk():
+        if isinstance(node, _FORBIDDEN):
+            raise StatementRefused(f"`{node.sql(dialect='spark')[:60]}` is not allowed in a query")
+
+
+def _check_tables(tree: exp.Expression, tables: Mapping[str, Sequence[str]]) -> None:
+    named = {cte.alias for cte in tree.find_all(exp.CTE)}
+    for table in tree.find_all(exp.Table):
+        if not isinstance(table.this, exp.Identifier):
+            raise StatementRefused(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
+        if table.args.get("db") or table.args.get("catalog"):
+            raise StatementRefused(f"`{table.sql(dialect='spark')[:60]}`: name a view without a schema or path")
+        if table.name not in named and table.name not in tables:
+            close = difflib.get_close_matches(table.name, tables, n=1)
+            raise ViewNotFound(
+                f"there is no view or table `{table.name}`",
+                detail="there are: " + (", ".join(sorted(tables)) or "none yet"),
+                hint=f"did you mean `{close[0]}`?" if close else None,
+            )
+
+
+def _check_functions(tree: exp.Expression) -> None:
+    for dialect in ("spark", "duckdb"):
+        tokens = sqlglot.tokenize(tree.sql(dialect=dialect), dialect=dialect)
+        for token, following in zip(tokens, tokens[1:], strict=False):
+            if following.token_type != TokenType.L_PAREN or token.token_type == TokenType.STRING:
+                continue
+            name = token.text.lower()
+            if not name[:1].isalpha():
+                continue
+            if dialect == "spark" and name not in _ALLOWED and not _is_alias(tree, token.text):
+                raise StatementRefused(f"the function `{name}` cannot be used in a query")
+            if dialect == "duckdb" and name.startswith(("read_", "parquet_", "glob", "sniff_", "getenv", "query", "duckdb_")):
+                raise StatementRefused(f"the function `{name}` cannot be used in a query")
+
+
+def _is_alias(tree: exp.Expression, name: str) -> bool:
+    return any(a.alias == name for a in tree.find_all(exp.CTE, exp.TableAlias, exp.Subquery) if hasattr(a, "alias"))
+
+
+def _quoted(sql: str) -> str:
+    """Names like bids$errors, which Spark would want in backticks."""
+    return _DOLLAR.sub(r"`\1`", sql)
+
+
+def _kind(tree: exp.Expression) -> str:
+    return tree.key.upper() if not isinstance(tree, exp.Command) else str(tree.this).upper()
+
+
+def _problem(error: Exception) -> str:
+    found = getattr(error, "errors", None)
+    if found:
+        first = found[0]
+        return f"{first['description']}, line {first['line']}, column {first['col']}: {first['highlight']}"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

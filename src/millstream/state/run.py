@@ -1,0 +1,165 @@
+"""Runs: immutable Arrow IPC files of state rows, memory-mapped by every process that reads them.
+
+A run holds one record batch per **bucket** of expiry, and each batch is sorted by the hash of the key, so that a
+lookup is a binary search and a closed window drops whole batches. Files are named ``<epoch>-<attempt>.arrow`` and are
+written temp, fsync, rename, directory fsync. What a version keeps of a run (format 1):
+
+    {"file": "hot/000000000042-0.arrow", "crc": 2774893043, "bytes": 40312,
+     "batches": [{"rows": 812, "first": 1767225610000000, "last": 1767225610000000, "dropped": false}, ...]}
+
+`first` and `last` are the least and the greatest expiry in the batch.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from millstream.clock import END_OF_TIME
+from millstream.errors import DiskFull, HomeDamaged
+
+MAX_BATCHES = 256
+"""A run with more buckets than this has neighbours put together."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is known of one record batch of a run without opening it."""
+
+    rows: int
+    first: int
+    last: int
+    dropped: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as a version names it."""
+
+    file: str
+    crc: int
+    bytes: int
+    batches: tuple[Batch, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows that are not dropped."""
+        return sum(b.rows for b in self.batches if not b.dropped)
+
+    def expire(self, watermark: int) -> Run | None:
+        """This run without the batches that closed at the watermark; None when nothing is left."""
+        batches = tuple(replace(b, dropped=b.dropped or b.last <= watermark) for b in self.batches)
+        if all(b.dropped for b in batches):
+            return None
+        return self if batches == self.batches else replace(self, batches=batches)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the epoch record."""
+        return {
+            "file": self.file,
+            "crc": self.crc,
+            "bytes": self.bytes,
+            "batches": [[b.rows, b.first, b.last, int(b.dropped)] for b in self.batches],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Run:
+        """Read what `to_json` wrote."""
+        batches = tuple(Batch(r, f, last, bool(d)) for r, f, last, d in data["batches"])
+        return cls(data["file"], data["crc"], data["bytes"], batches)
+
+
+def write_run(root: Path, name: str, rows: pl.DataFrame, expiry: np.ndarray) -> Run:
+    """Write rows (with their hash in ``$h``) as a run; durable when this returns."""
+    buckets = _buckets(expiry)
+    hashes = rows["$h"].to_numpy()
+    order = np.lexsort((hashes, buckets))
+    ordered = rows[pl.Series(order, dtype=pl.UInt32)].rechunk().to_arrow()
+    edges = np.flatnonzero(np.diff(buckets[order])) + 1
+    starts = np.concatenate(([0], edges)) if len(rows) else np.empty(0, dtype=np.int64)
+    ends = np.concatenate((edges, [len(rows)])) if len(rows) else starts
+    sink = pa.BufferOutputStream()
+    batches = []
+    sorted_expiry = expiry[order]
+    with pa.ipc.new_file(sink, ordered.schema) as writer:
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            piece = ordered.slice(start, end - start).combine_chunks()
+            writer.write_table(piece, max_chunksize=max(1, end - start))
+            span = sorted_expiry[start:end]
+            batches.append(Batch(end - start, int(span.min()), int(span.max())))
+    data = sink.getvalue()
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(path, data)
+    return Run(name, zlib.crc32(data), data.size, tuple(batches))
+
+
+def write_durably(path: Path, data: Any) -> None:
+    """Temp, fsync, rename, directory fsync; a full disk is named as such."""
+    temp = path.with_name(f".{path.name}.tmp")
+    try:
+        with temp.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temp.rename(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        temp.unlink(missing_ok=True)
+        if error.errno == 28:
+            raise DiskFull(
+                f"no space left to write {path}",
+                hint="free some space and start the flow again; nothing that was committed is lost",
+            ) from error
+        raise
+
+
+class OpenRun:
+    """A run mapped into memory: hashes as numpy arrays, rows as Polars frames without a copy."""
+
+    def __init__(self, root: Path, run: Run, *, verify: bool) -> None:
+        path = root / run.file
+        try:
+            self._map = pa.memory_map(str(path))
+        except FileNotFoundError:
+            raise HomeDamaged(
+                f"the state file {path} is missing",
+                hint="restore the home from a copy; docs/guide/operations.md says how",
+            ) from None
+        if verify and (self._map.size() != run.bytes or zlib.crc32(self._map.read_buffer()) != run.crc):
+            raise HomeDamaged(
+                f"the state file {path} does not match its checksum",
+                hint="restore the home from a copy; docs/guide/operations.md says how",
+            )
+        self._reader = pa.ipc.open_file(self._map)
+        self._frames: dict[int, tuple[pl.DataFrame, np.ndarray]] = {}
+
+    def batch(self, index: int) -> tuple[pl.DataFrame, np.ndarray]:
+        """The rows of a batch and their hashes, sorted by hash."""
+        if index not in self._frames:
+            table = pa.Table.from_batches([self._reader.get_batch(index)])
+            hashes = table["$h"].chunk(0).to_numpy(zero_copy_only=True)
+            self._frames[index] = (pl.from_arrow(table, rechunk=False), hashes)  # type: ignore[assignment]
+        return self._frames[index]
+
+
+def _buckets(expiry: np.ndarray) -> np.ndarray:
+    """The bucket of each row: its expiry, made coarser where there would be too many."""
+    buckets = expiry
+    distinct = np.unique(expiry)
+    if len(distinct) > MAX_BATCHES:
+        finite = distinct[distinct < END_OF_TIME]
+        width = max(1, int(finite[-1] - finite[0]) // (MAX_BATCHES - 1) + 1)
+        buckets = np.where(expiry < END_OF_TIME, (expiry - finite[0]) // width, END_OF_TIME)
+    return buckets

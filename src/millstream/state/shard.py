@@ -1,0 +1,128 @@
+"""Reading state: the newest row per key over the runs of a version, by binary search on the hash of the key.
+
+A shard is a range of key groups, and key groups are the leading bits of the hash, so every shard is a stretch of
+every run: the number of shards may change from epoch to epoch without rewriting anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from millstream.state.run import OpenRun, Run
+
+KEY_GROUPS = 128
+_GROUP_SHIFT = 57
+
+
+def key_group(hashes: np.ndarray) -> np.ndarray:
+    """The key group (0 to 127) of signed 64-bit hashes: their leading seven bits, in hash order."""
+    return (hashes >> _GROUP_SHIFT) + KEY_GROUPS // 2
+
+
+def shard_range(shard: int, shards: int) -> tuple[int, int]:
+    """The hashes of a shard, first and last."""
+    first = shard * KEY_GROUPS // shards - KEY_GROUPS // 2
+    after = (shard + 1) * KEY_GROUPS // shards - KEY_GROUPS // 2
+    return first << _GROUP_SHIFT, (after << _GROUP_SHIFT) - 1
+
+
+def shard_of(hashes: np.ndarray, shards: int) -> np.ndarray:
+    """Which shard each hash belongs to."""
+    edges = np.array([shard_range(s, shards)[0] for s in range(1, shards)], dtype=np.int64)
+    return np.searchsorted(edges, hashes, side="right")
+
+
+class RunCache:
+    """Open runs by file; runs are immutable, so a mapping stays good until the run is forgotten."""
+
+    def __init__(self, root: Path, *, verify: bool = True) -> None:
+        self.root = root
+        self._verify = verify
+        self._open: dict[str, OpenRun] = {}
+
+    def open(self, run: Run) -> OpenRun:
+        """The mapped run."""
+        opened = self._open.get(run.file)
+        if opened is None:
+            opened = self._open[run.file] = OpenRun(self.root, run, verify=self._verify)
+        return opened
+
+    def trust(self, run: Run) -> None:
+        """Map a run that this process has just written, without reading it back to check it."""
+        self._open[run.file] = OpenRun(self.root, run, verify=False)
+
+    def forget(self, files: Sequence[str]) -> None:
+        """Unmap runs that no version names any more."""
+        for file in files:
+            self._open.pop(file, None)
+
+
+class StateReader:
+    """The state of one step as of a version, for a stretch of hashes.
+
+    `unique` are the columns that make a state row unique. Newer runs come later in the version.
+    """
+
+    def __init__(
+        self, cache: RunCache, runs: Sequence[Run], unique: Sequence[str], hashes: tuple[int, int] | None = None
+    ) -> None:
+        self._cache = cache
+        self._runs = runs
+        self._unique = list(unique)
+        self._range = hashes
+
+    def lookup(self, hashes: np.ndarray, after: int) -> pl.DataFrame | None:
+        """The newest rows for these hashes (sorted, distinct) that expire after an instant; None when there are none."""
+        found: list[pl.DataFrame] = []
+        for run in reversed(self._runs):
+            for index, batch in enumerate(run.batches):
+                if batch.dropped or batch.last <= after:
+                    continue
+                frame, keys = self._cache.open(run).batch(index)
+                rows = _positions(keys, hashes)
+                if len(rows):
+                    found.append(frame[pl.Series(rows, dtype=pl.UInt32)])
+        return self._newest(found)
+
+    def scan(self, after: int) -> pl.DataFrame | None:
+        """The newest rows of all keys that expire after an instant; rows that expired in a mixed bucket may be among them."""
+        found: list[pl.DataFrame] = []
+        for run in reversed(self._runs):
+            for index, batch in enumerate(run.batches):
+                if batch.dropped or batch.last <= after:
+                    continue
+                frame, keys = self._cache.open(run).batch(index)
+                if self._range is not None:
+                    low = int(np.searchsorted(keys, self._range[0], side="left"))
+                    high = int(np.searchsorted(keys, self._range[1], side="right"))
+                    frame = frame.slice(low, high - low)
+                if len(frame):
+                    found.append(frame)
+        return self._newest(found)
+
+    def _newest(self, found: list[pl.DataFrame]) -> pl.DataFrame | None:
+        if not found:
+            return None
+        if len(found) == 1:
+            return found[0]
+        return pl.concat(found, rechunk=False).unique(self._unique, keep="first", maintain_order=True)
+
+
+def _positions(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The positions in sorted `keys` of all entries that are in sorted, distinct `wanted`."""
+    if not len(keys) or not len(wanted) or wanted[-1] < keys[0] or wanted[0] > keys[-1]:
+        return np.empty(0, dtype=np.int64)
+    low = np.searchsorted(keys, wanted, side="left")
+    hit = low < len(keys)
+    hit[hit] = keys[low[hit]] == wanted[hit]
+    low, present = low[hit], wanted[hit]
+    high = np.searchsorted(keys, present, side="right")
+    lengths = high - low
+    if len(lengths) and lengths.max() > 1:
+        starts = np.repeat(low - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths)
+        return np.arange(lengths.sum()) + starts
+    return low

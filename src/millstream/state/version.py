@@ -1,0 +1,106 @@
+"""Versions: for every step the list of its runs, oldest first; and the compaction that keeps the lists short.
+
+A version is part of the store's transaction, so it is exactly as old as the views. Compaction replaces neighbouring
+runs by one with the same rows; it never changes what a reader sees, so it may happen at any time between epochs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from millstream.state.run import Run, write_run
+from millstream.state.shard import RunCache, StateReader
+
+FANOUT = 4
+"""Runs of one size class before they are merged."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """The runs of every step after an epoch."""
+
+    runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
+
+    def of(self, step: str) -> tuple[Run, ...]:
+        """The runs of a step, oldest first."""
+        return self.runs.get(step, ())
+
+    def advance(self, step: str, added: Iterable[Run], watermark: int) -> Version:
+        """The version after an epoch: expired batches gone, the new runs last."""
+        kept = (run.expire(watermark) for run in self.of(step))
+        return Version({**self.runs, step: (*(r for r in kept if r is not None), *added)})
+
+    def replaced(self, step: str, old: Sequence[Run], new: Run | None) -> Version:
+        """The version with a stretch of runs replaced by their merge."""
+        names = {r.file for r in old}
+        runs: list[Run] = []
+        placed = False
+        for run in self.of(step):
+            if run.file not in names:
+                runs.append(run)
+            elif not placed:
+                placed = True
+                if new is not None:
+                    runs.append(new)
+        return Version({**self.runs, step: tuple(runs)})
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The files this version needs."""
+        return frozenset(r.file for runs in self.runs.values() for r in runs)
+
+    def rows(self, step: str) -> int:
+        """State rows of a step; a key changed since the last compaction counts once per change."""
+        return sum(r.rows for r in self.of(step))
+
+    def bytes(self, step: str) -> int:
+        """Bytes on disk of a step."""
+        return sum(r.bytes for r in self.of(step))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the store."""
+        return {step: [r.to_json() for r in runs] for step, runs in self.runs.items() if runs}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Version:
+        """Read what `to_json` wrote."""
+        return cls({step: tuple(Run.from_json(r) for r in runs) for step, runs in data.items()})
+
+
+def due(runs: Sequence[Run]) -> Sequence[Run] | None:
+    """The stretch of runs to merge now: the newest FANOUT or more neighbours of no greater size class; None if all is well."""
+    classes = [int(math.log(max(r.rows, 1), FANOUT)) for r in runs]
+    for start in range(len(runs)):
+        stretch = classes[start:]
+        if len(stretch) >= FANOUT and max(stretch) <= classes[start] and stretch.count(classes[start]) >= FANOUT:
+            return runs[start:]
+        if len(stretch) >= FANOUT and sum(r.rows for r in runs[start + 1 :]) >= FANOUT * max(runs[start].rows, 1):
+            return runs[start:]
+    return runs[-FANOUT * 3 :] if len(runs) > FANOUT * 6 else None
+
+
+def merge(
+    cache: RunCache,
+    root: Path,
+    name: str,
+    runs: Sequence[Run],
+    unique: Sequence[str],
+    expiry: Callable[[pl.DataFrame], np.ndarray],
+    watermark: int,
+) -> Run | None:
+    """Write one run with the newest rows of several; rows that expired are left out."""
+    rows = StateReader(cache, runs, unique).scan(watermark)
+    if rows is None:
+        return None
+    ends = expiry(rows)
+    live = ends > watermark
+    if not live.all():
+        rows, ends = rows.filter(pl.Series(live)), ends[live]
+    return write_run(root, name, rows, ends) if len(rows) else None

@@ -1,0 +1,1 @@
+"""Results kept: `port.py` is the contract, `duckdb.py` the embedded store. One transaction per epoch."""

@@ -1,0 +1,324 @@
+"""The embedded store: views are tables of one DuckDB file.
+
+System tables live in the schema ``millstream``: ``flows`` (lease), ``epochs`` (the last ones of every flow), ``views``
+(what each view is). A view that hides columns is kept as ``<name>$rows`` and shown through an SQL view.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import orjson
+import pyarrow as pa
+
+from millstream.clock import BEGINNING
+from millstream.errors import DiskFull, HomeDamaged, HomeInUse, IncompatibleChange, LeaseLost, QueryError, RecoveryFailed
+from millstream.model.schema import TIMESTAMP
+from millstream.store.port import EpochCommit, EpochRow, ViewSpec
+
+KEPT_EPOCHS = 100
+
+_SYSTEM = """
+CREATE SCHEMA IF NOT EXISTS millstream;
+CREATE TABLE IF NOT EXISTS millstream.flows (flow VARCHAR PRIMARY KEY, token BIGINT NOT NULL, owner VARCHAR);
+CREATE TABLE IF NOT EXISTS millstream.epochs (
+    flow VARCHAR, number BIGINT, token BIGINT, plan VARCHAR, slices VARCHAR, clock VARCHAR, version VARCHAR,
+    progress VARCHAR, committed_at TIMESTAMPTZ);
+CREATE TABLE IF NOT EXISTS millstream.views (
+    name VARCHAR, flow VARCHAR, kind VARCHAR, fingerprint VARCHAR, retention BIGINT);
+"""
+_ERRORS = (
+    "epoch BIGINT, reason VARCHAR, raw VARCHAR, partition VARCHAR, \"offset\" BIGINT, seen_at TIMESTAMPTZ"
+)
+_LATE = (
+    "epoch BIGINT, event_time TIMESTAMPTZ, window_end TIMESTAMPTZ, watermark TIMESTAMPTZ, reason VARCHAR, "
+    "record VARCHAR, seen_at TIMESTAMPTZ"
+)
+
+
+class DuckStore:
+    """A store in one file. Queries run on their own cursor and see whole epochs only."""
+
+    def __init__(self, path: Path, *, read_only: bool = False, temp: Path | None = None) -> None:
+        try:
+            self._connection = duckdb.connect(
+                str(path),
+                read_only=read_only,
+                config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"},
+            )
+        except duckdb.IOException as error:
+            if "lock" in str(error).lower():
+                raise HomeInUse(f"the store {path} is open in another process", detail=str(error).splitlines()[0]) from None
+            raise HomeDamaged(f"the store {path} cannot be opened", detail=str(error).splitlines()[0]) from None
+        except duckdb.Error as error:
+            raise HomeDamaged(f"the store {path} cannot be opened", detail=str(error).splitlines()[0]) from None
+        self._connection.execute("SET TimeZone = 'UTC'")
+        if temp is not None:
+            self._connection.execute(f"SET temp_directory = '{_text(str(temp))}'")
+        self._writing = threading.Lock()
+        self._views: dict[str, dict[str, ViewSpec]] = {}
+        if not read_only:
+            self._connection.execute(_SYSTEM)
+
+    def prepare(self, flow: str, views: Sequence[ViewSpec], sources: Sequence[str]) -> None:
+        """Make missing tables; refuse a view whose meaning changed under its kept rows."""
+        with self._writing, self._transaction() as cursor:
+            known = dict(
+                cursor.execute("SELECT name, fingerprint FROM millstream.views WHERE flow = ?", [flow]).fetchall()
+            )
+            taken = dict(
+                cursor.execute("SELECT name, flow FROM millstream.views WHERE flow <> ?", [flow]).fetchall()
+            )
+            for view in views:
+                if view.name in taken:
+                    raise IncompatibleChange(
+                        f"the view `{view.name}` belongs to the flow `{taken[view.name]}`",
+                        hint="give one of the two views another name",
+                    )
+                if known.get(view.name, view.fingerprint) != view.fingerprint:
+                    raise IncompatibleChange(
+                        f"the view `{view.name}` was changed, and its kept state does not fit the new definition",
+                        hint="give the changed view a new name, or start with a new home",
+                    )
+                if view.name not in known:
+                    self._create(cursor, flow, view)
+                self._views.setdefault(flow, {})[view.name] = view
+            for source in sources:
+                cursor.execute(f"CREATE TABLE IF NOT EXISTS {_name(source + '$errors')} ({_ERRORS})")
+
+    def _create(self, cursor: duckdb.DuckDBPyConnection, flow: str, view: ViewSpec) -> None:
+        columns = ", ".join(f"{_name(f.name)} {sql_type(f.type)}" for f in view.schema)
+        cursor.execute(f"CREATE TABLE {_name(_stored(view))} ({columns})")
+        if _stored(view) != view.name:
+            shown = ", ".join(_name(c) for c in view.columns)
+            cursor.execute(f"CREATE VIEW {_name(view.name)} AS SELECT {shown} FROM {_name(_stored(view))}")
+        if view.identity is not None:
+            cursor.execute(f"CREATE TABLE {_name(view.name + '$late')} ({_LATE})")
+        kind = "append" if view.identity is None else "keyed"
+        cursor.execute(
+            "INSERT INTO millstream.views VALUES (?, ?, ?, ?, ?)",
+            [view.name, flow, kind, view.fingerprint, view.retention],
+        )
+
+    def take_lease(self, flow: str, owner: str) -> int:
+        """Bump the flow's token."""
+        with self._writing, self._transaction() as cursor:
+            token = (_value(cursor, "SELECT token FROM millstream.flows WHERE flow = ?", [flow]) or 0) + 1
+            cursor.execute("INSERT OR REPLACE INTO millstream.flows VALUES (?, ?, ?)", [flow, token, owner])
+            return int(token)
+
+    def commit(self, commit: EpochCommit) -> None:
+        """Apply an epoch in one transaction."""
+        row = commit.row
+        with self._writing, self._transaction() as cursor:
+            held = _value(cursor, "SELECT token FROM millstream.flows WHERE flow = ?", [commit.flow])
+            if held != commit.token:
+                raise LeaseLost(
+                    f"the flow `{commit.flow}` was taken over by another process",
+                    detail=f"this one holds token {commit.token}, the flow is at {held}",
+                    hint="nothing was written; stop this process",
+                )
+            last = _value(cursor, "SELECT max(number) FROM millstream.epochs WHERE flow = ?", [commit.flow])
+            if last is not None and row.number != last + 1:
+                raise RecoveryFailed(f"epoch {row.number} of `{commit.flow}` does not follow epoch {last} in the store")
+            for name, table in commit.changes.items():
+                self._apply(cursor, self._views[commit.flow][name], table)
+            for suffix, tables in (("$errors", commit.errors), ("$late", commit.late)):
+                for name, table in tables.items():
+                    _insert(cursor, name + suffix, table)
+            if commit.watermark > BEGINNING:
+                self._retain(cursor, commit)
+            cursor.execute(
+                "INSERT INTO millstream.epochs VALUES (?, ?, ?, ?, ?, ?, ?, ?, make_timestamptz(?))",
+                [commit.flow, row.number, commit.token, row.plan, *(_json(x) for x in (row.slices, row.clock)),
+                 _json(row.version), _json(row.progress), int(row.clock["now"])],
+            )  # fmt: skip
+            if row.number % KEPT_EPOCHS == 0:
+                cursor.execute(
+                    "DELETE FROM millstream.epochs WHERE flow = ? AND number <= ?", [commit.flow, row.number - KEPT_EPOCHS]
+                )
+
+    def _apply(self, cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa.Table) -> None:
+        table = _name(_stored(view))
+        columns = ", ".join(_name(n) for n in view.schema.names)
+        cursor.register("changes", changes)
+        try:
+            if view.identity is not None:
+                ops = set(cursor.execute("SELECT DISTINCT op FROM changes").fetchall())
+                if ops != {("+I",)}:
+                    match = " AND ".join(f"t.{_name(k)} IS NOT DISTINCT FROM c.{_name(k)}" for k in view.identity) or "true"
+                    cursor.execute(f"DELETE FROM {table} t USING changes c WHERE c.op <> '+I' AND {match}")
+            cursor.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM changes WHERE op IN ('+I', '+U')")
+        finally:
+            cursor.unregister("changes")
+
+    def _retain(self, cursor: duckdb.DuckDBPyConnection, commit: EpochCommit) -> None:
+        for view in self._views[commit.flow].values():
+            if view.retention is not None and view.time_column is not None:
+                horizon = min(commit.watermark, 2**61) - view.retention
+                cursor.execute(
+                    f"DELETE FROM {_name(_stored(view))} WHERE epoch_us({_name(view.time_column)}) <= ?", [horizon]
+                )
+
+    def last(self, flow: str) -> EpochRow | None:
+        """The newest epoch of a flow."""
+        rows = self.epochs(flow, 1)
+        return rows[0] if rows else None
+
+    def epochs(self, flow: str, most: int) -> list[EpochRow]:
+        """The newest epochs of a flow, newest first."""
+        found = (
+            self._connection.cursor()
+            .execute(
+                "SELECT number, plan, slices, clock, version, progress FROM millstream.epochs WHERE flow = ? "
+                "ORDER BY number DESC LIMIT ?",
+                [flow, most],
+            )
+            .fetchall()
+        )
+        return [EpochRow(n, plan, *(orjson.loads(x) for x in rest)) for n, plan, *rest in found]
+
+    def flows(self) -> list[str]:
+        """The flows that have run here."""
+        rows = self._connection.cursor().execute("SELECT flow FROM millstream.flows ORDER BY flow").fetchall()
+        return [r[0] for r in rows]
+
+    def views(self) -> list[dict[str, Any]]:
+        """The views with their number of rows and of late rows."""
+        cursor = self._connection.cursor()
+        found = cursor.execute("SELECT name, flow, kind FROM millstream.views ORDER BY flow, name").fetchall()
+        listed = []
+        for name, flow, kind in found:
+            rows = _count(cursor, name)
+            late = _count(cursor, name + "$late") if kind == "keyed" else 0
+            listed.append({"view": name, "flow": flow, "rows": rows, "late": late})
+        return listed
+
+    def tables(self) -> dict[str, list[str]]:
+        """Every table that may be read, with its columns."""
+        rows = (
+            self._connection.cursor()
+            .execute(
+                "SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns() "
+                "WHERE schema_name = 'main' AND NOT internal AND table_name NOT LIKE '%$rows' GROUP BY table_name"
+            )
+            .fetchall()
+        )
+        return {name: list(columns) for name, columns in rows}
+
+    def put_table(self, name: str, data: pa.Table) -> None:
+        """Replace a stored table."""
+        with self._writing, self._transaction() as cursor:
+            cursor.register("given", data)
+            cursor.execute(f"CREATE OR REPLACE TABLE {_name(name)} AS SELECT * FROM given")
+            cursor.unregister("given")
+
+    def query(self, sql: str) -> pa.Table:
+        """Answer a checked SELECT in the store's own dialect."""
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute("SET TimeZone = 'UTC'")
+            return cursor.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise QueryError("the query failed", detail=str(error).splitlines()[0]) from None
+        finally:
+            cursor.close()
+
+    def close(self) -> None:
+        """Checkpoint and close."""
+        with self._writing:
+            self._connection.close()
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self._connection.cursor())
+
+
+class _Transaction:
+    """A cursor inside one transaction: committed at the end, rolled back on any error."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._cursor = cursor
+
+    def __enter__(self) -> duckdb.DuckDBPyConnection:
+        self._cursor.execute("SET TimeZone = 'UTC'")
+        self._cursor.execute("BEGIN")
+        return self._cursor
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                self._cursor.execute("COMMIT")
+            else:
+                self._cursor.execute("ROLLBACK")
+        except duckdb.Error as failed:
+            if error is None:
+                raise _io(failed) from failed
+        finally:
+            self._cursor.close()
+        if isinstance(error, duckdb.Error):
+            raise _io(error) from error
+
+
+def _io(error: duckdb.Error) -> Exception:
+    text = str(error)
+    if "No space left" in text or "out of disk" in text.lower():
+        return DiskFull("no space left for the store", hint="free some space and start again; nothing committed is lost")
+    return HomeDamaged("the store failed", detail=text.splitlines()[0])
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """DuckDB's name of an Arrow type."""
+    simple = {
+        pa.bool_(): "BOOLEAN", pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INTEGER", pa.int64(): "BIGINT",
+        pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.string(): "VARCHAR", pa.binary(): "BLOB", pa.date32(): "DATE",
+        TIMESTAMP: "TIMESTAMPTZ",
+    }  # fmt: skip
+    if kind in simple:
+        return simple[kind]
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if pa.types.is_list(kind):
+        return sql_type(kind.value_type) + "[]"
+    if pa.types.is_struct(kind):
+        return "STRUCT(" + ", ".join(f"{_name(f.name)} {sql_type(f.type)}" for f in kind) + ")"
+    if pa.types.is_map(kind):
+        return f"MAP({sql_type(kind.key_type)}, {sql_type(kind.item_type)})"
+    if pa.types.is_timestamp(kind):
+        return "TIMESTAMPTZ" if kind.tz else "TIMESTAMP"
+    raise QueryError(f"the store cannot keep a column of type {kind}")
+
+
+def _insert(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    cursor.register("given", table)
+    cursor.execute(f"INSERT INTO {_name(name)} SELECT * FROM given")
+    cursor.unregister("given")
+
+
+def _count(cursor: duckdb.DuckDBPyConnection, name: str) -> int:
+    return int(_value(cursor, f"SELECT count(*) FROM {_name(name)}"))
+
+
+def _value(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] = ()) -> Any:
+    """The one value of a query, or None when it has no row. (A result must be fetched to its end.)"""
+    rows = cursor.execute(sql, list(parameters)).fetchall()
+    return rows[0][0] if rows else None
+
+
+def _stored(view: ViewSpec) -> str:
+    return view.name if tuple(view.schema.names) == view.columns else view.name + "$rows"
+
+
+def _name(identifier: str) -> str:
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return value.replace("'", "''")
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()

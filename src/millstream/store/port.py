@@ -1,0 +1,83 @@
+"""The contract of a store: the authority on what a flow has done.
+
+An epoch is one transaction: the changes of all views, errors, late rows, and the row that says which epoch this was, with
+its slice, clock, plan and state version. A reader therefore always sees the views of a flow as of one epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class ViewSpec:
+    """What a store must know of a view to keep it."""
+
+    name: str
+    schema: pa.Schema
+    columns: tuple[str, ...]
+    """The columns shown; the schema may hold more."""
+    identity: tuple[str, ...] | None
+    retention: int | None
+    time_column: str | None
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class EpochRow:
+    """A committed epoch as the store keeps it."""
+
+    number: int
+    plan: str
+    slices: Mapping[str, Any]
+    clock: Mapping[str, Any]
+    version: Mapping[str, Any]
+    progress: Mapping[str, Any]
+    """Cumulative: newest event times, counts."""
+
+
+@dataclass(frozen=True)
+class EpochCommit:
+    """Everything that one epoch changes, to be made true at once or not at all."""
+
+    flow: str
+    token: int
+    row: EpochRow
+    changes: Mapping[str, pa.Table] = field(default_factory=dict)
+    errors: Mapping[str, pa.Table] = field(default_factory=dict)
+    late: Mapping[str, pa.Table] = field(default_factory=dict)
+    watermark: int = 0
+    """The least watermark of the flow, for retention."""
+
+
+class Store(Protocol):
+    """Keeps the views of a home. `commit` and `prepare` are called by flows' threads, `query` by any."""
+
+    def prepare(self, flow: str, views: Sequence[ViewSpec], sources: Sequence[str]) -> None:
+        """Make the tables of a flow's views; tables that are there stay as they are."""
+        ...
+
+    def take_lease(self, flow: str, owner: str) -> int:
+        """A token greater than any given before; from now on commits with an older token are refused."""
+        ...
+
+    def commit(self, commit: EpochCommit) -> None:
+        """Apply an epoch durably. Refuses (LeaseLost) a token that is no longer the flow's, and a number that does not
+        follow the last; nothing has changed then."""
+        ...
+
+    def last(self, flow: str) -> EpochRow | None:
+        """The newest committed epoch of a flow."""
+        ...
+
+    def query(self, sql: str) -> pa.Table:
+        """Answer a SELECT that was checked before, as of one epoch."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the files."""
+        ...
