@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from millstream.kernels.aggregate import late
 from millstream.kernels.aggregates import PARTIALS, is_exact
+from millstream.kernels.combine import group_columns, in_order
 from millstream.kernels.intake import Intake, Role, Tally
 from millstream.plan.stages import Aggregation
 
@@ -63,5 +64,5 @@ def taken_in(rows: pl.DataFrame, role: Role, future: int) -> Intake | None:
         kept = kept.filter(~behind)
     intake.applied[role.view] = int(kept["$n"].sum())
     if len(kept):
-        intake.frames[role.view] = [kept.drop("$kept", "$part", "$newest", "$nbad")]
+        intake.frames[role.view] = [in_order(stage, kept, group_columns(stage))]
     return intake

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +26,8 @@ LOCAL_ROWS = 100_000
 """Generated slices up to this size are made in the driver; larger ones on the executors."""
 _CHUNK = 50_000
 _FILE_SHIFT = 36
+_PATH = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
+"""The plain path of a row's file; Spark gives it as a URI."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,13 @@ def _files(
     frame = frame.withColumn("$part", F.lit(0))
     if details or stage.positions:
         first = part.ranges[0][0]
-        numbers = F.create_map(*(x for i, e in enumerate(entries) for x in (F.lit(_uri(e.path)), F.lit(first + i))))
+        numbers = F.create_map(*(x for i, e in enumerate(entries) for x in (F.lit(e.path), F.lit(first + i))))
         row = F.monotonically_increasing_id().bitwiseAND((1 << 33) - 1)
-        number = numbers[F.col("_metadata.file_path")].cast("bigint")
+        number = numbers[F.expr(_PATH)].cast("bigint")
         place = F.shiftleft(number, _FILE_SHIFT) + F.col("_metadata.file_block_start") + row
         frame = frame.withColumn("$pos", place)
     if details:
-        frame = frame.withColumn("$where", F.col("_metadata.file_path"))
+        frame = frame.withColumn("$where", F.expr(_PATH))
         frame = frame.withColumn("$block", F.col("_metadata.file_block_start"))
         if connector.format != "parquet":
             frame = frame.withColumn("$raw", F.col("$corrupt"))
@@ -144,15 +145,3 @@ def _ddl(schema: Schema, *, corrupt: bool) -> str:
     fields = [f"`{f.name}` {ddl_type(f.type)}" for f in schema if f.type is not None]
     return ", ".join([*fields, "`$corrupt` STRING"] if corrupt else fields)
 
-
-def _uri(path: str) -> str:
-    from urllib.parse import quote  # noqa: PLC0415
-
-    return "file://" + quote(path, safe="/!$&'()*+,;=:@-._~")
-
-
-def local_path(uri: str | None) -> Any:
-    """The path in a ``_metadata.file_path``."""
-    from urllib.parse import unquote  # noqa: PLC0415
-
-    return None if uri is None else unquote(uri.removeprefix("file://"))

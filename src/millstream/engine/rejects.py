@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from millstream.connect.port import FUTURE, REASONS, SourcePort, SourceSlice
 from millstream.engine import prelude
-from millstream.engine.readers import local_path, read
+from millstream.engine.readers import read
 from millstream.kernels.intake import Role
 from millstream.model.schema import TIMESTAMP
 from millstream.plan.stages import Aggregation, Plan, Scan, SourceStage
@@ -85,7 +85,7 @@ def _in_files(frame: DataFrame, raw: str) -> list[dict[str, object]]:
             place, before = block["$where"], 0
         for entry in sorted(block["items"], key=lambda e: e["row"]):
             number = entry["row"] - block["first"] + before
-            found.append({"bad": entry["bad"], "raw": entry["raw"], "place": local_path(place), "position": number})
+            found.append({"bad": entry["bad"], "raw": entry["raw"], "place": place, "position": number})
         before += block["rows"]
     return found
 

@@ -72,9 +72,9 @@ def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = No
 
         from pyspark.sql import SparkSession  # noqa: PLC0415 - loading it takes a second
 
-        active = SparkSession.getActiveSession()
-        if active is not None:
-            return active
+        running = SparkSession._instantiatedSession
+        if running is not None and running.sparkContext._jsc is not None:
+            return running
         require_java()
         log.parent.mkdir(parents=True, exist_ok=True)
         log.with_suffix(".properties").write_text(LOG4J.format(path=log))
@@ -94,7 +94,7 @@ def stop() -> None:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     with _LOCK:
-        active = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+        active = SparkSession._instantiatedSession
         if active is not None:
             active.stop()
         gateway = SparkContext._gateway

@@ -37,12 +37,12 @@ def combine(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
     exprs = [e for m in exact for e in PARTIALS[m.kind].combine(m, _argument(m))]
     counted = pl.len().cast(pl.Int64).alias("$n")
     if len(exact) == len(spec.measures):
-        return check_sums(spec, rows.group_by(columns).agg(counted, *exprs))
+        return in_order(spec, rows.group_by(columns).agg(counted, *exprs), columns)
     ordered = rows.sort(columns, nulls_last=False, maintain_order=True)
     partial = ordered.group_by(columns, maintain_order=True).agg(counted, *exprs)
     starts = np.concatenate(([0], np.cumsum(partial["$n"].to_numpy())[:-1])).astype(np.int64)
     extra = [c for m in spec.measures if not is_exact(m) for c in _inexact(m, ordered, columns, starts)]
-    return check_sums(spec, partial.with_columns(extra))
+    return in_order(spec, partial.with_columns(extra), columns)
 
 
 def fold(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -52,11 +52,11 @@ def fold(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl.Dat
     users = [m for m in spec.measures if m.user is not None]
     exprs += [pl.col(f"{m.name}$acc") for m in users]
     if not any(not is_exact(m) for m in spec.measures):
-        return check_sums(spec, partials.group_by(by).agg(exprs))
+        return in_order(spec, partials.group_by(by).agg(exprs), by)
     folded = partials.group_by(by, maintain_order=True).agg(exprs)
     if users:
         folded = folded.with_columns([_merge_accumulators(m, folded[f"{m.name}$acc"]) for m in users])
-    return check_sums(spec, folded)
+    return in_order(spec, folded, by)
 
 
 def results(spec: Aggregation, partials: pl.DataFrame) -> list[pl.Expr | pl.Series]:
@@ -68,6 +68,12 @@ def results(spec: Aggregation, partials: pl.DataFrame) -> list[pl.Expr | pl.Seri
         else:
             answers.append(PARTIALS[m.kind].result(m).alias(m.name))
     return answers
+
+
+def in_order(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Partial rows with their columns in the one order that state is kept in, whoever combined them."""
+    parts = [c for m in spec.measures for c in partials.columns if c.startswith(f"{m.name}$")]
+    return check_sums(spec, partials.select(*by, "$n", *parts))
 
 
 def check_sums(spec: Aggregation, partials: pl.DataFrame) -> pl.DataFrame:

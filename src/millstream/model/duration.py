@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from fractions import Fraction
 
 from millstream.errors import DefinitionError
 from millstream.model.origin import here
@@ -48,7 +49,7 @@ class Duration:
         if isinstance(value, Duration):
             return value
         if isinstance(value, timedelta):
-            return cls(round(value.total_seconds() * 1_000_000))
+            return cls(value // timedelta(microseconds=1))
         if isinstance(value, str):
             micros = _parse(value)
             if micros is not None:
@@ -86,7 +87,7 @@ class Duration:
 
 
 def _parse(text: str) -> int | None:
-    position, total, parts = 0, 0.0, 0
+    position, total, parts = 0, Fraction(0), 0
     while position < len(text.rstrip()):
         match = _PART.match(text, position)
         if match is None:
@@ -95,6 +96,6 @@ def _parse(text: str) -> int | None:
         factor = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
         if factor is None:
             return None
-        total += float(match["number"]) * factor
+        total += Fraction(match["number"]) * factor
         position, parts = match.end(), parts + 1
     return round(total) if parts else None

@@ -30,6 +30,9 @@ _FORBIDDEN_NODES = (
     exp.Window,
     exp.DDL,
     exp.Placeholder,
+    exp.Parameter,
+    exp.SessionParameter,
+    exp.SessionUser,
     exp.Alias,
 )
 
@@ -49,7 +52,7 @@ class Expr:
 
     def spark(self) -> str:
         """The expression as Spark SQL, with every column quoted."""
-        return self.node.sql(dialect="spark", identify=True)
+        return self.node.sql(dialect="spark", identify=True, comments=False)
 
     def columns(self) -> tuple[str, ...]:
         """The columns it reads, in order of first use."""
@@ -153,6 +156,8 @@ class Expr:
 
     def is_in(self, *values: Any) -> Expr:
         """True where the value is one of these."""
+        if not values:
+            raise DefinitionError("is_in needs at least one value", hint='e.g. col("a").is_in(1, 2)', origin=here())
         return Expr(exp.In(this=_operand(self), expressions=[literal(v).node for v in values]), here())
 
     def __bool__(self) -> bool:
@@ -173,7 +178,14 @@ def col(name: str) -> Expr:
 
 def literal(value: Any) -> Expr:
     """A constant; an expression stays what it is."""
-    return value if isinstance(value, Expr) else Expr(exp.convert(value), here())
+    if isinstance(value, Expr):
+        return value
+    try:
+        return Expr(exp.convert(value), here())
+    except ValueError:
+        raise DefinitionError(
+            f"{value!r} cannot stand in an expression", hint="use numbers, text, dates or ms.col(...)", origin=here()
+        ) from None
 
 
 def expr(text: str | Expr) -> Expr:
@@ -181,6 +193,8 @@ def expr(text: str | Expr) -> Expr:
     if isinstance(text, Expr):
         return text
     origin = here()
+    if not isinstance(text, str):
+        raise DefinitionError(f"{text!r} is not an expression", hint="write SQL text, or use ms.col(...)", origin=origin)
     try:
         node = sqlglot.parse_one(text, dialect="spark")
     except sqlglot.errors.SqlglotError as error:
@@ -196,7 +210,7 @@ def expr(text: str | Expr) -> Expr:
 
 def _check(node: exp.Expression, text: str, origin: Origin | None) -> None:
     for part in node.walk():
-        if isinstance(part, _FORBIDDEN_NODES) or not isinstance(part, exp.Expression):
+        if isinstance(part, _FORBIDDEN_NODES) or (part is node and not isinstance(part, exp.Condition | exp.Interval)):
             raise Unsupported(
                 f"`{text}` is more than an expression over columns",
                 detail=f"`{part.sql(dialect='spark')}` is not allowed here",
@@ -207,7 +221,7 @@ def _check(node: exp.Expression, text: str, origin: Origin | None) -> None:
             )
     tokens = sqlglot.tokenize(node.sql(dialect="spark"), dialect="spark")
     for token, following in zip(tokens, tokens[1:], strict=False):
-        if following.token_type != TokenType.L_PAREN or not token.text[:1].isalpha():
+        if following.token_type != TokenType.L_PAREN or not (token.text[:1].isalpha() or token.text[:1] == "_"):
             continue
         name = token.text.lower()
         if name not in SCALAR and name not in KEYWORDS and token.token_type != TokenType.STRING:
@@ -253,7 +267,7 @@ def _first_problem(error: sqlglot.errors.SqlglotError) -> str:
 
 def _operand(value: Expr) -> exp.Expression:
     node = value.node.copy()
-    return exp.paren(node, copy=False) if isinstance(node, exp.Binary | exp.Not) else node
+    return exp.paren(node, copy=False) if isinstance(node, exp.Binary | exp.Not | exp.Neg | exp.Predicate) else node
 
 
 def _replace(root: exp.Expression, old: exp.Expression, new: exp.Expression) -> exp.Expression:

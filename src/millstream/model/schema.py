@@ -64,7 +64,7 @@ class Schema:
             table = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
             columns = list(table.find(exp.Schema).expressions)  # type: ignore[union-attr]
             fields = [Field(c.this.name, arrow_type(c.kind)) for c in columns]
-        except (sqlglot.ParseError, AttributeError) as error:
+        except (sqlglot.errors.SqlglotError, AttributeError, IndexError, ValueError) as error:
             raise SchemaError(
                 f"the schema cannot be read: {ddl!r}",
                 detail=str(error).splitlines()[0],

@@ -118,13 +118,12 @@ class FlowLoop:
             self.number + 1, self.plan.id, self.token, slices, now, watermarks, dict(self.watermarks), tables
         )
 
-    def _now_watermarks(self, now: int) -> dict[str, int]:
-        found = {}
+    def _now_watermarks(self, now: int, progress: Progress | None = None) -> dict[str, int]:
+        found, so_far = {}, progress or self.progress
         for source in self.plan.sources:
-            start = self.progress.offsets.get(source.name, {})
-            port = self.ports[source.name]
-            partitions = len(start) or 1
-            found[source.name] = self.progress.watermarks.at(source, partitions, now, finished=port.finished(start))
+            start = so_far.offsets.get(source.name, {})
+            finished = self.ports[source.name].finished(start)
+            found[source.name] = so_far.watermarks.at(source, len(start) or 1, now, finished=finished)
         return found
 
     def _due(self, watermarks: Mapping[str, int]) -> bool:
@@ -184,6 +183,7 @@ class FlowLoop:
         for view, table in output.late.items():
             count(progress.late, view, table.num_rows)
         progress.changed.update({view: record.epoch for view in output.changes})
+        progress.reached = self._now_watermarks(record.now, progress)
         return progress
 
     def _take(self, record: EpochRecord, version: Version, progress: Progress) -> None:

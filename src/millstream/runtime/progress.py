@@ -25,6 +25,8 @@ class Progress:
     """view -> rows that came too late."""
     changed: dict[str, int] = field(default_factory=dict)
     """view -> the last epoch that changed it."""
+    reached: dict[str, int] = field(default_factory=dict)
+    """source -> the watermark after this epoch, which the next one will work by."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the store."""
@@ -36,13 +38,14 @@ class Progress:
             "applied": self.applied,
             "late": self.late,
             "changed": self.changed,
+            "reached": self.reached,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Progress:
         """Read what `to_json` wrote."""
         offsets = {s: {int(p): o for p, o in by.items()} for s, by in data["offsets"].items()}
-        counts = (dict(data[k]) for k in ("rows", "errors", "applied", "late", "changed"))
+        counts = (dict(data[k]) for k in ("rows", "errors", "applied", "late", "changed", "reached"))
         return cls(offsets, Watermarks.from_json(data["watermarks"]), *counts)
 
 

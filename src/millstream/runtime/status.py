@@ -32,7 +32,7 @@ def view_rows(store: _Reads, now: int) -> list[dict[str, Any]]:
                 "rows": view["rows"],
                 "epoch": row.number if row else 0,
                 "changed_in_epoch": row.progress["changed"].get(view["view"]) if row else None,
-                "watermark": instant(min(row.clock["watermarks"].values())) if row else None,
+                "watermark": instant(min(row.progress["reached"].values())) if row else None,
                 "freshness_seconds": round(max(0, now - row.clock["now"]) / 1_000_000, 3) if row else None,
                 "applied": row.progress["applied"].get(view["view"], 0) if row else 0,
                 "late": view["late"],
@@ -56,7 +56,7 @@ def flow_rows(store: _Reads, states: Mapping[str, str]) -> list[dict[str, Any]]:
                 "rows": sum(progress.get("rows", {}).values()),
                 "errors": sum(progress.get("errors", {}).values()),
                 "late": sum(progress.get("late", {}).values()),
-                "watermark": instant(min(row.clock["watermarks"].values())) if row else None,
+                "watermark": instant(min(row.progress["reached"].values())) if row else None,
                 "last_epoch_at": instant(row.clock["now"]) if row else None,
             }
         )

@@ -56,6 +56,7 @@ class LocalServer:
         """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
+        del self._server.reads  # a reader that stays connected must not keep the store open
         self._link.unlink(missing_ok=True)
         if self._folder is not None:
             self._folder.cleanup()

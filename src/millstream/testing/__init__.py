@@ -1,1 +1,5 @@
-""""""
+"""The public test kit: drive a flow epoch by epoch, with time as data. No sleeps, no wall clock."""
+
+from millstream.testing.script import Crash, Script
+
+__all__ = ["Crash", "Script"]

@@ -1,0 +1,73 @@
+"""Errors as a person reads them: what happened, where, why, what to do; full reports go to a file."""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from millstream.cli.options import Settings
+from millstream.errors import MillstreamError, RunError
+
+
+def report_millstream(error: MillstreamError, settings: Settings) -> None:
+    """An error that Millstream foresaw."""
+    detail = error.detail
+    if (
+        type(error) is RunError and error.__cause__ is not None
+    ):  # a fault that nobody foresaw, in a flow's thread
+        named = f"the full report is in {write_report(error, settings)}"
+        detail = f"{detail}\n{named}" if detail else named
+    _say(error.message, at=str(error.origin) if error.origin else None, detail=detail, hint=error.hint)
+
+
+def report_usage(error: click.UsageError) -> None:
+    """A command written wrongly."""
+    command = error.ctx.command_path if error.ctx else "millstream"
+    message = error.format_message().rstrip(".")
+    _say(message[:1].lower() + message[1:], hint=f"see `{command} --help`")
+
+
+def report_unexpected(error: Exception, settings: Settings) -> None:
+    """A fault of ours: one line, and where the rest is."""
+    text = str(error).strip().splitlines()
+    said = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    where = write_report(error, settings)
+    _say(
+        f"unexpected {said}",
+        detail=f"the full report is in {where}",
+        hint="this is a fault of Millstream; please report it",
+    )
+
+
+def write_report(error: BaseException, settings: Settings) -> Path:
+    """Append the traceback to the home's log, or to a file in the temporary directory; returns which."""
+    said = f"\n{datetime.now(UTC).isoformat()} ---- error ----\n" + "".join(traceback.format_exception(error))
+    if settings.home is not None and (settings.home / "millstream.json").exists():
+        path = settings.home.absolute() / "logs" / "millstream.log"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(said)
+        except OSError:
+            pass
+        else:
+            return path
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="millstream-", suffix=".log", delete=False, encoding="utf-8"
+    ) as other:
+        other.write(said)
+    return Path(other.name)
+
+
+def _say(message: str, *, at: str | None = None, detail: str | None = None, hint: str | None = None) -> None:
+    click.echo(click.style("error: ", fg="red", bold=True) + message, err=True)
+    if at:
+        click.echo(f"  at {at}", err=True)
+    for line in (detail or "").splitlines():
+        click.echo(f"  {line}", err=True)
+    if hint:
+        click.echo("  " + click.style("hint: ", fg="cyan") + hint, err=True)

@@ -1,0 +1,116 @@
+"""Rows on standard output: a table for people, CSV and JSON for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import click
+import orjson
+
+from millstream.result import Result, plain, shown, text_table
+
+FORMATS = ("table", "csv", "json")
+
+
+def print_result(result: Result, form: str) -> None:
+    """The answer to a query."""
+    table = result.arrow()
+    columns = [c.to_pylist() for c in table.columns]  # by place: two columns may have one name
+    print_rows(result.columns, [list(row) for row in zip(*columns, strict=True)], form)
+
+
+def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> None:
+    """Rows in one of FORMATS."""
+    if form == "json":
+        click.echo(json_text(columns, rows))
+    elif form == "csv":
+        click.echo(csv_text(columns, rows), nl=False)
+    elif sys.stdout.isatty():
+        rich_table(columns, rows)
+    else:
+        click.echo(text_table(list(columns), [list(r) for r in rows]))
+
+
+def json_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """An array of row objects, one row per line."""
+    lines = [
+        orjson.dumps(dict(zip(columns, (plain(v) for v in row), strict=True)), default=str).decode()
+        for row in rows
+    ]
+    return "[\n  " + ",\n  ".join(lines) + "\n]" if lines else "[]"
+
+
+def csv_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A header and one line per row; NULL is empty, a nested value is JSON."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_cell(plain(v)) for v in row])
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list | dict):
+        return orjson.dumps(value, default=str).decode()
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table in the terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for i, name in enumerate(columns):
+        numbers = bool(rows) and all(isinstance(r[i], int | float | Decimal | None) for r in rows)
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(shown(v)) for v in row))
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"[dim]{len(rows):,} row{'' if len(rows) == 1 else 's'}[/dim]")
+
+
+# ---------------------------------------------------------------- values as people say them
+
+
+def spoken_seconds(seconds: float | None) -> str:
+    """How long, in the unit a person would choose.
+
+    >>> [spoken_seconds(s) for s in (0.042, 1.25, 75, 7300, 200000)]
+    ['42 ms', '1.2 s', '1 min 15 s', '2 h 1 min', '2 d 7 h']
+    """
+    if seconds is None:
+        return ""
+    if seconds < 0.1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def spoken_instant(value: datetime | str | None) -> str:
+    """An instant in UTC, to the second; a text is one that came through JSON."""
+    if value is None:
+        return "-"
+    when = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return f"{when:%Y-%m-%d %H:%M:%S}"
+
+
+def plural(number: int, noun: str) -> str:
+    """``1 row``, ``2,000 rows``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,34 @@
+"""`millstream query`: one question to the views of a home, answered as of one epoch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millstream.cli.options import format_option, home_option
+from millstream.cli.output import FORMATS, print_result
+
+
+@click.command()
+@click.argument("sql")
+@home_option()
+@format_option(*FORMATS)
+def command(sql: str, home: Path, form: str) -> None:
+    r"""Ask the views a question, in Spark SQL.
+
+    Works while a flow runs in the home (the running process answers) and when none does. The answer is
+    always that of one whole epoch. SQL may be - to read the question from standard input.
+
+    \b
+    Examples:
+      millstream query "SELECT * FROM hot_auctions ORDER BY bids DESC LIMIT 10"
+      millstream query "SELECT count(*) AS n FROM totals" --format json
+      millstream query 'SELECT * FROM bids$errors' --home ./elsewhere     what could not be read, and why
+      millstream query - --format csv < question.sql > answer.csv
+    """
+    from millstream.reader import Reader
+
+    text = click.get_text_stream("stdin").read() if sql == "-" else sql
+    with Reader(home) as reader:
+        print_result(reader.query(text), form)

@@ -1,0 +1,191 @@
+"""`millstream run`: the flows of a file, until they have caught up, have ended, or somebody asks to stop."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from millstream.cli.options import DEFAULT_HOME, home_option
+from millstream.cli.output import plural, spoken_seconds
+
+if TYPE_CHECKING:
+    from millstream.cli.meter import Meter
+    from millstream.cli.stopping import Stop
+    from millstream.home import Home
+    from millstream.runtime.run import Run
+
+TICK_SECONDS = 0.2
+QUIET_TICKS = 5
+"""Without a terminal, a line of progress at most every so many ticks."""
+
+ENDED = ("finished", "failed", "stopped")
+
+
+@click.command()
+@click.argument("flow_file", metavar="FLOW.py", type=click.Path(path_type=Path))
+@home_option()
+@click.option("--until-caught-up", is_flag=True, help="Stop when everything that is there has been read.")
+@click.option("--flow", "name", metavar="NAME", help="Run only this one of the file's flows.")
+def command(flow_file: Path, home: Path, until_caught_up: bool, name: str | None) -> None:
+    r"""Run the flow of a Python file (or all of them, if there are several).
+
+    The flow goes on where it was when it last ran in this home; nothing is lost or counted twice. Ctrl-C
+    stops it after the current epoch. If the file has a dict TABLES, its tables are stored in the home first,
+    for `enrich`.
+
+    \b
+    A flow file is as short as this:
+      import millstream as ms
+      flow = ms.Flow("auctions")
+      bids = flow.source("bids", ms.files("data/bids", format="json"),
+                         schema="auction BIGINT, price BIGINT, ts TIMESTAMP", event_time="ts")
+      bids.key_by("auction").window(ms.tumbling("10 seconds")).aggregate(n=ms.count()).view("hot_auctions")
+    \b
+    Examples:
+      millstream run flow.py                       until Ctrl-C; ask with `millstream query` meanwhile
+      millstream run flow.py --until-caught-up     read what is there, then stop
+      millstream run flow.py --home /data/home --flow auctions
+    """
+    from millstream.cli.flowfile import load
+    from millstream.cli.meter import Meter
+    from millstream.cli.stopping import stop_on_signals
+    from millstream.home import Home
+
+    found = load(flow_file, name)
+    meters = {f.name: Meter() for f in found.flows}
+    with Home(home) as opened:
+        for table, data in found.tables.items():
+            opened.put_table(table, data)
+        said = ", ".join(f.name for f in found.flows)
+        with (
+            display() as show,
+            stop_on_signals(lambda: show.note("stopping after the current epoch ...")) as stop,
+        ):
+            show.note(f"{said}: starting Spark ...")
+            runs = [opened.start(f, on_epoch=meters[f.name].take) for f in found.flows]
+            follow(runs, meters, stop, show, until_caught_up=until_caught_up)
+        summary(opened, runs, meters, home)
+
+
+class Shows(Protocol):
+    """Where progress goes."""
+
+    def note(self, text: str) -> None:
+        """Something that happens once."""
+
+    def progress(self, lines: list[str]) -> None:
+        """How it goes now; replaces what was said before."""
+
+
+def follow(
+    runs: list[Run], meters: dict[str, Meter], stop: Stop, show: Shows, *, until_caught_up: bool
+) -> None:
+    """Show how the runs go until they end, and see that they all do. Raises what stopped one of them."""
+    caught = [_catch_up(run) for run in runs] if until_caught_up else []
+    try:
+        while not stop.wait(TICK_SECONDS):
+            if any(r.state == "failed" for r in runs) or all(r.state in ENDED for r in runs):
+                break
+            if caught and not any(thread.is_alive() for thread in caught):
+                break
+            lines = [
+                f"{run.flow}: {meters[run.flow].read().line()}"
+                for run in runs
+                if run.state not in ("starting", "failed")
+            ]
+            if lines:
+                show.progress(lines)
+    finally:
+        for run in runs:
+            run.stop()
+    for run in runs:
+        if run.error is not None:
+            raise run.error
+
+
+def _catch_up(run: Run) -> threading.Thread:
+    """Wait in a thread of its own, so that this one can draw and hear signals."""
+
+    def wait() -> None:
+        try:
+            run.catch_up()
+        except Exception:  # noqa: BLE001 - `follow` looks at run.error itself
+            return
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def summary(home: Home, runs: list[Run], meters: dict[str, Meter], given: Path) -> None:
+    """What was done, what is there now, and what to type next."""
+    states = {"finished": "finished: all was read"}
+    for run in runs:
+        reading = meters[run.flow].read()
+        took = f", p50 {spoken_seconds(reading.p50)} each" if reading.p50 is not None else ""
+        done = f"{plural(reading.rows, 'row')} in {plural(reading.epochs, 'epoch')}{took}"
+        apart = (
+            f"; {reading.late:,} late, {reading.errors:,} errors" if reading.late or reading.errors else ""
+        )
+        click.echo(f"{run.flow}: {states.get(run.state, 'stopped')}, {done}{apart}")
+    mine = [v for v in home.views() if v["flow"] in {r.flow for r in runs}]
+    for view in mine:
+        click.echo(f"  view {view['view']}: {plural(view['rows'], 'row')}")
+    if mine:
+        where = "" if str(given) == DEFAULT_HOME else f" --home {shlex.quote(str(given))}"
+        click.echo(f'ask it: millstream query "SELECT * FROM {mine[0]["view"]} LIMIT 10"{where}')
+
+
+# ---------------------------------------------------------------- progress, on a terminal and elsewhere
+
+
+@contextmanager
+def display() -> Iterator[Shows]:
+    """Progress on standard error: lines that update themselves on a terminal, plain ones elsewhere."""
+    if not sys.stderr.isatty():
+        yield _Plain()
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    class Lively:
+        """Lines that replace one another, with a spinner in front."""
+
+        def __init__(self, live: Live) -> None:
+            self.live = live
+            self.spinner = Spinner("dots", style="cyan")
+            live.update(self.spinner)
+
+        def note(self, text: str) -> None:
+            self.spinner.update(text=Text(text))
+
+        def progress(self, lines: list[str]) -> None:
+            self.spinner.update(text=Text("\n".join(lines), no_wrap=True, overflow="ellipsis"))
+
+    with Live(console=Console(stderr=True, highlight=False), refresh_per_second=8, transient=True) as live:
+        yield Lively(live)
+
+
+class _Plain:
+    def __init__(self) -> None:
+        self._ticks = 0
+        self._said: list[str] = []
+
+    def note(self, text: str) -> None:
+        click.echo(text, err=True)
+
+    def progress(self, lines: list[str]) -> None:
+        self._ticks += 1
+        if (self._ticks - 1) % QUIET_TICKS == 0 and lines != self._said:
+            self._said = lines
+            for line in lines:
+                click.echo(line, err=True)

@@ -1,0 +1,54 @@
+"""Ctrl-C and SIGTERM as a wish to stop: the first is granted after the current epoch, a second at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import click
+
+AT_ONCE = 130
+
+
+class Stop:
+    """Whether somebody asked to stop. `wait` sleeps until then."""
+
+    def __init__(self, on_ask: Callable[[], None] = lambda: None) -> None:
+        self._event = threading.Event()
+        self._on_ask = on_ask
+
+    @property
+    def asked(self) -> bool:
+        """Whether to stop."""
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep for so long, or until asked to stop."""
+        return self._event.wait(seconds)
+
+    def ask(self, *_: int | FrameType | None) -> None:
+        """Ask; asking again ends the process at once. That loses nothing: an epoch is committed whole or not."""
+        if self._event.is_set():
+            click.echo("\nstopped at once; the next start goes on from the last whole epoch", err=True)
+            os._exit(AT_ONCE)
+        self._event.set()
+        self._on_ask()
+
+
+@contextmanager
+def stop_on_signals(on_ask: Callable[[], None] = lambda: None) -> Iterator[Stop]:
+    """Take SIGINT and SIGTERM as wishes to stop while inside. Only the main thread can; others change nothing."""
+    stop = Stop(on_ask)
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {s: signal.signal(s, stop.ask) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

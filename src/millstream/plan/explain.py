@@ -1,0 +1,291 @@
+"""A plan told as a tree: what comes in, what runs natively, what a kernel does, what is kept and how long.
+
+Plan in, `Node`s out; `text` draws them for people, `as_json` gives them to programs. Nothing here knows Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.model.connector import Connector, Files, Generator
+from millstream.model.duration import Duration
+from millstream.plan.rules.order import ORDERED
+from millstream.plan.stages import (
+    Aggregation,
+    Append,
+    Batches,
+    Explode,
+    Feed,
+    Lookup,
+    Op,
+    Plan,
+    Project,
+    Scan,
+    SourceStage,
+    ViewStage,
+)
+
+GUARANTEE = "exactly once (one store transaction per epoch)"
+
+_GROWING = {
+    "collect": "collect keeps every value",
+    "count_distinct": "count_distinct keeps every different value",
+}
+_PLAIN_NAME = re.compile(r"`([A-Za-z_]\w*)`")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A part of the plan: what kind it is, its name, facts about it in order, and the parts inside."""
+
+    kind: str
+    name: str
+    facts: tuple[tuple[str, str], ...] = ()
+    children: tuple[Node, ...] = ()
+
+
+def explain(plan: Plan) -> Node:
+    """The whole plan as a tree: its sources, then every view with the path its rows take."""
+    sources = tuple(_source(plan, s) for s in plan.sources)
+    views = tuple(_view(plan, v) for v in plan.views)
+    facts = [("plan", plan.id)]
+    if plan.tables:
+        facts.append(("stored tables", ", ".join(plan.tables)))
+    return Node("flow", plan.flow, tuple(facts), sources + views)
+
+
+def text(root: Node) -> str:
+    """The tree as lines."""
+    return "\n".join([_title(root), *_below(root, "")])
+
+
+def as_json(node: Node) -> dict[str, Any]:
+    """The tree as plain data."""
+    return {
+        "kind": node.kind,
+        "name": node.name,
+        "facts": dict(node.facts),
+        "children": [as_json(c) for c in node.children],
+    }
+
+
+def _title(node: Node) -> str:
+    return f"{node.kind} {node.name}".rstrip()
+
+
+def _below(node: Node, indent: str) -> Iterator[str]:
+    bar = "│  " if node.children else "   "
+    width = max((len(label) for label, _ in node.facts), default=0)
+    for label, said in node.facts:
+        yield f"{indent}{bar}{label.ljust(width)}  {said}"
+    for i, child in enumerate(node.children):
+        last = i == len(node.children) - 1
+        yield f"{indent}{'└─ ' if last else '├─ '}{_title(child)}"
+        yield from _below(child, indent + ("   " if last else "│  "))
+
+
+# ---------------------------------------------------------------- sources and scans
+
+
+def _source(plan: Plan, source: SourceStage) -> Node:
+    options = source.options
+    time = (
+        "when it is read"
+        if options.event_time is None
+        else f"{options.event_time}, lateness {options.lateness}"
+    )
+    idle = (
+        ""
+        if options.idle_timeout is None
+        else f", goes on without a partition silent for {options.idle_timeout}"
+    )
+    facts = [("reads", _connector(source.connector)), ("event time", time + idle)]
+    if options.max_rows is not None:
+        facts.append(("per epoch", f"at most {options.max_rows:,} rows"))
+    facts.append(("positions", _positions(plan, source)))
+    for scan in plan.scans_of(source.name):
+        readers = _readers(plan, scan)
+        if readers:
+            shared = "one pass shared by" if len(readers) > 1 else "read by"
+            facts.append((f"scan {scan.id}", f"{shared} {', '.join(readers)}"))
+        else:
+            facts.append((f"scan {scan.id}", "accounts for every row"))
+    return Node("source", source.name, tuple(facts))
+
+
+def _connector(connector: Connector) -> str:
+    if isinstance(connector, Files):
+        return f"{connector.format} files in {connector.path}" + (
+            ", once" if connector.bounded else ", new ones as they appear"
+        )
+    if isinstance(connector, Generator):
+        pace = "as fast as possible" if connector.rate is None else f"{connector.rate:,.0f} per second"
+        end = "endless" if connector.events is None else f"{connector.events:,} events"
+        return f"generator {connector.name}, {pace}, {end}"
+    count = connector.partitions
+    return f"memory, {count} partition{'' if count == 1 else 's'}"
+
+
+def _positions(plan: Plan, source: SourceStage) -> str:
+    if not source.positions:
+        return "not needed"
+    ordered = [
+        f"{view.name}.{m.name}"
+        for view in plan.views
+        if isinstance(view.stage, Aggregation) and source.name in view.stage.sources
+        for m in view.stage.measures
+        if m.kind in ORDERED
+    ]
+    return f"rows carry them: {', '.join(ordered)} depends on the order of rows"
+
+
+def _readers(plan: Plan, scan: Scan) -> list[str]:
+    return [v.name for v in plan.views if any(f.scan == scan.id for f in v.stage.feeds)]
+
+
+def _scan(plan: Plan, view: ViewStage, feed: Feed) -> Node:
+    scan = next(s for s in plan.scans if s.id == feed.scan)
+    sql = {c.name: _plain(c.sql) for c in scan.columns}
+    facts = [("runs", _runs(scan.ops))]
+    others = [n for n in _readers(plan, scan) if n != view.name]
+    if others:
+        facts.append(("shared", f"with {', '.join(others)}"))
+    facts += [_op(op) for op in scan.ops if not _passes_on(op)]
+    if feed.keep is not None:
+        facts.append(("where", sql[feed.keep]))
+    computed = [sql[c] for c in feed.columns]
+    if isinstance(view.stage, Aggregation):
+        keys = len(view.stage.keys)
+        pairs = [_named(n, e) for n, e in zip(view.stage.keys, computed[:keys], strict=True)]
+        if pairs:
+            facts.append(("keys", ", ".join(pairs)))
+        if computed[keys:]:
+            facts.append(("columns", ", ".join(dict.fromkeys(computed[keys:]))))
+    else:
+        pairs = [_named(n, e) for n, e in zip(view.stage.columns, computed, strict=True)]
+        facts.append(("columns", ", ".join(pairs)))
+    return Node("scan", f"{scan.id} of {scan.source}", tuple(facts))
+
+
+def _runs(ops: tuple[Op, ...]) -> str:
+    python = any(isinstance(op, Batches) for op in ops)
+    return "native Spark SQL, and Python on the executors" if python else "native Spark SQL"
+
+
+def _op(op: Op) -> tuple[str, str]:
+    if isinstance(op, Explode):
+        return "flat_map", f"{op.name} = each of {_plain(op.array)}" + (
+            ", rows without one stay" if op.keep_empty else ""
+        )
+    if isinstance(op, Lookup):
+        on = " and ".join(mine if mine == theirs else f"{mine} = {theirs}" for mine, theirs in op.on)
+        added = ", ".join(f.name for f in op.columns)
+        unmatched = "rows without a match go away" if op.required else "rows without a match stay"
+        return "enrich", f"{added} from the table {op.table} by {on} (broadcast join; {unmatched})"
+    if isinstance(op, Batches):
+        return "map_batches", f"{op.identity.split(':')[0]} over {op.takes} batches (Python)"
+    return "select", _projection(op)
+
+
+def _passes_on(op: Op) -> bool:
+    """Whether an op only hands the columns over."""
+    return isinstance(op, Project) and op.keep is None and all(_plain(c.sql) == c.name for c in op.columns)
+
+
+def _projection(project: Project) -> str:
+    columns = ", ".join(_named(c.name, _plain(c.sql)) for c in project.columns if not c.name.startswith("$"))
+    return columns if project.keep is None else f"{columns} where {_plain(project.keep)}"
+
+
+def _named(name: str, what: str) -> str:
+    return name if name == what else f"{name} = {what}"
+
+
+# ---------------------------------------------------------------- kernels and views
+
+
+def _view(plan: Plan, view: ViewStage) -> Node:
+    stage = view.stage
+    scans = tuple(_scan(plan, view, f) for f in stage.feeds)
+    if isinstance(stage, Append):
+        return Node("view", view.name, (), (*scans, _kept(view)))
+    parts = [*scans, _exchange(stage), _kernel(plan, stage)]
+    if view.post is not None:
+        parts.append(
+            Node(
+                "select",
+                "",
+                (("runs", "native Spark SQL, on changed rows only"), ("gives", _projection(view.post))),
+            )
+        )
+    return Node("view", view.name, (), (*parts, _kept(view)))
+
+
+def _exchange(stage: Aggregation) -> Node:
+    by = f"by key group of ({', '.join(stage.keys)})" if stage.keys else "none: there is no key"
+    return Node(
+        "exchange",
+        by,
+        (("placed", "inline for small slices, on the executors for large ones"),) if stage.keys else (),
+    )
+
+
+def _kernel(plan: Plan, stage: Aggregation) -> Node:
+    trigger = "when the window closes" if stage.on_close else "in every epoch that changes it"
+    facts = [
+        ("keys", ", ".join(stage.keys) or "none"),
+        ("window", str(stage.window)),
+        ("answers", trigger),
+        ("measures", ", ".join(_measures(plan, stage))),
+        ("state", _state(plan, stage)),
+    ]
+    if stage.window.is_global and stage.keys:
+        facts.append(("hint", 'to bound the state, add .window(ms.tumbling("1 hour")) or another window'))
+    return Node("kernel", "aggregate", tuple(facts))
+
+
+def _measures(plan: Plan, stage: Aggregation) -> Iterator[str]:
+    feed = stage.feeds[0]
+    sql = {c.name: _plain(c.sql) for s in plan.scans if s.id == feed.scan for c in s.columns}
+    arguments = iter(feed.columns[len(stage.keys) :])
+    for measure in stage.measures:
+        argument = sql[next(arguments)] if measure.has_argument else "*"
+        kind = f"Python {type(measure.user).__name__}" if measure.user is not None else measure.kind
+        yield f"{measure.name} = {kind}({argument})"
+
+
+def _state(plan: Plan, stage: Aggregation) -> str:
+    growing = "; ".join(dict.fromkeys(_GROWING[m.kind] for m in stage.measures if m.kind in _GROWING))
+    also = f"; {growing}" if growing else ""
+    if stage.window.is_global:
+        if not stage.keys:
+            return f"one row, for good{also}"
+        return f"for good: grows with the number of keys{also}"
+    lateness = max((plan.source(s).options.lateness for s in stage.sources), default=Duration(0))
+    plus = f" + {lateness} lateness" if lateness.micros else ""
+    if stage.window.is_tumbling:
+        return f"until the window ends{plus}{also}"
+    return f"slices of {stage.window.slice}, each until the last window over it ends{plus}{also}"
+
+
+def _kept(view: ViewStage) -> Node:
+    if view.identity is None:
+        rows = "appended, never changed"
+    elif not view.identity:
+        rows = "one row"
+    else:
+        rows = "one per " + ", ".join(n.removeprefix("$") for n in view.identity)
+    kept = "for good"
+    if view.retention is not None:
+        since = "the end of its window" if view.identity is not None else "its event time"
+        kept = f"each row until {Duration(view.retention)} after {since}"
+    facts = (("columns", ", ".join(view.columns)), ("rows", rows), ("kept", kept), ("guarantee", GUARANTEE))
+    return Node("table", view.name, facts)
+
+
+def _plain(sql: str) -> str:
+    """SQL as a person would have written it: quotes only where they are needed."""
+    return _PLAIN_NAME.sub(r"\1", sql)

@@ -1,0 +1,186 @@
+"""A script of sends, ticks, crashes and expectations over one flow.
+
+    script = Script(flow, tmp_path)
+    script.send("bids", {"auction": 1, "price": 5, "ts": "2026-01-01T00:00:01Z"})
+    script.tick()
+    script.expect_changes("hot", ("+I", {"auction": 1, "bids": 1}))
+
+Rows are sent to memory sources; other sources bring their own. The clock stands still until `advance`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from millstream.clock import ManualClock
+from millstream.errors import UnknownName
+from millstream.home import Home
+from millstream.model.connector import Memory
+from millstream.model.duration import Duration
+from millstream.model.flow import Flow
+from millstream.plan.planner import plan
+from millstream.result import plain, text_table
+from millstream.runtime.loop import EpochReport, FlowLoop
+
+STEPS = ("before open", "before work", "before commit", "after commit", "after close")
+"""Where an epoch can be made to crash."""
+
+
+class Crash(Exception):  # noqa: N818 - a word of the test kit
+    """Raised inside an epoch by a script that asked for it."""
+
+
+class Script:
+    """One flow in one home, driven by hand."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        path: str | Path,
+        *,
+        start: str | datetime = "2026-01-01T00:00:00Z",
+        placement: str = "inline",
+        shards: int = 2,
+    ) -> None:
+        self.flow = flow
+        self.path = Path(path)
+        instant = datetime.fromisoformat(start) if isinstance(start, str) else start
+        self.clock = ManualClock(round(instant.timestamp() * 1_000_000))
+        self.placement, self.shards = placement, shards
+        self.reports: list[EpochReport] = []
+        self._changes: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        self._crash_at: str | None = None
+        self._plan = plan(flow)
+        self._home: Home | None = None
+        self._loop: FlowLoop | None = None
+        self.resume()
+
+    @property
+    def home(self) -> Home:
+        """The home, while the flow is not crashed."""
+        assert self._home is not None, "crashed: resume first"
+        return self._home
+
+    def send(self, source: str, *rows: Mapping[str, Any], partition: int = 0) -> Script:
+        """Send rows to a memory source; the next tick takes them."""
+        for step in self.flow.sources:
+            if step.name == source and isinstance(step.connector, Memory):
+                step.connector.send(*(dict(r) for r in rows), partition=partition)
+                return self
+        raise UnknownName(f"the flow has no memory source `{source}`")
+
+    def advance(self, by: str | timedelta | Duration) -> Script:
+        """Move the clock forward."""
+        self.clock.advance(Duration.not_negative(by, what="advance").micros)
+        return self
+
+    def tick(self, epochs: int | None = None) -> list[EpochReport]:
+        """Perform epochs until there is nothing to do, or as many as said."""
+        assert self._loop is not None, "crashed: resume first"
+        done: list[EpochReport] = []
+        while epochs is None or len(done) < epochs:
+            try:
+                report = self._loop.step()
+            except Crash:
+                self.crash()
+                raise
+            if report is None:
+                break
+            done.append(report)
+            for view, table in report.output.changes.items():
+                rows = [dict(r) for r in table.to_pylist()]
+                changes = self._changes.setdefault(view, [])
+                changes += [(r.pop("op"), {k: v for k, v in r.items() if not k.startswith("$")}) for r in rows]
+        self.reports += done
+        return done
+
+    def crash(self, at: str | None = None) -> Script:
+        """Drop everything that is not on disk, now or at a step of the next epoch (see STEPS)."""
+        if at is not None:
+            assert at in STEPS, at
+            self._crash_at = at
+            return self
+        if self._loop is not None:
+            self._loop.close()
+        if self._home is not None:
+            self._home.close()
+        self._home = self._loop = None
+        return self
+
+    def resume(self, *, placement: str | None = None, shards: int | None = None) -> Script:
+        """Start again from what is on disk, with another placement or number of shards if asked."""
+        self.placement, self.shards = placement or self.placement, shards or self.shards
+        self._crash_at = None
+        self._home = Home(self.path, clock=self.clock)
+        try:
+            self._loop = self._home.loop(
+                self._plan, placement=self.placement, shards=self.shards, retract=True, failpoint=self._failpoint
+            )
+        except BaseException:
+            self.crash()
+            raise
+        return self
+
+    def changes(self, view: str) -> list[tuple[str, dict[str, Any]]]:
+        """The changes of a view since they were last asked for."""
+        return self._changes.pop(view, [])
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """All rows of a view, `<source>$errors` or `<view>$late`."""
+        return self.home.query(f"SELECT * FROM `{table}`").rows()
+
+    def expect_changes(self, view: str, *expected: tuple[str, Mapping[str, Any]]) -> Script:
+        """The changes of a view since the last look must be these, in any order; columns left out are not compared."""
+        found = self.changes(view)
+        _compare(f"changes of `{view}`", [{"op": op, **r} for op, r in found], [{"op": op, **r} for op, r in expected])
+        return self
+
+    def expect_rows(self, table: str, *expected: Mapping[str, Any]) -> Script:
+        """The rows of a table must be these, in any order; columns left out are not compared."""
+        _compare(f"rows of `{table}`", self.rows(table), expected)
+        return self
+
+    def close(self) -> None:
+        """End the script."""
+        self.crash()
+
+    def __enter__(self) -> Script:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _failpoint(self, step: str) -> None:
+        if step == self._crash_at:
+            raise Crash(step)
+
+
+def _compare(what: str, found: Sequence[Mapping[str, Any]], expected: Sequence[Mapping[str, Any]]) -> None:
+    columns = list(dict.fromkeys(c for r in expected for c in r)) or [c for r in found[:1] for c in r]
+    got = Counter(_row(r, columns) for r in found)
+    want = Counter(_row(r, columns) for r in expected)
+    if got != want:
+        lines = [f"the {what} are not as expected"]
+        for title, rows in (("missing", want - got), ("unexpected", got - want)):
+            if rows:
+                lines.append(f"{title}:\n{text_table(columns, [list(r) for r in rows.elements()])}")
+        raise AssertionError("\n".join(lines))
+
+
+def _row(row: Mapping[str, Any], columns: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(_cell(row.get(c)) for c in columns)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return value
+    value = plain(value)
+    return tuple(value) if isinstance(value, list) else value
