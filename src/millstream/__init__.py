@@ -1,15 +1,15 @@
 """Millstream: continuous queries over streams, in Python, on Spark.
 
-    import millstream as ms
+import millstream as ms
 
-    flow = ms.Flow("auctions")
-    bids = flow.source("bids", ms.files("data/bids", format="json"),
-                       schema="auction BIGINT, price BIGINT, ts TIMESTAMP", event_time="ts", lateness="4 seconds")
-    bids.key_by("auction").window(ms.tumbling("10 seconds")).aggregate(bids=ms.count()).view("hot_auctions")
+flow = ms.Flow("auctions")
+bids = flow.source("bids", ms.files("data/bids", format="json"),
+                   schema="auction BIGINT, price BIGINT, ts TIMESTAMP", event_time="ts", lateness="4 seconds")
+bids.key_by("auction").window(ms.tumbling("10 seconds")).aggregate(bids=ms.count()).view("hot_auctions")
 
-    with ms.open("./home") as home, home.start(flow) as run:
-        run.catch_up()
-        print(home.query("SELECT * FROM hot_auctions ORDER BY bids DESC LIMIT 10"))
+with ms.open("./home") as home, home.start(flow) as run:
+    run.catch_up()
+    print(home.query("SELECT * FROM hot_auctions ORDER BY bids DESC LIMIT 10"))
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from millstream.model.aggregate import (
     count_distinct,
     first,
     last,
-    max,  # noqa: A004 - the names everybody expects after `ms.`
-    min,  # noqa: A004
+    max,
+    min,
     stddev,
-    sum,  # noqa: A004
+    sum,
     user_aggregate,
     variance,
 )
@@ -88,7 +88,7 @@ __all__ = [
 ]
 
 
-def open(path: str | Path, *, memory: str = "2g") -> Home:  # noqa: A001 - reads well as ms.open
+def open(path: str | Path, *, memory: str = "2g") -> Home:
     """Open a home, making it if it is not there, and own it until it is closed. `memory` is for Spark's JVM."""
     return Home(path, memory=memory)
 

@@ -1,13 +1,13 @@
 """A home: one directory that holds log, state and store, and the flows that run in it.
 
-    home/
-      millstream.json    format and version
-      lock               held by the process that owns the home
-      store.duckdb       the views
-      flows/<flow>/      epochs/ state/ sources/
-      tables/<table>/    versions of stored tables, for enrichment
-      logs/spark.log     what Spark has to say
-      query.sock         where other processes ask
+home/
+  millstream.json    format and version
+  lock               held by the process that owns the home
+  store.duckdb       the views
+  flows/<flow>/      epochs/ state/ sources/
+  tables/<table>/    versions of stored tables, for enrichment
+  logs/spark.log     what Spark has to say
+  query.sock         where other processes ask
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Home:
     def store(self) -> DuckStore:
         """The store, opened when it is first needed."""
         if self._store is None:
-            from millstream.store.duckdb import DuckStore  # noqa: PLC0415 - importing millstream must not load duckdb
+            from millstream.store.duckdb import DuckStore
 
             self._store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp")
         return self._store
@@ -112,9 +112,9 @@ class Home:
         failpoint: Callable[[str], None] = lambda _: None,
     ) -> FlowLoop:
         """The loop of a planned flow, to be stepped by hand (the test kit) or by a thread (`start`)."""
-        from millstream.engine import session  # noqa: PLC0415 - Spark is loaded when the first flow starts
-        from millstream.engine.epoch import Engine, EpochInput  # noqa: PLC0415
-        from millstream.engine.placement import Placement  # noqa: PLC0415
+        from millstream.engine import session
+        from millstream.engine.epoch import Engine, EpochInput
+        from millstream.engine.placement import Placement
 
         root = self.path / "flows" / planned.flow
         last = self.store.last(planned.flow)
@@ -190,7 +190,7 @@ class Home:
     def serve(self) -> None:
         """Answer other processes on this machine, over a socket in the home."""
         if self._server is None:
-            from millstream.serve.local import LocalServer  # noqa: PLC0415
+            from millstream.serve.local import LocalServer
 
             self._server = LocalServer(self.path, self)
 
@@ -209,7 +209,9 @@ class Home:
     def __enter__(self) -> Home:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _port(self, root: Path, source: SourceStage, start: Offsets) -> SourcePort:

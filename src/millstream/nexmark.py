@@ -35,7 +35,12 @@ def nexmark(
         settings["base_time_us"] = base_time_us
     config = Nexmark(**settings)
     return Generator(
-        f"nexmark {kind}", partial(_make, kind, config), rate, events, schema=SCHEMAS[kind], key=f"{kind} {config}"
+        f"nexmark {kind}",
+        partial(_make, kind, config),
+        rate,
+        events,
+        schema=SCHEMAS[kind],
+        key=f"{kind} {config}",
     )
 
 

@@ -32,8 +32,8 @@ class Reader:
         self._connect()
 
     def _connect(self) -> None:
-        from millstream.serve.local import LocalClient  # noqa: PLC0415
-        from millstream.store.duckdb import DuckStore  # noqa: PLC0415
+        from millstream.serve.local import LocalClient
+        from millstream.store.duckdb import DuckStore
 
         try:
             self._client = LocalClient(self.path)
@@ -41,7 +41,8 @@ class Reader:
             store = self.path / "store.duckdb"
             if not store.exists():
                 raise HomeDamaged(
-                    f"the home {self.path} has no views yet", hint="run a flow in it first: `millstream run FLOW.py`"
+                    f"the home {self.path} has no views yet",
+                    hint="run a flow in it first: `millstream run FLOW.py`",
                 ) from None
             try:
                 self._store = DuckStore(store, read_only=True)
@@ -78,5 +79,7 @@ class Reader:
     def __enter__(self) -> Reader:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

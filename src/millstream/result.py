@@ -37,7 +37,7 @@ class Result:
 
     def polars(self) -> pl.DataFrame:
         """As a polars DataFrame."""
-        import polars as pl  # noqa: PLC0415
+        import polars as pl
 
         frame = pl.from_arrow(self._table)
         assert isinstance(frame, pl.DataFrame)
@@ -86,16 +86,20 @@ def shown(value: Any) -> str:
         return ""
     if isinstance(value, datetime):
         whole = value.astimezone(UTC) if value.tzinfo else value
-        return whole.strftime("%Y-%m-%d %H:%M:%S") + (f".{whole.microsecond:06d}".rstrip("0") if whole.microsecond else "")
+        return whole.strftime("%Y-%m-%d %H:%M:%S") + (
+            f".{whole.microsecond:06d}".rstrip("0") if whole.microsecond else ""
+        )
     if isinstance(value, float):
-        return f"{value:.6g}" if abs(value) < 1e15 else repr(value)  # noqa: PLR2004
+        return f"{value:.6g}" if abs(value) < 1e15 else repr(value)
     return str(value)
 
 
 def text_table(columns: list[str], rows: list[list[Any]]) -> str:
     """A plain table: numbers to the right, everything else to the left."""
     cells = [[shown(v) for v in row] for row in rows]
-    right = [bool(rows) and all(isinstance(r[i], int | float | Decimal | None) for r in rows) for i in range(len(columns))]
+    right = [
+        bool(rows) and all(isinstance(r[i], int | float | Decimal | None) for r in rows) for i in range(len(columns))
+    ]
     widths = [max(len(c), *(len(r[i]) for r in cells), 1) if cells else len(c) for i, c in enumerate(columns)]
 
     def line(values: list[str]) -> str:

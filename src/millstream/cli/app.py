@@ -1,4 +1,4 @@
-"""The `millstream` command: finds the commands, and turns errors into messages and exit codes in one place."""
+"""The `millstream` command: finds the commands, and turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -81,9 +81,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, asked: bool) 
         ctx.exit()
 
 
-@click.command(
-    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--debug", is_flag=True, envvar="MILLSTREAM_DEBUG", help="Show tracebacks instead of messages.")
 @click.option(
     "--version",

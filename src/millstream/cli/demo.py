@@ -37,12 +37,8 @@ CLOSING = "closing the house after the current epoch ..."
 
 
 @click.command()
-@click.option(
-    "--for", "duration", type=DurationType(), metavar="DURATION", help="End by itself after, e.g., 20s."
-)
-@click.option(
-    "--rate", type=click.IntRange(1, 1_000_000), default=2_000, show_default=True, help="Events per second."
-)
+@click.option("--for", "duration", type=DurationType(), metavar="DURATION", help="End by itself after, e.g., 20s.")
+@click.option("--rate", type=click.IntRange(1, 1_000_000), default=2_000, show_default=True, help="Events per second.")
 @home_option(default=None, text="Keep the home there; by default it is temporary and removed at the end.")
 def command(duration: Duration | None, rate: int, home: Path | None) -> None:
     r"""Run an auction house and watch its views change, live in your terminal.
@@ -104,7 +100,7 @@ def _busy(text: str) -> Iterator[None]:
 
 
 def _open_house(home: Home, rate: int, meter: Meter, stop: Stop) -> Run | None:
-    """Start Spark, then the flow, and wait for its first epochs; None when asked to stop meanwhile."""
+    """Start Spark, then the flow, and wait for its first epoch; None when asked to stop meanwhile."""
     from millstream.cli.demo_flow import prepared
     from millstream.engine import session
 
@@ -114,7 +110,7 @@ def _open_house(home: Home, rate: int, meter: Meter, stop: Stop) -> Run | None:
         return None
     with _busy("opening the auction house ..."):
         run = home.start(prepared(home, rate), on_epoch=meter.take)
-        while not stop.wait(TICK_SECONDS) and run.state != "failed" and meter.read().epochs < 2:
+        while not stop.wait(TICK_SECONDS) and run.state != "failed" and not meter.read().rows:
             pass
     return run
 
@@ -220,16 +216,17 @@ def _summary(home: Home, reading: Reading, took: float, given: Path | None) -> N
         f"{reading.late:,} late, {plural(reading.errors, 'error')}."
     )
     held = {v["view"]: v["rows"] for v in home.views()}
-    top = _rows(home, TOP)
+    top = {} if sys.stdout.isatty() else _rows(home, TOP)  # a terminal has just shown them
     for panel in PANELS:
-        click.echo(f"\n{panel.view}: {plural(held[panel.view], 'row')}  ({panel.title.lower()}, {panel.how})")
-        cells = [
-            [said(v, kind) for v, (_, kind) in zip(row, panel.columns, strict=True)]
-            for row in top[panel.view]
-        ]
-        lines = text_table([heading for heading, _ in panel.columns], [list(r) for r in cells]).splitlines()
-        for line in lines[:-1] if not sys.stdout.isatty() else []:
-            click.echo(f"  {line}")
+        rows = top.get(panel.view, [])
+        click.echo(
+            ("\n" if rows else "")
+            + f"  {panel.view:<16} {plural(held[panel.view], 'row'):>12}   {panel.title.lower()}, {panel.how}"
+        )
+        if rows:
+            cells = [[said(v, kind) for v, (_, kind) in zip(row, panel.columns, strict=True)] for row in rows]
+            for line in text_table([heading for heading, _ in panel.columns], cells).splitlines()[:-1]:
+                click.echo(f"    {line}")
     click.echo()
     if given is None:
         click.echo("Its home was temporary and is gone. Keep it, and ask it from another terminal:")

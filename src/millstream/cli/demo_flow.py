@@ -105,9 +105,7 @@ def house(rate: int, begin: int) -> Flow:
         .view("bids_per_minute")
     )
     (
-        auctions.select(
-            category_id="category", opening="initial_bid", reserve="reserve", date_time="date_time"
-        )
+        auctions.select(category_id="category", opening="initial_bid", reserve="reserve", date_time="date_time")
         .enrich("categories", on={"category_id": "category"}, columns="name STRING")
         .key_by(category="name")
         .aggregate(auctions=ms.count(), opening=ms.avg("opening"), reserve=ms.avg("reserve"))

@@ -56,9 +56,7 @@ def _shares(room: int, views: tuple[str, ...]) -> dict[str, int]:
     rows = max(room - FRAME * len(views), len(views))
     shares = dict.fromkeys(views, rows // len(views))
     shares[views[0]] += rows - sum(shares.values())
-    if (
-        "category_prices" in shares and len(views) > 1 and shares["category_prices"] != 5
-    ):  # there are five categories
+    if "category_prices" in shares and len(views) > 1 and shares["category_prices"] != 5:  # there are five categories
         others = [v for v in views if v != "category_prices"]
         spare = rows - 5
         if spare >= 2 * len(others):
@@ -104,16 +102,10 @@ def _figures(reading: Reading, *, narrow: bool) -> RenderableType:
 def _panel(panel: Panel, rows: list[list[Any]], count: int) -> RenderableType:
     table = Table(box=None, expand=True, pad_edge=False, padding=(0, 1), header_style=QUIET)
     for heading, kind in panel.columns:
-        table.add_column(
-            heading, justify="left" if kind in ("id", "text", "minute") else "right", no_wrap=True
-        )
+        table.add_column(heading, justify="left" if kind in ("id", "text", "minute") else "right", no_wrap=True)
         if kind == "bar":
             table.add_column("", width=BAR, no_wrap=True)
-    most = {
-        i: max((r[i] or 0 for r in rows), default=0)
-        for i, (_, kind) in enumerate(panel.columns)
-        if kind == "bar"
-    }
+    most = {i: max((r[i] or 0 for r in rows), default=0) for i, (_, kind) in enumerate(panel.columns) if kind == "bar"}
     for row in rows[:count]:
         cells: list[RenderableType] = []
         for i, (value, (_, kind)) in enumerate(zip(row, panel.columns, strict=True)):
@@ -121,13 +113,9 @@ def _panel(panel: Panel, rows: list[list[Any]], count: int) -> RenderableType:
             if kind == "bar":
                 cells.append(Text("━" * round(BAR * (value or 0) / (most[i] or 1)), style=ACCENT))
         table.add_row(*cells)
-    inside: RenderableType = (
-        table if rows else Align.center(Text("nothing yet", style=QUIET), vertical="middle")
-    )
+    inside: RenderableType = table if rows else Align.center(Text("nothing yet", style=QUIET), vertical="middle")
     title = Text.assemble((panel.title, "bold"), ("  " + panel.how, QUIET))
-    return Frame(
-        inside, title=title, title_align="left", border_style=QUIET, box=box.ROUNDED, height=count + FRAME
-    )
+    return Frame(inside, title=title, title_align="left", border_style=QUIET, box=box.ROUNDED, height=count + FRAME)
 
 
 def said(value: Any, kind: str) -> str:

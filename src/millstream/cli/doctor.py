@@ -88,9 +88,7 @@ def check_java() -> Finding:
     try:
         require_java()
     except MillstreamError as error:
-        return Finding(
-            "java", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or ""
-        )
+        return Finding("java", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or "")
     return Finding("java", OK, f"version {java_version()}, {java_command()}")
 
 
@@ -170,9 +168,7 @@ def check_home(home: Path) -> Finding:
     if not known.exists():
         if home.is_dir() and not any(home.iterdir()):
             return Finding("home", OK, f"{home} is empty; `millstream run` makes a home of it")
-        return Finding(
-            "home", BROKEN, f"{home} is not a Millstream home", "name another directory with --home"
-        )
+        return Finding("home", BROKEN, f"{home} is not a Millstream home", "name another directory with --home")
     try:
         number = _format(known)
     except MillstreamError as error:
@@ -234,14 +230,10 @@ def check_spark() -> Finding:
             answer = spark.range(1000).mapInArrow(_same, "id BIGINT").count()
             counted = time.perf_counter()
         except MillstreamError as error:
-            return Finding(
-                "spark", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or ""
-            )
+            return Finding("spark", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or "")
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
             said = str(error).strip().splitlines()
-            return Finding(
-                "spark", BROKEN, f"a small job failed: {said[0] if said else type(error).__name__}"
-            )
+            return Finding("spark", BROKEN, f"a small job failed: {said[0] if said else type(error).__name__}")
         finally:
             _quietly(session.stop)
     if answer != 1000:

@@ -16,9 +16,7 @@ from millstream.errors import MillstreamError, RunError
 def report_millstream(error: MillstreamError, settings: Settings) -> None:
     """An error that Millstream foresaw."""
     detail = error.detail
-    if (
-        type(error) is RunError and error.__cause__ is not None
-    ):  # a fault that nobody foresaw, in a flow's thread
+    if type(error) is RunError and error.__cause__ is not None:  # a fault that nobody foresaw, in a flow's thread
         named = f"the full report is in {write_report(error, settings)}"
         detail = f"{detail}\n{named}" if detail else named
     _say(error.message, at=str(error.origin) if error.origin else None, detail=detail, hint=error.hint)
@@ -56,9 +54,7 @@ def write_report(error: BaseException, settings: Settings) -> Path:
             pass
         else:
             return path
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="millstream-", suffix=".log", delete=False, encoding="utf-8"
-    ) as other:
+    with tempfile.NamedTemporaryFile("w", prefix="millstream-", suffix=".log", delete=False, encoding="utf-8") as other:
         other.write(said)
     return Path(other.name)
 

@@ -1,7 +1,7 @@
 """Flow files: a Python file whose globals hold flows. Loading one runs it as a module of its own.
 
 The module is called ``__millstream__``, so ``if __name__ == "__main__"`` parts do not run, and functions
-defined in the file travel to the executors by value. Its folder is put on the path, here and for the executors.
+defined in the file travel to the executors by value. Its folder is put on the path, here and for them.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ def load(path: Path, name: str | None = None) -> FlowFile:
         raise DefinitionError(
             f"there is no flow file {path}" if not path.is_dir() else f"{path} is a folder, not a flow file",
             detail=f"looked from {Path.cwd()}",
-            hint=f"there are: {', '.join(known)}"
-            if known
-            else "name a Python file that makes a ms.Flow(...)",
+            hint=f"there are: {', '.join(known)}" if known else "name a Python file that makes a ms.Flow(...)",
         )
     found = _execute(path)
     flows = tuple({id(v): v for v in found.values() if isinstance(v, Flow)}.values())
@@ -98,9 +96,7 @@ def _execute(path: Path) -> dict[str, Any]:
             msg,
             origin=where,
             detail=_line(error, path),
-            hint="install it, or put it beside the flow file"
-            if isinstance(error, ModuleNotFoundError)
-            else None,
+            hint="install it, or put it beside the flow file" if isinstance(error, ModuleNotFoundError) else None,
         ) from error
 
 

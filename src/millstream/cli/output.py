@@ -40,8 +40,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str)
 def json_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """An array of row objects, one row per line."""
     lines = [
-        orjson.dumps(dict(zip(columns, (plain(v) for v in row), strict=True)), default=str).decode()
-        for row in rows
+        orjson.dumps(dict(zip(columns, (plain(v) for v in row), strict=True)), default=str).decode() for row in rows
     ]
     return "[\n  " + ",\n  ".join(lines) + "\n]" if lines else "[]"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -29,6 +30,6 @@ def command(sql: str, home: Path, form: str) -> None:
     """
     from millstream.reader import Reader
 
-    text = click.get_text_stream("stdin").read() if sql == "-" else sql
+    text = sys.stdin.read() if sql == "-" else sql
     with Reader(home) as reader:
         print_result(reader.query(text), form)

@@ -84,9 +84,7 @@ class Shows(Protocol):
         """How it goes now; replaces what was said before."""
 
 
-def follow(
-    runs: list[Run], meters: dict[str, Meter], stop: Stop, show: Shows, *, until_caught_up: bool
-) -> None:
+def follow(runs: list[Run], meters: dict[str, Meter], stop: Stop, show: Shows, *, until_caught_up: bool) -> None:
     """Show how the runs go until they end, and see that they all do. Raises what stopped one of them."""
     caught = [_catch_up(run) for run in runs] if until_caught_up else []
     try:
@@ -131,9 +129,7 @@ def summary(home: Home, runs: list[Run], meters: dict[str, Meter], given: Path) 
         reading = meters[run.flow].read()
         took = f", p50 {spoken_seconds(reading.p50)} each" if reading.p50 is not None else ""
         done = f"{plural(reading.rows, 'row')} in {plural(reading.epochs, 'epoch')}{took}"
-        apart = (
-            f"; {reading.late:,} late, {reading.errors:,} errors" if reading.late or reading.errors else ""
-        )
+        apart = f"; {reading.late:,} late, {reading.errors:,} errors" if reading.late or reading.errors else ""
         click.echo(f"{run.flow}: {states.get(run.state, 'stopped')}, {done}{apart}")
     mine = [v for v in home.views() if v["flow"] in {r.flow for r in runs}]
     for view in mine:

@@ -31,7 +31,7 @@ class Stop:
         return self._event.wait(seconds)
 
     def ask(self, *_: int | FrameType | None) -> None:
-        """Ask; asking again ends the process at once. That loses nothing: an epoch is committed whole or not."""
+        """Ask; asking again ends the process at once, without loss: an epoch is committed whole or not."""
         if self._event.is_set():
             click.echo("\nstopped at once; the next start goes on from the last whole epoch", err=True)
             os._exit(AT_ONCE)
@@ -41,7 +41,7 @@ class Stop:
 
 @contextmanager
 def stop_on_signals(on_ask: Callable[[], None] = lambda: None) -> Iterator[Stop]:
-    """Take SIGINT and SIGTERM as wishes to stop while inside. Only the main thread can; others change nothing."""
+    """Take SIGINT and SIGTERM as wishes to stop while inside; only the main thread can."""
     stop = Stop(on_ask)
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -45,9 +45,7 @@ def command(home: Path, form: str) -> None:
     elif not views:
         click.echo("no views yet: run a flow first, `millstream run FLOW.py`")
     else:
-        print_rows(
-            [SPOKEN.get(c, c) for c in COLUMNS], [[_spoken(c, v[c]) for c in COLUMNS] for v in views], form
-        )
+        print_rows([SPOKEN.get(c, c) for c in COLUMNS], [[_spoken(c, v[c]) for c in COLUMNS] for v in views], form)
 
 
 def _spoken(column: str, value: Any) -> Any:

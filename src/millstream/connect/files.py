@@ -190,7 +190,12 @@ def _fits(found: pa.DataType, wanted: pa.DataType | None) -> bool:
         pa.types.is_integer,
         pa.types.is_floating,
         pa.types.is_decimal,
-        lambda t: pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t) or pa.types.is_dictionary(t),
+        lambda t: (
+            pa.types.is_string(t)
+            or pa.types.is_large_string(t)
+            or pa.types.is_string_view(t)
+            or pa.types.is_dictionary(t)
+        ),
         pa.types.is_timestamp,
         pa.types.is_nested,
         lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),

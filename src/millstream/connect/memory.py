@@ -63,7 +63,8 @@ class MemorySource:
         columns["$pos"] = pa.array([o for _, o in places], pa.int64())
         columns["$bad"] = pa.array(bad, pa.int32())
         columns["$raw"] = pa.array(
-            [orjson.dumps(r, default=str).decode() if b else None for r, b in zip(records, bad, strict=True)], pa.string()
+            [orjson.dumps(r, default=str).decode() if b else None for r, b in zip(records, bad, strict=True)],
+            pa.string(),
         )
         return pa.table(columns)
 

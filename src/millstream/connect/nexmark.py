@@ -87,9 +87,7 @@ class Nexmark:
     def __post_init__(self) -> None:
         if self.rate < 1:
             message = f"nexmark rate {self.rate} is not positive"
-            raise DefinitionError(
-                message, hint="give the events per second of event time, such as rate=10_000"
-            )
+            raise DefinitionError(message, hint="give the events per second of event time, such as rate=10_000")
         if self.out_of_order_group < 1 or (self.out_of_order_group % _SHUFFLE == 0):
             message = f"nexmark out_of_order_group {self.out_of_order_group} cannot be permuted"
             raise DefinitionError(message, hint=f"give a positive number that is no multiple of {_SHUFFLE}")
@@ -135,9 +133,7 @@ def events(
     batches = []
     for numbers in _numbers(kind, start, end, config):
         made = Chunk(kind, numbers, config.seed, config.rate, config.base_time_us)
-        batches.append(
-            pa.record_batch([pa.array(FIELDS[kind][name](made)) for name in schema.names], schema=schema)
-        )
+        batches.append(pa.record_batch([pa.array(FIELDS[kind][name](made)) for name in schema.names], schema=schema))
     return pa.Table.from_batches(batches, schema=schema)
 
 

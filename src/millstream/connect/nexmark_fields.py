@@ -87,9 +87,9 @@ _PRICES = np.array(
 def _price(word: Hashes) -> Ints:
     """Log-uniform in 100 .. 100,000,000: a table and straight lines between, so equal on every processor."""
     at = (word >> np.uint64(64 - _PRICE_BITS)).view(np.int64)
-    between = (
-        (word >> np.uint64(64 - _PRICE_BITS - _BETWEEN_BITS)) & np.uint64((1 << _BETWEEN_BITS) - 1)
-    ).view(np.int64)
+    between = ((word >> np.uint64(64 - _PRICE_BITS - _BETWEEN_BITS)) & np.uint64((1 << _BETWEEN_BITS) - 1)).view(
+        np.int64
+    )
     low = _PRICES[at]
     return low + ((_PRICES[at + 1] - low) * between >> _BETWEEN_BITS)
 
@@ -133,9 +133,7 @@ def _choice(word: Hashes, names: Sequence[str]) -> pa.Array:
 def _channels(seed: int) -> tuple[pa.Array, pa.Array]:
     """Every channel and its url: four hot ones, then `channel-0` and on, of which nine in ten have an id."""
     numbers = np.arange(len(_HOT_CHANNELS) + _CHANNELS, dtype=np.int64)
-    words = (
-        _text(seed, f"url.{i}", numbers, 3 + _below(_hash(seed, f"url.{i}#", numbers), 2)) for i in range(3)
-    )
+    words = (_text(seed, f"url.{i}", numbers, 3 + _below(_hash(seed, f"url.{i}#", numbers), 2)) for i in range(3))
     urls = pc.binary_join_element_wise("https://www.nexmark.com", *words, "item.htm?query=1", "/").to_pylist()
     has_id = _below(_hash(seed, "url.id", numbers), 10) > 0
     for i in range(_CHANNELS):
@@ -218,9 +216,7 @@ class Chunk:
         """When auctions end: on average after the time in which 100 auctions open."""
         now = self._time_of(self.numbers)
         life = self._time_of(self.numbers + _IN_FLIGHT_AUCTIONS * CYCLE // 3) - now
-        return pa.array(
-            now + 1000 + _below(self.word("expires"), np.maximum(life // 1000 * 2, 1)) * 1000
-        ).view(TIME)
+        return pa.array(now + 1000 + _below(self.word("expires"), np.maximum(life // 1000 * 2, 1)) * 1000).view(TIME)
 
     def channel(self, what: int) -> pa.Array:
         """The channel (0) or the url (1) of bids; every second one is of a hot channel."""
@@ -231,9 +227,7 @@ class Chunk:
 
 
 def _name(chunk: Chunk) -> pa.Array:
-    return _joined(
-        chunk.choice("first_name", _FIRST_NAMES), pa.scalar(" "), chunk.choice("last_name", _LAST_NAMES)
-    )
+    return _joined(chunk.choice("first_name", _FIRST_NAMES), pa.scalar(" "), chunk.choice("last_name", _LAST_NAMES))
 
 
 def _email(chunk: Chunk) -> pa.Array:
@@ -241,9 +235,7 @@ def _email(chunk: Chunk) -> pa.Array:
 
 
 def _card(chunk: Chunk) -> pa.Array:
-    digits = [
-        pc.utf8_lpad(pa.array(chunk.below(f"card.{i}", 10_000)).cast(pa.string()), 4, "0") for i in range(4)
-    ]
+    digits = [pc.utf8_lpad(pa.array(chunk.below(f"card.{i}", 10_000)).cast(pa.string()), 4, "0") for i in range(4)]
     return pc.binary_join_element_wise(*digits, " ")
 
 

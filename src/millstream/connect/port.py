@@ -1,7 +1,8 @@
 """The contract between the epoch loop and a source.
 
 A source is a set of partitions, each a growing sequence of offsets. The loop asks how far each has come, fixes a slice
-(an offset range per partition), writes it down, and only then is anything read; the same slice must always give the same rows.
+(an offset range per partition), writes it down, and only then is anything read; the same slice must always give the
+same rows.
 """
 
 from __future__ import annotations
@@ -56,12 +57,15 @@ class SourcePort(Protocol):
     """A source as the loop sees it. Called by the flow's own thread only."""
 
     def head(self, now: int) -> Offsets:
-        """How far every partition has come. Called once before an epoch; what it promises must be readable from then on,
-        also after a crash, so anything the answer rests on is durable when this returns."""
+        """How far every partition has come. Called once before an epoch; what it promises must be readable from then
+        on, also after a crash, so anything the answer rests on is durable when this returns.
+        """
         ...
 
     def admit(self, start: Offsets, head: Offsets, limit: int | None) -> SourceSlice:
-        """The next slice: from `start` to at most `head`, about `limit` rows where the source can tell, else all it thinks wise."""
+        """The next slice: from `start` to at most `head`, about `limit` rows where the source can tell, else all it
+        thinks wise.
+        """
         ...
 
     def rows(self, part: SourceSlice) -> int:

@@ -29,10 +29,15 @@ def bind(spark: SparkSession, plan: Plan, tables: Mapping[str, DataFrame], *, re
         return replace(plan, views=tuple(_view(spark, v, types, retract=retract) for v in plan.views))
 
 
-def _view(spark: SparkSession, view: ViewStage, types: dict[int, dict[str, pa.DataType]], *, retract: bool) -> ViewStage:
+def _view(
+    spark: SparkSession, view: ViewStage, types: dict[int, dict[str, pa.DataType]], *, retract: bool
+) -> ViewStage:
     stage = view.stage
     if isinstance(stage, Append):
-        kinds = [_same(stage.step, n, [types[f.scan][f.columns[i]] for f in stage.feeds]) for i, n in enumerate(stage.columns)]
+        kinds = [
+            _same(stage.step, n, [types[f.scan][f.columns[i]] for f in stage.feeds])
+            for i, n in enumerate(stage.columns)
+        ]
         stored = [pa.field(n, k) for n, k in zip(stage.columns, kinds, strict=True)]
         return replace(view, schema=pa.schema([*stored, *(pa.field(h, TIMESTAMP) for h in view.hidden)]))
     bound = _aggregation(stage, types, retract=retract or (view.post is not None and view.post.keep is not None))
@@ -74,7 +79,8 @@ def _aggregation(stage: Aggregation, types: dict[int, dict[str, pa.DataType]], *
         place += 1
         if measure.kind in ("sum", "avg", "variance", "stddev") and not _number(found):
             raise SchemaError(
-                f"{measure.name}={measure.kind}(...) of `{stage.step}` needs numbers, but its argument is {ddl_type(found)}",
+                f"{measure.name}={measure.kind}(...) of `{stage.step}` needs numbers, "
+                f"but its argument is {ddl_type(found)}",
                 hint="cast it, as in ms.sum('CAST(price AS DOUBLE)')",
             )
         measures.append(replace(measure, type=found))

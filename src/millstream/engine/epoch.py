@@ -253,9 +253,7 @@ class _Epoch:
 
     def _clock(self, view: ViewStage) -> StageClock:
         sources = view.stage.sources
-        return StageClock(
-            min(self.given.before[s] for s in sources), min(self.given.watermarks[s] for s in sources)
-        )
+        return StageClock(min(self.given.before[s] for s in sources), min(self.given.watermarks[s] for s in sources))
 
 
 def _polars(table: pa.Table) -> pl.DataFrame:

@@ -31,36 +31,54 @@ def translated(log: Path | None) -> Iterator[None]:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno == 28:
-            raise DiskFull("no space left on the disk", hint="free some space and start again; nothing is lost") from error
+            raise DiskFull(
+                "no space left on the disk", hint="free some space and start again; nothing is lost"
+            ) from error
         if not _from_spark(error):
             raise
         raise translate(error, log) from error
 
 
-def translate(error: Exception, log: Path | None) -> MillstreamError:  # noqa: PLR0911 - one return per kind
+def translate(error: Exception, log: Path | None) -> MillstreamError:
     """Our error for one of Spark's."""
     text = str(error)
     condition = _condition(error)
     where = _write(error, log)
     if "No space left on device" in text:
-        return DiskFull("no space left on the disk", hint="free some space and start again; nothing that was committed is lost")
+        return DiskFull(
+            "no space left on the disk",
+            hint="free some space and start again; nothing that was committed is lost",
+        )
     if "millstream.errors.UserCodeFailed" in text or "UserCodeFailed:" in text:
         said = re.search(r"UserCodeFailed: ([^\n]+)", text)
-        return UserCodeFailed(said[1] if said else "user code failed", detail=where, hint="fix the function and start again")
-    if "FAILED_READ_FILE.FILE_NOT_EXIST" in condition or "FileNotFoundException" in text or condition == "PATH_NOT_FOUND":
+        return UserCodeFailed(
+            said[1] if said else "user code failed", detail=where, hint="fix the function and start again"
+        )
+    if (
+        "FAILED_READ_FILE.FILE_NOT_EXIST" in condition
+        or "FileNotFoundException" in text
+        or condition == "PATH_NOT_FOUND"
+    ):
         return SourceMissing(
-            f"a file that was to be read is gone: {_file(text)}", detail=where,
+            f"a file that was to be read is gone: {_file(text)}",
+            detail=where,
             hint="put it back: files of a source must stay until they are read",
         )
     if condition.startswith("FAILED_READ_FILE") or "CSV header does not conform" in text or "MALFORMED" in condition:
         return SourceUnreadable(
-            f"the file {_file(text)} cannot be read as the source says", detail=_first(text, where),
+            f"the file {_file(text)} cannot be read as the source says",
+            detail=_first(text, where),
             hint="correct the format or schema of the source, or move the file out of the folder",
         )
-    if condition in ("UNRESOLVED_COLUMN.WITH_SUGGESTION", "UNRESOLVED_ROUTINE") or condition.startswith("DATATYPE_MISMATCH"):
+    if condition in ("UNRESOLVED_COLUMN.WITH_SUGGESTION", "UNRESOLVED_ROUTINE") or condition.startswith(
+        "DATATYPE_MISMATCH"
+    ):
         return SchemaError(_first(text, None) or condition, detail=where)
-    return EngineFailed(f"Spark stopped with {condition or type(error).__name__}", detail=_first(text, where),
-                        hint="the epoch was not committed; it is run again on the next start")
+    return EngineFailed(
+        f"Spark stopped with {condition or type(error).__name__}",
+        detail=_first(text, where),
+        hint="the epoch was not committed; it is run again on the next start",
+    )
 
 
 def _from_spark(error: Exception) -> bool:

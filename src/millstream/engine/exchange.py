@@ -84,7 +84,7 @@ def kernel_task(task: KernelTask) -> Callable[[Batches], Batches]:
     """A task that runs the kernels of one shard over the parcels sent to it; other parcels pass through."""
 
     def run(batches: Batches) -> Batches:
-        from pyspark import TaskContext  # noqa: PLC0415 - on the executor
+        from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
@@ -154,4 +154,6 @@ def _whole(stage: Aggregation, frames: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _parcel(kind: str, view: int, shard: int, payload: bytes) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"kind": kind, "view": view, "shard": shard, "payload": payload}], schema=_SCHEMA)
+    return pa.RecordBatch.from_pylist(
+        [{"kind": kind, "view": view, "shard": shard, "payload": payload}], schema=_SCHEMA
+    )

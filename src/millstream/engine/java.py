@@ -10,7 +10,10 @@ import subprocess
 from millstream.errors import EngineMissing
 
 NEEDED = 17
-_HINT = "install one, e.g. `apt-get install openjdk-17-jre-headless`, or point JAVA_HOME to it; then run `millstream doctor`"
+_HINT = (
+    "install one, e.g. `apt-get install openjdk-17-jre-headless`, or point JAVA_HOME to it; "
+    "then run `millstream doctor`"
+)
 
 
 def java_command() -> str | None:
@@ -42,7 +45,9 @@ def require_java() -> None:
     version = java_version()
     if version is None:
         where = os.environ.get("JAVA_HOME")
-        detail = f"JAVA_HOME is {where}, but {where}/bin/java does not run" if where else "there is no `java` on the PATH"
+        detail = (
+            f"JAVA_HOME is {where}, but {where}/bin/java does not run" if where else "there is no `java` on the PATH"
+        )
         raise EngineMissing(f"Millstream needs Java {NEEDED} or later", detail=detail, hint=_HINT)
     if version < NEEDED:
         raise EngineMissing(f"Millstream needs Java {NEEDED} or later, and this is Java {version}", hint=_HINT)

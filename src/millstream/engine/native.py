@@ -33,7 +33,7 @@ def combined(frame: DataFrame, role: Role) -> DataFrame:
     places = feed.columns[: len(stage.keys)]
     marked = frame.withColumn("$kept", F.expr(kept))
     keys = [F.expr(f"IF(`$kept`, `{c}`, NULL)").alias(n) for c, n in zip(places, stage.keys, strict=True)]
-    group = ["$kept", "$part", F.expr(f"IF(`$kept`, `{feed.slice}`, NULL)").alias("$s"), *keys]
+    group = [F.col("$kept"), F.col("$part"), F.expr(f"IF(`$kept`, `{feed.slice}`, NULL)").alias("$s"), *keys]
     columns = iter(feed.columns[len(stage.keys) :])
     partials = []
     for measure in stage.measures:
@@ -42,7 +42,10 @@ def combined(frame: DataFrame, role: Role) -> DataFrame:
         argument = f"`{next(columns)}`" if measure.has_argument else ""
         partials += [F.expr(sql).alias(name) for name, sql in native(measure, argument)]
     rows = marked.groupBy(*group).agg(
-        F.count(F.lit(1)).alias("$n"), F.expr("max(IF(`$bad` = 0, `$ts`, NULL))").alias("$newest"), F.expr("count_if(`$bad` <> 0)").alias("$nbad"), *partials
+        F.count(F.lit(1)).alias("$n"),
+        F.expr("max(IF(`$bad` = 0, `$ts`, NULL))").alias("$newest"),
+        F.expr("count_if(`$bad` <> 0)").alias("$nbad"),
+        *partials,
     )
     hashed = f"xxhash64({', '.join(f'`{n}`' for n in stage.keys)})" if stage.keys else "0L"
     return rows.withColumn("$h", F.expr(hashed))

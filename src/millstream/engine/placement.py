@@ -2,7 +2,8 @@
 
 - **inline**: the scan's columns come to the driver, kernels combine and merge there. For small slices.
 - **combined**: Spark combines natively; kernels merge in the driver. For large slices that shrink to few keys.
-- **spread**: executors combine and exchange by key group, kernels run there beside the state. For large slices otherwise.
+- **spread**: executors combine and exchange by key group, kernels run there beside the state. For large slices
+  otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ POOR_REDUCTION = 0.5
 
 INLINE, COMBINED, GATHERED, SPREAD = "inline", "combined", "gathered", "spread"
 CHOICES = ("auto", INLINE, COMBINED, GATHERED, SPREAD)
-"""`gathered` is spread's first half: executors combine, the driver merges; for few keys that Spark cannot combine itself."""
+"""`gathered` is spread's first half: executors combine, the driver merges; for few keys that Spark cannot combine
+itself.
+"""
 
 
 @dataclass

@@ -98,7 +98,7 @@ def _given(table: pa.Table, takes: str) -> Any:
         return table
     if takes == "pandas":
         return table.to_pandas()
-    import polars as pl  # noqa: PLC0415
+    import polars as pl
 
     return pl.from_arrow(table)
 

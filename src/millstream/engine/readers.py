@@ -39,9 +39,17 @@ class SliceRead:
 
 
 def read(
-    spark: SparkSession, stage: SourceStage, port: SourcePort, part: SourceSlice, now: int, *, details: bool = False
+    spark: SparkSession,
+    stage: SourceStage,
+    port: SourcePort,
+    part: SourceSlice,
+    now: int,
+    *,
+    details: bool = False,
 ) -> SliceRead:
-    """The rows of a slice. With `details`, also ``$where`` and ``$pos`` of each row and its ``$raw`` text, for error tables."""
+    """The rows of a slice. With `details`, also ``$where`` and ``$pos`` of each row and its ``$raw`` text, for error
+    tables.
+    """
     if isinstance(port, FileSource):
         return SliceRead(_files(spark, stage, port, part, now, details=details), scanned=True)
     if isinstance(port, GeneratorSource):
@@ -84,7 +92,8 @@ def _files(
         # naming every column here keeps the reader from skipping some: a record is bad or good whatever the views read
         nothing = " AND ".join(f"`{n}` IS NULL" for n in stage.schema.names)
         frame = frame.withColumn(
-            "$bad", F.expr(f"CASE WHEN `$corrupt` IS NULL THEN 0 WHEN {nothing} THEN {UNPARSABLE} ELSE {MISTYPED} END")
+            "$bad",
+            F.expr(f"CASE WHEN `$corrupt` IS NULL THEN 0 WHEN {nothing} THEN {UNPARSABLE} ELSE {MISTYPED} END"),
         )
     frame = frame.withColumn("$part", F.lit(0))
     if details or stage.positions:
@@ -144,4 +153,3 @@ def _timed(frame: DataFrame, stage: SourceStage, now: int) -> DataFrame:
 def _ddl(schema: Schema, *, corrupt: bool) -> str:
     fields = [f"`{f.name}` {ddl_type(f.type)}" for f in schema if f.type is not None]
     return ", ".join([*fields, "`$corrupt` STRING"] if corrupt else fields)
-

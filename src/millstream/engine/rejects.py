@@ -1,8 +1,11 @@
-"""A second look at a slice, only when it held rows to set apart: errors with reason, raw text and place; late rows whole."""
+"""A second look at a slice, only when it held rows to set apart: errors with reason, raw text and place; late rows
+whole.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -46,11 +49,15 @@ def errors(
     names = ", ".join(f"`{n}`" for n in stage.schema.names)
     raw = f"coalesce(`$raw`, to_json(struct({names})))" if "$raw" in frame.columns else f"to_json(struct({names}))"
     future = now + stage.options.future_bound.micros
-    frame = frame.withColumn("$bad", F.expr(f"CASE WHEN `$bad` = 0 AND `$ts` > {future}L THEN {FUTURE} ELSE `$bad` END"))
+    frame = frame.withColumn(
+        "$bad", F.expr(f"CASE WHEN `$bad` = 0 AND `$ts` > {future}L THEN {FUTURE} ELSE `$bad` END")
+    )
     if "$block" in frame.columns:
         found = _in_files(frame, raw)
     else:
-        chosen = frame.where("`$bad` <> 0").selectExpr("`$bad` AS bad", f"{raw} AS raw", "`$where` AS place", "`$pos` AS position")
+        chosen = frame.where("`$bad` <> 0").selectExpr(
+            "`$bad` AS bad", f"{raw} AS raw", "`$where` AS place", "`$pos` AS position"
+        )
         found = chosen.toArrow().sort_by([("place", "ascending"), ("position", "ascending")]).to_pylist()
     rows = [
         {
@@ -66,7 +73,7 @@ def errors(
     return pa.Table.from_pylist(rows, schema=ERRORS)
 
 
-def _in_files(frame: DataFrame, raw: str) -> list[dict[str, object]]:
+def _in_files(frame: DataFrame, raw: str) -> list[dict[str, Any]]:
     """Errors with their record number: blocks of a file are numbered by what the blocks before them held."""
     row = F.monotonically_increasing_id()
     item = F.expr(f"IF(`$bad` <> 0, struct(`$row` AS row, `$bad` AS bad, {raw} AS raw), NULL)")
@@ -78,7 +85,7 @@ def _in_files(frame: DataFrame, raw: str) -> list[dict[str, object]]:
         .sort_by([("$where", "ascending"), ("$block", "ascending")])
         .to_pylist()
     )
-    found: list[dict[str, object]] = []
+    found: list[dict[str, Any]] = []
     place, before = None, 0
     for block in blocks:
         if block["$where"] != place:

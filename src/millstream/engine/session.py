@@ -68,9 +68,9 @@ def settings(log: Path, memory: str) -> dict[str, str]:
 def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = None) -> Any:
     """The session, started if there is none yet. `log` is where Spark writes its own messages."""
     with _LOCK, translated(log):
-        import warnings  # noqa: PLC0415
+        import warnings
 
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - loading it takes a second
+        from pyspark.sql import SparkSession
 
         running = SparkSession._instantiatedSession
         if running is not None and running.sparkContext._jsc is not None:
@@ -90,8 +90,8 @@ def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = No
 
 def stop() -> None:
     """Stop the session and its JVM."""
-    from pyspark import SparkContext  # noqa: PLC0415
-    from pyspark.sql import SparkSession  # noqa: PLC0415
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     with _LOCK:
         active = SparkSession._instantiatedSession

@@ -89,7 +89,11 @@ def _close(spec: Aggregation, state: State, clock: StageClock) -> pl.DataFrame |
 
 
 def _revise(
-    spec: Aggregation, held: pl.DataFrame | None, old: pl.DataFrame | None, new: pl.DataFrame, clock: StageClock
+    spec: Aggregation,
+    held: pl.DataFrame | None,
+    old: pl.DataFrame | None,
+    new: pl.DataFrame,
+    clock: StageClock,
 ) -> pl.DataFrame:
     """The changed answers of the open windows over the slices that changed."""
     if spec.window.is_global or spec.window.is_tumbling:

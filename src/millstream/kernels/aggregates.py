@@ -77,8 +77,9 @@ def _avg_result(m: Measure) -> pl.Expr:
 
 
 def _native_sum(m: Measure, x: str) -> list[tuple[str, str]]:
-    decimal = m.type is not None and pa.types.is_decimal(m.type)
-    value = f"CAST({x} AS DECIMAL(38, {m.type.scale}))" if decimal else x
+    value = x
+    if m.type is not None and pa.types.is_decimal(m.type):
+        value = f"CAST({x} AS DECIMAL(38, {m.type.scale}))"
     return [(_p(m, "s"), f"coalesce(sum({value}), 0)"), (_p(m, "n"), f"count({x})")]
 
 
@@ -130,25 +131,13 @@ def _fold_distinct(name: str) -> list[pl.Expr]:
     return [pl.col(_p(name, "l")).list.explode(keep_nulls=False, empty_as_null=False).unique().sort()]
 
 
-def _moments_fold(name: str) -> list[pl.Expr]:
-    n, mean, m2 = (pl.col(_p(name, part)) for part in ("n", "mean", "m2"))
-    total = n.sum()
-    centre = (n * mean).sum() / total
-    spread = m2.sum() + (n * (mean - centre) ** 2).sum()
-    return [
-        total.alias(_p(name, "n")),
-        pl.when(total > 0).then(centre).otherwise(0.0).alias(_p(name, "mean")),
-        pl.when(total > 0).then(spread).otherwise(0.0).alias(_p(name, "m2")),
-    ]
-
-
 def _variance_result(m: Measure) -> pl.Expr:
     n = pl.col(_p(m, "n"))
     return pl.when(n > 1).then(pl.col(_p(m, "m2")) / (n - 1))
 
 
-def _unused(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
-    msg = f"{m.kind} is combined by its own function in kernels/combine.py"
+def _elsewhere(*_: object) -> list[pl.Expr]:
+    msg = "an aggregate that is not exact is combined and folded by functions of its own in kernels/combine.py"
     raise NotImplementedError(msg)
 
 
@@ -165,14 +154,10 @@ PARTIALS: dict[str, Partial] = {
     "max": _extreme("max"),
     "first": _edge("first"),
     "last": _edge("last"),
-    "collect": Partial(
-        _collect, _fold_collect, lambda m: pl.col(_p(m, "l")).list.eval(pl.element().struct.field("v"))
-    ),
-    "count_distinct": Partial(
-        _distinct, _fold_distinct, lambda m: pl.col(_p(m, "l")).list.len().cast(pl.Int64)
-    ),
-    "variance": Partial(_unused, _moments_fold, _variance_result),
-    "stddev": Partial(_unused, _moments_fold, lambda m: _variance_result(m).sqrt()),
-    "user": Partial(_unused, lambda name: [], lambda m: pl.col(_p(m, "acc"))),
+    "collect": Partial(_collect, _fold_collect, lambda m: pl.col(_p(m, "l")).list.eval(pl.element().struct.field("v"))),
+    "count_distinct": Partial(_distinct, _fold_distinct, lambda m: pl.col(_p(m, "l")).list.len().cast(pl.Int64)),
+    "variance": Partial(_elsewhere, _elsewhere, _variance_result),
+    "stddev": Partial(_elsewhere, _elsewhere, lambda m: _variance_result(m).sqrt()),
+    "user": Partial(_elsewhere, _elsewhere, lambda m: pl.col(_p(m, "acc"))),
 }
 """One entry per kind of aggregate; a test holds it against `model.aggregate.KINDS`."""

@@ -40,23 +40,24 @@ def combine(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
         return in_order(spec, rows.group_by(columns).agg(counted, *exprs), columns)
     ordered = rows.sort(columns, nulls_last=False, maintain_order=True)
     partial = ordered.group_by(columns, maintain_order=True).agg(counted, *exprs)
-    starts = np.concatenate(([0], np.cumsum(partial["$n"].to_numpy())[:-1])).astype(np.int64)
+    starts = _starts(partial["$n"])
     extra = [c for m in spec.measures if not is_exact(m) for c in _inexact(m, ordered, columns, starts)]
     return in_order(spec, partial.with_columns(extra), columns)
 
 
 def fold(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """One partial row per group of partial rows; earlier rows are older."""
-    exprs = [e for m in spec.measures for e in PARTIALS[m.kind].fold(m.name)]
-    exprs.append(pl.col("$n").sum())
-    users = [m for m in spec.measures if m.user is not None]
-    exprs += [pl.col(f"{m.name}$acc") for m in users]
-    if not any(not is_exact(m) for m in spec.measures):
-        return in_order(spec, partials.group_by(by).agg(exprs), by)
-    folded = partials.group_by(by, maintain_order=True).agg(exprs)
-    if users:
-        folded = folded.with_columns([_merge_accumulators(m, folded[f"{m.name}$acc"]) for m in users])
-    return in_order(spec, folded, by)
+    """One partial row per group of partial rows; earlier rows are older, and floating sums are added up in that
+    order.
+    """
+    exact = [m for m in spec.measures if is_exact(m)]
+    exprs = [e for m in exact for e in PARTIALS[m.kind].fold(m.name)]
+    if len(exact) == len(spec.measures):
+        return in_order(spec, partials.group_by(by).agg(pl.col("$n").sum(), *exprs), by)
+    ordered = partials.sort(by, maintain_order=True)
+    folded = ordered.group_by(by, maintain_order=True).agg(pl.col("$n").sum(), pl.len().alias("$rows"), *exprs)
+    starts = _starts(folded["$rows"])
+    extra = [c for m in spec.measures if not is_exact(m) for c in _fold_inexact(m, ordered, starts)]
+    return in_order(spec, folded.with_columns(extra), by)
 
 
 def results(spec: Aggregation, partials: pl.DataFrame) -> list[pl.Expr | pl.Series]:
@@ -76,6 +77,35 @@ def in_order(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl
     return check_sums(spec, partials.select(*by, "$n", *parts))
 
 
+def _refuse_wrapping(spec: Aggregation, frame: pl.DataFrame, by: Sequence[str], name: str) -> None:
+    """Refuse sums that leave BIGINT before they wrap around; `name` makes a measure's column of it. Costs a minimum
+    and a maximum.
+    """
+    for m in spec.measures:
+        column = name.format(m.name)
+        if m.kind not in ("sum", "avg") or not len(frame) or not frame.schema[column].is_integer():
+            continue
+        low, high = frame[column].min(), frame[column].max()
+        if low is None or max(-low, high) * len(frame) <= _SAFE:  # type: ignore[operator, type-var]
+            continue
+        totals = (
+            frame.lazy()
+            .group_by(by)
+            .agg(pl.col(column).cast(pl.Int128).sum())
+            .select(pl.col(column).abs().max())
+            .collect()
+        )
+        if totals.item() > 2**62:
+            raise _left_bigint(spec, m)
+
+
+def _left_bigint(spec: Aggregation, m: Measure) -> RunError:
+    return RunError(
+        f"the sum `{m.name}` of the view `{spec.step}` has left the range of BIGINT",
+        hint=f"sum a wider type, as in ms.sum('CAST({m.name} AS DECIMAL(38, 0))')",
+    )
+
+
 def check_sums(spec: Aggregation, partials: pl.DataFrame) -> pl.DataFrame:
     """Refuse sums of whole numbers that come near the end of BIGINT, before they could wrap around in silence."""
     for m in spec.measures:
@@ -83,10 +113,7 @@ def check_sums(spec: Aggregation, partials: pl.DataFrame) -> pl.DataFrame:
         if m.kind in ("sum", "avg") and partials.schema.get(name) == pl.Int64 and len(partials):
             low, high = partials[name].min(), partials[name].max()
             if low is not None and (float(low) < -_SAFE or float(high) > _SAFE):  # type: ignore[arg-type]
-                raise RunError(
-                    f"the sum `{m.name}` of the view `{spec.step}` has left the range of BIGINT",
-                    hint=f"sum a wider type, as in ms.sum('CAST({m.name} AS DECIMAL(38, 0))')",
-                )
+                raise _left_bigint(spec, m)
     return partials
 
 
@@ -116,6 +143,32 @@ def _inexact(m: Measure, rows: pl.DataFrame, columns: list[str], starts: np.ndar
     return [pl.Series(f"{m.name}${part}", v) for part, v in (("n", count), ("mean", mean), ("m2", spread))]
 
 
+def _fold_inexact(m: Measure, rows: pl.DataFrame, starts: np.ndarray) -> list[pl.Series]:
+    if m.kind == "user":
+        return [_merge_accumulators(m, rows[f"{m.name}$acc"].to_list(), starts)]
+    counts = rows[f"{m.name}$n"].to_numpy()
+    n = _sums(counts, starts)
+    if m.kind in ("sum", "avg"):
+        return [
+            pl.Series(f"{m.name}$s", _sums(rows[f"{m.name}$s"].to_numpy(), starts)),
+            pl.Series(f"{m.name}$n", n),
+        ]
+    means = rows[f"{m.name}$mean"].to_numpy()
+    centre = _sums(counts * means, starts) / np.maximum(n, 1)
+    away = means - np.repeat(centre, np.diff(np.append(starts, len(means))))
+    spread = _sums(rows[f"{m.name}$m2"].to_numpy() + counts * away * away, starts)
+    return [pl.Series(f"{m.name}${part}", v) for part, v in (("n", n), ("mean", centre), ("m2", spread))]
+
+
+def _starts(lengths: pl.Series) -> np.ndarray:
+    """Where each group begins, from the lengths of consecutive groups."""
+    return (
+        np.concatenate(([0], np.cumsum(lengths.to_numpy())[:-1])).astype(np.int64)
+        if len(lengths)
+        else np.empty(0, np.int64)
+    )
+
+
 def _sums(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return np.add.reduceat(values, starts) if len(starts) else values[:0]
 
@@ -137,13 +190,13 @@ def _accumulate(m: Measure, values: pl.Series, starts: np.ndarray) -> pl.Series:
     return pl.Series(f"{m.name}$acc", packed, dtype=pl.String)
 
 
-def _merge_accumulators(m: Measure, lists: pl.Series) -> pl.Series:
+def _merge_accumulators(m: Measure, packed: list[str], starts: np.ndarray) -> pl.Series:
     assert m.user is not None
     merged = []
-    for packed in lists.to_list():
-        accumulator = orjson.loads(packed[0])
+    for start, end in zip(starts.tolist(), [*starts.tolist()[1:], len(packed)], strict=True):
+        accumulator = orjson.loads(packed[start])
         try:
-            for other in packed[1:]:
+            for other in packed[start + 1 : end]:
                 accumulator = m.user.merge(accumulator, orjson.loads(other))
         except Exception as error:
             raise _user_failed(m, "merge", error) from error
@@ -171,7 +224,7 @@ def _user_results(m: Measure, packed: pl.Series) -> pl.Series:
 
 
 def _empty(m: Measure) -> Any:
-    import pyarrow as pa  # noqa: PLC0415 - only for user aggregates
+    import pyarrow as pa
 
     return pa.table({m.name: pa.array([], type=m.returns)})
 

@@ -35,7 +35,9 @@ class Tally:
 
 @dataclass(frozen=True)
 class Role:
-    """One stage that a scan feeds: the number of its view in the plan, the stage, its feed, and the watermark it works by."""
+    """One stage that a scan feeds: the number of its view in the plan, the stage, its feed, and the watermark it
+    works by.
+    """
 
     view: int
     stage: Aggregation | Append

@@ -91,17 +91,17 @@ def count(column: str | Expr | None = None) -> Aggregate:
     return Aggregate("count", None if column is None else expr(column))
 
 
-def sum(column: str | Expr) -> Aggregate:  # noqa: A001 - the name everybody expects after `ms.`
+def sum(column: str | Expr) -> Aggregate:
     """The sum of a number, NULL when there is none."""
     return Aggregate("sum", expr(column))
 
 
-def min(column: str | Expr) -> Aggregate:  # noqa: A001
+def min(column: str | Expr) -> Aggregate:
     """The smallest value."""
     return Aggregate("min", expr(column))
 
 
-def max(column: str | Expr) -> Aggregate:  # noqa: A001
+def max(column: str | Expr) -> Aggregate:
     """The greatest value."""
     return Aggregate("max", expr(column))
 

@@ -63,15 +63,13 @@ class Memory:
 Connector = Files | Generator | Memory
 
 
-def files(path: str, *, format: str, header: bool = True, bounded: bool = False) -> Files:  # noqa: A002
+def files(path: str, *, format: str, header: bool = True, bounded: bool = False) -> Files:
     """Read a folder (or one file, or a glob) of JSON lines, CSV or Parquet.
 
     A file must appear whole (write it elsewhere and rename it); names that begin with ``.`` or ``_`` are left out.
     """
     if format not in FORMATS:
-        raise DefinitionError(
-            f"unknown format {format!r}", hint="one of: " + ", ".join(FORMATS), origin=here()
-        )
+        raise DefinitionError(f"unknown format {format!r}", hint="one of: " + ", ".join(FORMATS), origin=here())
     return Files(str(path), format, header, bounded)
 
 
@@ -81,7 +79,11 @@ def memory(*, partitions: int = 1) -> Memory:
 
 
 def generator(
-    make: Callable[[int, int], pa.Table], *, rate: float | None = None, events: int | None = None, name: str = ""
+    make: Callable[[int, int], pa.Table],
+    *,
+    rate: float | None = None,
+    events: int | None = None,
+    name: str = "",
 ) -> Generator:
     """A source whose records a function makes from their numbers: ``make(start, end) -> pyarrow.Table``."""
     if rate is not None and rate <= 0:

@@ -79,8 +79,13 @@ class Duration:
         return duration
 
     def __str__(self) -> str:
-        for unit, name in ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"),
-                           (1_000, "ms")):
+        for unit, name in (
+            (86_400_000_000, "d"),
+            (3_600_000_000, "h"),
+            (60_000_000, "min"),
+            (1_000_000, "s"),
+            (1_000, "ms"),
+        ):
             if self.micros and self.micros % unit == 0:
                 return f"{self.micros // unit}{name}"
         return f"{self.micros}us" if self.micros else "0s"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
-from sqlglot.tokens import TokenType
+from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, Origin, SchemaError, Unsupported
 from millstream.model.functions import AGGREGATE, GENERATOR, KEYWORDS, SCALAR, UNREPEATABLE
@@ -47,7 +48,7 @@ class Expr:
     ('name',)
     """
 
-    node: exp.Expression
+    node: exp.Expr
     origin: Origin | None = None
 
     def spark(self) -> str:
@@ -66,7 +67,7 @@ class Expr:
             if len(parts) > 1:
                 if parts[0] not in schema:
                     raise schema.unknown(".".join(parts), self.origin)
-                fielded: exp.Expression = exp.column(parts[0])
+                fielded: exp.Expr = exp.column(parts[0])
                 for part in parts[1:]:
                     fielded = exp.Dot(this=fielded, expression=exp.to_identifier(part))
                 node = _replace(node, column, fielded)
@@ -184,7 +185,9 @@ def literal(value: Any) -> Expr:
         return Expr(exp.convert(value), here())
     except ValueError:
         raise DefinitionError(
-            f"{value!r} cannot stand in an expression", hint="use numbers, text, dates or ms.col(...)", origin=here()
+            f"{value!r} cannot stand in an expression",
+            hint="use numbers, text, dates or ms.col(...)",
+            origin=here(),
         ) from None
 
 
@@ -194,7 +197,9 @@ def expr(text: str | Expr) -> Expr:
         return text
     origin = here()
     if not isinstance(text, str):
-        raise DefinitionError(f"{text!r} is not an expression", hint="write SQL text, or use ms.col(...)", origin=origin)
+        raise DefinitionError(
+            f"{text!r} is not an expression", hint="write SQL text, or use ms.col(...)", origin=origin
+        )
     try:
         node = sqlglot.parse_one(text, dialect="spark")
     except sqlglot.errors.SqlglotError as error:
@@ -208,7 +213,7 @@ def expr(text: str | Expr) -> Expr:
     return Expr(node, origin)
 
 
-def _check(node: exp.Expression, text: str, origin: Origin | None) -> None:
+def _check(node: exp.Expr, text: str, origin: Origin | None) -> None:
     for part in node.walk():
         if isinstance(part, _FORBIDDEN_NODES) or (part is node and not isinstance(part, exp.Condition | exp.Interval)):
             raise Unsupported(
@@ -220,7 +225,7 @@ def _check(node: exp.Expression, text: str, origin: Origin | None) -> None:
                 origin=origin,
             )
     tokens = sqlglot.tokenize(node.sql(dialect="spark"), dialect="spark")
-    for token, following in zip(tokens, tokens[1:], strict=False):
+    for token, following in pairwise(tokens):
         if following.token_type != TokenType.L_PAREN or not (token.text[:1].isalpha() or token.text[:1] == "_"):
             continue
         name = token.text.lower()
@@ -231,7 +236,7 @@ def _check(node: exp.Expression, text: str, origin: Origin | None) -> None:
             raise _refused(name, origin)
 
 
-def _refused(name: str, origin: Origin | None) -> DefinitionError:
+def _refused(name: str, origin: Origin | None) -> Unsupported:
     hint = "docs/guide/steps.md lists what expressions may call"
     detail = None
     if name in AGGREGATE:
@@ -265,12 +270,12 @@ def _first_problem(error: sqlglot.errors.SqlglotError) -> str:
     return str(error).splitlines()[0]
 
 
-def _operand(value: Expr) -> exp.Expression:
+def _operand(value: Expr) -> exp.Expr:
     node = value.node.copy()
     return exp.paren(node, copy=False) if isinstance(node, exp.Binary | exp.Not | exp.Neg | exp.Predicate) else node
 
 
-def _replace(root: exp.Expression, old: exp.Expression, new: exp.Expression) -> exp.Expression:
+def _replace(root: exp.Expr, old: exp.Expr, new: exp.Expr) -> exp.Expr:
     if old is root:
         return new
     old.replace(new)

@@ -97,7 +97,9 @@ class Flow:
         self._views[view.name] = view
 
     def _refuse_taken(self, name: str) -> None:
-        if name in self._sources or name in self._views:
+        if name.lower() in {
+            n.lower() for n in (*self._sources, *self._views)
+        }:  # the store tells no upper from lower case
             raise DuplicateName(
                 f"the flow `{self.name}` has a `{name}` already",
                 hint="every source and view of a flow needs its own name",

@@ -83,7 +83,9 @@ class Schema:
                 raise SchemaError(f"the column `{field.name}` is there twice", origin=here())
             if field.name.startswith("$"):
                 raise SchemaError(
-                    f"the column name `{field.name}` is reserved", hint="names must not begin with $", origin=here()
+                    f"the column name `{field.name}` is reserved",
+                    hint="names must not begin with $",
+                    origin=here(),
                 )
             seen.add(field.name.lower())
         if not schema.fields:
@@ -93,9 +95,7 @@ class Schema:
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Schema:
         """Take names and types from an Arrow schema; times become UTC microseconds."""
-        return cls.of(
-            Field(f.name, TIMESTAMP if pa.types.is_timestamp(f.type) else _plain(f.type)) for f in schema
-        )
+        return cls.of(Field(f.name, TIMESTAMP if pa.types.is_timestamp(f.type) else _plain(f.type)) for f in schema)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ def type_from_sqlglot(node: exp.DataType | None) -> pa.DataType | None:
         return None
 
 
-def ddl_type(kind: pa.DataType) -> str:  # noqa: PLR0911 - one line per type
+def ddl_type(kind: pa.DataType) -> str:
     """The Spark DDL of an Arrow type."""
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"

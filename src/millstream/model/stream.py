@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from millstream.model.flow import Flow
 
 BATCH_KINDS = ("arrow", "pandas", "polars")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}$")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 
 
-def check_name(name: str, what: str) -> None:
+def check_name(name: object, what: str) -> None:
     """Names of flows, sources, views and columns are plain identifiers: they become tables and files."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise DefinitionError(
@@ -120,19 +120,22 @@ class Stream:
         """Add columns of a stored table (see `Home.put_table`), matched by equal values.
 
         `on` is a column both have, or ``{"my_column": "table_column"}``. `columns` says which columns to add, with
-        their types, e.g. ``"name STRING, region STRING"``. Rows without a match keep NULLs; with `required` they go away.
+        their types, e.g. ``"name STRING, region STRING"``. Rows without a match keep NULLs; with `required` they go
+        away.
         """
         self._refuse_after_aggregate("enrich")
         check_name(table, "table")
         pairs = ((on, on),) if isinstance(on, str) else tuple(on.items())
+        if not pairs:
+            raise DefinitionError("enrich needs `on`: the columns to match by", hint="e.g. on='auction'", origin=here())
         for mine, _ in pairs:
             self.schema.field(mine, origin=here())
         added = columns if isinstance(columns, Schema) else Schema.parse(columns)
-        for field in added:
-            if field.name in self.schema:
+        for new in added:
+            if new.name in self.schema:
                 raise SchemaError(
-                    f"enrich would add a second column `{field.name}`",
-                    hint="rename the stream's own first: .select(..., other_name='" + field.name + "')",
+                    f"enrich would add a second column `{new.name}`",
+                    hint="rename the stream's own first: .select(..., other_name='" + new.name + "')",
                     origin=here(),
                 )
         schema = Schema.of([*self.schema, *added])
@@ -153,7 +156,8 @@ class Stream:
             for mine, theirs in zip(self.schema, other.schema, strict=True):
                 if mine.type is not None and theirs.type is not None and mine.type != theirs.type:
                     raise SchemaError(
-                        f"the column `{mine.name}` is {mine.type} in one stream of the union and {theirs.type} in another",
+                        f"the column `{mine.name}` is {mine.type} in one stream of the union "
+                        f"and {theirs.type} in another",
                         hint="cast one of them in a .select(...)",
                         origin=here(),
                     )
@@ -213,15 +217,13 @@ class Keyed:
 
     stream: Stream
     keys: Named
-    in_window: Window = everything()
-    trigger: Trigger = OnChange()
+    in_window: Window = field(default_factory=everything)
+    trigger: Trigger = field(default_factory=OnChange)
 
     def window(self, window: Window, *, trigger: Trigger | None = None) -> Keyed:
         """Cut event time into windows; `trigger` says when a window answers."""
         if not isinstance(window, Window):
-            raise DefinitionError(
-                f"{window!r} is not a window", hint='e.g. ms.tumbling("10 seconds")', origin=here()
-            )
+            raise DefinitionError(f"{window!r} is not a window", hint='e.g. ms.tumbling("10 seconds")', origin=here())
         chosen = trigger or OnChange()
         if window.is_global and isinstance(chosen, OnClose):
             raise DefinitionError(

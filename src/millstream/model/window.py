@@ -8,7 +8,7 @@ All instants are microseconds (see `millstream.clock`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from millstream.clock import END_OF_TIME
@@ -30,7 +30,7 @@ class Window:
 
     size: Duration | None = None
     slide: Duration | None = None
-    offset: Duration = Duration(0)
+    offset: Duration = field(default=Duration(0))
 
     @property
     def is_global(self) -> bool:

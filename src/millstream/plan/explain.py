@@ -1,6 +1,6 @@
 """A plan told as a tree: what comes in, what runs natively, what a kernel does, what is kept and how long.
 
-Plan in, `Node`s out; `text` draws them for people, `as_json` gives them to programs. Nothing here knows Spark.
+Plan in, `Node`s out; `text` draws them for people, `as_json` is for programs. Nothing here knows Spark.
 """
 
 from __future__ import annotations
@@ -92,16 +92,8 @@ def _below(node: Node, indent: str) -> Iterator[str]:
 
 def _source(plan: Plan, source: SourceStage) -> Node:
     options = source.options
-    time = (
-        "when it is read"
-        if options.event_time is None
-        else f"{options.event_time}, lateness {options.lateness}"
-    )
-    idle = (
-        ""
-        if options.idle_timeout is None
-        else f", goes on without a partition silent for {options.idle_timeout}"
-    )
+    time = "when it is read" if options.event_time is None else f"{options.event_time}, lateness {options.lateness}"
+    idle = "" if options.idle_timeout is None else f", goes on without a partition silent for {options.idle_timeout}"
     facts = [("reads", _connector(source.connector)), ("event time", time + idle)]
     if options.max_rows is not None:
         facts.append(("per epoch", f"at most {options.max_rows:,} rows"))
@@ -225,12 +217,12 @@ def _view(plan: Plan, view: ViewStage) -> Node:
 
 
 def _exchange(stage: Aggregation) -> Node:
-    by = f"by key group of ({', '.join(stage.keys)})" if stage.keys else "none: there is no key"
-    return Node(
-        "exchange",
-        by,
-        (("placed", "inline for small slices, on the executors for large ones"),) if stage.keys else (),
-    )
+    if not stage.keys:
+        return Node("exchange", "none: there is no key")
+    placed = "inline for small slices, on the executors for large ones"
+    if len(stage.feeds) > 1:
+        placed = "inline, because several scans feed it"
+    return Node("exchange", f"by key group of ({', '.join(stage.keys)})", (("placed", placed),))
 
 
 def _kernel(plan: Plan, stage: Aggregation) -> Node:

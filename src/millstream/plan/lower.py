@@ -6,7 +6,9 @@ with_columns costs one projection, and views that differ only in expressions sha
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -137,7 +139,9 @@ class _Lowering:
         for branch in self.branches(root.input):
             scan, keep, record = self._place(branch)
             keys = [_normal_zero(e.substitute(branch.names), e.type_in(root.input.schema)) for _, e in root.keys]
-            arguments = [a.argument.substitute(branch.names).spark() for _, a in root.aggregates if a.argument is not None]
+            arguments = [
+                a.argument.substitute(branch.names).spark() for _, a in root.aggregates if a.argument is not None
+            ]
             hashed = f"xxhash64({', '.join(keys)})" if keys else "0L"
             feeds.append(
                 Feed(
@@ -150,9 +154,7 @@ class _Lowering:
                     scan.column(root.window.slice_sql("`$ts`")),
                 )
             )
-        measures = tuple(
-            Measure(n, a.kind, a.argument is not None, a.user, a.returns) for n, a in root.aggregates
-        )
+        measures = tuple(Measure(n, a.kind, a.argument is not None, a.user, a.returns) for n, a in root.aggregates)
         keys_named = tuple(n for n, _ in root.keys)
         return Aggregation(name, keys_named, root.window, isinstance(root.trigger, OnClose), measures, tuple(feeds))
 
@@ -239,16 +241,43 @@ def _normal_zero(key: Expr, kind: pa.DataType | None) -> str:
 
 
 def _identity(op: Op) -> Any:
-    return ("batches", op.identity, op.schema.names) if isinstance(op, Batches) else op
+    """What makes two ops one scan; a function is only ever itself, for what it closes over may differ."""
+    return ("batches", id(op.function), op.takes, op.schema) if isinstance(op, Batches) else op
 
 
-def code_identity(function: Callable[..., Any] | object) -> str:
-    """A name for a piece of user code that changes when the code does."""
+def code_identity(function: Callable[..., Any] | object, _seen: frozenset[int] = frozenset()) -> str:
+    """A name for a piece of user code that changes when the code does, or the plain values it holds: closure,
+    defaults, fields.
+    """
+    if id(function) in _seen:
+        return "itself"
+    seen = _seen | {id(function)}
+    if isinstance(function, functools.partial):
+        return f"partial({code_identity(function.func, seen)}{_held((function.args, function.keywords), seen)})"
     code = getattr(function, "__code__", None)
     if code is None:
         methods = [getattr(type(function), m, None) for m in ("create", "add", "merge", "result", "__call__")]
-        parts = [code_identity(m) for m in methods if getattr(m, "__code__", None) is not None]
-        return f"{type(function).__qualname__}({','.join(parts)})"
-    constants = [c.co_code if hasattr(c, "co_code") else repr(c) for c in code.co_consts]
-    digest = hashlib.sha256(repr((code.co_code, constants, code.co_names)).encode()).hexdigest()[:12]
-    return f"{getattr(function, '__qualname__', 'function')}:{digest}"
+        parts = [code_identity(m, seen) for m in methods if getattr(m, "__code__", None) is not None]
+        return f"{type(function).__qualname__}({','.join(parts)}){_held(getattr(function, '__dict__', {}), seen)}"
+    cells = [c.cell_contents for c in getattr(function, "__closure__", None) or () if c != types.CellType()]
+    held = [getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None), cells]
+    content = (_code(code), [_held(h, seen) for h in held])
+    return f"{getattr(function, '__qualname__', 'function')}:{hashlib.sha256(repr(content).encode()).hexdigest()[:12]}"
+
+
+def _code(code: types.CodeType) -> object:
+    constants = [_code(c) if isinstance(c, types.CodeType) else _held(c, frozenset()) for c in code.co_consts]
+    return (code.co_code, constants, code.co_names)
+
+
+def _held(value: Any, seen: frozenset[int]) -> str:
+    """A value that code holds, as text that is the same in every process."""
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_held(v, seen) for v in value)}]"
+    if isinstance(value, set | frozenset):
+        return f"{{{','.join(sorted(_held(v, seen) for v in value))}}}"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{_held(k, seen)}:{_held(v, seen)}' for k, v in value.items())}}}"
+    return code_identity(value, seen) if callable(value) and not isinstance(value, type) else type(value).__qualname__

@@ -104,7 +104,9 @@ class Feed:
     keep: str | None
     record: str
     columns: tuple[str, ...]
-    """For an append: the view's columns. For an aggregation: its keys, then the argument of each aggregate that has one."""
+    """For an append: the view's columns. For an aggregation: its keys, then the argument of each aggregate that has
+    one.
+    """
     hash: str = ""
     slice: str = ""
 

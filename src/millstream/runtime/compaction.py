@@ -35,19 +35,30 @@ class Compactor:
         """Take over finished merges and begin what is due; the version a reader sees stays the same."""
         for step, stage in self._stages.items():
             version = self._finish(version, step)
-            runs = due(version.of(step))
-            if runs is None or step in self._jobs:
+            runs = due(self._newer(version.of(step), step))
+            if runs is None:
                 continue
             name = f"{step}/{epoch:012d}-c.arrow"
             if sum(r.rows for r in runs) <= AT_ONCE_ROWS:
                 version = version.replaced(step, runs, self._merge(stage, name, runs, watermark))
-            else:
+            elif step not in self._jobs:
                 self._jobs[step] = _Job(runs, self._pool.submit(self._merge, stage, name, runs, watermark))
         return version
 
     def close(self) -> None:
         """Wait for a merge that is running; what it wrote is found and removed on the next start."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _newer(self, runs: Sequence[Run], step: str) -> Sequence[Run]:
+        """The runs behind those that are being merged: a merge takes neighbours only, or newer rows would become
+        older.
+        """
+        job = self._jobs.get(step)
+        if job is None:
+            return runs
+        held = {r.file for r in job.old}
+        last = max((i for i, r in enumerate(runs) if r.file in held), default=-1)
+        return runs[last + 1 :]
 
     def _finish(self, version: Version, step: str) -> Version:
         job = self._jobs.get(step)

@@ -140,14 +140,25 @@ class FlowLoop:
         record = replace(record, plan=self.plan.id, token=self.token)
         paths = {n: p for n, (_, p) in self._tables().items() if n in record.tables}
         given = self._make_input(
-            record.epoch, record.slices, record.now, record.watermarks, record.before, paths, attempt=self.token
+            record.epoch,
+            record.slices,
+            record.now,
+            record.watermarks,
+            record.before,
+            paths,
+            attempt=self.token,
         )
         self._fail("before work")
         output = self.engine.run(self.version, given)
         self._fail("before commit")
         progress = self._advanced(record, output)
         row = EpochRow(
-            record.epoch, record.plan, record.slices_json(), record.clock, output.version.to_json(), progress.to_json()
+            record.epoch,
+            record.plan,
+            record.slices_json(),
+            record.clock,
+            output.version.to_json(),
+            progress.to_json(),
         )
         watermark = min(record.watermarks.values())
         self.store.commit(
@@ -190,7 +201,9 @@ class FlowLoop:
         """Make a committed epoch the present, and tidy up behind it."""
         before = self.version.files
         self.number, self.progress, self.watermarks = record.epoch, progress, dict(record.watermarks)
-        self.version = self._compactor.between(version, record.epoch, min(record.watermarks.values(), default=BEGINNING))
+        self.version = self._compactor.between(
+            version, record.epoch, min(record.watermarks.values(), default=BEGINNING)
+        )
         for file in (before | version.files) - self.version.files:
             self._obsolete.setdefault(file, record.epoch + 1)
         gone = [f for f, epoch in self._obsolete.items() if epoch < record.epoch]
@@ -206,7 +219,8 @@ class FlowLoop:
         number = last.number if last is not None else 0
         if newest > number + 1:
             raise RecoveryFailed(
-                f"the store knows the flow `{self.plan.flow}` up to epoch {number}, but there are records up to {newest}",
+                f"the store knows the flow `{self.plan.flow}` up to epoch {number}, "
+                f"but there are records up to {newest}",
                 detail="the store is older than the state beside it, as after restoring only one of them",
                 hint="restore the whole home from one copy",
             )

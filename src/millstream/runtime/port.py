@@ -15,5 +15,7 @@ class EnginePort(Protocol):
     cache: Any
 
     def run(self, version: Version, given: Any) -> Any:
-        """Perform one epoch; deterministic. Leaves nothing behind that counts until the returned version is committed."""
+        """Perform one epoch; deterministic. Leaves nothing behind that counts until the returned version is
+        committed.
+        """
         ...

@@ -7,8 +7,8 @@ One file per epoch, ``epochs/000000000042.json``, written twice (temp, fsync, re
      "clock": {"now": 1767225600000000, "watermarks": {"bids": 1767225590000000}, "before": {"bids": ...}},
      "tables": {"categories": 2}}
 
-and with ``"state": "closed"`` once the store has committed the epoch. The store is the authority: a record that is still
-open while the store has the epoch is simply closed on the next start.
+and with ``"state": "closed"`` once the store has committed the epoch. The store is the authority: a record that is
+still open while the store has the epoch is simply closed on the next start.
 """
 
 from __future__ import annotations

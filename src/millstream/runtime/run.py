@@ -31,7 +31,13 @@ class Run:
     `state` is starting, running, idle (nothing to do just now), finished (all sources ended), failed or stopped.
     """
 
-    def __init__(self, name: str, make: Callable[[], FlowLoop], *, on_epoch: Callable[[EpochReport], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], FlowLoop],
+        *,
+        on_epoch: Callable[[EpochReport], None] | None = None,
+    ) -> None:
         self.flow = name
         self.state = "starting"
         self.error: Exception | None = None
@@ -79,7 +85,9 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     @property

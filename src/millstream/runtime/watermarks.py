@@ -29,8 +29,9 @@ class Watermarks:
             self.active.setdefault(source, {})[partition] = now
 
     def at(self, source: SourceStage, partitions: int, now: int, *, finished: bool) -> int:
-        """The watermark of a source now. A partition silent for the idle timeout is left out; while some live partition has
-        shown nothing yet, time has not begun."""
+        """The watermark of a source now. A partition silent for the idle timeout is left out; while some live
+        partition has shown nothing yet, time has not begun.
+        """
         if finished:
             return max(ALL_READ, self.last.get(source.name, BEGINNING))
         if source.options.event_time is None:
@@ -55,6 +56,7 @@ class Watermarks:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Watermarks:
         """Read what `to_json` wrote."""
+
         def numbered(tree: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
             return {s: {int(p): t for p, t in by.items()} for s, by in tree.items()}
 

@@ -1,7 +1,9 @@
 """Readers on the same machine: a Unix socket in the home, open to the owner of the home only.
 
-A request is one line of JSON, ``{"call": "query", "sql": "SELECT ..."}`` (or ``views``, ``flows``). The answer is one line
-of JSON and, for a query, an Arrow stream behind it: ``{"ok": true, "bytes": 1234}``, or ``{"ok": false, "error": {...}}``.
+A request is one line of JSON, ``{"call": "query", "sql": "SELECT ..."}`` (or ``views``, ``flows``). The answer is
+one line
+of JSON and, for a query, an Arrow stream behind it: ``{"ok": true, "bytes": 1234}``, or ``{"ok": false, "error":
+{...}}``.
 """
 
 from __future__ import annotations
@@ -29,9 +31,17 @@ _MAX_REQUEST = 1 << 20
 class Reads(Protocol):
     """What a reader may ask of a home."""
 
-    def query(self, sql: str) -> Result: ...
-    def views(self) -> list[dict[str, Any]]: ...
-    def flows(self) -> list[dict[str, Any]]: ...
+    def query(self, sql: str) -> Result:
+        """Answer a SELECT."""
+        ...
+
+    def views(self) -> list[dict[str, Any]]:
+        """The views."""
+        ...
+
+    def flows(self) -> list[dict[str, Any]]:
+        """The flows."""
+        ...
 
 
 class LocalServer:
@@ -98,7 +108,12 @@ class _Handler(socketserver.StreamRequestHandler):
             raise QueryError(f"unknown call {call!r}")
 
     def _error(self, error: MillstreamError) -> None:
-        said = {"kind": type(error).__name__, "message": error.message, "detail": error.detail, "hint": error.hint}
+        said = {
+            "kind": type(error).__name__,
+            "message": error.message,
+            "detail": error.detail,
+            "hint": error.hint,
+        }
         self.wfile.write(orjson.dumps({"ok": False, "error": said}) + b"\n")
 
 

@@ -1,6 +1,7 @@
 """Questions to the store: Spark SQL in, checked against an allow-list, out in the store's dialect.
 
-Only one SELECT (with joins, subqueries, CTEs and set operations) over the views and tables of the home is let through. What
+Only one SELECT (with joins, subqueries, CTEs and set operations) over the views and tables of the home is let
+through. What
 is checked is the tree, never the text: no other statement, no function that reads files, network or settings.
 """
 
@@ -9,10 +10,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, KEYWORDS, SCALAR
@@ -23,12 +25,13 @@ _WINDOW = {"row_number", "rank", "dense_rank", "lag", "lead", "ntile", "first_va
 _CLOCK = {"now", "current_timestamp", "current_date"}
 _KEYWORDS = KEYWORDS | {
     "on", "select", "where", "having", "by", "using", "exists", "all", "any", "some", "distinct", "union", "except",
-    "intersect", "join", "over", "within", "filter", "values", "limit", "offset", "qualify", "grouping", "sets", "rollup",
-    "cube", "partition", "explode", "unnest", "asc", "desc", "into", "with", "recursive",
+    "intersect", "join", "over", "within", "filter", "values", "limit", "offset", "qualify", "grouping", "sets",
+    "rollup", "cube", "partition", "explode", "unnest", "asc", "desc", "into", "with", "recursive",
 }  # fmt: skip
 _ALLOWED = SCALAR | AGGREGATE | _WINDOW | _CLOCK | _KEYWORDS | {"explode"}
-_FORBIDDEN = (exp.Command, exp.QueryTransform, exp.DDL, exp.DML, exp.Into, exp.Placeholder, exp.Parameter, exp.SessionParameter,
-              exp.Set, exp.Pragma, exp.Attach, exp.Detach, exp.Copy, exp.Use, exp.LoadData, exp.TableSample)  # fmt: skip
+_FORBIDDEN = (exp.Command, exp.QueryTransform, exp.DDL, exp.DML, exp.Into, exp.Placeholder, exp.Parameter,
+              exp.SessionParameter, exp.Set, exp.Pragma, exp.Attach, exp.Detach, exp.Copy, exp.Use, exp.LoadData,
+              exp.TableSample)  # fmt: skip
 
 
 def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
@@ -38,7 +41,9 @@ def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
     try:
         statements = [s for s in sqlglot.parse(_quoted(sql), dialect="spark") if s is not None]
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
-        raise QueryError("the query cannot be read", detail=_problem(error), hint="queries are written in Spark SQL") from None
+        raise QueryError(
+            "the query cannot be read", detail=_problem(error), hint="queries are written in Spark SQL"
+        ) from None
     if len(statements) != 1:
         raise StatementRefused(f"one statement at a time, please: these are {len(statements)}")
     tree = statements[0]
@@ -52,13 +57,13 @@ def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
     return tree.sql(dialect="duckdb", identify=True)
 
 
-def _check_nodes(tree: exp.Expression) -> None:
+def _check_nodes(tree: exp.Expr) -> None:
     for node in tree.walk():
         if isinstance(node, _FORBIDDEN):
             raise StatementRefused(f"`{node.sql(dialect='spark')[:60]}` is not allowed in a query")
 
 
-def _check_tables(tree: exp.Expression, tables: Mapping[str, Sequence[str]]) -> None:
+def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
     named = {cte.alias for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):
@@ -74,10 +79,10 @@ def _check_tables(tree: exp.Expression, tables: Mapping[str, Sequence[str]]) -> 
             )
 
 
-def _check_functions(tree: exp.Expression) -> None:
+def _check_functions(tree: exp.Expr) -> None:
     for dialect in ("spark", "duckdb"):
         tokens = sqlglot.tokenize(tree.sql(dialect=dialect), dialect=dialect)
-        for token, following in zip(tokens, tokens[1:], strict=False):
+        for token, following in pairwise(tokens):
             if following.token_type != TokenType.L_PAREN or token.token_type == TokenType.STRING:
                 continue
             name = token.text.lower()
@@ -85,11 +90,13 @@ def _check_functions(tree: exp.Expression) -> None:
                 continue
             if dialect == "spark" and name not in _ALLOWED and not _is_alias(tree, token.text):
                 raise StatementRefused(f"the function `{name}` cannot be used in a query")
-            if dialect == "duckdb" and name.startswith(("read_", "parquet_", "glob", "sniff_", "getenv", "query", "duckdb_")):
+            if dialect == "duckdb" and name.startswith(
+                ("read_", "parquet_", "glob", "sniff_", "getenv", "query", "duckdb_")
+            ):
                 raise StatementRefused(f"the function `{name}` cannot be used in a query")
 
 
-def _is_alias(tree: exp.Expression, name: str) -> bool:
+def _is_alias(tree: exp.Expr, name: str) -> bool:
     return any(a.alias == name for a in tree.find_all(exp.CTE, exp.TableAlias, exp.Subquery) if hasattr(a, "alias"))
 
 
@@ -98,7 +105,7 @@ def _quoted(sql: str) -> str:
     return _DOLLAR.sub(r"`\1`", sql)
 
 
-def _kind(tree: exp.Expression) -> str:
+def _kind(tree: exp.Expr) -> str:
     return tree.key.upper() if not isinstance(tree, exp.Command) else str(tree.this).upper()
 
 

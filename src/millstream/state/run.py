@@ -1,7 +1,7 @@
 """Runs: immutable Arrow IPC files of state rows, memory-mapped by every process that reads them.
 
-A run holds one record batch per **bucket** of expiry, and each batch is sorted by the hash of the key, so that a
-lookup is a binary search and a closed window drops whole batches. Files are named ``<epoch>-<attempt>.arrow`` and are
+A run holds record batches, each of one **bucket** of expiry and sorted by the hash of the key, so that a lookup is a
+binary search and a closed window drops whole batches. Files are named ``<epoch>-<attempt>.arrow`` and are
 written temp, fsync, rename, directory fsync. What a version keeps of a run (format 1):
 
     {"file": "hot/000000000042-0.arrow", "crc": 2774893043, "bytes": 40312,
@@ -12,9 +12,14 @@ written temp, fsync, rename, directory fsync. What a version keeps of a run (for
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -76,53 +81,127 @@ class Run:
         return cls(data["file"], data["crc"], data["bytes"], batches)
 
 
+class RunWriter:
+    """Writes a run piece by piece; durable and visible under its name only after `finish`.
+
+    Each piece is sorted and cut into one batch per bucket, so a piece should hold a stretch of hashes.
+    """
+
+    def __init__(self, root: Path, name: str) -> None:
+        self._name = name
+        self._path = root / name
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._temp = self._path.with_name(f".{self._path.name}.tmp")
+        self._batches: list[Batch] = []
+        self._file = _Checked(self._temp)
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+
+    def add(self, rows: pl.DataFrame, expiry: np.ndarray) -> None:
+        """Append rows (with their hash in ``$h``) and the instant at which each expires."""
+        buckets = _buckets(expiry)
+        order = np.lexsort((rows["$h"].to_numpy(), buckets))
+        ordered = rows[pl.Series(order, dtype=pl.UInt32)].rechunk().to_arrow()
+        edges = np.flatnonzero(np.diff(buckets[order])) + 1
+        bounds = [0, *edges.tolist(), len(rows)]
+        sorted_expiry = expiry[order]
+        with disk_full_named(self._path):
+            if self._writer is None:
+                self._writer = pa.ipc.new_file(self._file, ordered.schema)
+            for start, end in pairwise(bounds):
+                if end > start:
+                    piece = ordered.slice(start, end - start).combine_chunks()
+                    self._writer.write_table(piece, max_chunksize=end - start)
+                    span = sorted_expiry[start:end]
+                    self._batches.append(Batch(end - start, int(span.min()), int(span.max())))
+
+    def finish(self) -> Run | None:
+        """Make the run durable; None (and no file) when nothing was added."""
+        with disk_full_named(self._path):
+            if self._writer is None:
+                self._file.close()
+                self._temp.unlink()
+                return None
+            self._writer.close()
+            self._file.sync()
+            self._temp.rename(self._path)
+            sync_directory(self._path.parent)
+        return Run(self._name, self._file.crc, self._file.bytes, tuple(self._batches))
+
+
 def write_run(root: Path, name: str, rows: pl.DataFrame, expiry: np.ndarray) -> Run:
-    """Write rows (with their hash in ``$h``) as a run; durable when this returns."""
-    buckets = _buckets(expiry)
-    hashes = rows["$h"].to_numpy()
-    order = np.lexsort((hashes, buckets))
-    ordered = rows[pl.Series(order, dtype=pl.UInt32)].rechunk().to_arrow()
-    edges = np.flatnonzero(np.diff(buckets[order])) + 1
-    starts = np.concatenate(([0], edges)) if len(rows) else np.empty(0, dtype=np.int64)
-    ends = np.concatenate((edges, [len(rows)])) if len(rows) else starts
-    sink = pa.BufferOutputStream()
-    batches = []
-    sorted_expiry = expiry[order]
-    with pa.ipc.new_file(sink, ordered.schema) as writer:
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            piece = ordered.slice(start, end - start).combine_chunks()
-            writer.write_table(piece, max_chunksize=max(1, end - start))
-            span = sorted_expiry[start:end]
-            batches.append(Batch(end - start, int(span.min()), int(span.max())))
-    data = sink.getvalue()
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_durably(path, data)
-    return Run(name, zlib.crc32(data), data.size, tuple(batches))
+    """Write rows as a run; durable when this returns."""
+    writer = RunWriter(root, name)
+    writer.add(rows, expiry)
+    run = writer.finish()
+    assert run is not None, "a run has at least one row"
+    return run
+
+
+class _Checked(io.RawIOBase):
+    """A file that counts and checksums what is written to it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self.crc, self.bytes = 0, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.crc = zlib.crc32(data, self.crc)
+        written = len(memoryview(data).cast("B"))
+        self.bytes += written
+        self._file.write(data)
+        return written
+
+    def sync(self) -> None:
+        """Flush to the disk itself, and close."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def write_durably(path: Path, data: Any) -> None:
     """Temp, fsync, rename, directory fsync; a full disk is named as such."""
     temp = path.with_name(f".{path.name}.tmp")
-    try:
-        with temp.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temp.rename(path)
-        directory = os.open(path.parent, os.O_RDONLY)
+    with disk_full_named(path):
         try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+            with temp.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temp.rename(path)
+            sync_directory(path.parent)
+        except OSError:
+            temp.unlink(missing_ok=True)
+            raise
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def disk_full_named(path: Path) -> Iterator[None]:
+    """A full disk as an error that a person understands."""
+    try:
+        yield
     except OSError as error:
-        temp.unlink(missing_ok=True)
-        if error.errno == 28:
-            raise DiskFull(
-                f"no space left to write {path}",
-                hint="free some space and start the flow again; nothing that was committed is lost",
-            ) from error
-        raise
+        if error.errno != errno.ENOSPC:
+            raise
+        raise DiskFull(
+            f"no space left to write {path}",
+            hint="free some space and start the flow again; nothing that was committed is lost",
+        ) from error
 
 
 class OpenRun:

@@ -68,7 +68,11 @@ class StateReader:
     """
 
     def __init__(
-        self, cache: RunCache, runs: Sequence[Run], unique: Sequence[str], hashes: tuple[int, int] | None = None
+        self,
+        cache: RunCache,
+        runs: Sequence[Run],
+        unique: Sequence[str],
+        hashes: tuple[int, int] | None = None,
     ) -> None:
         self._cache = cache
         self._runs = runs
@@ -76,7 +80,9 @@ class StateReader:
         self._range = hashes
 
     def lookup(self, hashes: np.ndarray, after: int) -> pl.DataFrame | None:
-        """The newest rows for these hashes (sorted, distinct) that expire after an instant; None when there are none."""
+        """The newest rows for these hashes (sorted, distinct) that expire after an instant; None when there are
+        none.
+        """
         found: list[pl.DataFrame] = []
         for run in reversed(self._runs):
             for index, batch in enumerate(run.batches):
@@ -89,7 +95,9 @@ class StateReader:
         return self._newest(found)
 
     def scan(self, after: int) -> pl.DataFrame | None:
-        """The newest rows of all keys that expire after an instant; rows that expired in a mixed bucket may be among them."""
+        """The newest rows of all keys that expire after an instant; rows that expired in a mixed bucket may be among
+        them.
+        """
         found: list[pl.DataFrame] = []
         for run in reversed(self._runs):
             for index, batch in enumerate(run.batches):
@@ -114,7 +122,9 @@ class StateReader:
 
 def _positions(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """The positions in sorted `keys` of all entries that are in sorted, distinct `wanted`."""
-    if not len(keys) or not len(wanted) or wanted[-1] < keys[0] or wanted[0] > keys[-1]:
+    if len(keys):
+        wanted = wanted[np.searchsorted(wanted, keys[0], "left") : np.searchsorted(wanted, keys[-1], "right")]
+    if not len(keys) or not len(wanted):
         return np.empty(0, dtype=np.int64)
     low = np.searchsorted(keys, wanted, side="left")
     hit = low < len(keys)

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from millstream.state.run import Run, write_run
-from millstream.state.shard import RunCache, StateReader
+from millstream.state.run import Run, RunWriter
+from millstream.state.shard import KEY_GROUPS, RunCache, StateReader, shard_range
 
 FANOUT = 4
 """Runs of one size class before they are merged."""
+
+PIECE_ROWS = 500_000
+"""A merge holds about this many rows in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,9 @@ class Version:
 
 
 def due(runs: Sequence[Run]) -> Sequence[Run] | None:
-    """The stretch of runs to merge now: the newest FANOUT or more neighbours of no greater size class; None if all is well."""
+    """The stretch of runs to merge now: the newest FANOUT or more neighbours of no greater size class; None if all
+    is well.
+    """
     classes = [int(math.log(max(r.rows, 1), FANOUT)) for r in runs]
     for start in range(len(runs)):
         stretch = classes[start:]
@@ -95,12 +100,17 @@ def merge(
     expiry: Callable[[pl.DataFrame], np.ndarray],
     watermark: int,
 ) -> Run | None:
-    """Write one run with the newest rows of several; rows that expired are left out."""
-    rows = StateReader(cache, runs, unique).scan(watermark)
-    if rows is None:
-        return None
-    ends = expiry(rows)
-    live = ends > watermark
-    if not live.all():
-        rows, ends = rows.filter(pl.Series(live)), ends[live]
-    return write_run(root, name, rows, ends) if len(rows) else None
+    """Write one run with the newest rows of several, a stretch of hashes at a time; rows that expired are left out."""
+    pieces = min(KEY_GROUPS, 1 + sum(r.rows for r in runs) // PIECE_ROWS)
+    writer = RunWriter(root, name)
+    for piece in range(pieces):
+        rows = StateReader(cache, runs, unique, shard_range(piece, pieces)).scan(watermark)
+        if rows is None:
+            continue
+        ends = expiry(rows)
+        live = ends > watermark
+        if not live.all():
+            rows, ends = rows.filter(pl.Series(live)), ends[live]
+        if len(rows):
+            writer.add(rows, ends)
+    return writer.finish()

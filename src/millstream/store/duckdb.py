@@ -16,7 +16,15 @@ import orjson
 import pyarrow as pa
 
 from millstream.clock import BEGINNING
-from millstream.errors import DiskFull, HomeDamaged, HomeInUse, IncompatibleChange, LeaseLost, QueryError, RecoveryFailed
+from millstream.errors import (
+    DiskFull,
+    HomeDamaged,
+    HomeInUse,
+    IncompatibleChange,
+    LeaseLost,
+    QueryError,
+    RecoveryFailed,
+)
 from millstream.model.schema import TIMESTAMP
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 
@@ -31,9 +39,7 @@ CREATE TABLE IF NOT EXISTS millstream.epochs (
 CREATE TABLE IF NOT EXISTS millstream.views (
     name VARCHAR, flow VARCHAR, kind VARCHAR, fingerprint VARCHAR, retention BIGINT);
 """
-_ERRORS = (
-    "epoch BIGINT, reason VARCHAR, raw VARCHAR, partition VARCHAR, \"offset\" BIGINT, seen_at TIMESTAMPTZ"
-)
+_ERRORS = 'epoch BIGINT, reason VARCHAR, raw VARCHAR, partition VARCHAR, "offset" BIGINT, seen_at TIMESTAMPTZ'
 _LATE = (
     "epoch BIGINT, event_time TIMESTAMPTZ, window_end TIMESTAMPTZ, watermark TIMESTAMPTZ, reason VARCHAR, "
     "record VARCHAR, seen_at TIMESTAMPTZ"
@@ -52,7 +58,9 @@ class DuckStore:
             )
         except duckdb.IOException as error:
             if "lock" in str(error).lower():
-                raise HomeInUse(f"the store {path} is open in another process", detail=str(error).splitlines()[0]) from None
+                raise HomeInUse(
+                    f"the store {path} is open in another process", detail=str(error).splitlines()[0]
+                ) from None
             raise HomeDamaged(f"the store {path} cannot be opened", detail=str(error).splitlines()[0]) from None
         except duckdb.Error as error:
             raise HomeDamaged(f"the store {path} cannot be opened", detail=str(error).splitlines()[0]) from None
@@ -70,9 +78,7 @@ class DuckStore:
             known = dict(
                 cursor.execute("SELECT name, fingerprint FROM millstream.views WHERE flow = ?", [flow]).fetchall()
             )
-            taken = dict(
-                cursor.execute("SELECT name, flow FROM millstream.views WHERE flow <> ?", [flow]).fetchall()
-            )
+            taken = dict(cursor.execute("SELECT name, flow FROM millstream.views WHERE flow <> ?", [flow]).fetchall())
             for view in views:
                 if view.name in taken:
                     raise IncompatibleChange(
@@ -139,7 +145,8 @@ class DuckStore:
             )  # fmt: skip
             if row.number % KEPT_EPOCHS == 0:
                 cursor.execute(
-                    "DELETE FROM millstream.epochs WHERE flow = ? AND number <= ?", [commit.flow, row.number - KEPT_EPOCHS]
+                    "DELETE FROM millstream.epochs WHERE flow = ? AND number <= ?",
+                    [commit.flow, row.number - KEPT_EPOCHS],
                 )
 
     def _apply(self, cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa.Table) -> None:
@@ -150,7 +157,9 @@ class DuckStore:
             if view.identity is not None:
                 ops = set(cursor.execute("SELECT DISTINCT op FROM changes").fetchall())
                 if ops != {("+I",)}:
-                    match = " AND ".join(f"t.{_name(k)} IS NOT DISTINCT FROM c.{_name(k)}" for k in view.identity) or "true"
+                    match = (
+                        " AND ".join(f"t.{_name(k)} IS NOT DISTINCT FROM c.{_name(k)}" for k in view.identity) or "true"
+                    )
                     cursor.execute(f"DELETE FROM {table} t USING changes c WHERE c.op <> '+I' AND {match}")
             cursor.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM changes WHERE op IN ('+I', '+U')")
         finally:
@@ -161,7 +170,8 @@ class DuckStore:
             if view.retention is not None and view.time_column is not None:
                 horizon = min(commit.watermark, 2**61) - view.retention
                 cursor.execute(
-                    f"DELETE FROM {_name(_stored(view))} WHERE epoch_us({_name(view.time_column)}) <= ?", [horizon]
+                    f"DELETE FROM {_name(_stored(view))} WHERE epoch_us({_name(view.time_column)}) <= ?",
+                    [horizon],
                 )
 
     def last(self, flow: str) -> EpochRow | None:
@@ -266,17 +276,27 @@ class _Transaction:
 def _io(error: duckdb.Error) -> Exception:
     text = str(error)
     if "No space left" in text or "out of disk" in text.lower():
-        return DiskFull("no space left for the store", hint="free some space and start again; nothing committed is lost")
+        return DiskFull(
+            "no space left for the store", hint="free some space and start again; nothing committed is lost"
+        )
     return HomeDamaged("the store failed", detail=text.splitlines()[0])
 
 
 def sql_type(kind: pa.DataType) -> str:
     """DuckDB's name of an Arrow type."""
     simple = {
-        pa.bool_(): "BOOLEAN", pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INTEGER", pa.int64(): "BIGINT",
-        pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.string(): "VARCHAR", pa.binary(): "BLOB", pa.date32(): "DATE",
+        pa.bool_(): "BOOLEAN",
+        pa.int8(): "TINYINT",
+        pa.int16(): "SMALLINT",
+        pa.int32(): "INTEGER",
+        pa.int64(): "BIGINT",
+        pa.float32(): "FLOAT",
+        pa.float64(): "DOUBLE",
+        pa.string(): "VARCHAR",
+        pa.binary(): "BLOB",
+        pa.date32(): "DATE",
         TIMESTAMP: "TIMESTAMPTZ",
-    }  # fmt: skip
+    }
     if kind in simple:
         return simple[kind]
     if pa.types.is_decimal(kind):

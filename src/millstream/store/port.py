@@ -1,7 +1,7 @@
 """The contract of a store: the authority on what a flow has done.
 
-An epoch is one transaction: the changes of all views, errors, late rows, and the row that says which epoch this was, with
-its slice, clock, plan and state version. A reader therefore always sees the views of a flow as of one epoch.
+An epoch is one transaction: the changes of all views, errors, late rows, and the row that says which epoch this was,
+with its slice, clock, plan and state version. A reader therefore always sees the views of a flow as of one epoch.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Store(Protocol):
 
     def commit(self, commit: EpochCommit) -> None:
         """Apply an epoch durably. Refuses (LeaseLost) a token that is no longer the flow's, and a number that does not
-        follow the last; nothing has changed then."""
+        follow the last; nothing has changed then.
+        """
         ...
 
     def last(self, flow: str) -> EpochRow | None:

@@ -31,7 +31,7 @@ STEPS = ("before open", "before work", "before commit", "after commit", "after c
 """Where an epoch can be made to crash."""
 
 
-class Crash(Exception):  # noqa: N818 - a word of the test kit
+class Crash(Exception):
     """Raised inside an epoch by a script that asked for it."""
 
 
@@ -119,7 +119,11 @@ class Script:
         self._home = Home(self.path, clock=self.clock)
         try:
             self._loop = self._home.loop(
-                self._plan, placement=self.placement, shards=self.shards, retract=True, failpoint=self._failpoint
+                self._plan,
+                placement=self.placement,
+                shards=self.shards,
+                retract=True,
+                failpoint=self._failpoint,
             )
         except BaseException:
             self.crash()
@@ -137,7 +141,11 @@ class Script:
     def expect_changes(self, view: str, *expected: tuple[str, Mapping[str, Any]]) -> Script:
         """The changes of a view since the last look must be these, in any order; columns left out are not compared."""
         found = self.changes(view)
-        _compare(f"changes of `{view}`", [{"op": op, **r} for op, r in found], [{"op": op, **r} for op, r in expected])
+        _compare(
+            f"changes of `{view}`",
+            [{"op": op, **r} for op, r in found],
+            [{"op": op, **r} for op, r in expected],
+        )
         return self
 
     def expect_rows(self, table: str, *expected: Mapping[str, Any]) -> Script:
@@ -152,7 +160,9 @@ class Script:
     def __enter__(self) -> Script:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _failpoint(self, step: str) -> None:

@@ -1,4 +1,6 @@
-"""Give stages and the plan a fingerprint of their content, so that a changed flow can be compared with its kept state."""
+"""Give stages and the plan a fingerprint of their content, so that a changed flow can be compared with its kept
+state.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def _stage(plan: Plan, stage: Aggregation | Append) -> str:
     if isinstance(stage, Append):
         return _digest(["append", stage.columns, feeds])
     measures = [
-        (m.name, m.kind, m.has_argument, str(m.returns), code_identity(m.user) if m.user else "") for m in stage.measures
+        (m.name, m.kind, m.has_argument, str(m.returns), code_identity(m.user) if m.user else "")
+        for m in stage.measures
     ]
     return _digest(["aggregate", stage.keys, repr(stage.window), stage.on_close, measures, feeds])
 

@@ -12,7 +12,5 @@ ORDERED = frozenset({"first", "last", "collect", "user"})
 
 def order(plan: Plan) -> Plan:
     """Set `positions` on the sources behind ordered aggregates."""
-    needing = {
-        f.source for a in plan.aggregations if any(m.kind in ORDERED for m in a.measures) for f in a.feeds
-    }
+    needing = {f.source for a in plan.aggregations if any(m.kind in ORDERED for m in a.measures) for f in a.feeds}
     return replace(plan, sources=tuple(replace(s, positions=s.name in needing) for s in plan.sources))
