@@ -15,7 +15,8 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ from millstream.runtime.loop import EpochReport, FlowLoop
 from millstream.runtime.progress import Progress
 from millstream.runtime.run import Run
 from millstream.runtime.status import flow_rows, view_rows
+from millstream.runtime.tables import Tables
 from millstream.sql.reading import translate
 from millstream.state.run import write_durably
 from millstream.store.port import ViewSpec
@@ -58,7 +60,9 @@ class Home:
     def __init__(self, path: str | Path, *, clock: Clock | None = None, memory: str = "2g") -> None:
         self.path = Path(path).absolute()
         self.clock = clock or SystemClock()
+        self.tables = Tables(self.path / "tables")
         self._memory = memory
+        self._opening = threading.Lock()
         self._runs: dict[str, Run] = {}
         self._store: DuckStore | None = None
         self._server: Any = None
@@ -97,7 +101,6 @@ class Home:
         if running is not None and running.state not in ("stopped", "failed", "finished"):
             raise DefinitionError(f"the flow `{flow.name}` is running already", hint="stop it first: run.stop()")
         planned = plan(flow)
-        self.serve()
         make = lambda: self.loop(planned, placement=placement, shards=shards)  # noqa: E731
         self._runs[flow.name] = run = Run(flow.name, make, on_epoch=on_epoch)
         return run
@@ -120,12 +123,12 @@ class Home:
         last = self.store.last(planned.flow)
         progress = Progress.from_json(last.progress) if last is not None else Progress()
         ports = {s.name: self._port(root, s, progress.offsets.get(s.name, {})) for s in planned.sources}
-        tables = {n: p for n, (_, p) in self._tables().items() if n in planned.tables}
+        newest = self.tables.newest()
         for name in planned.tables:
-            if name not in tables:
+            if name not in newest:
                 raise UnknownName(
                     f"there is no stored table `{name}` in this home",
-                    detail="there are: " + (", ".join(self._tables()) or "none yet"),
+                    detail="there are: " + (", ".join(newest) or "none yet"),
                     hint=f"put one there first: home.put_table({name!r}, data)",
                 )
         spark = session.start(self.log, memory=self._memory)
@@ -134,13 +137,13 @@ class Home:
             planned,
             ports,
             root / "state",
-            tables=tables,
+            tables={name: self.tables.path(name, newest[name]) for name in planned.tables},
             placement=Placement(placement, shards or os.cpu_count() or 2),
             retract=retract,
             log=self.log,
         )
         views = [
-            ViewSpec(v.name, v.schema, v.columns, v.identity, v.retention, v.time_column, v.stage.fingerprint)
+            ViewSpec(v.name, v.schema, v.columns, v.identity, v.retention, v.time_column, v.fingerprint)
             for v in engine.plan.views
         ]
         self.store.prepare(planned.flow, views, [s.name for s in planned.sources])
@@ -153,7 +156,7 @@ class Home:
             self.clock,
             token,
             progress=progress,
-            tables=self._tables,
+            tables=self.tables,
             make_input=EpochInput,
             failpoint=failpoint,
         )
@@ -177,14 +180,7 @@ class Home:
         """
         check_name(name, "table")
         table = _arrow(data)
-        versions = self._tables()
-        number = versions[name][0] + 1 if name in versions else 1
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        path = self.path / "tables" / name / f"{number:06d}.arrow"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, sink.getvalue())
+        self.tables.put(name, table)
         self.store.put_table(name, table)
 
     def serve(self) -> None:
@@ -214,21 +210,18 @@ class Home:
     ) -> None:
         self.close()
 
+    def _serve(self) -> None:
+        """Answer other processes on this machine, over a socket in the home."""
+        from millstream.serve.local import LocalServer
+
+        self._server = LocalServer(self.path, self)
+
     def _port(self, root: Path, source: SourceStage, start: Offsets) -> SourcePort:
         if isinstance(source.connector, Files):
             return FileSource(source.connector, source.schema, root / "sources" / f"{source.name}.jsonl")
         if isinstance(source.connector, Generator):
             return GeneratorSource(source.connector, start.get(0, 0))
         return MemorySource(source.connector, source.schema)
-
-    def _tables(self) -> Mapping[str, tuple[int, Path]]:
-        """The newest version of every stored table."""
-        newest = {}
-        for folder in sorted((self.path / "tables").glob("*")):
-            files = sorted(folder.glob("*.arrow"))
-            if files:
-                newest[folder.name] = (int(files[-1].stem), files[-1])
-        return newest
 
     def _make(self) -> None:
         try:

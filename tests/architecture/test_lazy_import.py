@@ -16,7 +16,7 @@ def is_written(module: str) -> bool:
     return (path / "__init__.py").exists() or path.with_suffix(".py").exists()
 
 
-@pytest.mark.parametrize("module", ["millstream", "millstream.api", "millstream.cli"])
+@pytest.mark.parametrize("module", ["millstream", "millstream.cli"])
 def test_importing_millstream_loads_neither_pyspark_nor_duckdb(module: str) -> None:
     if not is_written(module):
         pytest.skip(f"{module} is not written yet")

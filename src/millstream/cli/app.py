@@ -93,7 +93,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, asked: bool) 
 )
 @click.pass_obj
 def cli(settings: Settings, debug: bool) -> None:
-    r"""Continuous queries over streams, in Python, on Spark.
+    """Continuous queries over streams, in Python, on Spark.
 
     A flow says what you want to know; Millstream keeps the answer up to date while events arrive.
 
@@ -110,7 +110,7 @@ def cli(settings: Settings, debug: bool) -> None:
 
     Everything a flow keeps is in one directory, its home: --home DIR, or the variable MILLSTREAM_HOME, or
     ./millstream-home.
-    """
+    """  # noqa: D301 - click reads the control character \b
     settings.debug = debug
     if not debug:
         warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")

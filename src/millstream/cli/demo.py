@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,12 +36,12 @@ FEWEST = 8
 CLOSING = "closing the house after the current epoch ..."
 
 
-@click.command()
+@click.command(short_help="Watch an auction house, live in your terminal.")
 @click.option("--for", "duration", type=DurationType(), metavar="DURATION", help="End by itself after, e.g., 20s.")
 @click.option("--rate", type=click.IntRange(1, 1_000_000), default=2_000, show_default=True, help="Events per second.")
 @home_option(default=None, text="Keep the home there; by default it is temporary and removed at the end.")
 def command(duration: Duration | None, rate: int, home: Path | None) -> None:
-    r"""Run an auction house and watch its views change, live in your terminal.
+    """Run an auction house and watch its views change, live in your terminal.
 
     Persons join, auctions open, bids come in (the Nexmark benchmark's events, made on the spot). Five views
     are kept up to date, exactly once, and drawn once a second together with the rate, the watermark, the
@@ -54,7 +54,7 @@ def command(duration: Duration | None, rate: int, home: Path | None) -> None:
       millstream demo --rate 20000           ten times as busy
       millstream demo --home ./demo-home     keep it; ask it from another terminal meanwhile:
       millstream query "SELECT * FROM seller_sales ORDER BY worth DESC LIMIT 5" --home ./demo-home
-    """
+    """  # noqa: D301 - click reads the control character \b
     from millstream.cli.meter import Meter
     from millstream.cli.stopping import stop_on_signals
     from millstream.engine import session
@@ -87,16 +87,19 @@ def _place(home: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _busy(text: str) -> Iterator[None]:
-    """A spinner beside a text while something takes its time; a plain line without a terminal."""
+def _busy(text: str) -> Iterator[Callable[[str], None]]:
+    """A spinner beside a text while something takes its time; plain lines without a terminal.
+
+    What it gives changes the text.
+    """
     if not sys.stdout.isatty():
         click.echo(text)
-        yield
+        yield click.echo
         return
     from rich.console import Console
 
-    with Console(highlight=False).status(text, spinner="dots", spinner_style="cyan"):
-        yield
+    with Console(highlight=False).status(text, spinner="dots", spinner_style="cyan") as status:
+        yield status.update
 
 
 def _open_house(home: Home, rate: int, meter: Meter, stop: Stop) -> Run | None:
@@ -104,8 +107,13 @@ def _open_house(home: Home, rate: int, meter: Meter, stop: Stop) -> Run | None:
     from millstream.cli.demo_flow import prepared
     from millstream.engine import session
 
-    with _busy("starting Spark ..."):
-        _apart(lambda: session.start(home.log))  # only in the main thread would Spark take Ctrl-C for itself
+    with _busy("starting Spark ...") as say:
+        starting = Apart(lambda: session.start(home.log))  # in the main thread Spark would take Ctrl-C for itself
+        while starting.busy and not stop.wait(TICK_SECONDS):
+            pass
+        if stop.asked:
+            say("stopping as soon as Spark has started ...")
+        starting.result()
     if stop.asked:
         return None
     with _busy("opening the auction house ..."):
@@ -115,22 +123,32 @@ def _open_house(home: Home, rate: int, meter: Meter, stop: Stop) -> Run | None:
     return run
 
 
-def _apart(work: Any) -> None:
-    """Do something in another thread, raising what it raises, so that this thread hears signals meanwhile."""
-    failed: list[BaseException] = []
+class Apart:
+    """Work in another thread, so that this one hears signals meanwhile; `result` waits and raises what it raised."""
 
-    def main() -> None:
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, daemon=True)
+        self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is still at work."""
+        return self._thread.is_alive()
+
+    def result(self) -> None:
+        """Wait for the end."""
+        while self.busy:
+            self._thread.join(TICK_SECONDS)
+        if self._failed is not None:
+            raise self._failed
+
+    def _main(self) -> None:
         try:
-            work()
-        except BaseException as error:  # noqa: BLE001 - raised again below
-            failed.append(error)
-
-    thread = threading.Thread(target=main, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(TICK_SECONDS)
-    if failed:
-        raise failed[0]
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - raised again by `result`
+            self._failed = error
 
 
 def _watch(home: Home, run: Run, meter: Meter, stop: Stop, seconds: float | None) -> float:
@@ -220,8 +238,7 @@ def _summary(home: Home, reading: Reading, took: float, given: Path | None) -> N
     for panel in PANELS:
         rows = top.get(panel.view, [])
         click.echo(
-            ("\n" if rows else "")
-            + f"  {panel.view:<16} {plural(held[panel.view], 'row'):>12}   {panel.title.lower()}, {panel.how}"
+            ("\n" if rows else "") + f"  {panel.view:<16} {plural(held[panel.view], 'row'):>12}   {panel.title.lower()}"
         )
         if rows:
             cells = [[said(v, kind) for v, (_, kind) in zip(row, panel.columns, strict=True)] for row in rows]

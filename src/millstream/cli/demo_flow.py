@@ -53,7 +53,7 @@ PANELS = (
         "Average price per category",
         "with a stored table",
         "SELECT category, auctions, opening, reserve FROM category_prices ORDER BY category",
-        (("category", "text"), ("auctions", "number"), ("opening", "money"), ("reserve", "money")),
+        (("category", "text"), ("lots", "number"), ("opening", "money"), ("reserve", "money")),
     ),
     Panel(
         "seller_sales",

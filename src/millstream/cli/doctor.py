@@ -39,11 +39,11 @@ class Finding:
     repair: str = ""
 
 
-@click.command()
+@click.command(short_help="Check this machine, and say how to repair it.")
 @home_option(text="Also look at this home.")
 @click.pass_context
 def command(ctx: click.Context, home: Path) -> None:
-    r"""Check this machine: Java, Python, memory, disk, packages, the home, and Spark itself.
+    """Check this machine: Java, Python, memory, disk, packages, the home, and Spark itself.
 
     Every line says ok, low or problem, and how to repair it. Spark is really started and runs a small job,
     which takes some 10 seconds. The exit code is 1 when something is broken.
@@ -52,7 +52,7 @@ def command(ctx: click.Context, home: Path) -> None:
     Examples:
       millstream doctor
       millstream doctor --home ./millstream-home
-    """
+    """  # noqa: D301 - click reads the control character \b
     broken = 0
     for finding in findings(home):
         mark = click.style(finding.state.ljust(7), fg=_COLOURS[finding.state], bold=finding.state != OK)
@@ -183,6 +183,8 @@ def check_home(home: Path) -> Finding:
     except MillstreamError as error:
         said = "; ".join(p for p in (error.message, error.detail) if p)
         return Finding("home", BROKEN, said, error.hint or "restore it from a copy")
+    except OSError:
+        return Finding("home", LOW, f"{home}, format {number}, {used}, which does not answer", "try again in a moment")
     return Finding("home", OK, f"{home}, format {number}, {used}, {plural(len(views), 'view')}")
 
 

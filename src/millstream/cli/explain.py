@@ -10,12 +10,12 @@ import orjson
 from millstream.cli.options import format_option
 
 
-@click.command()
+@click.command(short_help="Show what a flow would do, without running it.")
 @click.argument("flow_file", metavar="FLOW.py", type=click.Path(path_type=Path))
 @click.option("--flow", "name", metavar="NAME", help="Explain only this one of the file's flows.")
 @format_option("text", "json")
 def command(flow_file: Path, name: str | None, form: str) -> None:
-    r"""Show what a flow would do: stages, what is native, what is a kernel, what is kept, the guarantee.
+    """Show what a flow would do: its stages, what is native, what is kept.
 
     Nothing runs, and neither Spark nor the data is needed. Mistakes in the flow are found and told.
 
@@ -30,7 +30,7 @@ def command(flow_file: Path, name: str | None, form: str) -> None:
     Examples:
       millstream explain flow.py
       millstream explain flow.py --flow auctions --format json
-    """
+    """  # noqa: D301 - click reads the control character \b
     from millstream.cli.flowfile import load
     from millstream.plan.explain import as_json, explain, text
     from millstream.plan.planner import plan

@@ -13,11 +13,11 @@ from millstream.cli.output import FORMATS, print_rows, spoken_instant
 COLUMNS = ("flow", "state", "epoch", "rows", "errors", "late", "watermark", "last_epoch_at")
 
 
-@click.command()
+@click.command(short_help="List the flows, and how far they have come.")
 @home_option()
 @format_option(*FORMATS)
 def command(home: Path, form: str) -> None:
-    r"""List the flows that have run in a home, and how far they have come.
+    """List the flows that have run in a home, and how far they have come.
 
     \b
     state       running, idle (nothing to do just now), finished (all was read), failed or stopped
@@ -27,7 +27,7 @@ def command(home: Path, form: str) -> None:
     Examples:
       millstream flows
       millstream flows --format json
-    """
+    """  # noqa: D301 - click reads the control character \b
     from millstream.reader import Reader
 
     with Reader(home) as reader:

@@ -47,13 +47,15 @@ class Reading:
             f"epoch {self.epoch:,}",
             plural(self.rows, "row"),
             f"{self.rate:,.0f} rows/s",
-            "all read" if self.all_read else f"watermark {spoken_instant(self.watermark)}",
-            f"last epoch {spoken_seconds(self.last)}",
         ]
         if self.late:
             parts.append(f"{self.late:,} late")
         if self.errors:
             parts.append(plural(self.errors, "error"))
+        parts += [
+            f"last epoch {spoken_seconds(self.last)}",
+            "all read" if self.all_read else f"watermark {spoken_instant(self.watermark)}",
+        ]
         return " · ".join(parts)
 
 

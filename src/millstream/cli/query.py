@@ -11,12 +11,12 @@ from millstream.cli.options import format_option, home_option
 from millstream.cli.output import FORMATS, print_result
 
 
-@click.command()
+@click.command(short_help="Ask the views a question, in Spark SQL.")
 @click.argument("sql")
 @home_option()
 @format_option(*FORMATS)
 def command(sql: str, home: Path, form: str) -> None:
-    r"""Ask the views a question, in Spark SQL.
+    """Ask the views a question, in Spark SQL.
 
     Works while a flow runs in the home (the running process answers) and when none does. The answer is
     always that of one whole epoch. SQL may be - to read the question from standard input.
@@ -27,7 +27,7 @@ def command(sql: str, home: Path, form: str) -> None:
       millstream query "SELECT count(*) AS n FROM totals" --format json
       millstream query 'SELECT * FROM bids$errors' --home ./elsewhere     what could not be read, and why
       millstream query - --format csv < question.sql > answer.csv
-    """
+    """  # noqa: D301 - click reads the control character \b
     from millstream.reader import Reader
 
     text = sys.stdin.read() if sql == "-" else sql

@@ -28,13 +28,13 @@ QUIET_TICKS = 5
 ENDED = ("finished", "failed", "stopped")
 
 
-@click.command()
+@click.command(short_help="Run the flows of a Python file.")
 @click.argument("flow_file", metavar="FLOW.py", type=click.Path(path_type=Path))
 @home_option()
 @click.option("--until-caught-up", is_flag=True, help="Stop when everything that is there has been read.")
 @click.option("--flow", "name", metavar="NAME", help="Run only this one of the file's flows.")
 def command(flow_file: Path, home: Path, until_caught_up: bool, name: str | None) -> None:
-    r"""Run the flow of a Python file (or all of them, if there are several).
+    """Run the flow of a Python file (or all of them, if there are several).
 
     The flow goes on where it was when it last ran in this home; nothing is lost or counted twice. Ctrl-C
     stops it after the current epoch. If the file has a dict TABLES, its tables are stored in the home first,
@@ -52,7 +52,7 @@ def command(flow_file: Path, home: Path, until_caught_up: bool, name: str | None
       millstream run flow.py                       until Ctrl-C; ask with `millstream query` meanwhile
       millstream run flow.py --until-caught-up     read what is there, then stop
       millstream run flow.py --home /data/home --flow auctions
-    """
+    """  # noqa: D301 - click reads the control character \b
     from millstream.cli.flowfile import load
     from millstream.cli.meter import Meter
     from millstream.cli.stopping import stop_on_signals
@@ -151,6 +151,7 @@ def display() -> Iterator[Shows]:
     from rich.console import Console
     from rich.live import Live
     from rich.spinner import Spinner
+    from rich.table import Table
     from rich.text import Text
 
     class Lively:
@@ -159,13 +160,16 @@ def display() -> Iterator[Shows]:
         def __init__(self, live: Live) -> None:
             self.live = live
             self.spinner = Spinner("dots", style="cyan")
-            live.update(self.spinner)
 
         def note(self, text: str) -> None:
-            self.spinner.update(text=Text(text))
+            self.progress([text])
 
         def progress(self, lines: list[str]) -> None:
-            self.spinner.update(text=Text("\n".join(lines), no_wrap=True, overflow="ellipsis"))
+            grid = Table.grid(padding=(0, 1))
+            grid.add_column(width=1)
+            grid.add_column(no_wrap=True, overflow="ellipsis")
+            grid.add_row(self.spinner, Text("\n".join(lines)))
+            self.live.update(grid)
 
     with Live(console=Console(stderr=True, highlight=False), refresh_per_second=8, transient=True) as live:
         yield Lively(live)

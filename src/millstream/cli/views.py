@@ -17,11 +17,11 @@ COLUMNS = (
 SPOKEN = {"changed_in_epoch": "changed in", "freshness_seconds": "freshness"}
 
 
-@click.command()
+@click.command(short_help="List the views, and how fresh they are.")
 @home_option()
 @format_option(*FORMATS)
 def command(home: Path, form: str) -> None:
-    r"""List the views: rows, last epoch, watermark, freshness, late and wrong records.
+    """List the views: rows, last epoch, watermark, freshness, late and wrong records.
 
     \b
     rows        how many rows the view has
@@ -35,7 +35,7 @@ def command(home: Path, form: str) -> None:
     Examples:
       millstream views
       millstream views --home ./elsewhere --format json
-    """
+    """  # noqa: D301 - click reads the control character \b
     from millstream.reader import Reader
 
     with Reader(home) as reader:

@@ -9,6 +9,7 @@ A file is read once: a path that is in the ledger is never taken again, whatever
 
 from __future__ import annotations
 
+import csv
 import glob
 import os
 from dataclasses import dataclass
@@ -94,7 +95,10 @@ class FileSource:
     def _candidates(self) -> list[str]:
         path = self.files.path
         if os.path.isdir(path):
-            found = [e.path for e in os.scandir(path) if e.is_file()]
+            try:
+                found = [e.path for e in os.scandir(path) if e.is_file()]
+            except PermissionError:
+                raise SourceUnreadable(f"the folder {path} may not be read", hint="check its permissions") from None
         elif os.path.isfile(path):
             found = [path]
         else:
@@ -109,16 +113,18 @@ class FileSource:
                 detail=f"looked from {os.getcwd()}",
                 hint="make the folder first (it may be empty), or correct the path in ms.files(...)",
             )
-        if os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):
-            raise SourceUnreadable(f"the folder {path} may not be read", hint="check its permissions")
 
     def _check_file(self, path: str) -> None:
+        if os.fsencode(path).decode(errors="replace") != path:
+            raise SourceUnreadable(f"the name of the file {path!r} is not UTF-8 text", hint="rename it")
         if not os.access(path, os.R_OK):
             raise SourceUnreadable(
                 f"the file {path} may not be read", hint="check its permissions, or move it out of the folder"
             )
         if self.files.format == "parquet":
             _check_parquet(path, self._schema)
+        elif self.files.format == "csv" and self.files.header:
+            _check_header(path, self._schema)
 
     def _append(self, fresh: list[FileEntry]) -> None:
         lines = b"".join(
@@ -181,6 +187,18 @@ def _check_parquet(path: str, schema: Schema) -> None:
                 f"the column `{field.name}` of {path} is {found.field(index).type}, but the source says {field.type}",
                 hint="correct the schema of the source, or move the file out of the folder",
             )
+
+
+def _check_header(path: str, schema: Schema) -> None:
+    """A CSV file with a header says which columns it has, in order."""
+    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
+        found = next(csv.reader(file), None)
+    if found is not None and found != list(schema.names):
+        raise SourceUnreadable(
+            f"the header of {path} does not name the columns of the source",
+            detail=f"it has {', '.join(found)}; the source has {', '.join(schema.names)}",
+            hint="correct the schema of the source, or move the file out of the folder",
+        )
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType | None) -> bool:

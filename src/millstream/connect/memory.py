@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -63,10 +64,18 @@ class MemorySource:
         columns["$pos"] = pa.array([o for _, o in places], pa.int64())
         columns["$bad"] = pa.array(bad, pa.int32())
         columns["$raw"] = pa.array(
-            [orjson.dumps(r, default=str).decode() if b else None for r, b in zip(records, bad, strict=True)],
+            [_raw(r) if b else None for r, b in zip(records, bad, strict=True)],
             pa.string(),
         )
         return pa.table(columns)
+
+
+def _raw(record: dict[str, Any]) -> str:
+    """A bad record as text, whatever is in it."""
+    try:
+        return orjson.dumps(record, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:
+        return repr(record)
 
 
 def _one_by_one(values: list[Any], kind: pa.DataType, bad: list[int]) -> pa.Array:
@@ -82,7 +91,13 @@ def _one_by_one(values: list[Any], kind: pa.DataType, bad: list[int]) -> pa.Arra
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """Times may be given as ISO 8601 text, as a datetime (UTC if it has no zone), or as seconds since 1970."""
+    """Times may be given as ISO 8601 text, as a datetime (UTC if it has no zone), or as seconds since 1970. A number
+    that would lose something becomes text, which Arrow refuses where it would have cut the number off in silence.
+    """
+    if isinstance(value, float) and (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
+        lossy = not math.isfinite(value) or (pa.types.is_integer(kind) and not value.is_integer())
+        if lossy:
+            return str(value)
     if not pa.types.is_timestamp(kind) or value is None:
         return value
     if isinstance(value, str):

@@ -83,6 +83,11 @@ def _aggregation(stage: Aggregation, types: dict[int, dict[str, pa.DataType]], *
                 f"but its argument is {ddl_type(found)}",
                 hint="cast it, as in ms.sum('CAST(price AS DOUBLE)')",
             )
+        if measure.kind in ("min", "max", "count_distinct") and pa.types.is_nested(found):
+            raise SchemaError(
+                f"{measure.name}={measure.kind}(...) of `{stage.step}` has no order over {ddl_type(found)}",
+                hint="use a field of it, or to_json(...)",
+            )
         measures.append(replace(measure, type=found))
     return replace(stage, key_types=keys, measures=tuple(measures), retract=retract)
 

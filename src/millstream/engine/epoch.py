@@ -26,6 +26,7 @@ from millstream.engine.readers import SliceRead, read
 from millstream.kernels.aggregate import StageClock, advance
 from millstream.kernels.combine import group_columns
 from millstream.kernels.intake import Intake, Role, Tally, gather, take_in
+from millstream.model.connector import Memory
 from millstream.plan.stages import Aggregation, Plan, Scan, ViewStage
 from millstream.state.run import write_run
 from millstream.state.shard import RunCache, StateReader
@@ -152,17 +153,19 @@ class _Epoch:
                 applied[self.plan.views[view].name] = applied.get(self.plan.views[view].name, 0) + count
             self.late += [(scan, r) for r in self._roles(scan) if intake.late.get(r.view)]
 
-    def _scan(self, scan: Scan, frame: DataFrame, rows: int, future: int) -> Intake:
+    def _scan(self, scan: Scan, frame: DataFrame, expected: int, future: int) -> Intake:
         roles = self._roles(scan)
         placement = self.engine.placement
-        where = placement.of(scan.id, rows, native=native.fits(roles))
+        where = placement.of(scan.id, expected, native=native.fits(roles))
         if where == SPREAD and not self._may_spread(roles):
             where = "gathered"
         self.out.placements[scan.id] = where
         if where == INLINE:
             return take_in(_polars(frame.toArrow()), roles, future)
         if where == COMBINED:
-            intake = native.taken_in(_polars(native.combined(frame, roles[0]).toArrow()), roles[0], future)
+            partitioned = isinstance(self.plan.source(scan.source).connector, Memory)
+            rows = native.combined(frame, roles[0], partitioned=partitioned).toArrow()
+            intake = native.taken_in(_polars(rows), roles[0], future)
             if intake is not None:
                 placement.learn(scan.id, intake.tally.rows, sum(len(f) for fs in intake.frames.values() for f in fs))
                 return intake

@@ -1,7 +1,7 @@
 """Native combining: Spark's own groupBy makes the partials, where one exact aggregation is all that a scan feeds.
 
-Rows that the stage does not keep fall into one group of their own, so the same pass also counts every row and finds the
-newest event time; no second look at the data is needed.
+Rows that the stage does not keep fall into groups of their own, so the same pass also counts every row and finds the
+newest event time.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from pyspark.sql import functions as F
 
 from millstream.kernels.aggregate import late
 from millstream.kernels.aggregates import PARTIALS, is_exact
-from millstream.kernels.combine import group_columns, in_order
+from millstream.kernels.combine import fold, group_columns, in_order
 from millstream.kernels.intake import Intake, Role, Tally
 from millstream.plan.stages import Aggregation
+
+_BAD, _FILTERED = -(2**63) + 1, -(2**63) + 2
 
 
 def fits(roles: list[Role]) -> bool:
@@ -24,16 +26,22 @@ def fits(roles: list[Role]) -> bool:
     return all(is_exact(m) and PARTIALS[m.kind].native is not None for m in roles[0].stage.measures)
 
 
-def combined(frame: DataFrame, role: Role) -> DataFrame:
-    """The scan's columns, combined: one row per kept key and slice, and one for all other rows."""
+def combined(frame: DataFrame, role: Role, *, partitioned: bool) -> DataFrame:
+    """The scan's columns, combined: one row per kept key and slice, one for errors, one for rows filtered away.
+
+    The last two are told by impossible slices, which costs less than another column to group by. `partitioned` says
+    that rows are counted per partition of the source.
+    """
     stage = role.stage
     assert isinstance(stage, Aggregation)
     feed = role.feed
     kept = "`$bad` = 0" + (f" AND coalesce(`{feed.keep}`, false)" if feed.keep else "")
+    others = f"WHEN NOT coalesce(`{feed.keep}`, false) THEN {_FILTERED}L" if feed.keep else ""
     places = feed.columns[: len(stage.keys)]
-    marked = frame.withColumn("$kept", F.expr(kept))
-    keys = [F.expr(f"IF(`$kept`, `{c}`, NULL)").alias(n) for c, n in zip(places, stage.keys, strict=True)]
-    group = [F.col("$kept"), F.col("$part"), F.expr(f"IF(`$kept`, `{feed.slice}`, NULL)").alias("$s"), *keys]
+    group = [F.expr(f"CASE WHEN `$bad` <> 0 THEN {_BAD}L {others} ELSE `{feed.slice}` END").alias("$s")]
+    group += [F.expr(f"IF({kept}, `{c}`, NULL)").alias(n) for c, n in zip(places, stage.keys, strict=True)]
+    if partitioned:
+        group.append(F.col("$part"))
     columns = iter(feed.columns[len(stage.keys) :])
     partials = []
     for measure in stage.measures:
@@ -41,12 +49,7 @@ def combined(frame: DataFrame, role: Role) -> DataFrame:
         assert native is not None
         argument = f"`{next(columns)}`" if measure.has_argument else ""
         partials += [F.expr(sql).alias(name) for name, sql in native(measure, argument)]
-    rows = marked.groupBy(*group).agg(
-        F.count(F.lit(1)).alias("$n"),
-        F.expr("max(IF(`$bad` = 0, `$ts`, NULL))").alias("$newest"),
-        F.expr("count_if(`$bad` <> 0)").alias("$nbad"),
-        *partials,
-    )
+    rows = frame.groupBy(*group).agg(F.count(F.lit(1)).alias("$n"), F.max("$ts").alias("$newest"), *partials)
     hashed = f"xxhash64({', '.join(f'`{n}`' for n in stage.keys)})" if stage.keys else "0L"
     return rows.withColumn("$h", F.expr(hashed))
 
@@ -55,17 +58,22 @@ def taken_in(rows: pl.DataFrame, role: Role, future: int) -> Intake | None:
     """What `take_in` would have given; None when rows from the future must be picked out one by one."""
     stage = role.stage
     assert isinstance(stage, Aggregation)
-    newest = rows.filter(pl.col("$newest").is_not_null()).group_by("$part").agg(pl.col("$newest").max())
+    good = rows.filter(pl.col("$s") != _BAD)
+    partition = pl.col("$part") if "$part" in rows.columns else pl.lit(0).alias("$part")
+    newest = good.group_by(partition).agg(pl.col("$newest").max())
     times = dict(zip(newest["$part"].to_list(), newest["$newest"].to_list(), strict=True))
     if any(t > future for t in times.values()):
         return None
-    intake = Intake(Tally(int(rows["$n"].sum()), int(rows["$nbad"].sum()), 0, times))
-    kept = rows.filter(pl.col("$kept"))
+    counted, healthy = int(rows["$n"].sum()), int(good["$n"].sum())
+    intake = Intake(Tally(counted, counted - healthy, 0, times))
+    kept = good.filter(pl.col("$s") != _FILTERED)
     behind = late(stage, kept["$s"], role.watermark)
     if behind.any():
         intake.late[role.view] = int(kept.filter(behind)["$n"].sum())
         kept = kept.filter(~behind)
     intake.applied[role.view] = int(kept["$n"].sum())
     if len(kept):
-        intake.frames[role.view] = [in_order(stage, kept, group_columns(stage))]
+        by = group_columns(stage)
+        partials = in_order(stage, kept, by)
+        intake.frames[role.view] = [fold(stage, partials, by) if "$part" in kept.columns else partials]
     return intake

@@ -64,8 +64,8 @@ def _join(frame: DataFrame, op: Lookup, table: DataFrame) -> DataFrame:
 def _batches(frame: DataFrame, op: Batches, source: SourceStage, now: int) -> DataFrame:
     fields = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in op.schema if f.type is not None)
     plain = frame.select(*(F.col(f"`{c}`") for c in frame.columns if not c.startswith("$")))
-    result = plain.mapInArrow(_runner(op.function, op.takes, op.schema.to_arrow()), fields)
     name = source.options.event_time
+    result = plain.mapInArrow(_runner(op.function, op.takes, op.schema.to_arrow(), name), fields)
     time = F.expr(f"unix_micros(`{name}`)") if name else F.lit(now).cast("bigint")
     return (
         result.withColumn("$ts", time)
@@ -76,7 +76,7 @@ def _batches(frame: DataFrame, op: Batches, source: SourceStage, now: int) -> Da
 
 
 def _runner(
-    function: Callable[[Any], Any], takes: str, schema: pa.Schema
+    function: Callable[[Any], Any], takes: str, schema: pa.Schema, event_time: str | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     name = getattr(function, "__qualname__", "function")
 
@@ -88,7 +88,11 @@ def _runner(
             except Exception as error:
                 msg = f"{name} failed on a batch of {table.num_rows} rows: {type(error).__name__}: {error}"
                 raise UserCodeFailed(msg) from error
-            yield from _taken(result, name, schema).to_batches()
+            taken = _taken(result, name, schema)
+            if event_time is not None and taken[event_time].null_count:
+                msg = f"{name} gave a row without its event time `{event_time}`"
+                raise UserCodeFailed(msg)
+            yield from taken.to_batches()
 
     return run
 

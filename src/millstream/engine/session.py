@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -83,6 +84,7 @@ def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = No
         builder = SparkSession.builder
         for key, value in {**settings(log, memory), **(extra or {})}.items():
             builder = builder.config(key, value)
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # our errors say it in one line
         with _stderr_to(log), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return builder.getOrCreate()

@@ -6,6 +6,7 @@ epoch are late for them); then the rows are folded in and the open windows they 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,9 +15,13 @@ import polars as pl
 
 from millstream.kernels.combine import fold, group_columns, results
 from millstream.kernels.slices import closes_between, expiry, window_ends
+from millstream.model.window import Window
 from millstream.plan.stages import Aggregation
 
 TIMESTAMP = pl.Datetime("us", "UTC")
+
+CLOSE_ROWS = 2_000_000
+"""Slices are copied to the windows that close in stretches of about this many rows."""
 
 
 class State(Protocol):
@@ -49,7 +54,7 @@ class Outcome:
 
 
 def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
-    """Run one epoch of an aggregation. `partials` hold no late rows and may have several rows per key and slice."""
+    """Run one epoch of an aggregation. `partials` hold one row per key and slice, and none that is late."""
     changes = []
     if spec.on_close and closes_between(spec.window, clock.before, clock.watermark):
         closed = _close(spec, state, clock)
@@ -58,7 +63,7 @@ def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, cloc
     if partials is None or not len(partials):
         return Outcome(_joined(changes), None, np.empty(0, dtype=np.int64))
     columns = group_columns(spec)
-    hashes = np.unique(partials["$h"].to_numpy())
+    hashes = partials["$h"].unique().sort().to_numpy()
     held = state.lookup(hashes, clock.watermark)
     old = None if held is None else held.join(partials.select(columns), on=columns, how="semi", nulls_equal=True)
     folded = _fold_in(spec, old, partials, columns)
@@ -74,7 +79,7 @@ def late(spec: Aggregation, starts: pl.Series, watermark: int) -> pl.Series:
 
 def _fold_in(spec: Aggregation, old: pl.DataFrame | None, partials: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
     if old is None or not len(old):
-        return fold(spec, partials, columns) if partials.select(columns).is_duplicated().any() else partials
+        return partials
     together = pl.concat([old.select(partials.columns), partials], how="vertical_relaxed", rechunk=False)
     return fold(spec, together, columns).select(partials.columns)
 
@@ -84,8 +89,26 @@ def _close(spec: Aggregation, state: State, clock: StageClock) -> pl.DataFrame |
     held = state.scan(clock.before)
     if held is None:
         return None
-    windows = _by_window(spec, held, clock.before, clock.watermark)
-    return None if not len(windows) else _rows(spec, windows, "+I")
+    answers = []
+    for after, upto in _stretches(spec.window, held, clock):
+        windows = _by_window(spec, held, after, upto)
+        if len(windows):
+            answers.append(_rows(spec, windows, "+I"))
+    return _joined(answers)
+
+
+def _stretches(window: Window, held: pl.DataFrame, clock: StageClock) -> Iterator[tuple[int, int]]:
+    """(before, watermark] cut at window ends, so that the slices copied to their windows stay few at a time."""
+    assert window.size is not None and window.slide is not None
+    slide = window.slide.micros
+    starts = held["$s"].to_numpy()
+    first = max(clock.before, int(starts.min()))
+    last = min(clock.watermark, int(expiry(window, starts).max()))
+    copies = len(held) * max(1, window.size.micros // slide)
+    width = max(slide, (last - first) // max(1, copies // CLOSE_ROWS) // slide * slide)
+    while first < last:
+        yield first, min(first + width, last)
+        first += width
 
 
 def _revise(
@@ -120,9 +143,11 @@ def _touched(
 
 
 def _by_window(spec: Aggregation, slices: pl.DataFrame, after: int, upto: int) -> pl.DataFrame:
-    expanded = window_ends(spec.window, slices.sort("$s") if not spec.window.is_tumbling else slices, after, upto)
     if spec.window.is_tumbling:
-        return expanded
+        return window_ends(spec.window, slices, after, upto)
+    assert spec.window.size is not None
+    within = slices.filter((pl.col("$s") < upto) & (pl.col("$s") >= after - spec.window.size.micros))
+    expanded = window_ends(spec.window, within.sort("$s"), after, upto)
     return fold(spec, expanded, [c for c in group_columns(spec) if c != "$s"] + ["$end"])
 
 

@@ -25,7 +25,7 @@ class Partial:
     """How one measure is kept. `argument` is the raw column; every list runs over the partial's columns."""
 
     combine: Callable[[Measure, pl.Expr | None], list[pl.Expr]]
-    fold: Callable[[str], list[pl.Expr]]
+    fold: Callable[[Measure], list[pl.Expr]]
     result: Callable[[Measure], pl.Expr]
     native: Callable[[Measure, str], list[tuple[str, str]]] | None = None
     """Spark SQL of the partials, where Spark can combine as exactly as we do."""
@@ -43,8 +43,8 @@ def is_exact(measure: Measure) -> bool:
     return not (measure.kind in ("sum", "avg") and is_float(measure))
 
 
-def _p(measure: Measure | str, part: str) -> str:
-    return f"{measure if isinstance(measure, str) else measure.name}${part}"
+def _p(measure: Measure, part: str) -> str:
+    return f"{measure.name}${part}"
 
 
 def _count(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
@@ -63,8 +63,8 @@ def _sum(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
     return [_widen(m, x).sum().alias(_p(m, "s")), x.count().cast(pl.Int64).alias(_p(m, "n"))]
 
 
-def _fold_sum(name: str) -> list[pl.Expr]:
-    return [pl.col(_p(name, "s")).sum(), pl.col(_p(name, "n")).sum()]
+def _fold_sum(m: Measure) -> list[pl.Expr]:
+    return [pl.col(_p(m, "s")).sum(), pl.col(_p(m, "n")).sum()]
 
 
 def _sum_result(m: Measure) -> pl.Expr:
@@ -84,13 +84,18 @@ def _native_sum(m: Measure, x: str) -> list[tuple[str, str]]:
 
 
 def _extreme(which: str) -> Partial:
+    def pick(m: Measure, x: pl.Expr) -> pl.Expr:
+        if which == "max" and is_float(m):
+            return x.nan_max()  # NaN is the greatest number, as in Spark
+        return x.max() if which == "max" else x.min()
+
     def combine(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
         assert x is not None
-        return [getattr(x, which)().alias(_p(m, "v"))]
+        return [pick(m, x).alias(_p(m, "v"))]
 
     return Partial(
         combine,
-        lambda name: [getattr(pl.col(_p(name, "v")), which)()],
+        lambda m: [pick(m, pl.col(_p(m, "v")))],
         lambda m: pl.col(_p(m, "v")),
         lambda m, x: [(_p(m, "v"), f"{which}({x})")],
     )
@@ -104,9 +109,9 @@ def _edge(which: str) -> Partial:
         parts = [x.alias(_p(m, "v")), *(pl.col(c).alias(_p(m, c[1:])) for c in ORDER)]
         return [getattr(p.sort_by(*ORDER), which)() for p in parts]
 
-    def fold(name: str) -> list[pl.Expr]:
-        order = [_p(name, c[1:]) for c in ORDER]
-        return [getattr(pl.col(c).sort_by(*order), which)() for c in (_p(name, "v"), *order)]
+    def fold(m: Measure) -> list[pl.Expr]:
+        order = [_p(m, c[1:]) for c in ORDER]
+        return [getattr(pl.col(c).sort_by(*order), which)() for c in (_p(m, "v"), *order)]
 
     return Partial(combine, fold, lambda m: pl.col(_p(m, "v")))
 
@@ -117,8 +122,8 @@ def _collect(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
     return [item.filter(x.is_not_null()).sort_by(*(pl.col(c).filter(x.is_not_null()) for c in ORDER)).alias(_p(m, "l"))]
 
 
-def _fold_collect(name: str) -> list[pl.Expr]:
-    items = pl.col(_p(name, "l")).list.explode(keep_nulls=False, empty_as_null=False)
+def _fold_collect(m: Measure) -> list[pl.Expr]:
+    items = pl.col(_p(m, "l")).list.explode(keep_nulls=False, empty_as_null=False)
     return [items.sort_by(*(items.struct.field(c) for c in ORDER))]
 
 
@@ -127,8 +132,8 @@ def _distinct(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
     return [x.drop_nulls().unique().sort().alias(_p(m, "l"))]
 
 
-def _fold_distinct(name: str) -> list[pl.Expr]:
-    return [pl.col(_p(name, "l")).list.explode(keep_nulls=False, empty_as_null=False).unique().sort()]
+def _fold_distinct(m: Measure) -> list[pl.Expr]:
+    return [pl.col(_p(m, "l")).list.explode(keep_nulls=False, empty_as_null=False).unique().sort()]
 
 
 def _variance_result(m: Measure) -> pl.Expr:
@@ -144,7 +149,7 @@ def _elsewhere(*_: object) -> list[pl.Expr]:
 PARTIALS: dict[str, Partial] = {
     "count": Partial(
         _count,
-        lambda name: [pl.col(_p(name, "n")).sum()],
+        lambda m: [pl.col(_p(m, "n")).sum()],
         lambda m: pl.col(_p(m, "n")),
         lambda m, x: [(_p(m, "n"), f"count({x or '1'})")],
     ),

@@ -33,6 +33,7 @@ def combine(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
     arrival does not matter.
     """
     columns = group_columns(spec)
+    _refuse_wrapping(spec, rows, columns, "@{}")
     exact = [m for m in spec.measures if is_exact(m)]
     exprs = [e for m in exact for e in PARTIALS[m.kind].combine(m, _argument(m))]
     counted = pl.len().cast(pl.Int64).alias("$n")
@@ -49,8 +50,9 @@ def fold(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl.Dat
     """One partial row per group of partial rows; earlier rows are older, and floating sums are added up in that
     order.
     """
+    _refuse_wrapping(spec, partials, by, "{}$s")
     exact = [m for m in spec.measures if is_exact(m)]
-    exprs = [e for m in exact for e in PARTIALS[m.kind].fold(m.name)]
+    exprs = [e for m in exact for e in PARTIALS[m.kind].fold(m)]
     if len(exact) == len(spec.measures):
         return in_order(spec, partials.group_by(by).agg(pl.col("$n").sum(), *exprs), by)
     ordered = partials.sort(by, maintain_order=True)
@@ -231,7 +233,11 @@ def _empty(m: Measure) -> Any:
 
 def _pack(m: Measure, accumulator: Any) -> str:
     try:
-        return orjson.dumps(accumulator, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS).decode()
+        packed = orjson.dumps(accumulator, option=orjson.OPT_SERIALIZE_NUMPY)
+        if orjson.loads(packed) != accumulator:
+            msg = "it would come back from JSON as something else"
+            raise TypeError(msg)
+        return packed.decode()
     except TypeError as error:
         raise UserCodeFailed(
             f"the accumulator of {type(m.user).__name__} cannot be kept in state: {error}",

@@ -43,7 +43,7 @@ class Expr:
     """A scalar expression over the columns of a stream.
 
     >>> (col("price") * 2 > 100).spark()
-    '`price` * 2 > 100'
+    '(`price` * 2) > 100'
     >>> expr("upper(name)").columns()
     ('name',)
     """
@@ -87,6 +87,7 @@ class Expr:
     def substitute(self, definitions: Mapping[str, Expr]) -> Expr:
         """Replace columns by the expressions that define them."""
         node = self.node.copy()
+        _rename_parameters(node, {c for d in definitions.values() for c in d.columns()})
         for column in list(node.find_all(exp.Column)):
             definition = definitions.get(column.name)
             if definition is not None and not _is_lambda_parameter(column):
@@ -280,6 +281,18 @@ def _replace(root: exp.Expr, old: exp.Expr, new: exp.Expr) -> exp.Expr:
         return new
     old.replace(new)
     return root
+
+
+def _rename_parameters(root: exp.Expr, taken: set[str]) -> None:
+    """Give lambda parameters other names where a column of the same name may come in."""
+    for inner in reversed(list(root.find_all(exp.Lambda))):
+        for parameter in inner.expressions:
+            name = parameter.name
+            if name in taken:
+                fresh = next(f"{name}_{i}" for i in range(1, len(taken) + 2) if f"{name}_{i}" not in taken)
+                for node in (parameter, *inner.this.find_all(exp.Column, exp.Identifier)):
+                    if node.name == name:
+                        node.set("this", exp.to_identifier(fresh) if isinstance(node, exp.Column) else fresh)
 
 
 def _is_lambda_parameter(column: exp.Column) -> bool:

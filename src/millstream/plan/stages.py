@@ -184,6 +184,8 @@ class ViewStage:
     retention: int | None
     time_column: str | None
     """Stored column that retention is measured by."""
+    fingerprint: str = ""
+    """Names what the view means; kept rows and state fit only a view with the same one."""
     schema: pa.Schema | None = None
     """Stored columns with their types, once bound."""
 

@@ -65,6 +65,9 @@ class Compactor:
         if job is None or not job.new.done():
             return version
         del self._jobs[step]
+        held = {r.file for r in version.of(step)}
+        if job.new.exception() is not None and not all(r.file in held for r in job.old):
+            return version  # some of its runs expired, and were removed, before it had read them
         merged = job.new.result()
         return version.replaced(step, job.old, merged)
 

@@ -27,6 +27,7 @@ from millstream.runtime.compaction import Compactor
 from millstream.runtime.port import EnginePort
 from millstream.runtime.progress import Progress, count
 from millstream.runtime.records import EpochRecord, RecordBook
+from millstream.runtime.tables import Tables
 from millstream.state.version import Version
 from millstream.store.port import EpochCommit, EpochRow, Store
 
@@ -63,7 +64,7 @@ class FlowLoop:
         token: int,
         *,
         progress: Progress,
-        tables: Callable[[], Mapping[str, tuple[int, Path]]],
+        tables: Tables,
         make_input: Callable[..., Any],
         failpoint: Failpoint = lambda _: None,
     ) -> None:
@@ -113,7 +114,7 @@ class FlowLoop:
         watermarks = self._now_watermarks(now)
         if all(s.empty for s in slices.values()) and not self._due(watermarks):
             return None
-        tables = {name: version for name, (version, _) in self._tables().items() if name in self.plan.tables}
+        tables = {name: version for name, version in self._tables.newest().items() if name in self.plan.tables}
         return EpochRecord(
             self.number + 1, self.plan.id, self.token, slices, now, watermarks, dict(self.watermarks), tables
         )
@@ -138,7 +139,7 @@ class FlowLoop:
     def _perform(self, record: EpochRecord) -> EpochReport:
         started = time.perf_counter()
         record = replace(record, plan=self.plan.id, token=self.token)
-        paths = {n: p for n, (_, p) in self._tables().items() if n in record.tables}
+        paths = {name: self._tables.path(name, version) for name, version in record.tables.items()}
         given = self._make_input(
             record.epoch,
             record.slices,

@@ -112,7 +112,7 @@ class Run:
             self._to("stopped")
         except MillstreamError as error:
             self._failed(error)
-        except Exception as error:  # noqa: BLE001 - the thread's last line of defence
+        except BaseException as error:  # noqa: BLE001 - the thread's last line of defence; a panic in Polars is no Exception
             wrapped = RunError(f"the flow `{self.flow}` stopped with {type(error).__name__}: {error}")
             wrapped.__cause__ = error
             self._failed(wrapped)

@@ -20,13 +20,17 @@ class Watermarks:
     """source -> partition -> processing time of the last epoch that had rows of it."""
     last: dict[str, int] = field(default_factory=dict)
     """source -> the watermark that was given last."""
+    since: dict[str, int] = field(default_factory=dict)
+    """source -> processing time of the first epoch that saw it; a silent partition is as old as that."""
 
     def seen(self, source: str, newest: Mapping[int, int], now: int) -> None:
         """Take in what an epoch saw of a source."""
         times = self.newest.setdefault(source, {})
+        self.active.setdefault(source, {})
+        self.since.setdefault(source, now)
         for partition, time in newest.items():
             times[partition] = max(time, times.get(partition, time))
-            self.active.setdefault(source, {})[partition] = now
+            self.active[source][partition] = now
 
     def at(self, source: SourceStage, partitions: int, now: int, *, finished: bool) -> int:
         """The watermark of a source now. A partition silent for the idle timeout is left out; while some live
@@ -37,21 +41,25 @@ class Watermarks:
         if source.options.event_time is None:
             return max(now, self.last.get(source.name, BEGINNING))
         times = self.newest.get(source.name, {})
+        last = self.last.get(source.name, BEGINNING)
+        if not times:
+            return last
+        live = [p for p in range(partitions) if self._live(source, p, now)] or list(times)
+        if any(p not in times for p in live):
+            return last
+        return max(min(times[p] for p in live) - source.options.lateness.micros, last)
+
+    def _live(self, source: SourceStage, partition: int, now: int) -> bool:
+        """Whether a partition holds the watermark: always without an idle timeout, else while it was heard of
+        lately.
+        """
         idle = source.options.idle_timeout
-        active = self.active.get(source.name, {})
-        live = [
-            p for p in range(partitions) if idle is None or p not in times or now - active.get(p, now) < idle.micros
-        ]
-        if idle is not None and times:
-            live = [p for p in live if p in times] or list(times)
-        if not live or any(p not in times for p in live):
-            return self.last.get(source.name, BEGINNING)
-        lateness = source.options.lateness.micros
-        return max(min(times[p] for p in live) - lateness, self.last.get(source.name, BEGINNING))
+        heard = self.active[source.name].get(partition, self.since[source.name])
+        return idle is None or now - heard < idle.micros
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the store."""
-        return {"newest": self.newest, "active": self.active, "last": self.last}
+        return {"newest": self.newest, "active": self.active, "last": self.last, "since": self.since}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Watermarks:
@@ -60,4 +68,4 @@ class Watermarks:
         def numbered(tree: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
             return {s: {int(p): t for p, t in by.items()} for s, by in tree.items()}
 
-        return cls(numbered(data["newest"]), numbered(data["active"]), dict(data["last"]))
+        return cls(numbered(data["newest"]), numbered(data["active"]), dict(data["last"]), dict(data["since"]))

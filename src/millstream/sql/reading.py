@@ -8,18 +8,24 @@ is checked is the tree, never the text: no other statement, no function that rea
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
+from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, KEYWORDS, SCALAR
 
-_DOLLAR = re.compile(r"(?<![\w`\"'])([A-Za-z_]\w*\$[a-z]+)(?![\w`\"'])")
+logging.getLogger("sqlglot").setLevel(logging.ERROR)  # our errors say it
+
+_DOLLAR = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/|(?<![\w$])([A-Za-z_]\w*\$[a-z]+)(?![\w$])""",
+    re.DOTALL,
+)
+"""A name with a dollar sign; what stands in quotes or comments is passed over."""
 _WINDOW = {"row_number", "rank", "dense_rank", "lag", "lead", "ntile", "first_value", "last_value", "nth_value",
            "percent_rank", "cume_dist"}  # fmt: skip
 _CLOCK = {"now", "current_timestamp", "current_date"}
@@ -64,13 +70,12 @@ def _check_nodes(tree: exp.Expr) -> None:
 
 
 def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
-    named = {cte.alias for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):
             raise StatementRefused(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
         if table.args.get("db") or table.args.get("catalog"):
             raise StatementRefused(f"`{table.sql(dialect='spark')[:60]}`: name a view without a schema or path")
-        if table.name not in named and table.name not in tables:
+        if table.name not in tables and table.name not in _in_sight(table):
             close = difflib.get_close_matches(table.name, tables, n=1)
             raise ViewNotFound(
                 f"there is no view or table `{table.name}`",
@@ -79,16 +84,32 @@ def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
             )
 
 
+def _in_sight(table: exp.Expression) -> set[str]:
+    """The CTEs a table name may mean where it stands: those of the queries around it, in a CTE only the ones before
+    it.
+    """
+    names: set[str] = set()
+    node = table
+    while (above := node.parent) is not None:
+        if isinstance(above, exp.With):
+            before = above.expressions[: above.expressions.index(node)]
+            names.update(c.alias for c in (above.expressions if above.args.get("recursive") else before))
+        elif (given := above.args.get("with_")) is not None and given is not node:
+            names.update(c.alias for c in given.expressions)
+        node = above  # type: ignore[assignment]
+    return names
+
+
 def _check_functions(tree: exp.Expr) -> None:
     for dialect in ("spark", "duckdb"):
         tokens = sqlglot.tokenize(tree.sql(dialect=dialect), dialect=dialect)
-        for token, following in pairwise(tokens):
+        for before, token, following in zip([None, *tokens], tokens, tokens[1:], strict=False):
             if following.token_type != TokenType.L_PAREN or token.token_type == TokenType.STRING:
                 continue
             name = token.text.lower()
-            if not name[:1].isalpha():
+            if not (name[:1].isalpha() or name[:1] == "_"):
                 continue
-            if dialect == "spark" and name not in _ALLOWED and not _is_alias(tree, token.text):
+            if dialect == "spark" and name not in _ALLOWED and not _names_columns(before):
                 raise StatementRefused(f"the function `{name}` cannot be used in a query")
             if dialect == "duckdb" and name.startswith(
                 ("read_", "parquet_", "glob", "sniff_", "getenv", "query", "duckdb_")
@@ -96,13 +117,14 @@ def _check_functions(tree: exp.Expr) -> None:
                 raise StatementRefused(f"the function `{name}` cannot be used in a query")
 
 
-def _is_alias(tree: exp.Expr, name: str) -> bool:
-    return any(a.alias == name for a in tree.find_all(exp.CTE, exp.TableAlias, exp.Subquery) if hasattr(a, "alias"))
+def _names_columns(before: Token | None) -> bool:
+    """Whether a name before a bracket is an alias with its columns, as in ``AS t(a, b)`` and ``WITH t(a) AS``."""
+    return before is not None and before.token_type in (TokenType.ALIAS, TokenType.WITH, TokenType.RECURSIVE)
 
 
 def _quoted(sql: str) -> str:
     """Names like bids$errors, which Spark would want in backticks."""
-    return _DOLLAR.sub(r"`\1`", sql)
+    return _DOLLAR.sub(lambda found: f"`{found[1]}`" if found[1] else found[0], sql)
 
 
 def _kind(tree: exp.Expr) -> str:

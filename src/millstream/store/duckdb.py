@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 from millstream.clock import BEGINNING
 from millstream.errors import (
     DiskFull,
+    DuplicateName,
     HomeDamaged,
     HomeInUse,
     IncompatibleChange,
@@ -39,6 +41,9 @@ CREATE TABLE IF NOT EXISTS millstream.epochs (
 CREATE TABLE IF NOT EXISTS millstream.views (
     name VARCHAR, flow VARCHAR, kind VARCHAR, fingerprint VARCHAR, retention BIGINT);
 """
+_TAKEN = "SELECT 1 FROM duckdb_tables() WHERE schema_name = 'main' AND lower(table_name) = lower(?)"
+_GONE = "left out"
+"""The fingerprint of a view that its flow no longer has."""
 _ERRORS = 'epoch BIGINT, reason VARCHAR, raw VARCHAR, partition VARCHAR, "offset" BIGINT, seen_at TIMESTAMPTZ'
 _LATE = (
     "epoch BIGINT, event_time TIMESTAMPTZ, window_end TIMESTAMPTZ, watermark TIMESTAMPTZ, reason VARCHAR, "
@@ -51,11 +56,13 @@ class DuckStore:
 
     def __init__(self, path: Path, *, read_only: bool = False, temp: Path | None = None) -> None:
         try:
-            self._connection = duckdb.connect(
-                str(path),
-                read_only=read_only,
-                config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"},
-            )
+            settings: dict[str, str | bool | int | float | list[str]] = {
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+            }
+            if temp is not None:
+                settings["temp_directory"] = str(temp)
+            self._connection = duckdb.connect(str(path), read_only=read_only, config=settings)
         except duckdb.IOException as error:
             if "lock" in str(error).lower():
                 raise HomeInUse(
@@ -65,8 +72,8 @@ class DuckStore:
         except duckdb.Error as error:
             raise HomeDamaged(f"the store {path} cannot be opened", detail=str(error).splitlines()[0]) from None
         self._connection.execute("SET TimeZone = 'UTC'")
-        if temp is not None:
-            self._connection.execute(f"SET temp_directory = '{_text(str(temp))}'")
+        self._connection.execute("SET python_enable_replacements = false")
+        self._connection.execute("SET enable_external_access = false")  # no query reads a file, whatever its text
         self._writing = threading.Lock()
         self._views: dict[str, dict[str, ViewSpec]] = {}
         if not read_only:
@@ -78,6 +85,7 @@ class DuckStore:
             known = dict(
                 cursor.execute("SELECT name, fingerprint FROM millstream.views WHERE flow = ?", [flow]).fetchall()
             )
+            gone = {n for n, f in known.items() if f == _GONE}
             taken = dict(cursor.execute("SELECT name, flow FROM millstream.views WHERE flow <> ?", [flow]).fetchall())
             for view in views:
                 if view.name in taken:
@@ -85,14 +93,30 @@ class DuckStore:
                         f"the view `{view.name}` belongs to the flow `{taken[view.name]}`",
                         hint="give one of the two views another name",
                     )
-                if known.get(view.name, view.fingerprint) != view.fingerprint:
+                if view.name not in gone and known.get(view.name, view.fingerprint) != view.fingerprint:
                     raise IncompatibleChange(
                         f"the view `{view.name}` was changed, and its kept state does not fit the new definition",
                         hint="give the changed view a new name, or start with a new home",
                     )
+                if view.name in gone:
+                    raise IncompatibleChange(
+                        f"the view `{view.name}` was left out of the flow for a while and has missed records since",
+                        hint="give it a new name; the rows it had can still be queried under the old one",
+                    )
+                elif view.name in known and _columns(cursor, _stored(view)) != view.schema.names:
+                    raise IncompatibleChange(
+                        f"the kept rows of the view `{view.name}` have other columns than its definition",
+                        hint="give the changed view a new name, or start with a new home",
+                    )
                 if view.name not in known:
+                    if _value(cursor, _TAKEN, [view.name]):
+                        raise IncompatibleChange(
+                            f"the name `{view.name}` is taken by a stored table", hint="give the view another name"
+                        )
                     self._create(cursor, flow, view)
                 self._views.setdefault(flow, {})[view.name] = view
+            for name in known.keys() - {v.name for v in views}:
+                cursor.execute("UPDATE millstream.views SET fingerprint = ? WHERE name = ?", [_GONE, name])
             for source in sources:
                 cursor.execute(f"CREATE TABLE IF NOT EXISTS {_name(source + '$errors')} ({_ERRORS})")
 
@@ -152,18 +176,21 @@ class DuckStore:
     def _apply(self, cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa.Table) -> None:
         table = _name(_stored(view))
         columns = ", ".join(_name(n) for n in view.schema.names)
-        cursor.register("changes", changes)
+        cursor.register("$changes", changes)
         try:
             if view.identity is not None:
-                ops = set(cursor.execute("SELECT DISTINCT op FROM changes").fetchall())
+                ops = set(cursor.execute('SELECT DISTINCT op FROM "$changes"').fetchall())
                 if ops != {("+I",)}:
                     match = (
                         " AND ".join(f"t.{_name(k)} IS NOT DISTINCT FROM c.{_name(k)}" for k in view.identity) or "true"
                     )
-                    cursor.execute(f"DELETE FROM {table} t USING changes c WHERE c.op <> '+I' AND {match}")
-            cursor.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM changes WHERE op IN ('+I', '+U')")
+                    cursor.execute(f"DELETE FROM {table} t USING \"$changes\" c WHERE c.op <> '+I' AND {match}")
+            cursor.execute(
+                f"INSERT INTO {table} ({columns}) SELECT {columns} FROM \"$changes\" WHERE op IN ('+I', '+U')"
+            )
         finally:
-            cursor.unregister("changes")
+            with suppress(duckdb.Error):  # the first error is the one to tell
+                cursor.unregister("$changes")
 
     def _retain(self, cursor: duckdb.DuckDBPyConnection, commit: EpochCommit) -> None:
         for view in self._views[commit.flow].values():
@@ -223,9 +250,14 @@ class DuckStore:
     def put_table(self, name: str, data: pa.Table) -> None:
         """Replace a stored table."""
         with self._writing, self._transaction() as cursor:
-            cursor.register("given", data)
-            cursor.execute(f"CREATE OR REPLACE TABLE {_name(name)} AS SELECT * FROM given")
-            cursor.unregister("given")
+            flow = _value(cursor, "SELECT flow FROM millstream.views WHERE lower(name) = lower(?)", [name])
+            if flow is not None:
+                raise DuplicateName(
+                    f"`{name}` is a view of the flow `{flow}`", hint="give the stored table another name"
+                )
+            cursor.register("$given", data)
+            cursor.execute(f'CREATE OR REPLACE TABLE {_name(name)} AS SELECT * FROM "$given"')
+            cursor.unregister("$given")
 
     def query(self, sql: str) -> pa.Table:
         """Answer a checked SELECT in the store's own dialect."""
@@ -313,9 +345,9 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def _insert(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
-    cursor.register("given", table)
-    cursor.execute(f"INSERT INTO {_name(name)} SELECT * FROM given")
-    cursor.unregister("given")
+    cursor.register("$given", table)
+    cursor.execute(f'INSERT INTO {_name(name)} SELECT * FROM "$given"')
+    cursor.unregister("$given")
 
 
 def _count(cursor: duckdb.DuckDBPyConnection, name: str) -> int:
@@ -328,16 +360,17 @@ def _value(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any
     return rows[0][0] if rows else None
 
 
+def _columns(cursor: duckdb.DuckDBPyConnection, table: str) -> list[str]:
+    sql = "SELECT column_name FROM duckdb_columns() WHERE schema_name = 'main' AND table_name = ? ORDER BY column_index"
+    return [r[0] for r in cursor.execute(sql, [table]).fetchall()]
+
+
 def _stored(view: ViewSpec) -> str:
     return view.name if tuple(view.schema.names) == view.columns else view.name + "$rows"
 
 
 def _name(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'
-
-
-def _text(value: str) -> str:
-    return value.replace("'", "''")
 
 
 def _json(value: Any) -> str:

@@ -5,18 +5,26 @@ state.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
 
 from millstream.model.connector import Files, Generator
 from millstream.plan.lower import code_identity
-from millstream.plan.stages import Aggregation, Append, Batches, Feed, Plan, SourceStage
+from millstream.plan.stages import Aggregation, Append, Batches, Feed, Plan, SourceStage, ViewStage
 
 
 def identify(plan: Plan) -> Plan:
     """Fill in the fingerprints and the plan's id."""
-    views = tuple(replace(v, stage=replace(v.stage, fingerprint=_stage(plan, v.stage))) for v in plan.views)
-    shown = [(v.name, v.stage.fingerprint, repr(v.post), v.columns, v.retention) for v in views]
+    views = tuple(_view(plan, v) for v in plan.views)
+    shown = [(v.name, v.fingerprint, v.retention) for v in views]
     return replace(plan, views=views, id=_digest([plan.flow, [_source(s) for s in plan.sources], shown]))
+
+
+def _view(plan: Plan, view: ViewStage) -> ViewStage:
+    stage = _stage(plan, view.stage)
+    return replace(
+        view, fingerprint=_digest([stage, repr(view.post), view.columns]), stage=replace(view.stage, fingerprint=stage)
+    )
 
 
 def _stage(plan: Plan, stage: Aggregation | Append) -> str:
@@ -34,7 +42,10 @@ def _feed(plan: Plan, feed: Feed) -> object:
     scan = next(s for s in plan.scans if s.id == feed.scan)
     sql = {c.name: c.sql for c in scan.columns}
     ops = [(o.identity, o.schema.names) if isinstance(o, Batches) else repr(o) for o in scan.ops]
-    return (feed.source, ops, sql.get(feed.keep or "", ""), [sql[c] for c in feed.columns])
+    wanted = [sql.get(feed.keep or "", ""), *(sql[c] for c in feed.columns)]
+    named = set(re.findall("`([^`]+)`", repr((ops, wanted))))
+    types = [(f.name, str(f.type)) for f in plan.source(feed.source).schema if f.name in named]
+    return (feed.source, types, ops, wanted)
 
 
 def _source(source: SourceStage) -> object:

@@ -1,0 +1,130 @@
+"""What is measured: the cases that compare systems, the cases of our own engine, and the peers.
+
+A new comparison is one line in `COMPARISONS`; a new peer is one line in `PEERS` and a script in bench/peers.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Count the bids per `key` in windows of `size` seconds, one starting every `slide` seconds."""
+
+    name: str
+    title: str
+    format: str
+    peers: tuple[str, ...]
+    goals: dict[str, float] = field(default_factory=dict)
+    """The least ours / peer that issue 2 asks for, by peer."""
+    key: str = "auction"
+    size: int = 10
+    slide: int = 10
+    lateness: int = 4
+    events: int = 5_000_000
+
+
+@dataclass(frozen=True)
+class OwnCase:
+    """A figure of our engine alone: a module in bench/own with a function `measure(work, events)`."""
+
+    name: str
+    title: str
+    module: str
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A system, its script, and the environment the script runs in."""
+
+    name: str
+    script: Path
+    packages: tuple[str, ...] = ()
+    """What pip installs into bench/.envs/<name>; none means the project's own environment."""
+    share: float = 1.0
+    """A slow system gets this part of the events, from the start; events per second are what is compared."""
+
+    @property
+    def python(self) -> Path:
+        return HERE / ".envs" / self.name / "bin" / "python" if self.packages else Path(sys.executable)
+
+
+OURS = Peer("millstream", HERE / "ours.py")
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer("spark", HERE / "peers" / "spark.py"),
+        Peer("flink", HERE / "peers" / "flink.py", ("apache-flink==2.3.0",)),
+        Peer("pathway", HERE / "peers" / "pathway.py", ("pathway==0.33.0", "pyarrow"), share=0.2),
+        Peer("bytewax", HERE / "peers" / "bytewax.py", ("bytewax==0.21.1", "orjson", "pyarrow"), share=0.1),
+    )
+}
+
+_TUMBLING = "bids per auction, tumbling 10 s"
+_HOPPING = "bids per auction, hopping 60 s by 1 s"
+
+COMPARISONS = {
+    case.name: case
+    for case in (
+        Comparison(
+            "tumbling-json",
+            f"{_TUMBLING}, from JSON lines",
+            "json",
+            ("spark", "flink", "pathway", "bytewax"),
+            {"spark": 2.5, "flink": 2.0},
+        ),
+        Comparison("tumbling-parquet", f"{_TUMBLING}, from Parquet", "parquet", ("spark",), {"spark": 4.0}),
+        Comparison(
+            "hopping-json",
+            f"{_HOPPING}, from JSON lines",
+            "json",
+            ("spark", "flink"),
+            {"spark": 10.0, "flink": 2.0},
+            size=60,
+            slide=1,
+            events=1_000_000,
+        ),
+        Comparison(
+            "hopping-parquet",
+            f"{_HOPPING}, from Parquet",
+            "parquet",
+            ("spark",),
+            {"spark": 10.0},
+            size=60,
+            slide=1,
+            events=1_000_000,
+        ),
+    )
+}
+
+OWN = {
+    case.name: case
+    for case in (
+        OwnCase("ten-views", "ten different views over one source against one of them", "bench.own.ten_views"),
+        OwnCase(
+            "steady",
+            "2,000 events/s: epoch time, and latency from the intended send time",
+            "bench.own.steady",
+        ),
+        OwnCase("state", "10 M keys held, 10 k touched per epoch", "bench.own.state"),
+        OwnCase("memory", "resident memory and epoch time over 2,000 epochs", "bench.own.memory"),
+    )
+}
+
+
+def named(words: list[str]) -> list[str]:
+    """The cases that `words` name, in full or by the part before a dash; all for no words."""
+    known = [*COMPARISONS, *OWN]
+    found: list[str] = []
+    for word in words:
+        matches = [name for name in known if name == word or name.startswith(f"{word}-")]
+        if not matches:
+            raise SystemExit(f"no case {word!r}; the cases are {', '.join(known)}")
+        found += [name for name in matches if name not in found]
+    return found if words else known

@@ -1,0 +1,127 @@
+"""The event files that every system reads: Nexmark bids as Parquet and as JSON lines, written once and kept.
+
+A data set is a folder in bench/.data with one folder per format, ten files in each in event order, and a
+small `warm-up` data set. `json-lanes` has the rows of `json` in two files that advance together, every second
+row in each, for readers that take the files of a folder in any order at all (Flink). `manifest.json` holds
+the settings and the sha256 of every file:
+
+    {"bids": 5000000, "rate": 10000, "seed": 0, "version": 4, "sha256": {"json/part-00.json": "9f2c..."}}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millstream.connect import nexmark
+
+ROOT = Path(__file__).parent / ".data"
+FORMATS = ("json", "parquet")
+LANES = 2
+COLUMNS = ("auction", "bidder", "price", "date_time")
+FILES = 10
+WARM_UP_BIDS = 250_000
+RATE = 10_000
+"""Events of all kinds per second of event time, so 9,200 bids; it fixes how many keys a window holds."""
+SEED = 0
+VERSION = 4
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Bids in files. `digest` names their content in reports."""
+
+    root: Path
+    bids: int
+    sha256: dict[str, str]
+
+    @property
+    def digest(self) -> str:
+        """One sha256 for all files."""
+        return hashlib.sha256("".join(f"{k}{v}" for k, v in sorted(self.sha256.items())).encode()).hexdigest()
+
+    def folder(self, form: str) -> Path:
+        return self.root / form
+
+    def warm_up(self, form: str) -> Path:
+        return self.root / "warm-up" / form
+
+
+def bids(number: int) -> DataSet:
+    """The first `number` bids of the generator; made if they are not there yet."""
+    root = ROOT / f"bids-{number}-rate{RATE}-seed{SEED}-v{VERSION}"
+    if not (root / "manifest.json").exists():
+        half_done = root.with_suffix(".tmp")
+        shutil.rmtree(half_done, ignore_errors=True)
+        _write(half_done, number, FILES)
+        _write(half_done / "warm-up", min(number, WARM_UP_BIDS), 2)
+        files = [path for path in sorted(half_done.rglob("part-*")) if path.is_file()]
+        manifest = {
+            "bids": number,
+            "rate": RATE,
+            "seed": SEED,
+            "version": VERSION,
+            "sha256": {str(path.relative_to(half_done)): _sha256(path) for path in files},
+        }
+        (half_done / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        half_done.rename(root)
+    manifest = json.loads((root / "manifest.json").read_text())
+    return DataSet(root, number, manifest["sha256"])
+
+
+def _write(root: Path, number: int, files: int) -> None:
+    for folder in (*FORMATS, "json-lanes"):
+        (root / folder).mkdir(parents=True)
+    for i in range(files):
+        first, last = number * i // files, number * (i + 1) // files
+        table = nexmark.events("bid", position(first), position(last), _config(), COLUMNS)
+        names = {form: root / form / f"part-{i:02}.{form}" for form in FORMATS}
+        pq.write_table(table, names["parquet"], row_group_size=250_000)
+        names["json"].write_bytes(json_lines(table))
+        for path in names.values():
+            # Readers that go by modification time must see the files in event order.
+            os.utime(path, (1_767_225_600 + i, 1_767_225_600 + i))
+        for lane in range(LANES):
+            with (root / "json-lanes" / f"part-{lane:02}.json").open("ab") as file:
+                file.write(json_lines(table.take(pa.array(range(lane, table.num_rows, LANES)))))
+
+
+def _config() -> nexmark.Nexmark:
+    return nexmark.Nexmark(rate=RATE, seed=SEED)
+
+
+def position(rank: int) -> int:
+    """Where in the stream the bid number `rank` stands; see nexmark: 4 other events, then 46 bids."""
+    return rank // 46 * 50 + (4 + rank % 46 if rank % 46 else 0)
+
+
+def json_lines(table: pa.Table) -> bytes:
+    """The rows as JSON lines, with times in ISO 8601:
+    {"auction":1000,...,"date_time":"2026-01-01T00:00:00.000Z"}.
+    """
+    parts: list[object] = []
+    for i, name in enumerate(table.schema.names):
+        column, quote = table[name], ""
+        if pa.types.is_timestamp(column.type):
+            column, quote = pc.strftime(column.cast(pa.timestamp("ms", "UTC")), "%Y-%m-%dT%H:%M:%SZ"), '"'
+        parts += [
+            pa.scalar(f'{"," if i else "{"}"{name}":{quote}'),
+            column.cast(pa.string()),
+            pa.scalar(quote),
+        ]
+    lines = pc.binary_join_element_wise(*parts, pa.scalar("}\n"), "").combine_chunks()
+    chunks = lines.chunks if isinstance(lines, pa.ChunkedArray) else [lines]
+    return b"".join(chunk.buffers()[2].to_pybytes() for chunk in chunks)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

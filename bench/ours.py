@@ -1,0 +1,63 @@
+"""Millstream itself, asked and answering like every peer (bench/peers/protocol.py), through its public Python
+API.
+
+A home holds log, state and store, so what is inside the time is everything up to the committed view in
+DuckDB. The first home in the process only warms up the JVM.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import pyarrow as pa
+
+import millstream as ms
+from bench.peers.protocol import Task, answer, task, write_result
+
+SCHEMA = "auction BIGINT, bidder BIGINT, price BIGINT, date_time TIMESTAMP"
+INSIDE = "start of the flow to caught up: reading, state, epoch records, views in DuckDB; not JVM start"
+
+
+def counts(this: Task, data: str) -> ms.Flow:
+    """The flow of a comparison; its view is `counts`."""
+    flow = ms.Flow("bench")
+    bids = flow.source(
+        "bids",
+        ms.files(data, format=this.format),
+        schema=SCHEMA,
+        event_time="date_time",
+        lateness=f"{this.lateness} seconds",
+    )
+    size, slide = f"{this.size} seconds", f"{this.slide} seconds"
+    window = ms.tumbling(size) if size == slide else ms.hopping(size, slide)
+    bids.key_by(this.key).window(window).aggregate(bids=ms.count()).view("counts")
+    return flow
+
+
+def run(this: Task, data: str, home_folder: str) -> tuple[float, pa.Table]:
+    """One whole run in a fresh home, and the rows of the view."""
+    with ms.open(home_folder) as home:
+        begin = time.perf_counter()
+        with home.start(counts(this, data)) as running:
+            running.catch_up()
+            seconds = time.perf_counter() - begin
+            rows = home.query(f"SELECT {this.key} AS key, window_start AS start_us, bids FROM counts").arrow()
+    return seconds, rows
+
+
+def main() -> None:
+    this = task()
+    warm, _ = run(this, this.warm_up, f"{this.work}/home-warm")
+    run(this, this.warm_up, f"{this.work}/home-warm-2")
+    seconds, rows = run(this, this.data, f"{this.work}/home")
+    start = rows["start_us"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    write_result(pa.table({"key": rows["key"], "start_us": start, "bids": rows["bids"]}), this.out)
+    answer(seconds, INSIDE, getattr(ms, "__version__", "source"), warm_up_seconds=warm)
+
+
+if __name__ == "__main__":
+    main()

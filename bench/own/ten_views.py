@@ -1,0 +1,70 @@
+"""Ten different views over one source against one: the scan and the parse are shared, so ten may cost little
+more.
+
+Both flows read the same Parquet files in turn, three times; the figure is the median of the ratios.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import millstream as ms
+from bench import data
+from bench.own import feed
+
+ROUNDS = 3
+
+
+def flow_of(number: int, folder: Path, form: str) -> ms.Flow:
+    """A flow with the first `number` of ten views; no two have the same key, window and aggregates."""
+    flow = ms.Flow(f"views_{number}")
+    bids = feed.source(flow, folder, form)
+    by_auction, by_bidder = bids.key_by("auction"), bids.key_by("bidder")
+    cents, ten, minute = bids.where("price > 10000"), ms.tumbling("10 seconds"), ms.tumbling("1 minute")
+    views = [
+        by_auction.window(ten).aggregate(bids=ms.count()),
+        by_auction.window(ten).aggregate(top=ms.max("price"), low=ms.min("price")),
+        by_auction.window(minute).aggregate(spent=ms.sum("price")),
+        by_bidder.window(ten).aggregate(bids=ms.count()),
+        by_bidder.window(minute).aggregate(mean=ms.avg("price")),
+        by_bidder.aggregate(bids=ms.count(), spent=ms.sum("price")),
+        cents.key_by("auction").window(ten).aggregate(bids=ms.count()),
+        cents.key_by("bidder").window(ms.hopping("1 minute", "10 seconds")).aggregate(bids=ms.count()),
+        bids.key_by(group="auction % 10").window(minute).aggregate(top=ms.max("price")),
+        bids.key_by(group="price % 7").aggregate(bids=ms.count(), last=ms.last("price")),
+    ]
+    for i, view in enumerate(views[:number]):
+        view.view(f"view_{i}")
+    return flow
+
+
+def run(number: int, folder: Path, form: str, home_folder: Path) -> float:
+    """The seconds until all views caught up, in a fresh home."""
+    with ms.open(str(home_folder)) as home:
+        begin = time.perf_counter()
+        with home.start(flow_of(number, folder, form)) as running:
+            running.catch_up()
+            return time.perf_counter() - begin
+
+
+def measure(work: Path, events: int | None) -> dict[str, Any]:
+    bids = data.bids(events or 5_000_000)
+    figures: dict[str, Any] = {"bids": bids.bids, "events_sha256": bids.digest}
+    for form in data.FORMATS:
+        run(10, bids.warm_up(form), form, work / f"warm-{form}")
+        pairs = []
+        for i in range(ROUNDS):
+            one = run(1, bids.folder(form), form, work / f"one-{form}-{i}")
+            ten = run(10, bids.folder(form), form, work / f"ten-{form}-{i}")
+            pairs.append((one, ten))
+            print(f"ten-views  {form}  round {i + 1}/{ROUNDS}  one {one:.2f} s, ten {ten:.2f} s", flush=True)
+        ratios = [ten / one for one, ten in pairs]
+        figures |= {
+            f"{form}_one_view_s": statistics.median(one for one, _ in pairs),
+            f"{form}_ten_views_s": statistics.median(ten for _, ten in pairs),
+            f"{form}_ten_over_one": {"value": statistics.median(ratios), "goal": 3.0, "all": ratios},
+        }
+    return figures

@@ -1,0 +1,121 @@
+"""What was measured, for people (a table) and for programs (bench/results/<case>.json)."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import data
+from bench.cases import HERE, OURS, Comparison, OwnCase
+from bench.rounds import Runs, middle, ours_of
+
+RESULTS = HERE / "results"
+
+
+def comparison(case: Comparison, results: list[Runs], console: Console, keep: bool) -> None:
+    """Show the results of one comparison, and keep them if asked to."""
+    ours = ours_of(results)
+    rows = [_row(case, runs, ours) for runs in results]
+    table = Table(title=f"{case.name}: {case.title}", title_justify="left")
+    for name in ("system", "version", "M events/s", "spread", "ours / it", "spread", "goal", "answer"):
+        table.add_column(name, justify="left" if name in ("system", "version", "answer") else "right")
+    for row in rows:
+        table.add_row(
+            row["system"],
+            row["version"],
+            _number(row["events_per_second"], 1e6, 3),
+            _span(row["events_per_second_all"], 1e6, 3),
+            _number(row["ours_over_it"], 1, 2),
+            _span(row["ours_over_it_all"], 1, 2),
+            "" if row["goal"] is None else f"{row['goal']:.1f}" + _mark(row["ours_over_it"], row["goal"]),
+            row["fault"] or "right",
+        )
+    console.print(table)
+    if not keep:
+        return
+    settings = {"key": case.key, "size_s": case.size, "slide_s": case.slide, "lateness_s": case.lateness}
+    _write(case.name, {"case": case.title, "settings": {**settings, "format": case.format}, "systems": rows})
+
+
+def own(case: OwnCase, figures: dict[str, Any], console: Console, keep: bool) -> None:
+    """Show the figures of one case of our own, and keep them if asked to. A figure may come with its goal:
+    {"value": 81, "goal": 100}.
+    """
+    table = Table(title=f"{case.name}: {case.title}", title_justify="left")
+    for name in ("figure", "value", "at most"):
+        table.add_column(name, justify="left" if name == "figure" else "right")
+    for name, figure in figures.items():
+        value, goal = (figure["value"], figure["goal"]) if isinstance(figure, dict) else (figure, None)
+        shown = f"{value:,.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+        met = "" if goal is None else f"{goal:,}" + (" ok" if value <= goal else " MISSED")
+        table.add_row(name.replace("_", " "), shown, met)
+    console.print(table)
+    if keep:
+        _write(case.name, {"case": case.title, "figures": figures})
+
+
+def _row(case: Comparison, runs: Runs, ours: Runs | None) -> dict[str, Any]:
+    ratios = runs.ratios(ours) if ours and runs is not ours else []
+    return {
+        "system": runs.peer.name,
+        "version": runs.said.get("version", ""),
+        "events": runs.events,
+        "events_sha256": runs.sha256,
+        "seconds": runs.seconds,
+        "events_per_second": middle(runs.rates),
+        "events_per_second_all": runs.rates,
+        "ours_over_it": middle(ratios),
+        "ours_over_it_all": ratios,
+        "goal": case.goals.get(runs.peer.name) if runs.peer is not OURS else None,
+        "fault": runs.faults[0] if runs.faults else None,
+        "inside_the_time": runs.said.get("inside", ""),
+        "said": {k: v for k, v in runs.said.items() if k not in ("seconds", "inside", "version")},
+    }
+
+
+def _number(value: float | None, unit: float, digits: int) -> str:
+    return "" if value is None else f"{value / unit:.{digits}f}"
+
+
+def _span(values: list[float], unit: float, digits: int) -> str:
+    return f"{min(values) / unit:.{digits}f}-{max(values) / unit:.{digits}f}" if values else ""
+
+
+def _mark(ratio: float | None, goal: float) -> str:
+    return "" if ratio is None else " ok" if ratio >= goal else " MISSED"
+
+
+def _write(name: str, content: dict[str, Any]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    whole = {
+        "name": name,
+        **content,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "generator": {"rate": data.RATE, "seed": data.SEED, "version": data.VERSION},
+        "machine": machine(),
+        "versions": {p: version(p) for p in ("pyspark", "pyarrow", "polars", "duckdb", "numpy")},
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def machine() -> dict[str, Any]:
+    """Where this ran. Seconds of two machines, or of two days, are not to be compared; ratios are."""
+    info = Path("/proc/cpuinfo")
+    models = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": models[0].split(":", 1)[1].strip() if models else platform.processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory / 2**30, 1),
+        "load_before": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }

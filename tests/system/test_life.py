@@ -1,0 +1,155 @@
+"""The life of a flow through the command line: run, ask meanwhile, stop, start again, ask afterwards."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+from millstream.connect.nexmark import Nexmark, events
+from millstream.errors import MillstreamError
+from millstream.reader import Reader
+
+from .conftest import PATIENCE, Processes
+
+pytestmark = pytest.mark.spark
+
+FOLDER_FLOW = """
+import millstream as ms
+
+TABLES = {"names": [{"id": 7, "name": "a clock"}]}
+flow = ms.Flow("auctions")
+BID = "auction BIGINT, price BIGINT, ts TIMESTAMP"
+bids = flow.source("bids", ms.files("bids", format="json"), schema=BID, event_time="ts", lateness="4 seconds")
+(bids.where("price > 100").key_by("auction").window(ms.tumbling("10 seconds"))
+     .aggregate(bids=ms.count(), top=ms.max("price")).view("hot_auctions"))
+named = bids.enrich("names", on={"auction": "id"}, columns="name STRING", required=True)
+named.select("name", "ts").view("named")
+
+
+def halved(table):
+    return table.set_column(1, "price", [[p.as_py() // 2 for p in table["price"]]])
+
+
+bids.map_batches(halved, schema=BID).aggregate(n=ms.sum("price")).view("half")
+"""
+BIDS = """\
+{"auction": 7, "price": 150, "ts": "2026-01-01T00:00:01Z"}
+{"auction": 7, "price": 90, "ts": "2026-01-01T00:00:02Z"}
+{"auction": 7, "price": 400, "ts": "2026-01-01T00:00:03Z"}
+{"auction": 8, "price": 200, "ts": "2026-01-01T00:00:14Z"}
+this is not JSON
+"""
+
+EVENTS, RATE = 40_000, 5_000
+PACED_FLOW = f"""
+import millstream as ms
+flow = ms.Flow("paced")
+bids = flow.source("bids", ms.nexmark("bid", rate={RATE}, events={EVENTS}), event_time="date_time")
+bids.aggregate(bids=ms.count(), volume=ms.sum("price")).view("total")
+bids.key_by("auction").window(ms.tumbling("1 second")).aggregate(bids=ms.count()).view("per_auction")
+"""
+
+
+def test_a_folder_is_read_and_asked_after_the_run(millstream: Processes, tmp_path: Path) -> None:
+    (tmp_path / "bids").mkdir()
+    (tmp_path / "bids" / "one.json").write_text(BIDS, encoding="utf-8")
+    (tmp_path / "flow.py").write_text(FOLDER_FLOW, encoding="utf-8")
+    done = millstream.run("run", "flow.py", "--until-caught-up")
+    assert done.returncode == 0, done.stderr
+    assert "auctions: stopped, 5 rows" in done.stdout
+    assert 'millstream query "SELECT * FROM' in done.stdout
+    assert "Traceback" not in done.stderr
+
+    def asked(*arguments: str) -> list[dict[str, object]]:
+        answer = millstream.run(*arguments, "--format", "json")
+        assert answer.returncode == 0, answer.stderr
+        rows: list[dict[str, object]] = json.loads(answer.stdout)
+        return rows
+
+    assert asked("query", "SELECT window_start, auction, bids, top FROM hot_auctions ORDER BY auction") == [
+        {"window_start": "2026-01-01T00:00:00Z", "auction": 7, "bids": 2, "top": 400},
+        {"window_start": "2026-01-01T00:00:10Z", "auction": 8, "bids": 1, "top": 200},
+    ]
+    assert [(v["view"], v["rows"], v["errors"]) for v in asked("views")] == [
+        ("half", 1, 1),
+        ("hot_auctions", 2, 1),
+        ("named", 3, 1),
+    ]
+    assert [(f["flow"], f["state"], f["rows"]) for f in asked("flows")] == [("auctions", "stopped", 5)]
+    with Reader(tmp_path / "millstream-home") as reader:
+        assert reader.query("SELECT n FROM half").rows() == [{"n": 75 + 45 + 200 + 100}]
+        assert [r["raw"] for r in reader.query("SELECT raw FROM bids$errors")] == ["this is not JSON"]
+
+
+def test_a_stopped_flow_goes_on_without_loss_or_repeat(millstream: Processes, tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(PACED_FLOW, encoding="utf-8")
+    first = millstream.start("run", "flow.py", "--home", "house")
+    seen = wait_for(lambda: counted(tmp_path / "house"), first)
+
+    during = millstream.run("query", "SELECT bids FROM total", "--home", "house", "--format", "json")
+    assert json.loads(during.stdout)[0]["bids"] >= seen
+    second = millstream.run("run", "flow.py", "--home", "house")
+    assert second.returncode == 4, second.stderr
+    assert f"in use by process {first.pid}" in second.stderr
+
+    first.send_signal(signal.SIGINT)
+    stopped = millstream.ended(first)
+    assert stopped.returncode == 0, stopped.stderr
+    assert "stopping after the current epoch" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    between = counted(tmp_path / "house")
+    assert between is not None
+    assert seen <= between
+
+    again = millstream.run("run", "flow.py", "--home", "house")
+    assert again.returncode == 0, again.stderr
+    assert "finished: all was read" in again.stdout
+    wanted = events("bid", 0, EVENTS, Nexmark(rate=RATE), columns=["auction", "price"])
+    with Reader(tmp_path / "house") as reader:
+        assert reader.query("SELECT * FROM total").rows() == [
+            {"bids": wanted.num_rows, "volume": pc.sum(wanted["price"]).as_py()}
+        ]
+        assert reader.query("SELECT sum(bids) AS n FROM per_auction").rows() == [{"n": wanted.num_rows}]
+
+
+def counted(home: Path) -> int | None:
+    """How many bids the view has, if it can be asked yet."""
+    try:
+        with Reader(home) as reader:
+            rows = reader.query("SELECT bids FROM total").rows()
+    except (MillstreamError, OSError):
+        return None
+    return int(rows[0]["bids"]) if rows else None
+
+
+def wait_for(look: Callable[[], int | None], process: subprocess.Popen[str]) -> int:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        found = look()
+        if found:
+            return found
+        if process.poll() is not None:
+            pytest.fail(f"the run has ended: {process.communicate()}")
+        time.sleep(0.1)  # another process is watched: there is nothing to wait on
+    pytest.fail("nothing was counted in time")
+
+
+def test_the_demo_ends_by_itself_and_tells_how_it_went(millstream: Processes, tmp_path: Path) -> None:
+    done = millstream.run("demo", "--for", "6s", "--rate", "1000", TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "starting Spark" in done.stdout
+    assert "events/s" in done.stdout
+    assert "(p50)" in done.stdout
+    held = {
+        view: int(rows.replace(",", "")) for view, rows in re.findall(r"^  (\w+) +([\d,]+) rows? ", done.stdout, re.M)
+    }
+    assert set(held) >= {"hot_auctions", "category_prices", "seller_sales", "bids_per_minute"}
+    assert all(rows > 0 for rows in held.values())
+    assert "millstream query" in done.stdout
+    assert not list(tmp_path.glob("millstream-demo-*"))

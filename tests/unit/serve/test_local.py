@@ -1,0 +1,169 @@
+"""Readers over the socket: answers as asked, errors as raised, and nobody but the owner gets in."""
+
+import json
+import os
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from millstream.errors import HomeDamaged, QueryError, StatementRefused, ViewNotFound
+from millstream.result import Result
+from millstream.serve.local import SOCKET, LocalClient, LocalServer
+
+
+class Stub:
+    """A home that answers from a table and fails on demand."""
+
+    table = pa.table({"n": [1, 2], "d": pa.array([Decimal("1.5"), None], pa.decimal128(5, 2)), "s": ["é", None]})
+    error: Exception | None = None
+
+    def query(self, sql: str) -> Result:
+        if self.error is not None:
+            raise self.error
+        return Result(self.table if sql == "SELECT" else pa.table({"sql": [sql]}))
+
+    def views(self) -> list[dict[str, Any]]:
+        return [{"view": "hot", "watermark": datetime(2026, 1, 1, tzinfo=UTC), "late": 0, "epoch": None}]
+
+    def flows(self) -> list[dict[str, Any]]:
+        return [{"flow": "f", "state": "running"}]
+
+
+@pytest.fixture
+def stub() -> Stub:
+    return Stub()
+
+
+@pytest.fixture
+def server(tmp_path: Path, stub: Stub) -> Iterator[LocalServer]:
+    made = LocalServer(tmp_path, stub)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(server: LocalServer, tmp_path: Path) -> Iterator[LocalClient]:
+    made = LocalClient(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_query_gives_the_table_as_it_is(client: LocalClient, stub: Stub) -> None:
+    assert client.query("SELECT").arrow().equals(stub.table)
+    assert client.query("x\ny'☃").rows() == [{"sql": "x\ny'☃"}]
+
+
+def test_views_and_flows_come_as_plain_rows(client: LocalClient) -> None:
+    assert client.views() == [{"view": "hot", "watermark": "2026-01-01T00:00:00Z", "late": 0, "epoch": None}]
+    assert client.flows() == [{"flow": "f", "state": "running"}]
+
+
+def test_an_empty_and_a_large_answer_come_whole(client: LocalClient, stub: Stub) -> None:
+    for table in (pa.table({"n": pa.array([], pa.int64())}), pa.table({"n": range(300_000)})):
+        stub.table = table
+        assert client.query("SELECT").arrow().equals(table)
+
+
+@pytest.mark.parametrize("kind", [ViewNotFound, StatementRefused, QueryError, HomeDamaged])
+def test_an_error_is_raised_here_as_it_was_there(client: LocalClient, stub: Stub, kind: type[QueryError]) -> None:
+    stub.error = kind("no `x`", detail="there are: y", hint="try y")
+    with pytest.raises(kind) as caught:
+        client.query("SELECT")
+    assert type(caught.value) is kind
+    assert (caught.value.message, caught.value.detail, caught.value.hint) == ("no `x`", "there are: y", "try y")
+    stub.error = None
+    assert len(client.query("SELECT")) == 2
+
+
+def test_an_unexpected_failure_is_an_answer_too(client: LocalClient, stub: Stub) -> None:
+    stub.error = ZeroDivisionError("secret inside")
+    with pytest.raises(QueryError, match="ZeroDivisionError") as caught:
+        client.query("SELECT")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"nonsense\n", b"[]\n", b"5\n", b"{}\n", b'{"call": "drop"}\n', b'{"call": "query"}\n', b"\xff\xfe\n", b"\n"],
+)
+def test_a_request_that_cannot_be_read_gets_an_error_and_the_next_one_an_answer(
+    server: LocalServer, tmp_path: Path, line: bytes
+) -> None:
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(str(tmp_path / SOCKET))
+        with raw.makefile("rwb") as file:
+            file.write(line + b'{"call": "flows"}\n')
+            file.flush()
+            assert json.loads(file.readline())["ok"] is False
+            assert json.loads(file.readline()) == {"ok": True, "rows": [{"flow": "f", "state": "running"}]}
+
+
+def test_readers_are_answered_at_the_same_time(server: LocalServer, tmp_path: Path, stub: Stub) -> None:
+    """Eight readers meet inside `query`: were they answered one by one, none would get out."""
+    together = threading.Barrier(8, timeout=60)
+    plain = stub.query
+    stub.query = lambda sql: (together.wait(), plain(sql))[1]  # type: ignore[method-assign]
+    found: list[int] = []
+
+    def ask() -> None:
+        client = LocalClient(tmp_path)
+        found.append(len(client.query("SELECT")))
+        client.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [2] * 8
+
+
+def test_only_the_owner_may_connect(server: LocalServer, tmp_path: Path) -> None:
+    assert stat.S_IMODE(os.stat(tmp_path / SOCKET).st_mode) == 0o600
+
+
+def test_a_home_with_a_long_path_is_served_too(tmp_path: Path, stub: Stub) -> None:
+    home = tmp_path.joinpath(*["a-rather-long-name-for-a-folder"] * 5)
+    home.mkdir(parents=True)
+    server = LocalServer(home, stub)
+    assert (home / SOCKET).is_symlink() and stat.S_IMODE(os.stat(home / SOCKET).st_mode) == 0o600
+    target = (home / SOCKET).resolve()
+    client = LocalClient(home)
+    assert len(client.query("SELECT")) == 2
+    client.close()
+    server.close()
+    assert not target.exists() and not target.parent.exists() and not os.path.lexists(home / SOCKET)
+
+
+def test_a_socket_left_by_a_dead_process_is_replaced(tmp_path: Path, stub: Stub) -> None:
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(tmp_path / SOCKET))
+    dead.close()
+    with pytest.raises(OSError, match="refused"):
+        LocalClient(tmp_path)
+    server = LocalServer(tmp_path, stub)
+    client = LocalClient(tmp_path)
+    assert client.flows()
+    client.close()
+    server.close()
+
+
+def test_after_the_server_has_gone_a_reader_is_told(tmp_path: Path, stub: Stub) -> None:
+    server = LocalServer(tmp_path, stub)
+    client = LocalClient(tmp_path)
+    assert client.flows()
+    server.close()
+    assert not (tmp_path / SOCKET).exists()
+    with pytest.raises(QueryError):
+        client.query("SELECT")
+    client.close()
+    with pytest.raises(OSError):
+        LocalClient(tmp_path)
