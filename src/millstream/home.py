@@ -69,7 +69,7 @@ class Home:
         self._make()
         self._lock = _take_lock(self.path / "lock")
         try:
-            _check_format(self.path / "millstream.json")
+            check_format(self.path / "millstream.json")
         except BaseException:
             self._lock.close()
             raise
@@ -77,11 +77,13 @@ class Home:
     @property
     def store(self) -> DuckStore:
         """The store, opened when it is first needed."""
-        if self._store is None:
-            from millstream.store.duckdb import DuckStore
+        with self._opening:
+            if self._store is None:
+                from millstream.store.duckdb import DuckStore
 
-            self._store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp")
-        return self._store
+                self._store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp")
+                self._serve()  # from now on no other process can open the file
+            return self._store
 
     @property
     def log(self) -> Path:
@@ -180,15 +182,8 @@ class Home:
         """
         check_name(name, "table")
         table = _arrow(data)
+        self.store.put_table(name, table)  # refuses a name that is taken
         self.tables.put(name, table)
-        self.store.put_table(name, table)
-
-    def serve(self) -> None:
-        """Answer other processes on this machine, over a socket in the home."""
-        if self._server is None:
-            from millstream.serve.local import LocalServer
-
-            self._server = LocalServer(self.path, self)
 
     def close(self) -> None:
         """Stop the flows and let go of the home."""
@@ -259,7 +254,8 @@ def _take_lock(path: Path) -> Any:
     return file
 
 
-def _check_format(path: Path) -> None:
+def check_format(path: Path) -> None:
+    """Refuse a home that is damaged or was written by a newer version, before anything in it is touched."""
     try:
         found = orjson.loads(path.read_bytes())["format"]
     except (ValueError, KeyError, TypeError):

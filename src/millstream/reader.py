@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.clock import SystemClock
 from millstream.errors import HomeDamaged, HomeInUse
+from millstream.home import check_format
 from millstream.result import Result
 from millstream.runtime.status import flow_rows, view_rows
 from millstream.sql.reading import translate
@@ -27,6 +28,7 @@ class Reader:
                 f"there is no Millstream home at {self.path}",
                 hint="name the directory given to `millstream run --home DIR`",
             )
+        check_format(self.path / "millstream.json")
         self._client: LocalClient | None = None
         self._store: DuckStore | None = None
         self._connect()
@@ -46,8 +48,15 @@ class Reader:
                 ) from None
             try:
                 self._store = DuckStore(store, read_only=True)
-            except HomeInUse:
-                self._client = LocalClient(self.path)  # its owner has just begun to answer
+            except HomeInUse as error:
+                try:
+                    self._client = LocalClient(self.path)  # its owner has just begun to answer
+                except OSError:
+                    raise HomeInUse(
+                        f"the home {self.path} is in use by a process that does not answer yet",
+                        detail=error.detail,
+                        hint="try again in a moment",
+                    ) from None
 
     def query(self, sql: str) -> Result:
         """Answer a SELECT (Spark SQL) over the views, as of one epoch."""

@@ -59,7 +59,8 @@ class Result:
         return iter(self.rows())
 
     def __str__(self) -> str:
-        return text_table(self.columns, [list(r.values()) for r in self._table.to_pylist()])
+        columns = [column.to_pylist() for column in self._table.columns]
+        return text_table(self.columns, [list(row) for row in zip(*columns, strict=True)])
 
     __repr__ = __str__
 

@@ -26,7 +26,7 @@ from millstream.engine.readers import SliceRead, read
 from millstream.kernels.aggregate import StageClock, advance
 from millstream.kernels.combine import group_columns
 from millstream.kernels.intake import Intake, Role, Tally, gather, take_in
-from millstream.model.connector import Memory
+from millstream.model.connector import Files, Memory
 from millstream.plan.stages import Aggregation, Plan, Scan, ViewStage
 from millstream.state.run import write_run
 from millstream.state.shard import RunCache, StateReader
@@ -81,6 +81,8 @@ class Engine:
         self._log = log
         self._tables: dict[Path, DataFrame] = {}
         self.cache = RunCache(root)
+        self.strict = {s.name for s in plan.sources if not isinstance(s.connector, Files)}
+        """Sources that are read strictly; a file source becomes one when a row of it has a NULL (see `read`)."""
         self.placement = placement or Placement()
         self.plan = bind(spark, plan, self._stored(tables or {}), retract=retract)
 
@@ -134,7 +136,8 @@ class _Epoch:
     def _source(self, name: str) -> None:
         source, part = self.plan.source(name), self.given.slices[name]
         port = self.engine._ports[name]
-        reading = read(self.spark, source, port, part, self.given.now)
+        strict = name in self.engine.strict
+        reading = read(self.spark, source, port, part, self.given.now, strict=strict)
         scans = self.plan.scans_of(name)
         if reading.scanned and len(scans) > 1:
             reading = SliceRead(reading.frame.persist(), scanned=True)
@@ -145,6 +148,9 @@ class _Epoch:
             frame = prelude.columns(prelude.through(reading.frame, scan, source, self.tables, self.given.now), scan)
             intake = self._scan(scan, frame, rows, future)
             if not scan.ops:
+                if not strict and intake.tally.bad:
+                    self._again(name, scan)
+                    return
                 self.out.tallies[name] = intake.tally
             for view, frames in intake.frames.items():
                 self.frames.setdefault(view, []).extend(frames)
@@ -152,6 +158,16 @@ class _Epoch:
                 applied = self.out.applied
                 applied[self.plan.views[view].name] = applied.get(self.plan.views[view].name, 0) + count
             self.late += [(scan, r) for r in self._roles(scan) if intake.late.get(r.view)]
+
+    def _again(self, name: str, root: Scan) -> None:
+        """Forget what a first, quick look at a slice gave, and read it strictly; and so in later epochs."""
+        self.engine.strict.add(name)
+        for role in self._roles(root):
+            self.changes.pop(role.view, None)
+            self.spread.pop(role.view, None)
+        if self.reads[name].frame.is_cached:
+            self.reads[name].frame.unpersist()
+        self._source(name)
 
     def _scan(self, scan: Scan, frame: DataFrame, expected: int, future: int) -> Intake:
         roles = self._roles(scan)

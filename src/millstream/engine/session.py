@@ -55,6 +55,7 @@ def settings(log: Path, memory: str) -> dict[str, str]:
         "spark.sql.shuffle.partitions": cores,
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.runSQLOnFiles": "false",
+        "spark.sql.variable.substitute": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.caseSensitive": "true",

@@ -101,6 +101,16 @@ class FlowLoop:
             self.book.open(record)
         return self._perform(record)
 
+    def heads(self) -> dict[str, Mapping[int, int]]:
+        """How far every source has come by now."""
+        now = self.clock.now()
+        return {name: port.head(now) for name, port in self.ports.items()}
+
+    def reached(self, heads: Mapping[str, Mapping[int, int]]) -> bool:
+        """Whether all records up to these offsets have been taken in."""
+        at = self.progress.offsets
+        return all(at.get(name, {}).get(p, 0) >= end for name, ends in heads.items() for p, end in ends.items())
+
     def close(self) -> None:
         """Stop what runs beside the epochs."""
         self._compactor.close()

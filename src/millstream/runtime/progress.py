@@ -45,7 +45,7 @@ class Progress:
     def from_json(cls, data: Mapping[str, Any]) -> Progress:
         """Read what `to_json` wrote."""
         offsets = {s: {int(p): o for p, o in by.items()} for s, by in data["offsets"].items()}
-        counts = (dict(data[k]) for k in ("rows", "errors", "applied", "late", "changed", "reached"))
+        counts = (dict(data.get(k, {})) for k in ("rows", "errors", "applied", "late", "changed", "reached"))
         return cls(offsets, Watermarks.from_json(data["watermarks"]), *counts)
 
 

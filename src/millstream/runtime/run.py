@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from millstream.errors import MillstreamError, RunError
@@ -23,6 +23,18 @@ STATES = {
     "stopped": (),
 }
 """The states of a run and where each may lead."""
+
+
+_SETTLED = 2
+"""The epoch that takes the last record in, and one more, in which windows that it closed may answer."""
+
+
+@dataclass
+class _Target:
+    """What a caller of `catch_up` waits for."""
+
+    heads: Mapping[str, Mapping[int, int]] | None = None
+    epochs_behind: int = 0
 
 
 class Run:
@@ -46,7 +58,7 @@ class Run:
         self._make = make
         self._on_epoch = on_epoch
         self._changed = threading.Condition()
-        self._rests = 0
+        self._targets: list[_Target] = []
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._main, name=f"millstream-{name}", daemon=True)
@@ -54,9 +66,10 @@ class Run:
 
     def catch_up(self, timeout: float | None = None) -> Run:
         """Wait until everything that is there now has been taken into the views."""
+        target = _Target()
         with self._changed:
-            target = self._rests + 2
-        return self.wait(lambda run: run._rests >= target or run.state == "finished", timeout)
+            self._targets.append(target)
+        return self.wait(lambda _: target.epochs_behind >= _SETTLED, timeout)
 
     def wait(self, until: Callable[[Run], bool] | None = None, timeout: float | None = None) -> Run:
         """Wait until a condition on the run holds (looked at after every epoch), or until it has ended.
@@ -99,7 +112,9 @@ class Run:
             self.loop = self._make()
             while not self._stopping.is_set():
                 self._to("running")
+                self._aim()
                 report = self.loop.step()
+                self._score(rested=report is None)
                 if report is not None:
                     self._report(report)
                     continue
@@ -120,6 +135,24 @@ class Run:
             if self.loop is not None:
                 self.loop.close()
 
+    def _aim(self) -> None:
+        """Fix what new callers of `catch_up` wait for: all that is there at this moment."""
+        assert self.loop is not None
+        with self._changed:
+            for target in self._targets:
+                if target.heads is None:
+                    target.heads = self.loop.heads()
+
+    def _score(self, *, rested: bool) -> None:
+        """Count the epochs since each target was reached; a rest settles them all."""
+        assert self.loop is not None
+        with self._changed:
+            for target in self._targets:
+                if target.heads is not None and (rested or self.loop.reached(target.heads)):
+                    target.epochs_behind += _SETTLED if rested else 1
+            self._targets = [t for t in self._targets if t.epochs_behind < _SETTLED]
+            self._changed.notify_all()
+
     def _report(self, report: EpochReport) -> None:
         report = replace(report, output=None)  # a long run must not hold the rows of its epochs
         self.reports.append(report)
@@ -130,7 +163,6 @@ class Run:
 
     def _rest(self, state: str) -> None:
         with self._changed:
-            self._rests += 1
             self._move(state)
             self._changed.notify_all()
 
