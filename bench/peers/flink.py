@@ -96,7 +96,7 @@ def main() -> None:
     this = task()
     tables = environment(this)
     warm = run(tables, this, this.warm_up, "warm")
-    run(tables, this, this.warm_up, "warm_2")
+    run(tables, this, this.data, "warm_2")
     seconds = run(tables, this, this.data, "timed")
     if this.options.get("sink") != "blackhole":
         write_result(rows(f"{this.work}/timed"), this.out)

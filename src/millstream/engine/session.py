@@ -44,7 +44,12 @@ def settings(log: Path, memory: str) -> dict[str, str]:
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log.with_suffix('.properties')}",
+        "spark.driver.extraJavaOptions": " ".join(
+            (
+                "-XX:+UseParallelGC",  # scans are some 15 % faster than with G1, and the heap is small
+                f"-Dlog4j2.configurationFile=file:{log.with_suffix('.properties')}",
+            )
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.ui.retainedExecutions": "5",
