@@ -10,7 +10,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "quick", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    "quick",
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=1000)
 settings.load_profile(os.environ.get("MILLSTREAM_HYPOTHESIS", "quick"))

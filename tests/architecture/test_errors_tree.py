@@ -66,9 +66,7 @@ def test_the_drawn_error_tree_is_the_real_one() -> None:
 @pytest.mark.skipif(not ERRORS.exists(), reason="errors.py is not written yet")
 def test_every_error_says_what_it_means() -> None:
     errors = importlib.import_module("millstream.errors")
-    silent = [
-        name for name in real_tree(errors.MillstreamError) if not vars(errors)[name].__dict__.get("__doc__")
-    ]
+    silent = [name for name in real_tree(errors.MillstreamError) if not vars(errors)[name].__dict__.get("__doc__")]
     assert not silent, f"no docstring: {silent}"
 
 

@@ -16,6 +16,4 @@ def test_no_module_is_longer_than_500_lines_without_a_reason() -> None:
         docstring = " ".join((ast.get_docstring(ast.parse(text)) or "").split())
         if lines > LIMIT and EXCUSE not in docstring:
             too_long.append(f"{path.relative_to(PACKAGE)}: {lines} lines")
-    assert not too_long, f"split these, or let the module docstring say '{EXCUSE} ...':\n" + "\n".join(
-        too_long
-    )
+    assert not too_long, f"split these, or let the module docstring say '{EXCUSE} ...':\n" + "\n".join(too_long)

@@ -32,7 +32,9 @@ def send(script: Script, batch: int) -> None:
 
 @pytest.mark.parametrize("placement", ["inline", "spread"])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_crash_at_any_step_loses_and_repeats_nothing(spark: object, tmp_path: Path, placement: str, step: str) -> None:
+def test_a_crash_at_any_step_loses_and_repeats_nothing(
+    spark: object, tmp_path: Path, placement: str, step: str
+) -> None:
     with Script(counting(), tmp_path / "calm", placement=placement) as calm:
         for batch in range(4):
             send(calm, batch)
@@ -67,8 +69,9 @@ def test_a_resumed_epoch_sees_the_same_slice_and_clock(spark: object, tmp_path: 
 
 
 def test_placement_and_shards_may_change_between_epochs(spark: object, tmp_path: Path) -> None:
+    places = [("spread", 2), ("inline", 2), ("spread", 5), ("gathered", 1), ("combined", 2)]
     with Script(counting(), tmp_path) as script:
-        for batch, (placement, shards) in enumerate([("spread", 2), ("inline", 2), ("spread", 5), ("gathered", 1), ("combined", 2)]):
+        for batch, (placement, shards) in enumerate(places):
             script.crash().resume(placement=placement, shards=shards)
             send(script, batch)
             script.tick()

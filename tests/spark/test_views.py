@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.oracle import batch, same
 
 import millstream as ms
 from millstream.testing import Script
+from tests.oracle import batch, same
 
 pytestmark = pytest.mark.spark
 
@@ -50,7 +50,8 @@ def table(records: list[dict[str, Any]]) -> pa.Table:
             ("pos", pa.int64()),
         ]
     )
-    return pa.Table.from_pylist([{**r, "ts": r["ts"] * 1_000_000, "pos": i} for i, r in enumerate(records)], schema=schema)
+    placed = [{**r, "ts": r["ts"] * 1_000_000, "pos": i} for i, r in enumerate(records)]
+    return pa.Table.from_pylist(placed, schema=schema)
 
 
 class Longest:
@@ -104,7 +105,9 @@ ALL_SQL = """
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("size", [None, 20])
-def test_every_aggregate_equals_the_batch_answer(spark: object, tmp_path: Path, placement: str, size: int | None) -> None:
+def test_every_aggregate_equals_the_batch_answer(
+    spark: object, tmp_path: Path, placement: str, size: int | None
+) -> None:
     flow, bids = house()
     keyed = bids.key_by("auction")
     windowed = keyed.window(ms.tumbling(f"{size} seconds")) if size else keyed
@@ -160,7 +163,8 @@ def test_hopping_windows_equal_the_batch_answer(
 def test_stateless_steps_feed_several_views_from_one_source(spark: object, tmp_path: Path) -> None:
     flow, bids = house()
     bids.where("price > 0").select("auction", double="price * 2").view("doubled")
-    bids.with_columns(price="coalesce(price, 0)").key_by(parity="auction % 2").aggregate(s=ms.sum("price")).view("by_parity")
+    priced = bids.with_columns(price="coalesce(price, 0)")
+    priced.key_by(parity="auction % 2").aggregate(s=ms.sum("price")).view("by_parity")
     bids.flat_map(part="array(price, price + 1)").key_by("part").aggregate(n=ms.count()).view("parts")
     bids.key_by("auction").aggregate(n=ms.count()).where("n > 10").select("auction", tenfold="n * 10").view("busy")
     bids.key_by("auction").aggregate(n=ms.count(), s=ms.sum("price")).select("n").view("without_key")
