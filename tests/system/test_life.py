@@ -46,7 +46,7 @@ BIDS = """\
 this is not JSON
 """
 
-EVENTS, RATE = 40_000, 5_000
+EVENTS, RATE = 80_000, 5_000
 PACED_FLOW = f"""
 import millstream as ms
 flow = ms.Flow("paced")
@@ -87,7 +87,9 @@ def test_a_folder_is_read_and_asked_after_the_run(millstream: Processes, tmp_pat
         assert [r["raw"] for r in reader.query("SELECT raw FROM bids$errors")] == ["this is not JSON"]
 
 
-def test_a_stopped_flow_goes_on_without_loss_or_repeat(millstream: Processes, tmp_path: Path) -> None:
+def test_a_flow_that_was_stopped_and_killed_goes_on_without_loss_or_repeat(
+    millstream: Processes, tmp_path: Path
+) -> None:
     (tmp_path / "flow.py").write_text(PACED_FLOW, encoding="utf-8")
     first = millstream.start("run", "flow.py", "--home", "house")
     seen = wait_for(lambda: counted(tmp_path / "house"), first)
@@ -106,6 +108,14 @@ def test_a_stopped_flow_goes_on_without_loss_or_repeat(millstream: Processes, tm
     between = counted(tmp_path / "house")
     assert between is not None
     assert seen <= between
+
+    killed = millstream.start("run", "flow.py", "--home", "house")
+    wait_for(lambda: (counted(tmp_path / "house") or 0) > between, killed)
+    killed.kill()
+    killed.communicate()
+    kept = counted(tmp_path / "house")  # the store can be read although nobody closed it
+    assert kept is not None
+    assert kept > between
 
     again = millstream.run("run", "flow.py", "--home", "house")
     assert again.returncode == 0, again.stderr

@@ -112,9 +112,10 @@ def _files(
     frame = frame.withColumn("$part", F.lit(0))
     if details or stage.positions:
         first = part.ranges[0][0]
-        numbers = F.create_map(*(x for i, e in enumerate(entries) for x in (F.lit(e.path), F.lit(first + i))))
+        uris = [_uri(spark, e.path) for e in entries]
+        numbers = F.create_map(*(x for i, uri in enumerate(uris) for x in (F.lit(uri), F.lit(first + i))))
         row = F.monotonically_increasing_id().bitwiseAND((1 << 33) - 1)
-        number = numbers[F.expr(_PATH)].cast("bigint")
+        number = numbers[F.col("_metadata.file_path")].cast("bigint")
         place = F.shiftleft(number, _FILE_SHIFT) + F.col("_metadata.file_block_start") + row
         frame = frame.withColumn("$pos", place)
     if details:
@@ -162,6 +163,11 @@ def _timed(frame: DataFrame, stage: SourceStage, now: int) -> DataFrame:
         return frame.withColumn("$ts", F.lit(now).cast("bigint"))
     frame = frame.withColumn("$ts", F.expr(f"unix_micros(`{name}`)"))
     return frame.withColumn("$bad", F.expr(f"CASE WHEN `$bad` = 0 AND `$ts` IS NULL THEN {NO_TIME} ELSE `$bad` END"))
+
+
+def _uri(spark: SparkSession, path: str) -> str:
+    """A path as Spark's ``_metadata.file_path`` has it: comparing is cheaper than decoding one for every row."""
+    return str(spark.sparkContext._jvm.org.apache.hadoop.fs.Path(f"file:{path}").toUri().toString())  # type: ignore[union-attr]
 
 
 def _ddl(schema: Schema, *, corrupt: bool) -> str:

@@ -68,6 +68,7 @@ def settings(log: Path, memory: str) -> dict[str, str]:
         "spark.cleaner.periodicGC.interval": "10min",
         "spark.sql.codegen.cache.maxEntries": "500",
         "spark.python.worker.reuse": "true",
+        "spark.executorEnv.POLARS_MAX_THREADS": "1",  # one task per core is enough
         "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     }
 

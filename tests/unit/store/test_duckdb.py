@@ -266,6 +266,15 @@ def test_a_view_with_other_columns_under_the_same_fingerprint_is_refused(store: 
         store.prepare("f", [wider], [])
 
 
+def test_a_view_that_was_left_out_cannot_come_back_but_can_still_be_read(store: DuckStore) -> None:
+    token = begun(store)
+    store.commit(epoch(1, token, changes={"hot": changes(KEYED, ("+I", "a", 1))}))
+    store.prepare("f", [], [])
+    with pytest.raises(IncompatibleChange, match="`hot` was left out"):
+        store.prepare("f", [KEYED], [])
+    assert rows(store, "SELECT k, n FROM hot") == [("a", 1)]
+
+
 def test_a_stored_table_cannot_take_the_place_of_a_view(store: DuckStore) -> None:
     token = begun(store)
     store.commit(epoch(1, token, changes={"hot": changes(KEYED, ("+I", "a", 1))}))
