@@ -7,12 +7,11 @@ inside the SQL would make Spark compile the query anew each time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from millstream.connect.files import FileSource
 from millstream.connect.generator import GeneratorSource
@@ -61,18 +60,17 @@ def read(
     else:
         assert isinstance(port, MemorySource)
         frame = _local(spark, port.table(part))
-    bad = F.col("$bad") if "$bad" in frame.columns else F.lit(0)
-    frame = _timed(frame.withColumn("$bad", bad), stage, now)
-    if details:
-        frame = frame.withColumn("$where", F.col("$part").cast("string"))
-    return SliceRead(frame, scanned=False)
+    kept = [c for c in ("$part", "$pos", "$raw") if c in frame.columns]
+    others = {"$where": "CAST(`$part` AS STRING)"} if details else {}
+    bad = "`$bad`" if "$bad" in frame.columns else "0"
+    return SliceRead(_selected(frame, stage, now, bad, {**{c: f"`{c}`" for c in kept}, **others}), scanned=False)
 
 
 def empty(spark: SparkSession, stage: SourceStage) -> DataFrame:
     """A DataFrame with the columns of a source and no rows, for binding types."""
     fields = [f"`{f.name}` {ddl_type(f.type)}" for f in stage.schema if f.type is not None]
     frame = spark.createDataFrame([], ", ".join([*fields, "`$part` INT", "`$pos` BIGINT", "`$bad` INT"]))
-    return _timed(frame, stage, 0)
+    return _selected(frame, stage, 0, "`$bad`", {"$part": "`$part`", "$pos": "`$pos`"})
 
 
 def _files(
@@ -94,7 +92,7 @@ def _files(
     kept = strict and connector.format != "parquet"
     reader = spark.read.schema(_ddl(stage.schema, corrupt=kept))
     if connector.format == "parquet":
-        frame = reader.parquet(*paths).withColumn("$bad", F.lit(0))
+        frame, bad = reader.parquet(*paths), "0"
     else:
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", "$corrupt")
         if connector.format == "json":
@@ -102,28 +100,27 @@ def _files(
         else:
             frame = reader.option("header", connector.header).option("enforceSchema", False).csv(paths)
         # naming every column here keeps the reader from skipping some: a record is bad or good whatever the views read
+        nulls = [f"`{n}` IS NULL" for n in stage.schema.names]
         if kept:
-            nothing = " AND ".join(f"`{n}` IS NULL" for n in stage.schema.names)
-            bad = f"CASE WHEN `$corrupt` IS NULL THEN 0 WHEN {nothing} THEN {UNPARSABLE} ELSE {MISTYPED} END"
+            cause = f"IF({' AND '.join(nulls)}, {UNPARSABLE}, {MISTYPED})"
+            bad = f"IF(`$corrupt` IS NULL, 0, {cause})"
         else:
-            anything = " OR ".join(f"`{n}` IS NULL" for n in stage.schema.names)
-            bad = f"IF({anything}, {UNPARSABLE}, 0)"
-        frame = frame.withColumn("$bad", F.expr(bad))
-    frame = frame.withColumn("$part", F.lit(0))
+            bad = f"IF({' OR '.join(nulls)}, {UNPARSABLE}, 0)"
+    others = {"$part": "0"}
     if details or stage.positions:
-        first = part.ranges[0][0]
-        uris = [_uri(spark, e.path) for e in entries]
-        numbers = F.create_map(*(x for i, uri in enumerate(uris) for x in (F.lit(uri), F.lit(first + i))))
-        row = F.monotonically_increasing_id().bitwiseAND((1 << 33) - 1)
-        number = numbers[F.col("_metadata.file_path")].cast("bigint")
-        place = F.shiftleft(number, _FILE_SHIFT) + F.col("_metadata.file_block_start") + row
-        frame = frame.withColumn("$pos", place)
+        others["$pos"] = _position([_uri(spark, p) for p in paths], part.ranges[0][0])
     if details:
-        frame = frame.withColumn("$where", F.expr(_PATH))
-        frame = frame.withColumn("$block", F.col("_metadata.file_block_start"))
+        others |= {"$where": _PATH, "$block": "_metadata.file_block_start"}
         if connector.format != "parquet":
-            frame = frame.withColumn("$raw", F.col("$corrupt"))
-    return _timed(frame, stage, now)
+            others["$raw"] = "`$corrupt`"
+    return _selected(frame, stage, now, bad, others)
+
+
+def _position(uris: list[str], first: int) -> str:
+    """SQL for the place of a row: the number of its file, then its place in it."""
+    numbers = ", ".join(f"{_text(uri)}, {first + i}L" for i, uri in enumerate(uris))
+    row = f"(monotonically_increasing_id() & {(1 << 33) - 1}L)"
+    return f"shiftleft(map({numbers})[_metadata.file_path], {_FILE_SHIFT}) + _metadata.file_block_start + {row}"
 
 
 def _generated(spark: SparkSession, stage: SourceStage, port: GeneratorSource, part: SourceSlice) -> DataFrame:
@@ -157,12 +154,21 @@ def _local(spark: SparkSession, table: pa.Table) -> DataFrame:
     return spark.createDataFrame(table)
 
 
-def _timed(frame: DataFrame, stage: SourceStage, now: int) -> DataFrame:
+def _selected(frame: DataFrame, stage: SourceStage, now: int, bad: str, others: Mapping[str, str]) -> DataFrame:
+    """The columns of a source and the system columns, in one projection: each further one costs small epochs dearly."""
     name = stage.options.event_time
-    if name is None:
-        return frame.withColumn("$ts", F.lit(now).cast("bigint"))
-    frame = frame.withColumn("$ts", F.expr(f"unix_micros(`{name}`)"))
-    return frame.withColumn("$bad", F.expr(f"CASE WHEN `$bad` = 0 AND `$ts` IS NULL THEN {NO_TIME} ELSE `$bad` END"))
+    time = f"{now}L" if name is None else f"unix_micros(`{name}`)"
+    if name is not None:
+        bad = f"CASE WHEN {bad} <> 0 THEN {bad} WHEN `{name}` IS NULL THEN {NO_TIME} ELSE 0 END"
+    system = {"$ts": time, "$bad": bad, **others}
+    return frame.selectExpr(
+        *(f"`{n}`" for n in stage.schema.names), *(f"{sql} AS `{column}`" for column, sql in system.items())
+    )
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _uri(spark: SparkSession, path: str) -> str:
