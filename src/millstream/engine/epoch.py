@@ -20,7 +20,7 @@ from millstream.connect.port import SourcePort, SourceSlice
 from millstream.engine import exchange, native, prelude, rejects
 from millstream.engine.bind import bind
 from millstream.engine.errors import translated
-from millstream.engine.placement import COMBINED, INLINE, SPREAD, Placement
+from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Placement
 from millstream.engine.post import after
 from millstream.engine.readers import SliceRead, read
 from millstream.kernels.aggregate import StageClock, advance
@@ -174,7 +174,7 @@ class _Epoch:
         placement = self.engine.placement
         where = placement.of(scan.id, expected, native=native.fits(roles))
         if where == SPREAD and not self._may_spread(roles):
-            where = "gathered"
+            where = GATHERED
         self.out.placements[scan.id] = where
         if where == INLINE:
             return take_in(_polars(frame.toArrow()), roles, future)

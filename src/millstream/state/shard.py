@@ -6,7 +6,7 @@ every run: the number of shards may change from epoch to epoch without rewriting
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -84,14 +84,10 @@ class StateReader:
         none.
         """
         found: list[pl.DataFrame] = []
-        for run in reversed(self._runs):
-            for index, batch in enumerate(run.batches):
-                if batch.dropped or batch.last <= after:
-                    continue
-                frame, keys = self._cache.open(run).batch(index)
-                rows = _positions(keys, hashes)
-                if len(rows):
-                    found.append(frame[pl.Series(rows, dtype=pl.UInt32)])
+        for frame, keys in self._live(after):
+            rows = _positions(keys, hashes)
+            if len(rows):
+                found.append(frame[pl.Series(rows, dtype=pl.UInt32)])
         return self._newest(found)
 
     def scan(self, after: int) -> pl.DataFrame | None:
@@ -99,18 +95,22 @@ class StateReader:
         them.
         """
         found: list[pl.DataFrame] = []
+        for frame, keys in self._live(after):
+            rows = frame
+            if self._range is not None:
+                low = int(np.searchsorted(keys, self._range[0], side="left"))
+                high = int(np.searchsorted(keys, self._range[1], side="right"))
+                rows = frame.slice(low, high - low)
+            if len(rows):
+                found.append(rows)
+        return self._newest(found)
+
+    def _live(self, after: int) -> Iterator[tuple[pl.DataFrame, np.ndarray]]:
+        """The batches that hold something that expires after an instant, those of the newest run first."""
         for run in reversed(self._runs):
             for index, batch in enumerate(run.batches):
-                if batch.dropped or batch.last <= after:
-                    continue
-                frame, keys = self._cache.open(run).batch(index)
-                if self._range is not None:
-                    low = int(np.searchsorted(keys, self._range[0], side="left"))
-                    high = int(np.searchsorted(keys, self._range[1], side="right"))
-                    frame = frame.slice(low, high - low)
-                if len(frame):
-                    found.append(frame)
-        return self._newest(found)
+                if not batch.dropped and batch.last > after:
+                    yield self._cache.open(run).batch(index)
 
     def _newest(self, found: list[pl.DataFrame]) -> pl.DataFrame | None:
         if not found:
