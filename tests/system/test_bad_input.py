@@ -35,6 +35,16 @@ def test_without_java_the_message_says_how_to_get_one(millstream: Processes, tmp
     assert one_message(done.stderr)
 
 
+@pytest.mark.spark
+def test_too_little_memory_is_told_with_the_option_that_gives_more(millstream: Processes, tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(MEMORY, encoding="utf-8")
+    done = millstream.run("run", "flow.py", "--until-caught-up", "--memory", "100m")
+    assert done.returncode == 5, done.stderr
+    assert "Spark cannot start with so little memory" in done.stderr
+    assert "millstream run --memory 4g" in done.stderr
+    assert one_message(done.stderr)
+
+
 def test_without_java_the_demo_says_so_and_leaves_nothing_behind(millstream: Processes, tmp_path: Path) -> None:
     done = millstream.run("demo", "--for", "1s", JAVA_HOME="/nowhere", TMPDIR=str(tmp_path))
     assert done.returncode == 5, done.stderr

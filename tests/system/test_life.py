@@ -1,19 +1,24 @@
 """The life of a flow through the command line: run, ask meanwhile, stop, start again, ask afterwards."""
 
 import json
+import os
 import re
+import select
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pyarrow.compute as pc
 import pytest
 
-from millstream.connect.nexmark import Nexmark, events
+from millstream.cli.demo_flow import NAME as HOUSE
+from millstream.connect.nexmark import Nexmark, count, events
 from millstream.errors import MillstreamError
 from millstream.reader import Reader
+from millstream.store.duckdb import DuckStore
 
 from .conftest import PATIENCE, Processes
 
@@ -53,6 +58,29 @@ flow = ms.Flow("paced")
 bids = flow.source("bids", ms.nexmark("bid", rate={RATE}, events={EVENTS}), event_time="date_time")
 bids.aggregate(bids=ms.count(), volume=ms.sum("price")).view("total")
 bids.key_by("auction").window(ms.tumbling("1 second")).aggregate(bids=ms.count()).view("per_auction")
+"""
+
+SLICE, SLICES = 1_000, 3
+HELD_FLOW = f"""
+import time
+from pathlib import Path
+import millstream as ms
+
+HERE = Path(__file__).parent
+
+
+def held(table):
+    (HERE / "begun").touch()
+    while not (HERE / "go").exists():
+        time.sleep(0.05)
+    return table
+
+
+flow = ms.Flow("held")
+house = ms.nexmark("bid", events={SLICE * SLICES})
+bids = flow.source("bids", house, event_time="date_time", max_rows={SLICE}).select("price", "date_time")
+held_up = bids.map_batches(held, schema="price BIGINT, date_time TIMESTAMP")
+held_up.aggregate(bids=ms.count(), volume=ms.sum("price")).view("total")
 """
 
 
@@ -128,6 +156,89 @@ def test_a_flow_that_was_stopped_and_killed_goes_on_without_loss_or_repeat(
         assert reader.query("SELECT sum(bids) AS n FROM per_auction").rows() == [{"n": wanted.num_rows}]
 
 
+def test_sigterm_is_granted_after_the_epoch_that_is_being_performed(millstream: Processes, tmp_path: Path) -> None:
+    process = held_in_an_epoch(millstream, tmp_path)
+    process.send_signal(signal.SIGTERM)
+    heard(process, "stopping after the current epoch")
+    assert process.poll() is None
+    assert not counted(tmp_path / "house")
+
+    (tmp_path / "go").touch()
+    stopped = millstream.ended(process)
+    assert stopped.returncode == 0, stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert "held: stopped, " in stopped.stdout
+    assert counted(tmp_path / "house") == count("bid", 0, SLICE)  # that epoch, whole, and no other
+    goes_on_to_the_end(millstream, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_second_sigterm_ends_the_process_at_once_and_without_loss(millstream: Processes, tmp_path: Path) -> None:
+    process = held_in_an_epoch(millstream, tmp_path)
+    process.send_signal(signal.SIGTERM)
+    heard(process, "stopping after the current epoch")
+    process.send_signal(signal.SIGTERM)
+    stopped = millstream.ended(process)
+    assert stopped.returncode == 130, stopped.stderr
+    assert "stopped at once" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert not counted(tmp_path / "house")
+
+    (tmp_path / "go").touch()
+    goes_on_to_the_end(millstream, tmp_path)
+
+
+def test_a_killed_run_leaves_no_java_process_behind(millstream: Processes, tmp_path: Path) -> None:
+    process = held_in_an_epoch(millstream, tmp_path)  # so Spark is at work, with Python workers of its own
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert "java" in {p.name() for p in family}
+    assert len(family) > 1
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + PATIENCE
+    while left := [p for p in family if is_alive(p)]:
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.1)  # other processes are watched: there is nothing to wait on
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it still runs; one that has ended and that nobody has asked about yet does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def held_in_an_epoch(millstream: Processes, folder: Path) -> subprocess.Popen[str]:
+    """A run whose first epoch has begun and ends when there is a file `go`."""
+    (folder / "flow.py").write_text(HELD_FLOW, encoding="utf-8")
+    process = millstream.start("run", "flow.py", "--home", "house")
+    wait_for((folder / "begun").exists, process)
+    return process
+
+
+def heard(process: subprocess.Popen[str], text: str) -> None:
+    """Wait until the process has said this on standard error."""
+    assert process.stderr is not None
+    said = ""
+    while text not in said:
+        ready, _, _ = select.select([process.stderr], [], [], PATIENCE)
+        piece = os.read(process.stderr.fileno(), 4096) if ready else b""
+        assert piece, f"`{text}` was not said: {said}"
+        said += piece.decode()
+
+
+def goes_on_to_the_end(millstream: Processes, folder: Path) -> None:
+    again = millstream.run("run", "flow.py", "--home", "house")
+    assert again.returncode == 0, again.stderr
+    assert "finished: all was read" in again.stdout
+    wanted = events("bid", 0, SLICE * SLICES, columns=["price"])
+    with Reader(folder / "house") as reader:
+        assert reader.query("SELECT * FROM total").rows() == [
+            {"bids": wanted.num_rows, "volume": pc.sum(wanted["price"]).as_py()}
+        ]
+
+
 def counted(home: Path) -> int | None:
     """How many bids the view has, if it can be asked yet."""
     try:
@@ -138,7 +249,7 @@ def counted(home: Path) -> int | None:
     return int(rows[0]["bids"]) if rows else None
 
 
-def wait_for(look: Callable[[], int | None], process: subprocess.Popen[str]) -> int:
+def wait_for(look: Callable[[], int | bool | None], process: subprocess.Popen[str]) -> int:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         found = look()
@@ -163,3 +274,27 @@ def test_the_demo_ends_by_itself_and_tells_how_it_went(millstream: Processes, tm
     assert all(rows > 0 for rows in held.values())
     assert "millstream query" in done.stdout
     assert not list(tmp_path.glob("millstream-demo-*"))
+
+
+@pytest.mark.slow
+def test_a_demo_opened_again_in_its_home_goes_on_where_it_was(millstream: Processes, tmp_path: Path) -> None:
+    came = 0
+    for _ in range(2):
+        done = millstream.run("demo", "--for", "3s", "--rate", "1000", "--home", "house")
+        assert done.returncode == 0, done.stderr
+        assert "0 late, 0 errors" in done.stdout
+        assert "millstream demo --home house" in done.stdout
+        store = DuckStore(tmp_path / "house" / "store.duckdb", read_only=True)
+        last = store.last(HOUSE)
+        store.close()
+        assert last is not None
+        offsets = {name: by["0"] for name, by in last.progress["offsets"].items()}
+        assert min(offsets.values()) > came
+        assert max(last.progress["reached"].values()) <= last.clock["now"]  # events happen now, not ahead of time
+        came = max(offsets.values())
+        with Reader(tmp_path / "house") as reader:
+            (row,) = reader.query(
+                "SELECT (SELECT sum(members) FROM newcomers) AS persons, (SELECT sum(auctions) FROM seller_sales) AS "
+                "auctions, (SELECT sum(bids) FROM bids_per_minute) AS bids"
+            ).rows()
+        assert row == {f"{kind}s": count(kind, 0, offsets[f"{kind}s"]) for kind in ("person", "auction", "bid")}

@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from millstream.cli.options import format_option, home_option
-from millstream.cli.output import FORMATS, print_rows, spoken_instant
+from millstream.cli.output import FORMATS, print_listing, spoken_instant
 
-COLUMNS = ("flow", "state", "epoch", "rows", "errors", "late", "watermark", "last_epoch_at")
+NAMES = ("flow", "state", "epoch", "rows", "errors", "late", "watermark", "last_epoch_at")
+COLUMNS = {name: name.replace("_", " ") for name in NAMES}
+"""The columns with their headings."""
 
 
 @click.command(short_help="List the flows, and how far they have come.")
@@ -32,13 +34,8 @@ def command(home: Path, form: str) -> None:
 
     with Reader(home) as reader:
         flows = reader.flows()
-    if form != "table":
-        print_rows(COLUMNS, [[f[c] for c in COLUMNS] for f in flows], form)
-    elif not flows:
-        click.echo("no flows yet: run one first, `millstream run FLOW.py`")
-    else:
-        names = [c.replace("_", " ") for c in COLUMNS]
-        print_rows(names, [[_spoken(c, f[c]) for c in COLUMNS] for f in flows], form)
+    nothing = "no flows yet: run one first, `millstream run FLOW.py`"
+    print_listing(flows, COLUMNS, form, spoken=_spoken, none=nothing)
 
 
 def _spoken(column: str, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,3 +74,11 @@ class DurationType(click.ParamType[Duration]):
             return Duration.positive(text, what="duration")
         except DefinitionError:
             self.fail(f"{value!r} is not a duration above zero; write it like 20s, 500ms or 2min", param, ctx)
+
+
+def check_memory(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """An amount of memory as Java takes it: a whole number, then m or g."""
+    if not re.fullmatch(r"[1-9][0-9]{0,5}[mMgG]", value):
+        msg = f"{value!r} is not an amount of memory; write it like 512m or 4g"
+        raise click.BadParameter(msg)
+    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -35,6 +35,27 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str)
         rich_table(columns, rows)
     else:
         click.echo(text_table(list(columns), [list(r) for r in rows]))
+
+
+def print_listing(
+    records: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, str],
+    form: str,
+    *,
+    spoken: Callable[[str, Any], Any],
+    none: str,
+) -> None:
+    """What a home has, one record per row: `columns` names them and gives the headings for people.
+
+    A program gets names and values as they are. A person gets the values as `spoken` says them, and the sentence
+    `none` when there is nothing to list.
+    """
+    if form != "table":
+        print_rows(list(columns), [[r[c] for c in columns] for r in records], form)
+    elif not records:
+        click.echo(none)
+    else:
+        print_rows(list(columns.values()), [[spoken(c, r[c]) for c in columns] for r in records], form)
 
 
 def json_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

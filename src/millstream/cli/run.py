@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from millstream.cli.options import DEFAULT_HOME, home_option
+from millstream.cli.options import DEFAULT_HOME, check_memory, home_option
 from millstream.cli.output import plural, spoken_seconds
+from millstream.errors import EngineFailed
 
 if TYPE_CHECKING:
     from millstream.cli.meter import Meter
@@ -33,7 +34,10 @@ ENDED = ("finished", "failed", "stopped")
 @home_option()
 @click.option("--until-caught-up", is_flag=True, help="Stop when everything that is there has been read.")
 @click.option("--flow", "name", metavar="NAME", help="Run only this one of the file's flows.")
-def command(flow_file: Path, home: Path, until_caught_up: bool, name: str | None) -> None:
+@click.option(
+    "--memory", default="2g", show_default=True, callback=check_memory, help="Memory for Spark's Java process, e.g. 4g."
+)
+def command(flow_file: Path, home: Path, until_caught_up: bool, name: str | None, memory: str) -> None:
     """Run the flow of a Python file (or all of them, if there are several).
 
     The flow goes on where it was when it last ran in this home; nothing is lost or counted twice. Ctrl-C
@@ -60,7 +64,7 @@ def command(flow_file: Path, home: Path, until_caught_up: bool, name: str | None
 
     found = load(flow_file, name)
     meters = {f.name: Meter() for f in found.flows}
-    with Home(home) as opened:
+    with Home(home, memory=memory) as opened:
         for table, data in found.tables.items():
             opened.put_table(table, data)
         said = ", ".join(f.name for f in found.flows)
@@ -104,8 +108,8 @@ def follow(runs: list[Run], meters: dict[str, Meter], stop: Stop, show: Shows, *
         for run in runs:
             run.stop()
     for run in runs:
-        if run.error is not None:
-            raise run.error
+        if run.error is not None and not (stop.asked and isinstance(run.error, EngineFailed)):
+            raise run.error  # (a signal to the whole process group ends Spark's Java process too)
 
 
 def _catch_up(run: Run) -> threading.Thread:

@@ -8,13 +8,15 @@ from typing import Any
 import click
 
 from millstream.cli.options import format_option, home_option
-from millstream.cli.output import FORMATS, print_rows, spoken_instant, spoken_seconds
+from millstream.cli.output import FORMATS, print_listing, spoken_instant, spoken_seconds
 
-COLUMNS = (
+NAMES = (
     *("view", "flow", "rows", "epoch", "changed_in_epoch", "watermark", "freshness_seconds"),
     *("applied", "late", "errors"),
 )
 SPOKEN = {"changed_in_epoch": "changed in", "freshness_seconds": "freshness"}
+COLUMNS = {name: SPOKEN.get(name, name) for name in NAMES}
+"""The columns with their headings."""
 
 
 @click.command(short_help="List the views, and how fresh they are.")
@@ -40,12 +42,8 @@ def command(home: Path, form: str) -> None:
 
     with Reader(home) as reader:
         views = reader.views()
-    if form != "table":
-        print_rows(COLUMNS, [[v[c] for c in COLUMNS] for v in views], form)
-    elif not views:
-        click.echo("no views yet: run a flow first, `millstream run FLOW.py`")
-    else:
-        print_rows([SPOKEN.get(c, c) for c in COLUMNS], [[_spoken(c, v[c]) for c in COLUMNS] for v in views], form)
+    nothing = "no views yet: run a flow first, `millstream run FLOW.py`"
+    print_listing(views, COLUMNS, form, spoken=_spoken, none=nothing)
 
 
 def _spoken(column: str, value: Any) -> Any:

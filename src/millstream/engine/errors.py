@@ -19,7 +19,7 @@ from millstream.errors import (
     UserCodeFailed,
 )
 
-_USER_ERROR = re.compile(r"millstream\.errors\.(\w+): (?P<message>.+?)(?:\n  hint: (?P<hint>[^\n]+))?\n", re.S)
+_MORE_MEMORY = 'give it more with ms.open(..., memory="4g") or `millstream run --memory 4g`'
 
 
 @contextmanager
@@ -34,6 +34,12 @@ def translated(log: Path | None) -> Iterator[None]:
             raise DiskFull(
                 "no space left on the disk", hint="free some space and start again; nothing is lost"
             ) from error
+        if isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError":
+            raise EngineFailed(
+                "Spark's Java process has ended in the middle of the work",
+                detail=_write(error, log),
+                hint=f"most likely it ran out of memory; {_MORE_MEMORY}. What was committed is safe",
+            ) from error
         if not _from_spark(error):
             raise
         raise translate(error, log) from error
@@ -44,7 +50,7 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
     text = str(error)
     condition = _condition(error)
     where = _write(error, log)
-    if "No space left on device" in text:
+    if "No space left on device" in text or "errors.DiskFull:" in text:
         return DiskFull(
             "no space left on the disk",
             hint="free some space and start again; nothing that was committed is lost",
@@ -74,6 +80,8 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
         "DATATYPE_MISMATCH"
     ):
         return SchemaError(_first(text, None) or condition, detail=where)
+    if condition.startswith("INVALID_DRIVER_MEMORY"):
+        return EngineFailed("Spark cannot start with so little memory", detail=where, hint=_MORE_MEMORY)
     return EngineFailed(
         f"Spark stopped with {condition or type(error).__name__}",
         detail=_first(text, where),

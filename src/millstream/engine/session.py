@@ -47,6 +47,7 @@ def settings(log: Path, memory: str) -> dict[str, str]:
         "spark.driver.extraJavaOptions": " ".join(
             (
                 "-XX:+UseParallelGC",  # scans are some 15 % faster than with G1, and the heap is small
+                "-XX:+ExitOnOutOfMemoryError",  # a thread that dies of it leaves its job waiting for ever
                 f"-Dlog4j2.configurationFile=file:{log.with_suffix('.properties')}",
             )
         ),
