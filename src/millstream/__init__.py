@@ -19,6 +19,7 @@ from pathlib import Path
 from millstream.clock import ManualClock, SystemClock
 from millstream.errors import MillstreamError
 from millstream.home import Home
+from millstream.model.accumulation import accumulating, discarding, retracting
 from millstream.model.aggregate import (
     Aggregator,
     avg,
@@ -37,9 +38,24 @@ from millstream.model.aggregate import (
 from millstream.model.connector import files, generator, memory
 from millstream.model.expression import Expr, col, expr
 from millstream.model.flow import Flow
-from millstream.model.stream import Stream
-from millstream.model.trigger import on_change, on_close
+from millstream.model.stream import Stream, merge
+from millstream.model.trigger import (
+    after_count,
+    after_delay,
+    after_fraction,
+    after_watermark,
+    all_of,
+    any_of,
+    every,
+    in_order,
+    on_change,
+    on_close,
+    once,
+    repeatedly,
+    until,
+)
 from millstream.model.window import Window, everything, hopping, tumbling
+from millstream.model.window_kinds import calendar, count_window, cumulating, custom, session
 from millstream.nexmark import nexmark
 from millstream.reader import Reader
 from millstream.result import Result
@@ -60,29 +76,49 @@ __all__ = [
     "Stream",
     "SystemClock",
     "Window",
+    "accumulating",
+    "after_count",
+    "after_delay",
+    "after_fraction",
+    "after_watermark",
+    "all_of",
+    "any_of",
     "avg",
+    "calendar",
     "col",
     "collect",
     "connect",
     "count",
     "count_distinct",
+    "count_window",
+    "cumulating",
+    "custom",
+    "discarding",
+    "every",
     "everything",
     "expr",
     "files",
     "first",
     "generator",
     "hopping",
+    "in_order",
     "last",
     "max",
     "memory",
+    "merge",
     "min",
     "nexmark",
     "on_change",
     "on_close",
+    "once",
     "open",
+    "repeatedly",
+    "retracting",
+    "session",
     "stddev",
     "sum",
     "tumbling",
+    "until",
     "user_aggregate",
     "variance",
 ]

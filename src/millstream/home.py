@@ -16,7 +16,7 @@ import fcntl
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -34,12 +34,13 @@ from millstream.model.connector import Files, Generator
 from millstream.model.flow import Flow
 from millstream.model.stream import check_name
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan, SourceStage
+from millstream.plan.stages import Aggregation, Plan, SourceStage
 from millstream.result import Result
 from millstream.runtime.loop import EpochReport, FlowLoop
+from millstream.runtime.port import EnginePort
 from millstream.runtime.progress import Progress
 from millstream.runtime.run import Run
-from millstream.runtime.status import flow_rows, view_rows
+from millstream.runtime.status import flow_rows, view_rows, watermark_rows
 from millstream.runtime.tables import Tables
 from millstream.sql.reading import translate
 from millstream.state.run import write_durably
@@ -115,11 +116,13 @@ class Home:
         shards: int | None = None,
         retract: bool = False,
         failpoint: Callable[[str], None] = lambda _: None,
+        engine: Callable[[Plan, Mapping[str, SourcePort], Path], EnginePort] | None = None,
     ) -> FlowLoop:
-        """The loop of a planned flow, to be stepped by hand (the test kit) or by a thread (`start`)."""
-        from millstream.engine import session
-        from millstream.engine.epoch import Engine, EpochInput
-        from millstream.engine.placement import Placement
+        """The loop of a planned flow, to be stepped by hand (the test kit) or by a thread (`start`).
+
+        `engine` makes another engine than the one on Spark, from a plan, its sources and the folder for state.
+        """
+        from millstream.engine.work import EpochInput, Replay
 
         root = self.path / "flows" / planned.flow
         last = self.store.last(planned.flow)
@@ -133,25 +136,30 @@ class Home:
                     detail="there are: " + (", ".join(newest) or "none yet"),
                     hint=f"put one there first: home.put_table({name!r}, data)",
                 )
-        spark = session.start(self.log, memory=self._memory)
-        engine = Engine(
-            spark,
-            planned,
-            ports,
-            root / "state",
-            tables={name: self.tables.path(name, newest[name]) for name in planned.tables},
-            placement=Placement(placement, shards or os.cpu_count() or 2),
-            retract=retract,
-            log=self.log,
-        )
+        if engine is not None:
+            chosen = engine(planned, ports, root / "state")
+        else:
+            tables = {name: self.tables.path(name, newest[name]) for name in planned.tables}
+            chosen = self._engine(planned, ports, root, tables, placement, shards or os.cpu_count() or 2, retract)
         views = [
-            ViewSpec(v.name, v.schema, v.columns, v.identity, v.retention, v.time_column, v.fingerprint)
-            for v in engine.plan.views
+            ViewSpec(
+                v.name,
+                v.schema,
+                v.columns,
+                v.identity,
+                v.retention,
+                v.time_column,
+                v.fingerprint,
+                v.panes,
+                v.panes_kept,
+                not isinstance(v.stage, Aggregation) and v.stage.ordered,
+            )
+            for v in chosen.plan.views
         ]
         self.store.prepare(planned.flow, views, [s.name for s in planned.sources])
         token = self.store.take_lease(planned.flow, f"{socket.gethostname()}:{os.getpid()}")
         return FlowLoop(
-            engine,
+            chosen,
             ports,
             self.store,
             root,
@@ -160,7 +168,33 @@ class Home:
             progress=progress,
             tables=self.tables,
             make_input=EpochInput,
+            make_replay=Replay,
             failpoint=failpoint,
+        )
+
+    def _engine(
+        self,
+        planned: Plan,
+        ports: Mapping[str, SourcePort],
+        root: Path,
+        tables: Mapping[str, Path],
+        placement: str,
+        shards: int,
+        retract: bool,
+    ) -> EnginePort:
+        from millstream.engine import session
+        from millstream.engine.epoch import Engine
+        from millstream.engine.placement import Placement
+
+        return Engine(
+            session.start(self.log, memory=self._memory),
+            planned,
+            ports,
+            root / "state",
+            tables=tables,
+            placement=Placement(placement, shards),
+            retract=retract,
+            log=self.log,
         )
 
     def query(self, sql: str) -> Result:
@@ -174,6 +208,26 @@ class Home:
     def flows(self) -> list[dict[str, Any]]:
         """The flows that have run here, and how far they have come."""
         return flow_rows(self.store, {n: r.state for n, r in self._runs.items()})
+
+    def watermarks(self) -> list[dict[str, Any]]:
+        """How far every partition of every source has come, and which one holds its flow back."""
+        return watermark_rows(self.store, self.clock.now())
+
+    def replay_late(self, view: str) -> int:
+        """Take the late records of a view (``<view>$late``) into it: their windows are computed anew from all records.
+
+        An explicit act, done and recorded as an epoch of its own. The flow must be running here. Returns how many
+        different event times the records had; their rows in ``<view>$late`` say in which epoch they were replayed.
+        """
+        flow = next((v["flow"] for v in self.store.views() if v["view"] == view), None)
+        if flow is None:
+            raise UnknownName(f"there is no view `{view}` in this home")
+        run = self._runs.get(flow)
+        if run is None:
+            raise DefinitionError(
+                f"the flow `{flow}` of the view `{view}` is not running here", hint="start it first: home.start(flow)"
+            )
+        return run.replay_late(view)
 
     def put_table(self, name: str, data: Any) -> None:
         """Keep a table (Arrow, pandas, polars or rows) for `enrich` and for queries; a new version replaces the old.

@@ -10,7 +10,7 @@ from millstream.clock import SystemClock
 from millstream.errors import HomeDamaged, HomeInUse
 from millstream.home import check_format
 from millstream.result import Result
-from millstream.runtime.status import flow_rows, view_rows
+from millstream.runtime.status import flow_rows, view_rows, watermark_rows
 from millstream.sql.reading import translate
 
 if TYPE_CHECKING:
@@ -78,6 +78,13 @@ class Reader:
             return self._client.flows()
         assert self._store is not None
         return flow_rows(self._store, {})
+
+    def watermarks(self) -> list[dict[str, Any]]:
+        """How far every partition of every source has come, and which one holds its flow back."""
+        if self._client is not None:
+            return self._client.watermarks()
+        assert self._store is not None
+        return watermark_rows(self._store, None)  # no flow runs: as it was when the last one did
 
     def close(self) -> None:
         """Hang up."""

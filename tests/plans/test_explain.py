@@ -161,3 +161,11 @@ def test_json_has_the_same_tree() -> None:
 
     root = explained(tumbling_and_totals)
     assert kinds(as_json(root)) == [n.kind for n in nodes(root)]
+
+
+def test_punctuation_is_told_instead_of_a_lateness() -> None:
+    flow = ms.Flow("f")
+    schema = "kind STRING, ts TIMESTAMP"
+    flow.source("lines", ms.memory(), schema=schema, event_time="ts", punctuation="kind = 'end'").view("v")
+    (source, *_) = explain(plan(flow)).children
+    assert dict(source.facts)["event time"] == "ts, told by kind = 'end'"

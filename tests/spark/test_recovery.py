@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import millstream as ms
 from millstream.errors import HomeDamaged, HomeInUse, IncompatibleChange
+from millstream.runtime.loop import FIRST_ROWS
 from millstream.testing import Crash, Script
 from millstream.testing.script import STEPS
 
@@ -76,6 +79,24 @@ def test_placement_and_shards_may_change_between_epochs(spark: object, tmp_path:
             send(script, batch)
             script.tick()
         script.expect_rows("totals", {"auction": 0, "n": 35}, {"auction": 1, "n": 35}, {"auction": 2, "n": 30})
+
+
+def test_the_first_epoch_after_a_start_takes_a_bounded_number_of_rows(spark: object, tmp_path: Path) -> None:
+    most = FIRST_ROWS + 100_000
+    flow = ms.Flow("many")
+    rows = flow.source("rows", ms.generator(numbers, events=2 * most + FIRST_ROWS), schema="n BIGINT", max_rows=most)
+    rows.aggregate(n=ms.count(), s=ms.sum("n")).view("total")
+    with Script(flow, tmp_path, placement="combined") as script:
+        first, second = script.tick(2)
+        assert [first.rows, second.rows] == [FIRST_ROWS, most]
+        script.crash().resume()
+        assert [report.rows for report in script.tick()] == [FIRST_ROWS, 100_000]
+        count = 2 * most + FIRST_ROWS
+        script.expect_rows("total", {"n": count, "s": count * (count - 1) // 2})
+
+
+def numbers(start: int, end: int) -> pa.Table:
+    return pa.table({"n": np.arange(start, end)})
 
 
 def test_a_damaged_state_file_stops_the_flow_by_name(spark: object, tmp_path: Path) -> None:

@@ -40,9 +40,8 @@ class MemorySource:
         return sum(end - start for start, end in part.ranges.values())
 
     def finished(self, start: Offsets) -> bool:
-        """Never: more may be sent."""
-        del start
-        return False
+        """Whether its end was said and all that was sent has been read."""
+        return self._memory.ended.is_set() and all(start.get(p, 0) >= end for p, end in self.head(0).items())
 
     def table(self, part: SourceSlice) -> pa.Table:
         """The rows of a slice; those that do not fit the schema are marked."""

@@ -13,8 +13,9 @@ from millstream.engine import prelude
 from millstream.engine.errors import translated
 from millstream.engine.readers import empty
 from millstream.errors import SchemaError, Unsupported
+from millstream.model.accumulation import Accumulation
 from millstream.model.schema import TIMESTAMP, ddl_type
-from millstream.model.step import summed_type
+from millstream.model.step import INDEX, summed_type
 from millstream.plan.stages import Aggregation, Append, Measure, Plan, ViewStage
 
 
@@ -40,7 +41,9 @@ def _view(
         ]
         stored = [pa.field(n, k) for n, k in zip(stage.columns, kinds, strict=True)]
         return replace(view, schema=pa.schema([*stored, *(pa.field(h, TIMESTAMP) for h in view.hidden)]))
-    bound = _aggregation(stage, types, retract=retract or (view.post is not None and view.post.keep is not None))
+    filtered = view.post is not None and view.post.keep is not None
+    asked = retract and stage.windowing.accumulation is Accumulation.RETRACTING
+    bound = _aggregation(stage, types, retract=asked or filtered)
     schema = result_schema(bound)
     if view.post is not None:
         ddl = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in schema)
@@ -48,14 +51,22 @@ def _view(
         frame = frame if view.post.keep is None else frame.where(view.post.keep)
         frame = frame.selectExpr(*(f"{c.sql} AS `{c.name}`" for c in view.post.columns))
         schema = to_arrow_schema(frame.schema, timezone="UTC")
-    return replace(view, stage=bound, schema=pa.schema([pa.field(f.name, f.type) for f in schema]))
+    panes = panes_schema(bound) if bound.windowing.panes is not None else None
+    return replace(view, stage=bound, panes=panes, schema=pa.schema([pa.field(f.name, f.type) for f in schema]))
 
 
 def result_schema(stage: Aggregation) -> pa.Schema:
     """The columns of an aggregation's answers."""
-    borders = [pa.field(b, TIMESTAMP) for b in stage.borders]
+    borders = [pa.field(b, pa.int64() if b == INDEX else TIMESTAMP) for b in stage.borders]
     keys = [pa.field(n, t) for n, t in zip(stage.keys, stage.key_types, strict=True)]
     return pa.schema([*borders, *keys, *(pa.field(m.name, _answer(m)) for m in stage.measures)])
+
+
+def panes_schema(stage: Aggregation) -> pa.Schema:
+    """The columns of a history of panes."""
+    marks = [("pane", pa.int64()), ("timing", pa.string()), ("is_first", pa.bool_()), ("is_last", pa.bool_())]
+    clock = [("watermark", TIMESTAMP), ("epoch", pa.int64())]
+    return pa.schema([*result_schema(stage), *(pa.field(n, t) for n, t in (*marks, *clock))])
 
 
 def _aggregation(stage: Aggregation, types: dict[int, dict[str, pa.DataType]], *, retract: bool) -> Aggregation:

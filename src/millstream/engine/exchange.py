@@ -7,7 +7,7 @@ shuffle serves stages of any shape, and Spark plans, retries and places the task
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -15,12 +15,14 @@ import orjson
 import polars as pl
 import pyarrow as pa
 
-from millstream.kernels.aggregate import StageClock, advance
-from millstream.kernels.combine import group_columns
+from millstream.engine.work import records_state, write_outcome
 from millstream.kernels.intake import Intake, Role, Tally, gather, take_in
+from millstream.kernels.outcome import Dropped, StageClock
+from millstream.kernels.stage import advance, unique
 from millstream.plan.stages import Aggregation
-from millstream.state.run import Run, write_run
+from millstream.state.run import Run
 from millstream.state.shard import RunCache, StateReader, shard_of, shard_range
+from millstream.state.version import Version
 
 PARCEL = "kind STRING, view INT, shard INT, payload BINARY"
 _SCHEMA = pa.schema([("kind", pa.string()), ("view", pa.int32()), ("shard", pa.int32()), ("payload", pa.binary())])
@@ -37,7 +39,8 @@ class KernelTask:
     epoch: int
     attempt: int
     shards: int
-    stages: dict[int, tuple[Aggregation, StageClock, tuple[Run, ...]]] = field(default_factory=dict)
+    version: Version
+    stages: dict[int, tuple[Aggregation, StageClock]]
 
 
 def pack(frame: pl.DataFrame) -> bytes:
@@ -52,7 +55,9 @@ def unpack(data: bytes) -> pl.DataFrame:
     return pl.read_ipc_stream(io.BytesIO(data))
 
 
-def scan_task(roles: list[Role], future: int, shards: int) -> Callable[[Batches], Batches]:
+def scan_task(
+    roles: list[Role], future: int, shards: int, known: Mapping[int, int] | None = None
+) -> Callable[[Batches], Batches]:
     """A task that takes in the rows of a scan and sends parcels of partials, one per view and shard."""
 
     def run(batches: Batches) -> Batches:
@@ -61,7 +66,7 @@ def scan_task(roles: list[Role], future: int, shards: int) -> Callable[[Batches]
             if not batch.num_rows:
                 continue
             rows = pl.from_arrow(pa.Table.from_batches([batch]))
-            total.add(take_in(rows, roles, future))  # type: ignore[arg-type]
+            total.add(take_in(rows, roles, future, known))  # type: ignore[arg-type]
             _shrink(total, roles)
         for role in roles:
             frames = total.frames.get(role.view)
@@ -97,44 +102,60 @@ def kernel_task(task: KernelTask) -> Callable[[Batches], Batches]:
                 else:
                     yield _parcel(parcel["kind"], parcel["view"], shard, parcel["payload"])
         cache = RunCache(Path(task.root), verify=False)
-        for view, (stage, clock, runs) in task.stages.items():
-            state = StateReader(cache, runs, group_columns(stage), shard_range(shard, task.shards))
-            outcome = advance(stage, gather(stage, frames.get(view, [])), state, clock)
-            if outcome.rows is not None:
-                name = f"{stage.step}/{task.epoch:012d}-{task.attempt}-{shard}-{attempt}.arrow"
-                run_ = write_run(cache.root, name, outcome.rows, outcome.expiry)
-                yield _parcel("run", view, shard, orjson.dumps(run_.to_json()))
+        for view, (stage, clock) in task.stages.items():
+            hashes = shard_range(shard, task.shards)
+            state = StateReader(cache, task.version.of(stage.step), unique(stage), hashes)
+            kept = records_state(cache, stage, task.version, hashes)
+            outcome = advance(stage, gather(stage, frames.get(view, [])), state, clock, kept)
+            name = f"{task.epoch:012d}-{task.attempt}-{shard}-{attempt}"
+            for written in write_outcome(cache.root, stage, outcome, name):
+                yield _parcel("run", view, shard, orjson.dumps(written.to_json()))
             if outcome.changes is not None:
                 yield _parcel("changes", view, shard, pack(outcome.changes))
+            if outcome.panes is not None:
+                yield _parcel("panes", view, shard, pack(outcome.panes))
+            if outcome.dropped:
+                yield _parcel("dropped", view, shard, orjson.dumps([list(d) for d in outcome.dropped]))
 
     return run
 
 
-def opened(parcels: pa.Table) -> tuple[Intake, dict[int, list[pl.DataFrame]], dict[int, list[Run]]]:
-    """What the driver gets from the parcels: rows and counts, changes, and the runs that were written."""
-    intake = Intake()
-    changes: dict[int, list[pl.DataFrame]] = {}
-    runs: dict[int, list[Run]] = {}
+@dataclass
+class Opened:
+    """What the driver gets from parcels: rows and counts, and by view what kernels gave."""
+
+    intake: Intake = field(default_factory=Intake)
+    changes: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
+    panes: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
+    dropped: dict[int, list[Dropped]] = field(default_factory=dict)
+    runs: dict[int, list[Run]] = field(default_factory=dict)
+
+
+def opened(parcels: pa.Table) -> Opened:
+    """Open the parcels that came to the driver."""
+    found = Opened()
     for parcel in parcels.sort_by([("view", "ascending"), ("shard", "ascending")]).to_pylist():
         kind, view, payload = parcel["kind"], parcel["view"], parcel["payload"]
         if kind == "rows":
-            intake.frames.setdefault(view, []).append(unpack(payload))
+            found.intake.frames.setdefault(view, []).append(unpack(payload))
         elif kind == "changes":
-            changes.setdefault(view, []).append(unpack(payload))
+            found.changes.setdefault(view, []).append(unpack(payload))
+        elif kind == "panes":
+            found.panes.setdefault(view, []).append(unpack(payload))
+        elif kind == "dropped":
+            found.dropped.setdefault(view, []).extend(Dropped(*d) for d in orjson.loads(payload))
         elif kind == "run":
-            runs.setdefault(view, []).append(Run.from_json(orjson.loads(payload)))
+            found.runs.setdefault(view, []).append(Run.from_json(orjson.loads(payload)))
         else:
             counts = orjson.loads(payload)
-            tally = counts["tally"]
-            tally["newest"] = {int(p): t for p, t in tally["newest"].items()}
-            intake.add(
+            found.intake.add(
                 Intake(
-                    Tally(**tally),
+                    Tally.from_json(counts["tally"]),
                     late={int(v): n for v, n in counts["late"].items()},
                     applied={int(v): n for v, n in counts["applied"].items()},
                 )
             )
-    return intake, changes, runs
+    return found
 
 
 def _shrink(intake: Intake, roles: list[Role]) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from millstream.kernels.aggregate import late
+from millstream.kernels import assign
 from millstream.kernels.aggregates import PARTIALS, is_exact
 from millstream.kernels.combine import fold, group_columns, in_order
 from millstream.kernels.intake import Intake, Role, Tally
@@ -22,6 +22,8 @@ _BAD, _FILTERED = -(2**63) + 1, -(2**63) + 2
 def fits(roles: list[Role]) -> bool:
     """Whether Spark can combine for this scan as exactly as the kernels would."""
     if len(roles) != 1 or not isinstance(roles[0].stage, Aggregation):
+        return False
+    if roles[0].stage.corrected or not assign.by_slices(roles[0].stage):
         return False
     return all(is_exact(m) and PARTIALS[m.kind].native is not None for m in roles[0].stage.measures)
 
@@ -49,7 +51,8 @@ def combined(frame: DataFrame, role: Role, *, partitioned: bool) -> DataFrame:
         assert native is not None
         argument = f"`{next(columns)}`" if measure.has_argument else ""
         partials += [F.expr(sql).alias(name) for name, sql in native(measure, argument)]
-    rows = frame.groupBy(*group).agg(F.count(F.lit(1)).alias("$n"), F.max("$ts").alias("$newest"), *partials)
+    marks = [F.max("$mark").alias("$mark")] if "$mark" in frame.columns else []
+    rows = frame.groupBy(*group).agg(F.count(F.lit(1)).alias("$n"), F.max("$ts").alias("$newest"), *marks, *partials)
     hashed = f"xxhash64({', '.join(f'`{n}`' for n in stage.keys)})" if stage.keys else "0L"
     return rows.withColumn("$h", F.expr(hashed))
 
@@ -64,13 +67,16 @@ def taken_in(rows: pl.DataFrame, role: Role, future: int) -> Intake | None:
     times = dict(zip(newest["$part"].to_list(), newest["$newest"].to_list(), strict=True))
     if any(t > future for t in times.values()):
         return None
+    if "$mark" in rows.columns:
+        marked = good.group_by(partition).agg(pl.col("$mark").max()).drop_nulls()
+        times = dict(zip(marked["$part"].to_list(), marked["$mark"].to_list(), strict=True))
     counted, healthy = int(rows["$n"].sum()), int(good["$n"].sum())
     intake = Intake(Tally(counted, counted - healthy, 0, times))
     kept = good.filter(pl.col("$s") != _FILTERED)
-    behind = late(stage, kept["$s"], role.watermark)
-    if behind.any():
-        intake.late[role.view] = int(kept.filter(behind)["$n"].sum())
-        kept = kept.filter(~behind)
+    in_time, late = assign.in_time(stage, kept, role.watermark)
+    if late.any():
+        intake.late[role.view] = int(kept.filter(late)["$n"].sum())
+    kept = in_time
     intake.applied[role.view] = int(kept["$n"].sum())
     if len(kept):
         by = group_columns(stage)

@@ -7,7 +7,8 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from millstream.plan.stages import ViewStage
+from millstream.model.accumulation import Accumulation
+from millstream.plan.stages import Aggregation, ViewStage
 
 
 def after(spark: Any, view: ViewStage, changes: pa.Table) -> pa.Table:
@@ -18,10 +19,17 @@ def after(spark: Any, view: ViewStage, changes: pa.Table) -> pa.Table:
     if view.post.keep is not None:
         frame = frame.where(view.post.keep)
     done = frame.selectExpr("op", *(f"{c.sql} AS `{c.name}`" for c in view.post.columns)).toArrow()
-    return done if view.post.keep is None else _paired(done, view.identity or ())
+    if view.post.keep is None:
+        return done
+    return _paired(done, view.identity or (), retract=_retracts(view))
 
 
-def _paired(changes: pa.Table, identity: tuple[str, ...]) -> pa.Table:
+def _retracts(view: ViewStage) -> bool:
+    stage = view.stage
+    return not isinstance(stage, Aggregation) or stage.windowing.accumulation is Accumulation.RETRACTING
+
+
+def _paired(changes: pa.Table, identity: tuple[str, ...], *, retract: bool) -> pa.Table:
     """An update whose other half was filtered away is an insert or a delete."""
     rows = pl.from_arrow(changes)
     assert isinstance(rows, pl.DataFrame)
@@ -37,4 +45,5 @@ def _paired(changes: pa.Table, identity: tuple[str, ...]) -> pa.Table:
         .then(pl.lit("+I"))
         .otherwise(pl.col("op"))
     )
-    return rows.with_columns(op.alias("op")).to_arrow()
+    paired = rows.with_columns(op.alias("op"))
+    return (paired if retract else paired.filter(pl.col("op") != "-U")).to_arrow()

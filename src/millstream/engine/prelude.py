@@ -13,7 +13,7 @@ from millstream.errors import Unsupported, UserCodeFailed
 from millstream.model.schema import ddl_type
 from millstream.plan.stages import Batches, Explode, Lookup, Op, Project, Scan, SourceStage
 
-SYSTEM = ("$ts", "$part", "$pos", "$bad")
+SYSTEM = ("$ts", "$part", "$pos", "$bad", "$mark", "$kh", "$key", "$del", "$ver")
 
 
 def through(frame: DataFrame, scan: Scan, source: SourceStage, tables: Mapping[str, DataFrame], now: int) -> DataFrame:

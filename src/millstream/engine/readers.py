@@ -1,6 +1,7 @@
 """Slices as DataFrames: every source gives its columns and the system columns ``$ts $part $bad`` (``$pos`` if asked).
 
-``$ts`` is the event time in micros (the epoch's processing time for sources without one). Which rows are too far in
+``$ts`` is the event time in micros (the epoch's processing time for sources without one); with punctuation, ``$mark``
+is the same for records that promise it, and NULL for others. Which rows are too far in
 the future is decided behind this, where the epoch's clock is at hand as data: a number that changes with every epoch
 inside the SQL would make Spark compile the query anew each time.
 """
@@ -21,6 +22,7 @@ from millstream.model.connector import Files, Generator
 from millstream.model.schema import Schema, ddl_type
 from millstream.plan.stages import SourceStage
 
+DELETES = "('D', 'DELETE', '-D', '-U')"
 LOCAL_ROWS = 100_000
 """Generated slices up to this size are made in the driver; larger ones on the executors."""
 _CHUNK = 50_000
@@ -160,10 +162,24 @@ def _selected(frame: DataFrame, stage: SourceStage, now: int, bad: str, others: 
     time = f"{now}L" if name is None else f"unix_micros(`{name}`)"
     if name is not None:
         bad = f"CASE WHEN {bad} <> 0 THEN {bad} WHEN `{name}` IS NULL THEN {NO_TIME} ELSE 0 END"
-    system = {"$ts": time, "$bad": bad, **others}
+    mark = stage.options.punctuation
+    marks = {} if mark is None else {"$mark": f"IF({mark}, {time}, NULL)"}
+    system = {"$ts": time, "$bad": bad, **marks, **_revisions(stage), **others}
     return frame.selectExpr(
         *(f"`{n}`" for n in stage.schema.names), *(f"{sql} AS `{column}`" for column, sql in system.items())
     )
+
+
+def _revisions(stage: SourceStage) -> dict[str, str]:
+    """The columns that say which record a record revises, and how."""
+    how = stage.options.corrections
+    if how is None:
+        return {}
+    names = ", ".join(f"`{n}`" for n in how.key)
+    deletes = "false" if how.op is None else f"coalesce(upper(`{how.op}`) IN {DELETES}, false)"
+    version = "CAST(NULL AS BIGINT)" if how.version is None else f"CAST(`{how.version}` AS BIGINT)"
+    text = f"to_json(struct({names}))"
+    return {"$kh": f"xxhash64({names})", "$key": text, "$del": deletes, "$ver": version}
 
 
 def _text(value: str) -> str:

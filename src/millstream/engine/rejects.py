@@ -4,9 +4,10 @@ whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,9 +15,13 @@ from pyspark.sql import functions as F
 from millstream.connect.port import FUTURE, REASONS, SourcePort, SourceSlice
 from millstream.engine import prelude
 from millstream.engine.readers import read
+from millstream.engine.work import polars
+from millstream.kernels import assign
+from millstream.kernels.firing import LAST_INSTANT, shown_watermark
 from millstream.kernels.intake import Role
+from millstream.kernels.outcome import BEHIND, NO_WINDOW, Dropped, together
 from millstream.model.schema import TIMESTAMP
-from millstream.plan.stages import Aggregation, Plan, Scan, SourceStage
+from millstream.plan.stages import Aggregation, Append, Plan, Scan, SourceStage
 
 ERRORS = pa.schema(
     [
@@ -102,31 +107,73 @@ def late(
     plan: Plan,
     scan: Scan,
     role: Role,
+    dropped: Sequence[Dropped],
     tables: Mapping[str, DataFrame],
     epoch: int,
     now: int,
 ) -> pa.Table:
-    """The rows of a scan that came behind the watermark of a stage, whole, as JSON."""
-    stage = role.stage
-    assert isinstance(stage, Aggregation)
-    assert stage.window.size is not None and stage.window.slide is not None
+    """The rows of a scan that a stage did not take, whole, as JSON: behind its watermark, or dropped by its kernel."""
+    feed = role.feed
     source = plan.source(scan.source)
     rows = prelude.through(frame, scan, source, tables, now)
     sql = {c.name: c.sql for c in scan.columns}
     future = now + source.options.future_bound.micros
-    start = sql[role.feed.slice]
-    slide, offset, size = stage.window.slide.micros, stage.window.offset.micros, stage.window.size.micros
-    end = f"(({start}) - pmod(({start}) - {offset}L, {slide}L) + {size}L)"
-    kept = f"`$bad` = 0 AND `$ts` <= {future}L AND {end} <= {role.watermark}L"
-    if role.feed.keep is not None:
-        kept += f" AND ({sql[role.feed.keep]})"
-    found = rows.where(kept).selectExpr(
-        f"{epoch}L AS epoch",
-        "timestamp_micros(`$ts`) AS event_time",
-        f"timestamp_micros({end}) AS window_end",
-        f"timestamp_micros({min(role.watermark, 253402300799_000000)}L) AS watermark",
-        "'behind the watermark' AS reason",
-        f"{role.feed.record} AS record",
-        f"timestamp_micros({now}L) AS seen_at",
+    kept = f"`$bad` = 0 AND `$ts` <= {future}L"
+    if not dropped and not assign.may_have_none(role.stage):
+        kept += f" AND `$ts` < {role.watermark}L"  # no window over a later row has ended
+    if feed.keep is not None and not (isinstance(role.stage, Aggregation) and role.stage.corrected):
+        kept += f" AND ({sql[feed.keep]})"
+    named = {feed.hash, feed.slice, feed.gap} - {""}
+    places = [f"`{c}`" for c in ("$part", "$pos") if c in rows.columns]
+    wanted = ["`$ts`", *places, *(f"{sql[n]} AS `{n}`" for n in sorted(named)), f"{feed.record} AS record"]
+    return apart(role, polars(rows.where(kept).selectExpr(*wanted).toArrow()), dropped, epoch, now)
+
+
+def apart(role: Role, rows: pl.DataFrame, dropped: Sequence[Dropped], epoch: int, now: int) -> pa.Table:
+    """Of rows with their time, hash, slice and ``record``, those that a stage did not take."""
+    stage, feed = role.stage, role.feed
+    if isinstance(stage, Append):
+        past = rows.filter(pl.col("$ts") < role.watermark)
+        past = past.select("$ts", pl.col("$ts").alias("$e"), pl.lit(BEHIND).alias("reason"), "record")
+        return _late(past, role, epoch, now)
+    gap = [pl.col(feed.gap).alias("$gap")] if feed.gap else []
+    places = [c for c in ("$part", "$pos") if c in rows.columns]
+    rows = rows.select("$ts", *places, pl.col(feed.hash).alias("$h"), pl.col(feed.slice).alias("$s"), *gap, "record")
+    behind = [] if stage.corrected else [_behind(stage, rows, role.watermark)]
+    found = together([*behind, *(_dropped(rows, d) for d in dropped)])
+    return LATE.empty_table() if found is None else _late(found, role, epoch, now)
+
+
+def _late(found: pl.DataFrame, role: Role, epoch: int, now: int) -> pa.Table:
+    shown = pl.Datetime("us", "UTC")
+    return (
+        found.select(
+            pl.lit(epoch).cast(pl.Int64).alias("epoch"),
+            pl.col("$ts").cast(shown).alias("event_time"),
+            pl.col("$e").clip(upper_bound=LAST_INSTANT).cast(shown).alias("window_end"),
+            pl.lit(shown_watermark(role.watermark), pl.Int64).cast(shown).alias("watermark"),
+            "reason",
+            "record",
+            pl.lit(now).cast(pl.Int64).cast(shown).alias("seen_at"),
+        )
+        .to_arrow()
+        .cast(LATE)
     )
-    return found.toArrow().cast(LATE)
+
+
+def _behind(stage: Aggregation, rows: pl.DataFrame, watermark: int) -> pl.DataFrame:
+    _, late = assign.in_time(stage, rows, watermark)
+    found = rows.filter(late)
+    if not len(found):
+        return rows.clear().select("$ts", pl.col("$ts").alias("$e"), pl.lit(BEHIND).alias("reason"), "record")
+    ends = assign.last_ends(stage, found)
+    reason = pl.when(ends.is_null()).then(pl.lit(NO_WINDOW)).otherwise(pl.lit(BEHIND))
+    return found.select("$ts", ends.alias("$e"), reason.alias("reason"), "record")
+
+
+def _dropped(rows: pl.DataFrame, dropped: Dropped) -> pl.DataFrame:
+    inside = (pl.col("$h") == dropped.hash) & (pl.col("$ts") >= dropped.start) & (pl.col("$ts") < dropped.end)
+    if dropped.place is not None:
+        inside &= (pl.col("$part") == dropped.place[0]) & (pl.col("$pos") == dropped.place[1])
+    end = pl.lit(dropped.window_end, dtype=pl.Int64).alias("$e")
+    return rows.filter(inside).select("$ts", end, pl.lit(dropped.reason).alias("reason"), "record")

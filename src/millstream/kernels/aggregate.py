@@ -1,20 +1,23 @@
-"""The aggregation kernel: fold an epoch's partials into state, and say what changed in the windows.
+"""The slice kernel: fold an epoch's partials into slices that windows share, and say what changed in the windows.
 
-Order within an epoch: windows that the watermark has passed close first, on the state before this epoch (rows of this
-epoch are late for them); then the rows are folded in and the open windows they touch are answered anew.
+For aligned windows that answer on change or on close. Order within an epoch: windows that the watermark has passed
+close first, on the state before this epoch (rows of this epoch are late for them); then the rows are folded in and the
+windows they touch are answered anew, those that have closed only within the allowed lateness.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import polars as pl
 
+from millstream.clock import END_OF_TIME
 from millstream.kernels.combine import fold, group_columns, results
+from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.outcome import together as _joined
 from millstream.kernels.slices import closes_between, expiry, window_ends
+from millstream.model.trigger import ON_CLOSE
 from millstream.model.window import Window
 from millstream.plan.stages import Aggregation
 
@@ -24,39 +27,12 @@ CLOSE_ROWS = 2_000_000
 """Slices are copied to the windows that close in stretches of about this many rows."""
 
 
-class State(Protocol):
-    """State of one step as a kernel sees it (see `state/shard.py`)."""
-
-    def lookup(self, hashes: np.ndarray, after: int) -> pl.DataFrame | None:
-        """The rows for these hashes that expire after an instant."""
-        ...
-
-    def scan(self, after: int) -> pl.DataFrame | None:
-        """All rows that expire after an instant."""
-        ...
-
-
-@dataclass(frozen=True)
-class StageClock:
-    """The watermarks a stage works by: that of the epoch before, and that of this one."""
-
-    before: int
-    watermark: int
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What an epoch did to one stage: changes of its windows, and the state rows to keep with their expiry."""
-
-    changes: pl.DataFrame | None
-    rows: pl.DataFrame | None
-    expiry: np.ndarray
-
-
 def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
     """Run one epoch of an aggregation. `partials` hold one row per key and slice, and none that is late."""
     changes = []
-    if spec.on_close and closes_between(spec.window, clock.before, clock.watermark):
+    assert isinstance(spec.window, Window)
+    on_close, late = spec.windowing.trigger == ON_CLOSE, spec.windowing.lateness.micros
+    if on_close and closes_between(spec.window, clock.before, clock.watermark):
         closed = _close(spec, state, clock)
         if closed is not None:
             changes.append(closed)
@@ -67,14 +43,18 @@ def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, cloc
     held = state.lookup(hashes, clock.watermark)
     old = None if held is None else held.join(partials.select(columns), on=columns, how="semi", nulls_equal=True)
     folded = _fold_in(spec, old, partials, columns)
-    if not spec.on_close:
-        changes.append(_revise(spec, held, old, folded, clock))
-    return Outcome(_joined(changes), folded, expiry(spec.window, folded["$s"].to_numpy()))
+    if not on_close or late:
+        upto = clock.watermark if on_close else END_OF_TIME
+        changes.append(_revise(spec, held, old, folded, clock.horizon(spec), upto))
+    return Outcome(_joined(changes), folded, leaving(spec, folded))
 
 
-def late(spec: Aggregation, starts: pl.Series, watermark: int) -> pl.Series:
-    """Which slices are behind the watermark for every window over them."""
-    return pl.Series(expiry(spec.window, starts.to_numpy()) <= watermark)
+def leaving(spec: Aggregation, rows: pl.DataFrame) -> np.ndarray:
+    """When each slice leaves state: when no window over it takes late records any more."""
+    assert isinstance(spec.window, Window)
+    ends = expiry(spec.window, rows["$s"].to_numpy())
+    leaves: np.ndarray = np.minimum(ends + spec.windowing.lateness.micros, END_OF_TIME)
+    return leaves
 
 
 def _fold_in(spec: Aggregation, old: pl.DataFrame | None, partials: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
@@ -89,6 +69,7 @@ def _close(spec: Aggregation, state: State, clock: StageClock) -> pl.DataFrame |
     held = state.scan(clock.before)
     if held is None:
         return None
+    assert isinstance(spec.window, Window)
     answers = []
     for after, upto in _stretches(spec.window, held, clock):
         windows = _by_window(spec, held, after, upto)
@@ -116,33 +97,37 @@ def _revise(
     held: pl.DataFrame | None,
     old: pl.DataFrame | None,
     new: pl.DataFrame,
-    clock: StageClock,
+    ended: int,
+    upto: int,
 ) -> pl.DataFrame:
-    """The changed answers of the open windows over the slices that changed."""
+    """The changed answers of the windows over the slices that changed, of those that end in (ended, upto]."""
+    assert isinstance(spec.window, Window)
     if spec.window.is_global or spec.window.is_tumbling:
         before, after = old, new
         if not spec.window.is_global:
-            before = None if old is None else window_ends(spec.window, old, clock.watermark)
-            after = window_ends(spec.window, new, clock.watermark)
+            before = None if old is None else window_ends(spec.window, old, ended, upto)
+            after = window_ends(spec.window, new, ended, upto)
     else:
         where = [c for c in group_columns(spec) if c != "$s"] + ["$end"]
-        touched = window_ends(spec.window, new.select(group_columns(spec)), clock.watermark).select(where).unique()
+        touched = window_ends(spec.window, new.select(group_columns(spec)), ended, upto).select(where).unique()
         changed = group_columns(spec)
         others = None if held is None else held.join(new.select(changed), on=changed, how="anti", nulls_equal=True)
         now = new if others is None else pl.concat([others.select(new.columns), new], how="vertical_relaxed")
-        before = None if held is None else _touched(spec, held, touched, where, clock)
-        after = _touched(spec, now, touched, where, clock)
+        before = None if held is None else _touched(spec, held, touched, where, ended, upto)
+        after = _touched(spec, now, touched, where, ended, upto)
     return _compare(spec, before, after)
 
 
 def _touched(
-    spec: Aggregation, slices: pl.DataFrame, touched: pl.DataFrame, where: list[str], clock: StageClock
+    spec: Aggregation, slices: pl.DataFrame, touched: pl.DataFrame, where: list[str], ended: int, upto: int
 ) -> pl.DataFrame:
-    expanded = window_ends(spec.window, slices.sort("$s"), clock.watermark)
+    assert isinstance(spec.window, Window)
+    expanded = window_ends(spec.window, slices.sort("$s"), ended, upto)
     return fold(spec, expanded.join(touched, on=where, how="semi", nulls_equal=True, maintain_order="left"), where)
 
 
 def _by_window(spec: Aggregation, slices: pl.DataFrame, after: int, upto: int) -> pl.DataFrame:
+    assert isinstance(spec.window, Window)
     if spec.window.is_tumbling:
         return window_ends(spec.window, slices, after, upto)
     assert spec.window.size is not None
@@ -164,7 +149,7 @@ def _compare(spec: Aggregation, before: pl.DataFrame | None, after: pl.DataFrame
             return new.clear()
         new = new.with_columns(pl.lit("+U").alias("op"))
         return pl.concat([old, new]) if spec.retract else new
-    same = old.join(new, on=identity + shown, how="semi", nulls_equal=True) if _comparable(new, shown) else old.clear()
+    same = _unchanged(old, new, identity, shown)
     if len(same):
         old = old.join(same, on=identity, how="anti", nulls_equal=True)
         new = new.join(same, on=identity, how="anti", nulls_equal=True)
@@ -174,21 +159,22 @@ def _compare(spec: Aggregation, before: pl.DataFrame | None, after: pl.DataFrame
     return pl.concat([old, new]) if spec.retract else new
 
 
-def _comparable(frame: pl.DataFrame, columns: list[str]) -> bool:
-    return not any(isinstance(frame.schema[c], pl.List | pl.Struct) for c in columns)
+def _unchanged(old: pl.DataFrame, new: pl.DataFrame, identity: list[str], shown: list[str]) -> pl.DataFrame:
+    """The old answers that are also the new ones."""
+    if not any(isinstance(new.schema[c], pl.List | pl.Struct) for c in shown):
+        return old.join(new, on=identity + shown, how="semi", nulls_equal=True)
+    renamed = new.select(*identity, *(pl.col(c).alias(f"{c}$new") for c in shown))
+    both = old.join(renamed, on=identity, how="inner", nulls_equal=True)
+    return both.filter(pl.all_horizontal(pl.col(c).eq_missing(pl.col(f"{c}$new")) for c in shown)).select(old.columns)
 
 
 def _rows(spec: Aggregation, windows: pl.DataFrame, op: str) -> pl.DataFrame:
     """Result rows: op, window borders, keys, answers."""
     borders = []
+    assert isinstance(spec.window, Window)
     if spec.borders:
         assert spec.window.size is not None
         start = (pl.col("$end") - spec.window.size.micros).cast(TIMESTAMP)
         borders = [start.alias("window_start"), pl.col("$end").cast(TIMESTAMP).alias("window_end")]
     answers = results(spec, windows)
     return windows.select(pl.lit(op).alias("op"), *borders, *spec.keys, *answers)
-
-
-def _joined(changes: list[pl.DataFrame]) -> pl.DataFrame | None:
-    filled = [c for c in changes if len(c)]
-    return pl.concat(filled, how="vertical_relaxed") if filled else None

@@ -14,6 +14,8 @@ import polars as pl
 
 from millstream.errors import RunError, UserCodeFailed
 from millstream.kernels.aggregates import ORDER, PARTIALS, is_exact, is_float
+from millstream.kernels.assign import by_slices, spans
+from millstream.model.window_kinds import Session
 from millstream.plan.stages import Aggregation, Measure
 
 GROUP = ("$h", "$s")
@@ -21,18 +23,26 @@ _SAFE = float(2**62)
 
 
 def group_columns(spec: Aggregation) -> list[str]:
-    """The columns that tell one partial row from another."""
-    return [*GROUP, *spec.keys]
+    """The columns that tell one partial row from another: hash, slice (or window), keys."""
+    return [*GROUP, *spec.keys] if by_slices(spec) else [*GROUP, "$e", *spec.keys]
 
 
-def combine(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
-    """One partial row per key and slice.
+def partial_columns(spec: Aggregation, frame: pl.DataFrame) -> list[str]:
+    """The columns of the partials, in the order that state is kept in."""
+    return [c for m in spec.measures for c in frame.columns if c.startswith(f"{m.name}$")]
+
+
+def combine(spec: Aggregation, rows: pl.DataFrame, by: Sequence[str] | None = None) -> pl.DataFrame:
+    """One partial row per key and slice (or by the columns given).
 
     `rows` has ``$h``, ``$s``, ``$ts`` (and ``$part``, ``$pos`` where order matters), the keys by name, and the argument
     of measure m as ``@m``. Measures that are not exact see the rows sorted by group and value, so that the order of
     arrival does not matter.
     """
-    columns = group_columns(spec)
+    columns = group_columns(spec) if by is None else list(by)
+    if isinstance(spec.window, Session):  # rows of one session need not be told apart
+        rows = spans(rows, spec.keys)
+        rows = rows.with_columns(pl.col("$s2").alias("$s"), pl.col("$e2").alias("$e")).drop("$s2", "$e2")
     _refuse_wrapping(spec, rows, columns, "@{}")
     exact = [m for m in spec.measures if is_exact(m)]
     exprs = [e for m in exact for e in PARTIALS[m.kind].combine(m, _argument(m))]
@@ -75,8 +85,7 @@ def results(spec: Aggregation, partials: pl.DataFrame) -> list[pl.Expr | pl.Seri
 
 def in_order(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """Partial rows with their columns in the one order that state is kept in, whoever combined them."""
-    parts = [c for m in spec.measures for c in partials.columns if c.startswith(f"{m.name}$")]
-    return check_sums(spec, partials.select(*by, "$n", *parts))
+    return check_sums(spec, partials.select(*by, "$n", *partial_columns(spec, partials)))
 
 
 def _refuse_wrapping(spec: Aggregation, frame: pl.DataFrame, by: Sequence[str], name: str) -> None:
@@ -211,7 +220,8 @@ def _user_results(m: Measure, packed: pl.Series) -> pl.Series:
     answers = []
     for text in packed.to_list():
         try:
-            answers.append(m.user.result(orjson.loads(text)))
+            accumulator = m.user.create() if text is None else orjson.loads(text)
+            answers.append(m.user.result(accumulator))
         except Exception as error:
             raise _user_failed(m, "result", error) from error
     dtype = pl.Schema(pl.from_arrow(_empty(m)).schema)[m.name]  # type: ignore[union-attr]

@@ -5,24 +5,32 @@ The same function serves an epoch in the driver and a task on an executor.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import polars as pl
 
-from millstream.kernels.aggregate import late
+from millstream.kernels import assign
 from millstream.kernels.aggregates import ORDER, is_exact
 from millstream.kernels.combine import combine, fold, group_columns
+from millstream.kernels.disorder import buckets
 from millstream.plan.stages import Aggregation, Append, Feed
 
 
 @dataclass
 class Tally:
-    """What a source's slice held: rows, errors among them, and the newest event time per partition."""
+    """What a source's slice held: rows, errors among them, and the newest event time per partition (with punctuation,
+    the newest that was promised).
+    """
 
     rows: int = 0
     bad: int = 0
     future: int = 0
     newest: dict[int, int] = field(default_factory=dict)
+    disorder: dict[int, int] = field(default_factory=dict)
+    """How many good rows came how far behind (buckets of `kernels/disorder.py`), where a trigger asks for it."""
 
     def add(self, other: Tally) -> None:
         """Take another tally of the same slice in."""
@@ -31,6 +39,14 @@ class Tally:
         self.future += other.future
         for partition, time in other.newest.items():
             self.newest[partition] = max(time, self.newest.get(partition, time))
+        for bucket, count in other.disorder.items():
+            self.disorder[bucket] = self.disorder.get(bucket, 0) + count
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Tally:
+        """A tally that travelled as JSON, which knows text as keys only."""
+        counted = ({int(k): n for k, n in data[name].items()} for name in ("newest", "disorder"))
+        return cls(data["rows"], data["bad"], data["future"], *counted)
 
 
 @dataclass(frozen=True)
@@ -64,20 +80,29 @@ class Intake:
                 mine[view] = mine.get(view, 0) + count
 
 
-def take_in(rows: pl.DataFrame, roles: list[Role], future: int) -> Intake:
-    """Take in rows of a scan: system columns and the scan's own. `future` is the latest believable event time."""
-    good, tally = _admit(rows, future)
+def take_in(rows: pl.DataFrame, roles: list[Role], future: int, known: Mapping[int, int] | None = None) -> Intake:
+    """Take in rows of a scan: system columns and the scan's own. `future` is the latest believable event time, `known`
+    the newest event time per partition before this epoch if disorder is to be counted.
+    """
+    good, tally = _admit(rows, future, known)
     intake = Intake(tally)
     for role in roles:
         taken = _feed_rows(good, role)
         intake.applied[role.view] = len(taken)
-        if isinstance(role.stage, Aggregation) and len(taken):
-            behind = late(role.stage, taken["$s"], role.watermark)
-            if behind.any():
-                intake.late[role.view] = int(behind.sum())
+        if isinstance(role.stage, Append) and role.stage.ordered and len(taken):
+            late = taken["$ts"] < role.watermark
+            if late.any():
+                intake.late[role.view] = int(late.sum())
                 intake.applied[role.view] -= intake.late[role.view]
-                taken = taken.filter(~behind)
-            if len(taken) and all(is_exact(m) for m in role.stage.measures):
+                taken = taken.filter(~late)
+        if isinstance(role.stage, Aggregation) and len(taken):
+            late = pl.Series([False])
+            if not role.stage.corrected:  # whether a correction comes too late is seen when its record is looked up
+                taken, late = assign.in_time(role.stage, taken, role.watermark)
+            if late.any():
+                intake.late[role.view] = int(late.sum())
+                intake.applied[role.view] -= intake.late[role.view]
+            if len(taken) and _combines(role.stage):
                 taken = combine(role.stage, taken)
         if len(taken):
             intake.frames.setdefault(role.view, []).append(taken)
@@ -89,32 +114,82 @@ def gather(stage: Aggregation, frames: list[pl.DataFrame]) -> pl.DataFrame | Non
     if not frames:
         return None
     together = frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
-    if not all(is_exact(m) for m in stage.measures):
+    if stage.keeps_records:
+        return together
+    if not _combines(stage):
         return combine(stage, together)
     return together if len(frames) == 1 else fold(stage, together, group_columns(stage))
 
 
-def _admit(rows: pl.DataFrame, future: int) -> tuple[pl.DataFrame, Tally]:
+def _combines(stage: Aggregation) -> bool:
+    """Whether rows may be combined piece by piece."""
+    return not stage.keeps_records and all(is_exact(m) for m in stage.measures)
+
+
+def _admit(rows: pl.DataFrame, future: int, known: Mapping[int, int] | None) -> tuple[pl.DataFrame, Tally]:
     bad = rows["$bad"] != 0
     ahead = (rows["$ts"] > future).fill_null(value=False) & ~bad
     tally = Tally(len(rows), int(bad.sum()), int(ahead.sum()))
     good = rows if not tally.bad and not tally.future else rows.filter(~bad & ~ahead)
     if len(good):
-        newest = good.group_by("$part").agg(pl.col("$ts").max())
-        tally.newest = dict(zip(newest["$part"].to_list(), newest["$ts"].to_list(), strict=True))
+        moving = "$mark" if "$mark" in good.columns else "$ts"
+        newest = good.group_by("$part").agg(pl.col(moving).max()).drop_nulls()
+        tally.newest = dict(zip(newest["$part"].to_list(), newest[moving].to_list(), strict=True))
+        if known is not None:
+            tally.disorder = _behind(good, known)
     return good, tally
+
+
+def _behind(rows: pl.DataFrame, known: Mapping[int, int]) -> dict[int, int]:
+    """How far rows are behind the newest event time that their partition had shown before."""
+    times, parts = rows["$ts"].to_numpy(), rows["$part"].to_numpy()
+    behind = np.zeros(len(rows), dtype=np.int64)
+    for partition, newest in known.items():
+        here = parts == partition
+        behind[here] = np.maximum(newest - times[here], 0)
+    return buckets(behind)
+
+
+def _revisions(rows: pl.DataFrame, role: Role) -> list[pl.Expr]:
+    """Which record a row revises, and how (see `kernels/corrected.py`). A row of a source without corrections revises
+    none.
+    """
+    feed = role.feed
+    if "$key" in rows.columns:
+        columns = [pl.col(c) for c in ("$kh", "$key", "$ver")]
+        does = pl.col("$del").cast(pl.Int8)
+    else:
+        place = pl.concat_str(pl.lit(feed.source), "$part", "$pos", separator=" ")
+        columns = [pl.col(feed.hash).alias("$kh"), place.alias("$key"), pl.lit(None, pl.Int64).alias("$ver")]
+        does = pl.lit(0, pl.Int8)
+    if feed.keep is not None:
+        dropped = (does == 0) & ~pl.col(feed.keep).fill_null(value=False)
+        does = pl.when(dropped).then(pl.lit(2, pl.Int8)).otherwise(does)
+    return [*columns, does.alias("$del")]
+
+
+def _order(rows: pl.DataFrame, role: Role) -> list[pl.Expr]:
+    """The columns that rows are ordered by; where several feeds come together, the feed counts before the partition."""
+    feeds = role.stage.feeds
+    before = feeds.index(role.feed) << 20
+    part = pl.col("$part") if len(feeds) == 1 else pl.col("$part").cast(pl.Int64) + before
+    return [part.alias(c) if c == "$part" else pl.col(c) for c in ORDER if c in rows.columns]
 
 
 def _feed_rows(rows: pl.DataFrame, role: Role) -> pl.DataFrame:
     feed, stage = role.feed, role.stage
-    kept = rows if feed.keep is None else rows.filter(pl.col(feed.keep))
+    corrected = isinstance(stage, Aggregation) and stage.corrected
+    kept = rows if feed.keep is None or corrected else rows.filter(pl.col(feed.keep))
     if isinstance(stage, Append):
         named = [pl.col(c).alias(n) for c, n in zip(feed.columns, stage.columns, strict=True)]
-        return kept.select(*named, pl.col("$ts").alias("$ts"))
+        return kept.select(*named, *(_order(kept, role) if stage.ordered else ["$ts"]))
     keys = [pl.col(c).alias(n) for c, n in zip(feed.columns, stage.keys, strict=False)]
     with_argument = [m for m in stage.measures if m.has_argument]
     arguments = [
         pl.col(c).alias(f"@{m.name}") for c, m in zip(feed.columns[len(stage.keys) :], with_argument, strict=True)
     ]
-    order = [c for c in ORDER if c in kept.columns]
-    return kept.select(pl.col(feed.hash).alias("$h"), pl.col(feed.slice).alias("$s"), *order, *keys, *arguments)
+    order = _order(kept, role)
+    gap = [pl.col(feed.gap).alias("$gap")] if feed.gap else []
+    if corrected:
+        gap += _revisions(kept, role)
+    return kept.select(pl.col(feed.hash).alias("$h"), pl.col(feed.slice).alias("$s"), *gap, *order, *keys, *arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,15 +50,23 @@ class Memory:
 
     partitions: int = 1
     rows: list[list[dict[str, Any]]] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def send(self, *rows: dict[str, Any], partition: int = 0) -> None:
         """Append rows to a partition; the next epoch takes them."""
+        if self.ended.is_set():
+            msg = "rows sent to a memory source that has ended"
+            raise ValueError(msg)
         while len(self.rows) < self.partitions:
             self.rows.append([])
         if not 0 <= partition < self.partitions:
             msg = f"partition {partition} of a memory source with {self.partitions}"
             raise IndexError(msg)
         self.rows[partition].extend(rows)
+
+    def end(self) -> None:
+        """Say that nothing more will be sent: once what was sent is read, all windows close and the flow may finish."""
+        self.ended.set()
 
 
 Connector = Files | Generator | Memory
@@ -74,7 +83,9 @@ def files(path: str, *, format: str, header: bool = True, bounded: bool = False)
 
 
 def memory(*, partitions: int = 1) -> Memory:
-    """A source fed by `send`, for tests and small programs."""
+    """A source fed by `send` until `end`, for tests and small programs."""
+    if partitions <= 0:
+        raise DefinitionError(f"partitions must be above zero, not {partitions}", origin=here())
     return Memory(partitions)
 
 
@@ -95,6 +106,17 @@ def generator(
 
 
 @dataclass(frozen=True)
+class Corrections:
+    """How later records revise earlier ones of a source: the columns that name a record, the one that says what is done
+    to it, and the one that says which version is newer.
+    """
+
+    key: tuple[str, ...]
+    op: str | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True)
 class SourceOptions:
     """Event time and admission of a source."""
 
@@ -103,3 +125,6 @@ class SourceOptions:
     future_bound: Duration
     idle_timeout: Duration | None
     max_rows: int | None
+    punctuation: str | None = None
+    corrections: Corrections | None = None
+    """A condition in Spark SQL: records for which it is true move the watermark, and no others."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, DuplicateName, SchemaError
-from millstream.model.connector import Connector, Files, Generator, Memory, SourceOptions
+from millstream.model.connector import Connector, Corrections, Files, Generator, Memory, SourceOptions
 from millstream.model.duration import Duration
+from millstream.model.expression import Expr, boolean
 from millstream.model.origin import here
 from millstream.model.schema import Schema
 from millstream.model.step import Source, View
@@ -49,17 +51,28 @@ class Flow:
         *,
         schema: str | Schema | pa.Schema | None = None,
         event_time: str | None = None,
-        lateness: str | timedelta | Duration = "0 seconds",
+        lateness: str | timedelta | Duration | None = None,
+        punctuation: str | Expr | None = None,
         future_bound: str | timedelta | Duration = "10 minutes",
         idle_timeout: str | timedelta | Duration | None = None,
         max_rows: int | None = None,
+        key: str | Sequence[str] | None = None,
+        op: str | None = None,
+        version: str | None = None,
     ) -> Stream:
         """Declare a source.
 
         `event_time` names the TIMESTAMP column that says when a record happened; without one, records happen when
-        they are read. `lateness` is how far behind the newest record one may still arrive in time. Records more than
-        `future_bound` ahead of the clock go to ``<source>$errors``. `idle_timeout` lets the watermark go on without
-        a silent partition. `max_rows` bounds how much one epoch takes from it.
+        they are read. `lateness` (none unless said) is how far behind the newest record one may still arrive in time.
+        Instead, `punctuation` may name the records that say how far their partition has come: a condition; a record
+        for which it is true promises that none of its partition with an earlier event time will follow, and no other
+        moves the watermark. Records more than `future_bound` ahead of the clock go to ``<source>$errors``.
+        With an `idle_timeout` the watermark goes on without a partition that is silent for so long, and with the
+        clock when all are. `max_rows` bounds how much one epoch takes from it.
+
+        With a `key`, a record revises the earlier one with the same key, in all windows that still take records. `op`
+        names a column that says so (``D``, ``DELETE``, ``-D`` and ``-U`` delete, all else inserts or updates);
+        `version` names a number by which an older version that comes later is told and left out.
         """
         check_name(name, "source")
         if not isinstance(connector, Files | Generator | Memory):
@@ -80,10 +93,12 @@ class Flow:
                 )
         options = SourceOptions(
             event_time,
-            Duration.not_negative(lateness, what="lateness"),
+            Duration.not_negative("0 seconds" if lateness is None else lateness, what="lateness"),
             Duration.not_negative(future_bound, what="future_bound"),
             None if idle_timeout is None else Duration.positive(idle_timeout, what="idle_timeout"),
             max_rows,
+            None if punctuation is None else _punctuation(punctuation, columns, event_time, lateness),
+            _corrections(columns, key, op, version),
         )
         if max_rows is not None and max_rows <= 0:
             raise DefinitionError(f"max_rows must be above zero, not {max_rows}", origin=here())
@@ -108,6 +123,43 @@ class Flow:
 
     def __repr__(self) -> str:
         return f"<Flow {self.name}: {len(self._sources)} sources, {len(self._views)} views>"
+
+
+def _corrections(
+    columns: Schema, key: str | Sequence[str] | None, op: str | None, version: str | None
+) -> Corrections | None:
+    if key is None:
+        if op is not None or version is not None:
+            raise DefinitionError(
+                "a source with op or version needs a key: the columns that name a record",
+                hint="e.g. key='order_id'",
+                origin=here(),
+            )
+        return None
+    names = (key,) if isinstance(key, str) else tuple(key)
+    if not names:
+        raise DefinitionError("the key of a source needs at least one column", origin=here())
+    for name in names:
+        columns.field(name, origin=here())
+    for named, what, fits in ((op, "op", pa.types.is_string), (version, "version", pa.types.is_integer)):
+        kind = None if named is None else columns.field(named, origin=here()).type
+        if kind is not None and not fits(kind):
+            wanted = "STRING" if what == "op" else "BIGINT"
+            raise SchemaError(f"{what}=`{named}` is {kind}, not {wanted}", origin=here())
+    return Corrections(names, op, version)
+
+
+def _punctuation(condition: str | Expr, columns: Schema, event_time: str | None, lateness: object) -> str:
+    if event_time is None:
+        raise DefinitionError("punctuation needs an event_time to speak of", origin=here())
+    if lateness is not None:
+        raise DefinitionError(
+            "a source has either lateness or punctuation",
+            detail="with punctuation the records themselves say how far the watermark has come",
+            hint="leave one of them out",
+            origin=here(),
+        )
+    return boolean(condition, columns, "punctuation").spark()
 
 
 def _schema(connector: Connector, schema: str | Schema | pa.Schema | None, name: str) -> Schema:

@@ -17,8 +17,8 @@ from millstream.model.connector import Connector, SourceOptions
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr
 from millstream.model.schema import TIMESTAMP, Field, Schema
-from millstream.model.trigger import Trigger
-from millstream.model.window import Window
+from millstream.model.window_kinds import CountWindow
+from millstream.model.windowing import Windowing
 
 Named = tuple[tuple[str, Expr], ...]
 """Columns by name, in order."""
@@ -94,9 +94,10 @@ class Enrich:
 
 @dataclass(frozen=True, eq=False)
 class Union:
-    """The rows of several streams with the same columns."""
+    """The rows of several streams with the same columns; `ordered`: held back until they can go in event-time order."""
 
     inputs: tuple[Step, ...]
+    ordered: bool = False
 
     @property
     def schema(self) -> Schema:
@@ -110,19 +111,29 @@ class Aggregated:
 
     input: Step
     keys: Named
-    window: Window
-    trigger: Trigger
+    windowing: Windowing
     aggregates: tuple[tuple[str, Aggregate], ...]
     origin: Origin | None = None
 
     @property
     def schema(self) -> Schema:
         """Window borders, keys, then the aggregates."""
-        borders = [] if self.window.is_global else [Field("window_start", TIMESTAMP), Field("window_end", TIMESTAMP)]
+        borders = [Field(name, pa.int64() if name == INDEX else TIMESTAMP) for name in borders_of(self.windowing)]
         before = self.input.schema
         keys = [Field(name, e.type_in(before)) for name, e in self.keys]
         results = [Field(name, result_type(a, before)) for name, a in self.aggregates]
         return Schema.of([*borders, *keys, *results])
+
+
+INDEX = "window_index"
+
+
+def borders_of(windowing: Windowing) -> tuple[str, ...]:
+    """The columns of a result that name its window."""
+    if windowing.window.is_global:
+        return ()
+    counted = (INDEX,) if isinstance(windowing.window, CountWindow) else ()
+    return (*counted, "window_start", "window_end")
 
 
 @dataclass(frozen=True, eq=False)

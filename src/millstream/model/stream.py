@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.model.accumulation import Accumulation
 from millstream.model.aggregate import Aggregate
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr, boolean, col, expr
@@ -23,14 +24,16 @@ from millstream.model.step import (
     MapBatches,
     Named,
     Select,
+    Source,
     Step,
     Union,
     View,
     Where,
     upstream,
 )
-from millstream.model.trigger import OnChange, OnClose, Trigger
-from millstream.model.window import Window, everything
+from millstream.model.trigger import ON_CHANGE, Trigger, finishes
+from millstream.model.window_kinds import AnyWindow, CountWindow, Session
+from millstream.model.windowing import Windowing
 
 if TYPE_CHECKING:
     from millstream.model.flow import Flow
@@ -143,6 +146,9 @@ class Stream:
 
     def union(self, *others: Stream) -> Stream:
         """All rows of this stream and the others; their columns must have the same names and types."""
+        return self._united(others, ordered=False)
+
+    def _united(self, others: tuple[Stream, ...], *, ordered: bool) -> Stream:
         for other in others:
             if other.flow is not self.flow:
                 raise DefinitionError("only streams of one flow can be united", origin=here())
@@ -161,8 +167,8 @@ class Stream:
                         hint="cast one of them in a .select(...)",
                         origin=here(),
                     )
-        united = Stream(self.flow, Union((self.step, *(o.step for o in others))))
-        united._refuse_after_aggregate("union")
+        united = Stream(self.flow, Union((self.step, *(o.step for o in others)), ordered))
+        united._refuse_after_aggregate("merge" if ordered else "union")
         return united
 
     def key_by(self, *columns: str | Expr, **named: str | Expr) -> Keyed:
@@ -170,9 +176,19 @@ class Stream:
         keys = tuple((n, e.bind(self.schema)) for n, e in _named(columns, named, "key_by"))
         return Keyed(self, keys)
 
-    def window(self, window: Window, *, trigger: Trigger | None = None) -> Keyed:
-        """Windows over the whole stream, without a key."""
-        return Keyed(self, ()).window(window, trigger=trigger)
+    def window(
+        self,
+        window: AnyWindow,
+        *,
+        trigger: Trigger = ON_CHANGE,
+        accumulation: Accumulation = Accumulation.RETRACTING,
+        lateness: str | timedelta | Duration = "0 seconds",
+        panes: str | timedelta | Duration | None = None,
+    ) -> Keyed:
+        """Windows over the whole stream, without a key; see `Keyed.window`."""
+        return Keyed(self, ()).window(
+            window, trigger=trigger, accumulation=accumulation, lateness=lateness, panes=panes
+        )
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
         """Aggregates over the whole stream, without key or window."""
@@ -187,7 +203,7 @@ class Stream:
         check_name(name, "view")
         kept = None if retention is None else Duration.positive(retention, what="retention")
         aggregated = next((s for s in upstream(self.step) if isinstance(s, Aggregated)), None)
-        if kept is not None and aggregated is not None and aggregated.window.is_global:
+        if kept is not None and aggregated is not None and aggregated.windowing.window.is_global:
             raise DefinitionError(
                 f"the view `{name}` has a retention but no window to measure it by",
                 hint="add .window(...), or leave the retention out",
@@ -211,27 +227,67 @@ class Stream:
             )
 
 
+def merge(stream: Stream, *others: Stream, order: str = "event_time") -> Stream:
+    """One stream of several, in the order of event time, whatever order the rows arrived in.
+
+    A row is held back until the watermark of all sources has passed it; equal times go by source (as given here),
+    partition and offset. A row that comes when its time is past goes to ``<view>$late``.
+    """
+    if order != "event_time":
+        raise DefinitionError(f"merge can order by event_time only, not by {order!r}", origin=here())
+    for step in (s for given in (stream, *others) for s in upstream(given.step)):
+        if isinstance(step, Source) and step.options.event_time is None:
+            raise DefinitionError(
+                f"merge needs an event time, and the source `{step.name}` has none",
+                hint="declare it: flow.source(..., event_time='ts')",
+                origin=here(),
+            )
+    return stream._united(others, ordered=True)
+
+
 @dataclass(frozen=True, eq=False)
 class Keyed:
     """A stream with its keys and window chosen, waiting for aggregates."""
 
     stream: Stream
     keys: Named
-    in_window: Window = field(default_factory=everything)
-    trigger: Trigger = field(default_factory=OnChange)
+    windowing: Windowing = field(default_factory=Windowing)
 
-    def window(self, window: Window, *, trigger: Trigger | None = None) -> Keyed:
-        """Cut event time into windows; `trigger` says when a window answers."""
-        if not isinstance(window, Window):
-            raise DefinitionError(f"{window!r} is not a window", hint='e.g. ms.tumbling("10 seconds")', origin=here())
-        chosen = trigger or OnChange()
-        if window.is_global and isinstance(chosen, OnClose):
-            raise DefinitionError(
-                "a global window never closes, so on_close() would never answer",
-                hint="use on_change(), or a window with an end",
-                origin=here(),
-            )
-        return Keyed(self.stream, self.keys, window, chosen)
+    def window(
+        self,
+        window: AnyWindow,
+        *,
+        trigger: Trigger = ON_CHANGE,
+        accumulation: Accumulation = Accumulation.RETRACTING,
+        lateness: str | timedelta | Duration = "0 seconds",
+        panes: str | timedelta | Duration | None = None,
+    ) -> Keyed:
+        """Cut event time into windows.
+
+        `trigger` says when a window answers, `accumulation` how an answer relates to the ones before it, `lateness`
+        for how long after the watermark a window still takes records and answers anew. With `panes`, every
+        answer ever given is kept in ``<view>$panes`` for that long.
+        """
+        for value, kind, what, example in (
+            (window, AnyWindow, "a window", 'ms.tumbling("10 seconds")'),
+            (trigger, Trigger, "a trigger", "ms.on_close()"),
+            (accumulation, Accumulation, "an accumulation", "ms.discarding()"),
+        ):
+            if not isinstance(value, kind):
+                raise DefinitionError(f"{value!r} is not {what}", hint=f"e.g. {example}", origin=here())
+        if isinstance(window, Session) and window.gap_by is not None:
+            bound = window.gap_by.bind(self.stream.schema)
+            found = bound.type_in(self.stream.schema)
+            if found is not None and not (pa.types.is_duration(found) or pa.types.is_interval(found)):
+                raise SchemaError(
+                    f"the gap of a session must be an INTERVAL, but `{bound.spark()}` is {found}",
+                    hint="e.g. gap_by='make_dt_interval(0, 0, minutes)'",
+                    origin=here(),
+                )
+            window = Session(gap_by=bound)
+        allowed = Duration.not_negative(lateness, what="lateness")
+        kept = None if panes is None else Duration.positive(panes, what="panes")
+        return Keyed(self.stream, self.keys, Windowing(window, trigger, accumulation, allowed, kept).check())
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
         """Compute aggregates per key and window: ``.aggregate(bids=ms.count(), top=ms.max("price"))``."""
@@ -246,9 +302,33 @@ class Keyed:
                     f"{name}={aggregate!r} is not an aggregate", hint=f"e.g. {name}=ms.count()", origin=here()
                 )
             checked.append((name, aggregate.check(name, self.stream.schema)))
-        step = Aggregated(self.stream.step, self.keys, self.in_window, self.trigger, tuple(checked), here())
+        self._check_corrections()
+        step = Aggregated(self.stream.step, self.keys, self.windowing, tuple(checked), here())
         assert step.schema.names  # refuses a name that is there twice
         return Stream(self.stream.flow, step)
+
+    def _check_corrections(self) -> None:
+        """Refuse what is not defined over records that revise others."""
+        steps = list(upstream(self.stream.step))
+        source = next((s for s in steps if isinstance(s, Source) and s.options.corrections is not None), None)
+        if source is None:
+            return
+        how = self.windowing
+        why = None
+        if how.merges or isinstance(how.window, CountWindow):
+            why = f"windows that move with their records ({how.window})"
+        elif how.accumulation is Accumulation.DISCARDING:
+            why = "discarding panes"
+        elif finishes(how.trigger):
+            why = f"a trigger that finishes ({how.trigger})"
+        elif any(isinstance(s, FlatMap | MapBatches) for s in steps):
+            why = "flat_map and map_batches before the window"
+        if why is not None:
+            raise Unsupported(
+                f"{why} cannot be combined with the corrections of the source `{source.name}` yet",
+                hint="docs/limits.md lists what can",
+                origin=here(),
+            )
 
 
 def _named(columns: tuple[str | Expr, ...], named: Mapping[str, str | Expr], what: str) -> Named:

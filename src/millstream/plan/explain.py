@@ -10,8 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.model.accumulation import Accumulation
 from millstream.model.connector import Connector, Files, Generator
 from millstream.model.duration import Duration
+from millstream.model.trigger import ON_CHANGE, ON_CLOSE, Trigger
+from millstream.model.window import Window
+from millstream.model.window_kinds import CountWindow
 from millstream.plan.rules.order import ORDERED
 from millstream.plan.stages import (
     Aggregation,
@@ -92,7 +96,8 @@ def _below(node: Node, indent: str) -> Iterator[str]:
 
 def _source(plan: Plan, source: SourceStage) -> Node:
     options = source.options
-    time = "when it is read" if options.event_time is None else f"{options.event_time}, lateness {options.lateness}"
+    behind = f"lateness {options.lateness}" if options.punctuation is None else f"told by {_plain(options.punctuation)}"
+    time = "when it is read" if options.event_time is None else f"{options.event_time}, {behind}"
     idle = "" if options.idle_timeout is None else f", goes on without a partition silent for {options.idle_timeout}"
     facts = [("reads", _connector(source.connector)), ("event time", time + idle)]
     if options.max_rows is not None:
@@ -131,7 +136,12 @@ def _positions(plan: Plan, source: SourceStage) -> str:
         for m in view.stage.measures
         if m.kind in ORDERED
     ]
-    return f"rows carry them: {', '.join(ordered)} depends on the order of rows"
+    counted = [
+        view.name
+        for view in plan.views
+        if isinstance(view.stage, Aggregation) and source.name in view.stage.sources and view.stage.keeps_records
+    ]
+    return f"rows carry them: {', '.join(ordered or counted)} depends on the order of rows"
 
 
 def _readers(plan: Plan, scan: Scan) -> list[str]:
@@ -216,6 +226,9 @@ def _view(plan: Plan, view: ViewStage) -> Node:
     return Node("view", view.name, (), (*parts, _kept(view)))
 
 
+_ANSWERS: dict[Trigger, str] = {ON_CHANGE: "in every epoch that changes it", ON_CLOSE: "when the window closes"}
+
+
 def _exchange(stage: Aggregation) -> Node:
     if not stage.keys:
         return Node("exchange", "none: there is no key")
@@ -226,17 +239,21 @@ def _exchange(stage: Aggregation) -> Node:
 
 
 def _kernel(plan: Plan, stage: Aggregation) -> Node:
-    trigger = "when the window closes" if stage.on_close else "in every epoch that changes it"
+    how = stage.windowing
     facts = [
         ("keys", ", ".join(stage.keys) or "none"),
         ("window", str(stage.window)),
-        ("answers", trigger),
+        ("answers", _ANSWERS.get(how.trigger, str(how.trigger))),
         ("measures", ", ".join(_measures(plan, stage))),
         ("state", _state(plan, stage)),
     ]
+    if how.accumulation is not Accumulation.RETRACTING:
+        facts.insert(3, ("panes are", str(how.accumulation)))
+    if how.panes is not None:
+        facts.append(("history", f"of panes, for {how.panes}"))
     if stage.window.is_global and stage.keys:
         facts.append(("hint", 'to bound the state, add .window(ms.tumbling("1 hour")) or another window'))
-    return Node("kernel", "aggregate", tuple(facts))
+    return Node("kernel", "aggregate" if stage.by_slices else "aggregate with panes", tuple(facts))
 
 
 def _measures(plan: Plan, stage: Aggregation) -> Iterator[str]:
@@ -258,6 +275,13 @@ def _state(plan: Plan, stage: Aggregation) -> str:
         return f"for good: grows with the number of keys{also}"
     lateness = max((plan.source(s).options.lateness for s in stage.sources), default=Duration(0))
     plus = f" + {lateness} lateness" if lateness.micros else ""
+    if stage.windowing.lateness.micros:
+        plus += f" + {stage.windowing.lateness} allowed"
+    if isinstance(stage.window, CountWindow):
+        return f"records of windows that are not complete, and a number per key for good{plus}{also}"
+    if not stage.by_slices:
+        return f"a row per key and window, until the window ends{plus}{also}"
+    assert isinstance(stage.window, Window)
     if stage.window.is_tumbling:
         return f"until the window ends{plus}{also}"
     return f"slices of {stage.window.slice}, each until the last window over it ends{plus}{also}"

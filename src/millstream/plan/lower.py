@@ -21,7 +21,7 @@ from millstream.model import step as steps
 from millstream.model.expression import Expr, col
 from millstream.model.flow import Flow
 from millstream.model.step import Aggregated, Step
-from millstream.model.trigger import OnClose
+from millstream.model.window_kinds import Session
 from millstream.plan.stages import (
     Aggregation,
     Append,
@@ -130,7 +130,8 @@ class _Lowering:
             scan, keep, record = self._place(branch)
             columns = tuple(scan.column(branch.names[n].spark()) for n in names)
             feeds.append(Feed(scan.id, scan.source, keep, record, columns))
-        stage = Append(view.name, names, tuple(feeds))
+        ordered = any(isinstance(s, steps.Union) and s.ordered for s in steps.upstream(view.input))
+        stage = Append(view.name, names, tuple(feeds), ordered=ordered)
         hidden = () if retention is None else ("$ts",)
         return ViewStage(view.name, stage, None, names, hidden, None, retention, "$ts" if hidden else None)
 
@@ -151,12 +152,21 @@ class _Lowering:
                     record,
                     tuple(scan.column(sql) for sql in (*keys, *arguments)),
                     scan.column(hashed),
-                    scan.column(root.window.slice_sql("`$ts`")),
+                    scan.column(root.windowing.window.slice_sql("`$ts`")),
+                    self._gap(scan, root, branch),
                 )
             )
         measures = tuple(Measure(n, a.kind, a.argument is not None, a.user, a.returns) for n, a in root.aggregates)
         keys_named = tuple(n for n, _ in root.keys)
-        return Aggregation(name, keys_named, root.window, isinstance(root.trigger, OnClose), measures, tuple(feeds))
+        corrected = any(b.source.options.corrections is not None for b in self.branches(root.input))
+        return Aggregation(name, keys_named, root.windowing, measures, tuple(feeds), corrected=corrected)
+
+    def _gap(self, scan: _ScanBuilder, root: Aggregated, branch: _Branch) -> str:
+        window = root.windowing.window
+        if not isinstance(window, Session) or window.gap_by is None:
+            return ""
+        gap = window.gap_by.substitute(branch.names).spark()
+        return scan.column(f"unix_micros(TIMESTAMP '1970-01-01 00:00:00+00:00' + ({gap}))")
 
     def _place(self, branch: _Branch) -> tuple[_ScanBuilder, str | None, str]:
         scan = self.scan(branch.source.name, branch.ops)

@@ -19,7 +19,9 @@ import pyarrow as pa
 from millstream.model.aggregate import Aggregator
 from millstream.model.connector import Connector, SourceOptions
 from millstream.model.schema import Field, Schema
-from millstream.model.window import Window
+from millstream.model.step import borders_of
+from millstream.model.window_kinds import AnyWindow, CountWindow
+from millstream.model.windowing import Windowing
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ class Feed:
     """
     hash: str = ""
     slice: str = ""
+    gap: str = ""
+    """For sessions whose gap is an expression: the column with the gap in micros."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,24 +133,40 @@ class Aggregation:
 
     step: str
     keys: tuple[str, ...]
-    window: Window
-    on_close: bool
+    windowing: Windowing
     measures: tuple[Measure, ...]
     feeds: tuple[Feed, ...]
     fingerprint: str = ""
     key_types: tuple[pa.DataType, ...] = ()
     retract: bool = False
     """Whether changes carry the old row (-U), or only the new one."""
+    corrected: bool = False
+    """Whether records may revise earlier ones."""
+
+    @property
+    def by_slices(self) -> bool:
+        """Whether slices shared by windows are enough."""
+        return self.windowing.by_slices and not self.corrected
+
+    @property
+    def keeps_records(self) -> bool:
+        """Whether it keeps rows one by one."""
+        return self.corrected or isinstance(self.window, CountWindow)
+
+    @property
+    def window(self) -> AnyWindow:
+        """Its windows."""
+        return self.windowing.window
 
     @property
     def borders(self) -> tuple[str, ...]:
         """The window columns of the result."""
-        return () if self.window.is_global else ("window_start", "window_end")
+        return borders_of(self.windowing)
 
     @property
     def identity(self) -> tuple[str, ...]:
         """The columns that tell one result row from another."""
-        return self.borders + self.keys
+        return (self.borders[:1] if isinstance(self.window, CountWindow) else self.borders) + self.keys
 
     @property
     def sources(self) -> frozenset[str]:
@@ -162,6 +182,8 @@ class Append:
     columns: tuple[str, ...]
     feeds: tuple[Feed, ...]
     fingerprint: str = ""
+    ordered: bool = False
+    """Whether rows are held back until they can go on in the order of event time."""
 
     @property
     def sources(self) -> frozenset[str]:
@@ -188,6 +210,14 @@ class ViewStage:
     """Names what the view means; kept rows and state fit only a view with the same one."""
     schema: pa.Schema | None = None
     """Stored columns with their types, once bound."""
+    panes: pa.Schema | None = None
+    """Columns of the history of panes, once bound, if it is kept."""
+
+    @property
+    def panes_kept(self) -> int | None:
+        """How long panes are kept, in micros; None when their history is not."""
+        how = self.stage.windowing.panes if isinstance(self.stage, Aggregation) else None
+        return None if how is None else how.micros
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,6 +238,16 @@ class Plan:
     def scans_of(self, source: str) -> tuple[Scan, ...]:
         """The scans over a source, root scan first."""
         return tuple(s for s in self.scans if s.source == source)
+
+    @property
+    def fractions(self) -> tuple[float, ...]:
+        """The fractions of the data that some trigger asks for."""
+        return tuple(sorted({f for a in self.aggregations for f in a.windowing.fractions}))
+
+    @property
+    def stateful(self) -> tuple[Aggregation | Append, ...]:
+        """The stages that keep state."""
+        return tuple(v.stage for v in self.views if isinstance(v.stage, Aggregation) or v.stage.ordered)
 
     @property
     def aggregations(self) -> tuple[Aggregation, ...]:

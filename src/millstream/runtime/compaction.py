@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
-from millstream.kernels.combine import group_columns
-from millstream.kernels.slices import expiry
-from millstream.plan.stages import Aggregation
+import numpy as np
+import polars as pl
+
+from millstream.kernels.stage import leaving, records_step, records_unique, unique
+from millstream.plan.stages import Aggregation, Append
 from millstream.state.run import Run
 from millstream.state.shard import RunCache
 from millstream.state.version import Version, due, merge
@@ -25,24 +28,30 @@ class _Job:
 class Compactor:
     """Keeps the lists of runs short. Used by the flow's thread; large merges run in a thread of its own."""
 
-    def __init__(self, cache: RunCache, aggregations: Sequence[Aggregation]) -> None:
+    def __init__(self, cache: RunCache, stages: Sequence[Aggregation | Append]) -> None:
         self._cache = cache
-        self._stages = {a.step: a for a in aggregations}
+        self._steps: dict[str, tuple[list[str], Callable[[pl.DataFrame], np.ndarray]]] = {}
+        for stage in stages:
+            self._steps[stage.step] = (unique(stage), partial(leaving, stage))
+            records = records_step(stage)
+            if records is not None and isinstance(stage, Aggregation):
+                self._steps[records] = (records_unique(stage), lambda rows: rows["$x"].to_numpy())
         self._jobs: dict[str, _Job] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="millstream-compaction")
 
     def between(self, version: Version, epoch: int, watermark: int) -> Version:
         """Take over finished merges and begin what is due; the version a reader sees stays the same."""
-        for step, stage in self._stages.items():
+        for step in self._steps:
             version = self._finish(version, step)
             runs = due(self._newer(version.of(step), step))
             if runs is None:
                 continue
             name = f"{step}/{epoch:012d}-c.arrow"
+            oldest = runs[0] is version.of(step)[0]
             if sum(r.rows for r in runs) <= AT_ONCE_ROWS:
-                version = version.replaced(step, runs, self._merge(stage, name, runs, watermark))
+                version = version.replaced(step, runs, self._merge(step, name, runs, watermark, oldest))
             elif step not in self._jobs:
-                self._jobs[step] = _Job(runs, self._pool.submit(self._merge, stage, name, runs, watermark))
+                self._jobs[step] = _Job(runs, self._pool.submit(self._merge, step, name, runs, watermark, oldest))
         return version
 
     def close(self) -> None:
@@ -71,16 +80,9 @@ class Compactor:
         merged = job.new.result()
         return version.replaced(step, job.old, merged)
 
-    def _merge(self, stage: Aggregation, name: str, runs: Sequence[Run], watermark: int) -> Run | None:
-        merged = merge(
-            self._cache,
-            self._cache.root,
-            name,
-            runs,
-            group_columns(stage),
-            lambda rows: expiry(stage.window, rows["$s"].to_numpy()),
-            watermark,
-        )
+    def _merge(self, step: str, name: str, runs: Sequence[Run], watermark: int, oldest: bool) -> Run | None:
+        columns, expiry = self._steps[step]
+        merged = merge(self._cache, self._cache.root, name, runs, columns, expiry, watermark, oldest=oldest)
         if merged is not None:
             self._cache.trust(merged)
         return merged

@@ -19,17 +19,25 @@ from typing import Any
 import orjson
 
 from millstream.clock import BEGINNING, Clock
-from millstream.connect.port import SourcePort
+from millstream.connect.port import SourcePort, SourceSlice
 from millstream.errors import HomeDamaged, RecoveryFailed
-from millstream.kernels.slices import closes_between
+from millstream.kernels.outcome import StageClock
+from millstream.kernels.stage import is_due, records_step, unique
+from millstream.model.connector import Generator
 from millstream.plan.stages import Plan
+from millstream.runtime import replay
 from millstream.runtime.compaction import Compactor
 from millstream.runtime.port import EnginePort
 from millstream.runtime.progress import Progress, count
 from millstream.runtime.records import EpochRecord, RecordBook
 from millstream.runtime.tables import Tables
+from millstream.runtime.watermarks import Look, look_at, moved
+from millstream.state.shard import StateReader
 from millstream.state.version import Version
 from millstream.store.port import EpochCommit, EpochRow, Store
+
+FIRST_ROWS = 1_000_000
+"""What the first epoch after a start takes at most of a source: placement does not know yet how far rows shrink."""
 
 Failpoint = Callable[[str], None]
 """Called with the name of each step of an epoch; a test may raise there to crash."""
@@ -66,6 +74,7 @@ class FlowLoop:
         progress: Progress,
         tables: Tables,
         make_input: Callable[..., Any],
+        make_replay: Callable[..., Any],
         failpoint: Failpoint = lambda _: None,
     ) -> None:
         self.engine, self.ports, self.store, self.clock = engine, ports, store, clock
@@ -74,21 +83,28 @@ class FlowLoop:
         self.book = RecordBook(root / "epochs")
         self.progress = progress
         self.number = 0
+        self.now: int = BEGINNING
+        """The processing time of the last epoch; it never goes back, whatever the machine's clock does."""
         self.version = Version()
         self.watermarks: dict[str, int] = {s.name: BEGINNING for s in self.plan.sources}
         self._tables = tables
-        self._make_input = make_input
+        self._make_input, self._make_replay = make_input, make_replay
         self._fail = failpoint
         self._state = root / "state"
         self._obsolete: dict[str, int] = {}
-        self._compactor = Compactor(engine.cache, self.plan.aggregations)
+        self._fresh = True
+        self._compactor = Compactor(engine.cache, self.plan.stateful)
         self._recover()
+        for source in self.plan.sources:
+            if isinstance(source.connector, Generator):
+                progress.watermarks.rested(source.name, clock.now())
 
     @property
     def finished(self) -> bool:
         """Whether every source is bounded and was read to its end, and all windows have closed."""
         done = all(p.finished(self.progress.offsets.get(n, {})) for n, p in self.ports.items())
-        return done and not self._due(self._now_watermarks(self.clock.now()))
+        now, looks = self.clock.now(), self._looks(self.progress)
+        return done and not self._due(self.progress.watermarks.of(looks, now), now, {})
 
     def step(self) -> EpochReport | None:
         """Perform the next epoch; None when there is nothing to do."""
@@ -100,6 +116,22 @@ class FlowLoop:
             self._fail("before open")
             self.book.open(record)
         return self._perform(record)
+
+    def replay_late(self, view: str) -> tuple[int, EpochReport | None]:
+        """Take the late records of a view into it, in an epoch of its own; says how many event times there were."""
+        assert self.book.read(self.number + 1) is None, "an epoch that was begun is finished first"
+        replay.view_of(self.plan, view)
+        times = self.store.late_times(view)
+        if not times:
+            return 0, None
+        slices = replay.standing(self.progress, self.ports)
+        now, at = max(self.clock.now(), self.now), dict(self.watermarks)
+        record = EpochRecord(
+            self.number + 1, self.plan.id, self.token, slices, now, at, at, {}, since=self.now, replay=view
+        )
+        self._fail("before open")
+        self.book.open(record)
+        return len(times), self._perform(record)
 
     def heads(self) -> dict[str, Mapping[int, int]]:
         """How far every source has come by now."""
@@ -116,34 +148,38 @@ class FlowLoop:
         self._compactor.close()
 
     def _next(self) -> EpochRecord | None:
-        now = self.clock.now()
+        now = max(self.clock.now(), self.now)
         slices = {}
         for name, port in self.ports.items():
             start = self.progress.offsets.get(name, {})
-            slices[name] = port.admit(start, port.head(now), self.plan.source(name).options.max_rows)
-        watermarks = self._now_watermarks(now)
-        if all(s.empty for s in slices.values()) and not self._due(watermarks):
+            most = self.plan.source(name).options.max_rows
+            if self._fresh:
+                most = min(most or FIRST_ROWS, FIRST_ROWS)
+            slices[name] = port.admit(start, port.head(now), most)
+        looks = self._looks(self.progress, slices)
+        watermarks = self.progress.watermarks.of(looks, now)
+        shares = self.progress.watermarks.of_shares(looks, now, self.plan.fractions)
+        if all(s.empty for s in slices.values()) and not self._due(watermarks, now, shares):
             return None
         tables = {name: version for name, version in self._tables.newest().items() if name in self.plan.tables}
+        before = dict(self.watermarks)
         return EpochRecord(
-            self.number + 1, self.plan.id, self.token, slices, now, watermarks, dict(self.watermarks), tables
+            *(self.number + 1, self.plan.id, self.token, slices, now, watermarks, before, tables),
+            fractions=shares,
+            since=self.now,
         )
 
-    def _now_watermarks(self, now: int, progress: Progress | None = None) -> dict[str, int]:
-        found, so_far = {}, progress or self.progress
-        for source in self.plan.sources:
-            start = so_far.offsets.get(source.name, {})
-            finished = self.ports[source.name].finished(start)
-            found[source.name] = so_far.watermarks.at(source, len(start) or 1, now, finished=finished)
-        return found
+    def _looks(self, progress: Progress, slices: Mapping[str, SourceSlice] | None = None) -> list[Look]:
+        return look_at(self.plan.sources, self.ports, progress.offsets, slices or {})
 
-    def _due(self, watermarks: Mapping[str, int]) -> bool:
-        """Whether the watermarks alone are a reason for an epoch: a window with something in it closes."""
-        for stage in self.plan.aggregations:
-            before = min(self.watermarks[s] for s in stage.sources)
-            after = min(watermarks[s] for s in stage.sources)
-            if closes_between(stage.window, before, after) and self.version.rows(stage.step):
-                return True
+    def _due(self, watermarks: Mapping[str, int], now: int, shares: Mapping[str, Mapping[str, int]]) -> bool:
+        """Whether the clock alone is a reason for an epoch: a window with something in it closes or fires."""
+        fractions = {s: {float(f): w for f, w in by.items()} for s, by in shares.items()}
+        for stage in self.plan.stateful:
+            if self.version.rows(stage.step):
+                state = StateReader(self.engine.cache, self.version.of(stage.step), unique(stage))
+                if is_due(stage, state, StageClock.of(stage, self.watermarks, watermarks, now, fractions, self.now)):
+                    return True
         return False
 
     def _perform(self, record: EpochRecord) -> EpochReport:
@@ -158,9 +194,14 @@ class FlowLoop:
             record.before,
             paths,
             attempt=self.token,
+            replay=self._replay(record),
+            since=record.since,
+            **self.progress.watermarks.told(self.plan, record.watermarks, record.fractions),
         )
         self._fail("before work")
         output = self.engine.run(self.version, given)
+        if record.replay is not None:
+            output = replay.with_replayed(output, replay.view_of(self.plan, record.replay), self.store)
         self._fail("before commit")
         progress = self._advanced(record, output)
         row = EpochRow(
@@ -173,7 +214,11 @@ class FlowLoop:
         )
         watermark = min(record.watermarks.values())
         self.store.commit(
-            EpochCommit(self.plan.flow, self.token, row, output.changes, output.errors, output.late, watermark)
+            EpochCommit(
+                *(self.plan.flow, self.token, row, output.stored, output.errors, output.late, output.panes),
+                record.replay,
+                watermark,
+            )
         )
         self._fail("after commit")
         self.book.close(record)
@@ -191,27 +236,39 @@ class FlowLoop:
             output,
         )
 
+    def _replay(self, record: EpochRecord) -> Any:
+        if record.replay is None:
+            return None
+        view = replay.view_of(self.plan, record.replay)
+        return self._make_replay(
+            record.replay, self.store.late_times(record.replay), replay.history(self.progress, view)
+        )
+
     def _advanced(self, record: EpochRecord, output: Any) -> Progress:
         progress = Progress.from_json(_through_json(self.progress.to_json()))
         for name, part in record.slices.items():
             progress.offsets.setdefault(name, {}).update(part.end)
         for name, tally in output.tallies.items():
-            progress.watermarks.seen(name, tally.newest, record.now)
+            heard = moved(record.slices[name])
+            progress.watermarks.seen(name, tally.newest, record.now, heard=heard, disorder=tally.disorder)
             count(progress.rows, name, tally.rows)
             count(progress.errors, name, tally.bad + tally.future)
         progress.watermarks.last.update(record.watermarks)
+        progress.watermarks.shares = {s: dict(by) for s, by in record.fractions.items()}
         for view, applied in output.applied.items():
             count(progress.applied, view, applied)
         for view, table in output.late.items():
             count(progress.late, view, table.num_rows)
         progress.changed.update({view: record.epoch for view in output.changes})
-        progress.reached = self._now_watermarks(record.now, progress)
+        progress.reached = progress.watermarks.reach(self._looks(progress), record.now)
         return progress
 
     def _take(self, record: EpochRecord, version: Version, progress: Progress) -> None:
         """Make a committed epoch the present, and tidy up behind it."""
         before = self.version.files
+        self._fresh = False
         self.number, self.progress, self.watermarks = record.epoch, progress, dict(record.watermarks)
+        self.now = record.now
         self.version = self._compactor.between(
             version, record.epoch, min(record.watermarks.values(), default=BEGINNING)
         )
@@ -246,7 +303,7 @@ class FlowLoop:
             )
         if record is not None and record.state == "open":
             self.book.close(record)
-        self.number = number
+        self.number, self.now = number, last.clock["now"]
         self.version = Version.from_json(last.version)
         self.watermarks.update({n: w for n, w in last.clock["watermarks"].items() if n in self.watermarks})
         missing = [f for f in sorted(self.version.files) if not (self._state / f).exists()]
@@ -255,7 +312,7 @@ class FlowLoop:
                 f"the state file {self._state / missing[0]} is missing",
                 hint="restore the home from a copy; docs/guide/operations.md says how",
             )
-        known = {a.step for a in self.plan.aggregations}
+        known = {step for s in self.plan.stateful for step in (s.step, records_step(s))}
         self.version = Version({s: runs for s, runs in self.version.runs.items() if s in known})
         self._tidy()
 

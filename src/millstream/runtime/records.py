@@ -4,22 +4,25 @@ One file per epoch, ``epochs/000000000042.json``, written twice (temp, fsync, re
 
     {"format": 1, "epoch": 42, "state": "open", "plan": "53de70929efcf355", "token": 3,
      "slices": {"bids": {"0": [12, 15]}},
-     "clock": {"now": 1767225600000000, "watermarks": {"bids": 1767225590000000}, "before": {"bids": ...}},
+     "clock": {"now": 1767225600000000, "since": 1767225599000000,
+               "watermarks": {"bids": 1767225590000000}, "before": {"bids": ...}},
      "tables": {"categories": 2}}
 
-and with ``"state": "closed"`` once the store has committed the epoch. The store is the authority: a record that is
-still open while the store has the epoch is simply closed on the next start.
+(the clock has ``"fractions": {"bids": {"0.9": ...}}`` too if a trigger asks for it), and with ``"state": "closed"``
+once the store has committed the epoch. The store is the authority: a record that is still open while the store has the
+epoch is simply closed on the next start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from millstream.clock import BEGINNING
 from millstream.connect.port import SourceSlice
 from millstream.errors import HomeDamaged
 from millstream.state.run import write_durably
@@ -41,11 +44,18 @@ class EpochRecord:
     before: Mapping[str, int]
     tables: Mapping[str, int]
     state: str = "open"
+    since: int = BEGINNING
+    """The processing time of the epoch before."""
+    replay: str | None = None
+    """The view whose late records this epoch takes in; it takes no others."""
+    fractions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """source -> fraction of its records -> the watermark for it; empty unless a trigger asks for some."""
 
     @property
     def clock(self) -> dict[str, Any]:
         """The clock as plain data."""
-        return {"now": self.now, "watermarks": dict(self.watermarks), "before": dict(self.before)}
+        clock = {"now": self.now, "since": self.since, "watermarks": dict(self.watermarks), "before": dict(self.before)}
+        return {**clock, "fractions": {s: dict(by) for s, by in self.fractions.items()}} if self.fractions else clock
 
     def slices_json(self) -> dict[str, Any]:
         """The slices as plain data."""
@@ -62,6 +72,7 @@ class EpochRecord:
             "slices": self.slices_json(),
             "clock": self.clock,
             "tables": dict(self.tables),
+            **({"replay": self.replay} if self.replay is not None else {}),
         }
 
     @classmethod
@@ -78,6 +89,9 @@ class EpochRecord:
             clock["before"],
             data["tables"],
             data["state"],
+            since=clock["since"],
+            replay=data.get("replay"),
+            fractions=clock.get("fractions", {}),
         )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from types import TracebackType
 
-from millstream.errors import MillstreamError, RunError
+from millstream.errors import DiskFull, MillstreamError, RunError, UnknownName, Unsupported
 from millstream.runtime.loop import EpochReport, FlowLoop
 
 POLL_SECONDS = 0.05
@@ -59,6 +61,7 @@ class Run:
         self._on_epoch = on_epoch
         self._changed = threading.Condition()
         self._targets: list[_Target] = []
+        self._replays: deque[tuple[str, Future[int]]] = deque()
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._main, name=f"millstream-{name}", daemon=True)
@@ -89,6 +92,16 @@ class Run:
             raise self.error
         return self
 
+    def replay_late(self, view: str) -> int:
+        """Take the late records of a view into it; see `Home.replay_late`."""
+        wanted: Future[int] = Future()
+        with self._changed:
+            if self._ended:
+                raise RunError(f"the flow `{self.flow}` has ended", hint="start it again: home.start(flow)")
+            self._replays.append((view, wanted))
+        self._wake.set()
+        return wanted.result()
+
     def stop(self, timeout: float | None = 60) -> None:
         """End after the epoch that is being performed; the next start goes on from there."""
         self._stopping.set()
@@ -114,6 +127,8 @@ class Run:
                 self._to("running")
                 self._aim()
                 report = self.loop.step()
+                if report is None:
+                    self._replay()
                 self._score(rested=report is None)
                 if report is not None:
                     self._report(report)
@@ -128,12 +143,33 @@ class Run:
         except MillstreamError as error:
             self._failed(error)
         except BaseException as error:  # noqa: BLE001 - the thread's last line of defence; a panic in Polars is no Exception
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                full = DiskFull("no space left on the disk", hint="free some space and start again; nothing is lost")
+                full.__cause__ = error
+                self._failed(full)
+                return
             wrapped = RunError(f"the flow `{self.flow}` stopped with {type(error).__name__}: {error}")
             wrapped.__cause__ = error
             self._failed(wrapped)
         finally:
             if self.loop is not None:
                 self.loop.close()
+
+    def _replay(self) -> None:
+        """Do what was asked for by `replay_late`."""
+        assert self.loop is not None
+        while self._replays:
+            view, wanted = self._replays.popleft()
+            try:
+                number, report = self.loop.replay_late(view)
+            except MillstreamError as error:
+                wanted.set_exception(error)
+                if not isinstance(error, Unsupported | UnknownName):
+                    raise
+            else:
+                if report is not None:
+                    self._report(report)
+                wanted.set_result(number)
 
     def _aim(self) -> None:
         """Fix what new callers of `catch_up` wait for: all that is there at this moment."""

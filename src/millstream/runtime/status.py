@@ -7,6 +7,9 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from millstream.clock import ALL_READ, BEGINNING
+from millstream.model.duration import Duration
+from millstream.runtime.progress import Progress
+from millstream.runtime.watermarks import Look
 from millstream.store.port import EpochRow
 
 
@@ -63,9 +66,64 @@ def flow_rows(store: _Reads, states: Mapping[str, str]) -> list[dict[str, Any]]:
     return listed
 
 
-def instant(micros: int) -> datetime | None:
+def watermark_rows(store: _Reads, now: int | None) -> list[dict[str, Any]]:
+    """One row per partition of every source. `holds` says that it holds its flow back, and `since` for how long it has
+    done so without moving. Without `now`, all is as it was in the last epoch of each flow.
+    """
+    listed = []
+    for flow in store.flows():
+        row = store.last(flow)
+        if row is not None:
+            listed += _partitions(flow, Progress.from_json(row.progress), row.clock["now"] if now is None else now)
+    return listed
+
+
+def _partitions(flow: str, progress: Progress, now: int) -> list[dict[str, Any]]:
+    marks = progress.watermarks
+    looks = [
+        Look(name, len(at) or 1, finished=progress.reached.get(name, 0) >= ALL_READ, **marks.rules.get(name, {}))
+        for name, at in ((n, progress.offsets.get(n, {})) for n in progress.reached)
+    ]
+    holder, since = marks.holder(looks, now), _since(progress, looks, now)
+    rows = []
+    for source in looks:
+        times, heard = marks.newest.get(source.name, {}), marks.active.get(source.name, {})
+        late, over = source.lateness if source.timed else None, source.finished or not source.timed
+        for partition in range(source.partitions):
+            newest, holds = times.get(partition), holder == (source.name, partition)
+            rows.append(
+                {
+                    "flow": flow,
+                    "source": source.name,
+                    "partition": partition,
+                    "newest": instant(newest),
+                    "watermark": None if newest is None or over else instant(newest - (late or 0)),
+                    "lateness": None if late is None else str(Duration(late)),
+                    "heard_at": instant(heard.get(partition)),
+                    "idle": not source.finished and marks.silent(source, partition, now),
+                    "ended": source.finished,
+                    "holds": holds,
+                    "since": instant(since) if holds else None,
+                }
+            )
+    return rows
+
+
+def _since(progress: Progress, looks: list[Look], now: int) -> int | None:
+    """Since when the flow has been held where it is: by the partition of the last epoch, or by another one since that
+    one was given up as silent.
+    """
+    marks, held = progress.watermarks, progress.watermarks.held
+    if not held or marks.holder(looks, now) == (held["source"], held["partition"]):
+        return held.get("since")
+    idle = next((s.idle for s in looks if s.name == held["source"]), None)
+    heard = marks.active.get(held["source"], {}).get(held["partition"], marks.since.get(held["source"], now))
+    return min(now, heard + (idle or 0))
+
+
+def instant(micros: int | None) -> datetime | None:
     """An instant as a datetime; None before the first event and when all was read."""
-    if micros <= BEGINNING or micros >= ALL_READ:
+    if micros is None or micros <= BEGINNING or micros >= ALL_READ:
         return None
     try:
         return datetime.fromtimestamp(micros / 1_000_000, UTC)

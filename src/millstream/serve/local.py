@@ -1,9 +1,8 @@
 """Readers on the same machine: a Unix socket in the home, open to the owner of the home only.
 
-A request is one line of JSON, ``{"call": "query", "sql": "SELECT ..."}`` (or ``views``, ``flows``). The answer is
-one line
-of JSON and, for a query, an Arrow stream behind it: ``{"ok": true, "bytes": 1234}``, or ``{"ok": false, "error":
-{...}}``.
+A request is one line of JSON, ``{"call": "query", "sql": "SELECT ..."}`` (or ``views``, ``flows``, ``watermarks``). The
+answer is one line of JSON and, for a query, an Arrow stream behind it: ``{"ok": true, "bytes": 1234}``, or
+``{"ok": false, "error": {...}}``.
 """
 
 from __future__ import annotations
@@ -24,6 +23,9 @@ from millstream.errors import MillstreamError, QueryError
 from millstream.result import Result, plain
 
 SOCKET = "query.sock"
+LISTINGS = ("views", "flows", "watermarks")
+"""Calls without an argument, whose answer is a list of rows; the methods of a home have the same names."""
+
 _LONGEST = 100
 _MAX_REQUEST = 1 << 20
 
@@ -41,6 +43,10 @@ class Reads(Protocol):
 
     def flows(self) -> list[dict[str, Any]]:
         """The flows."""
+        ...
+
+    def watermarks(self) -> list[dict[str, Any]]:
+        """The partitions of all sources."""
         ...
 
 
@@ -101,8 +107,8 @@ class _Handler(socketserver.StreamRequestHandler):
             data = sink.getvalue()
             self.wfile.write(orjson.dumps({"ok": True, "bytes": data.size}) + b"\n")
             self.wfile.write(data)
-        elif call in ("views", "flows"):
-            rows = self.server.reads.views() if call == "views" else self.server.reads.flows()
+        elif call in LISTINGS:
+            rows = getattr(self.server.reads, call)()
             self.wfile.write(orjson.dumps({"ok": True, "rows": [plain(r) for r in rows]}) + b"\n")
         else:
             raise QueryError(f"unknown call {call!r}")
@@ -142,6 +148,10 @@ class LocalClient:
     def flows(self) -> list[dict[str, Any]]:
         """The flows."""
         return list(self._ask({"call": "flows"})["rows"])
+
+    def watermarks(self) -> list[dict[str, Any]]:
+        """The partitions of all sources."""
+        return list(self._ask({"call": "watermarks"})["rows"])
 
     def close(self) -> None:
         """Hang up."""

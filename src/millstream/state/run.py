@@ -54,6 +54,11 @@ class Run:
     batches: tuple[Batch, ...]
 
     @property
+    def step(self) -> str:
+        """The step it belongs to."""
+        return self.file.partition("/")[0]
+
+    @property
     def rows(self) -> int:
         """Rows that are not dropped."""
         return sum(b.rows for b in self.batches if not b.dropped)

@@ -6,12 +6,13 @@ every run: the number of shards may change from epoch to epoch without rewriting
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from millstream.clock import END_OF_TIME
 from millstream.state.run import OpenRun, Run
 
 KEY_GROUPS = 128
@@ -105,6 +106,29 @@ class StateReader:
                 found.append(rows)
         return self._newest(found)
 
+    def first(self) -> int:
+        """The instant at which the first row expires; the end of time when there is none."""
+        return min((b.first for r in self._runs for b in r.batches if not b.dropped), default=END_OF_TIME)
+
+    def due(self, columns: Mapping[str, tuple[int, int]], after: int) -> np.ndarray:
+        """The hashes, sorted, under which there is a row with a number in one of these columns that is above the first
+        of those given, and not above the second. It may be a row that a newer one has replaced: `lookup` tells.
+        """
+        found: list[np.ndarray] = []
+        for frame, keys in self._live(after):
+            hit = np.zeros(len(keys), dtype=bool)
+            for column, (above, upto) in columns.items():
+                numbers = frame[column].to_numpy()
+                hit |= (numbers > above) & (numbers <= upto)
+            if hit.any():
+                found.append(keys[hit])
+        if not found:
+            return np.empty(0, dtype=np.int64)
+        hashes = distinct(np.concatenate(found))
+        if self._range is not None:
+            hashes = hashes[(hashes >= self._range[0]) & (hashes <= self._range[1])]
+        return hashes
+
     def _live(self, after: int) -> Iterator[tuple[pl.DataFrame, np.ndarray]]:
         """The batches that hold something that expires after an instant, those of the newest run first."""
         for run in reversed(self._runs):
@@ -117,7 +141,15 @@ class StateReader:
             return None
         if len(found) == 1:
             return found[0]
-        return pl.concat(found, rechunk=False).unique(self._unique, keep="first", maintain_order=True)
+        together = pl.concat(found, rechunk=False)
+        places = together.select(self._unique).with_row_index("$row").unique(self._unique, keep="first")
+        return together[places["$row"].sort()]
+
+
+def distinct(hashes: np.ndarray) -> np.ndarray:
+    """Hashes sorted, each once."""
+    ordered = np.sort(hashes)
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
 
 
 def _positions(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -99,14 +99,20 @@ def merge(
     unique: Sequence[str],
     expiry: Callable[[pl.DataFrame], np.ndarray],
     watermark: int,
+    *,
+    oldest: bool = False,
 ) -> Run | None:
-    """Write one run with the newest rows of several, a stretch of hashes at a time; rows that expired are left out."""
+    """Write one run with the newest rows of several, a stretch of hashes at a time; rows that expired are left out, and
+    (when `oldest`: there is no run before these) the marks of rows that are ``$gone``.
+    """
     pieces = min(KEY_GROUPS, 1 + sum(r.rows for r in runs) // PIECE_ROWS)
     writer = RunWriter(root, name)
     for piece in range(pieces):
         rows = StateReader(cache, runs, unique, shard_range(piece, pieces)).scan(watermark)
         if rows is None:
             continue
+        if oldest and "$gone" in rows.columns:
+            rows = rows.filter(~pl.col("$gone"))
         ends = expiry(rows)
         live = ends > watermark
         if not live.all():

@@ -1,1 +1,4 @@
-"""Results kept: `port.py` is the contract, `duckdb.py` the embedded store. One transaction per epoch."""
+"""Results kept, one transaction per epoch: `port.py` is the contract, `duckdb.py` the embedded store.
+
+`opening.py` opens its file, `names.py` has its names of types and tables.
+"""

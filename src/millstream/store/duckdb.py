@@ -16,38 +16,28 @@ import duckdb
 import orjson
 import pyarrow as pa
 
-from millstream.clock import BEGINNING
+from millstream.clock import ALL_READ, BEGINNING
 from millstream.errors import (
-    DiskFull,
     DuplicateName,
-    HomeDamaged,
-    HomeInUse,
     IncompatibleChange,
     LeaseLost,
     QueryError,
     RecoveryFailed,
 )
-from millstream.model.schema import TIMESTAMP
+from millstream.store.names import quoted, sql_type, stored_name
+from millstream.store.opening import failed, opened
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 
 KEPT_EPOCHS = 100
 
-_SYSTEM = """
-CREATE SCHEMA IF NOT EXISTS millstream;
-CREATE TABLE IF NOT EXISTS millstream.flows (flow VARCHAR PRIMARY KEY, token BIGINT NOT NULL, owner VARCHAR);
-CREATE TABLE IF NOT EXISTS millstream.epochs (
-    flow VARCHAR, number BIGINT, token BIGINT, plan VARCHAR, slices VARCHAR, clock VARCHAR, version VARCHAR,
-    progress VARCHAR, committed_at TIMESTAMPTZ);
-CREATE TABLE IF NOT EXISTS millstream.views (
-    name VARCHAR, flow VARCHAR, kind VARCHAR, fingerprint VARCHAR, retention BIGINT);
-"""
+_REPLAYABLE = "replayed_in IS NULL AND reason <> 'it belongs to no window'"
 _TAKEN = "SELECT 1 FROM duckdb_tables() WHERE schema_name = 'main' AND lower(table_name) = lower(?)"
 _GONE = "left out"
 """The fingerprint of a view that its flow no longer has."""
 _ERRORS = 'epoch BIGINT, reason VARCHAR, raw VARCHAR, partition VARCHAR, "offset" BIGINT, seen_at TIMESTAMPTZ'
 _LATE = (
     "epoch BIGINT, event_time TIMESTAMPTZ, window_end TIMESTAMPTZ, watermark TIMESTAMPTZ, reason VARCHAR, "
-    "record VARCHAR, seen_at TIMESTAMPTZ"
+    "record VARCHAR, seen_at TIMESTAMPTZ, replayed_in BIGINT"
 )
 
 
@@ -55,29 +45,9 @@ class DuckStore:
     """A store in one file. Queries run on their own cursor and see whole epochs only."""
 
     def __init__(self, path: Path, *, read_only: bool = False, temp: Path | None = None) -> None:
-        try:
-            settings: dict[str, str | bool | int | float | list[str]] = {
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-            }
-            if temp is not None:
-                settings["temp_directory"] = str(temp)
-            self._connection = duckdb.connect(str(path), read_only=read_only, config=settings)
-        except duckdb.IOException as error:
-            if "lock" in str(error).lower():
-                raise HomeInUse(
-                    f"the store {path} is open in another process", detail=str(error).splitlines()[0]
-                ) from None
-            raise HomeDamaged(f"the store {path} cannot be opened", detail=str(error).splitlines()[0]) from None
-        except duckdb.Error as error:
-            raise HomeDamaged(f"the store {path} cannot be opened", detail=str(error).splitlines()[0]) from None
-        self._connection.execute("SET TimeZone = 'UTC'")
-        self._connection.execute("SET python_enable_replacements = false")
-        self._connection.execute("SET enable_external_access = false")  # no query reads a file, whatever its text
+        self._connection = opened(path, read_only=read_only, temp=temp)
         self._writing = threading.Lock()
         self._views: dict[str, dict[str, ViewSpec]] = {}
-        if not read_only:
-            self._connection.execute(_SYSTEM)
 
     def prepare(self, flow: str, views: Sequence[ViewSpec], sources: Sequence[str]) -> None:
         """Make missing tables; refuse a view whose meaning changed under its kept rows."""
@@ -103,7 +73,7 @@ class DuckStore:
                         f"the view `{view.name}` was left out of the flow for a while and has missed records since",
                         hint="give it a new name; the rows it had can still be queried under the old one",
                     )
-                elif view.name in known and _columns(cursor, _stored(view)) != view.schema.names:
+                elif view.name in known and _columns(cursor, stored_name(view)) != view.schema.names:
                     raise IncompatibleChange(
                         f"the kept rows of the view `{view.name}` have other columns than its definition",
                         hint="give the changed view a new name, or start with a new home",
@@ -118,17 +88,20 @@ class DuckStore:
             for name in known.keys() - {v.name for v in views}:
                 cursor.execute("UPDATE millstream.views SET fingerprint = ? WHERE name = ?", [_GONE, name])
             for source in sources:
-                cursor.execute(f"CREATE TABLE IF NOT EXISTS {_name(source + '$errors')} ({_ERRORS})")
+                cursor.execute(f"CREATE TABLE IF NOT EXISTS {quoted(source + '$errors')} ({_ERRORS})")
 
     def _create(self, cursor: duckdb.DuckDBPyConnection, flow: str, view: ViewSpec) -> None:
-        columns = ", ".join(f"{_name(f.name)} {sql_type(f.type)}" for f in view.schema)
-        cursor.execute(f"CREATE TABLE {_name(_stored(view))} ({columns})")
-        if _stored(view) != view.name:
-            shown = ", ".join(_name(c) for c in view.columns)
-            cursor.execute(f"CREATE VIEW {_name(view.name)} AS SELECT {shown} FROM {_name(_stored(view))}")
-        if view.identity is not None:
-            cursor.execute(f"CREATE TABLE {_name(view.name + '$late')} ({_LATE})")
-        kind = "append" if view.identity is None else "keyed"
+        columns = ", ".join(f"{quoted(f.name)} {sql_type(f.type)}" for f in view.schema)
+        cursor.execute(f"CREATE TABLE {quoted(stored_name(view))} ({columns})")
+        if stored_name(view) != view.name:
+            shown = ", ".join(quoted(c) for c in view.columns)
+            cursor.execute(f"CREATE VIEW {quoted(view.name)} AS SELECT {shown} FROM {quoted(stored_name(view))}")
+        if view.identity is not None or view.ordered:
+            cursor.execute(f"CREATE TABLE {quoted(view.name + '$late')} ({_LATE})")
+        if view.panes is not None:
+            listed = ", ".join(f"{quoted(f.name)} {sql_type(f.type)}" for f in view.panes)
+            cursor.execute(f"CREATE TABLE {quoted(view.name + '$panes')} ({listed})")
+        kind = "keyed" if view.identity is not None else "ordered" if view.ordered else "append"
         cursor.execute(
             "INSERT INTO millstream.views VALUES (?, ?, ?, ?, ?)",
             [view.name, flow, kind, view.fingerprint, view.retention],
@@ -157,10 +130,13 @@ class DuckStore:
                 raise RecoveryFailed(f"epoch {row.number} of `{commit.flow}` does not follow epoch {last} in the store")
             for name, table in commit.changes.items():
                 self._apply(cursor, self._views[commit.flow][name], table)
-            for suffix, tables in (("$errors", commit.errors), ("$late", commit.late)):
+            for suffix, tables in (("$errors", commit.errors), ("$late", commit.late), ("$panes", commit.panes)):
                 for name, table in tables.items():
                     _insert(cursor, name + suffix, table)
-            if commit.watermark > BEGINNING:
+            if commit.replayed is not None:
+                late = quoted(commit.replayed + "$late")
+                cursor.execute(f"UPDATE {late} SET replayed_in = ? WHERE {_REPLAYABLE}", [row.number])
+            if BEGINNING < commit.watermark < ALL_READ:  # at the end of time, nothing has grown old
                 self._retain(cursor, commit)
             cursor.execute(
                 "INSERT INTO millstream.epochs VALUES (?, ?, ?, ?, ?, ?, ?, ?, make_timestamptz(?))",
@@ -174,15 +150,16 @@ class DuckStore:
                 )
 
     def _apply(self, cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa.Table) -> None:
-        table = _name(_stored(view))
-        columns = ", ".join(_name(n) for n in view.schema.names)
+        table = quoted(stored_name(view))
+        columns = ", ".join(quoted(n) for n in view.schema.names)
         cursor.register("$changes", changes)
         try:
             if view.identity is not None:
                 ops = set(cursor.execute('SELECT DISTINCT op FROM "$changes"').fetchall())
                 if ops != {("+I",)}:
                     match = (
-                        " AND ".join(f"t.{_name(k)} IS NOT DISTINCT FROM c.{_name(k)}" for k in view.identity) or "true"
+                        " AND ".join(f"t.{quoted(k)} IS NOT DISTINCT FROM c.{quoted(k)}" for k in view.identity)
+                        or "true"
                     )
                     cursor.execute(f"DELETE FROM {table} t USING \"$changes\" c WHERE c.op <> '+I' AND {match}")
             cursor.execute(
@@ -197,9 +174,25 @@ class DuckStore:
             if view.retention is not None and view.time_column is not None:
                 horizon = min(commit.watermark, 2**61) - view.retention
                 cursor.execute(
-                    f"DELETE FROM {_name(_stored(view))} WHERE epoch_us({_name(view.time_column)}) <= ?",
+                    f"DELETE FROM {quoted(stored_name(view))} WHERE epoch_us({quoted(view.time_column)}) <= ?",
                     [horizon],
                 )
+            if view.panes_kept is not None:
+                horizon = min(commit.watermark, 2**61) - view.panes_kept
+                ends = view.panes is not None and "window_end" in view.panes.names
+                time = "coalesce(watermark, window_end)" if ends else "watermark"  # the first panes have no watermark
+                cursor.execute(f"DELETE FROM {quoted(view.name + '$panes')} WHERE epoch_us({time}) <= ?", [horizon])
+
+    def late_times(self, view: str) -> list[int]:
+        """The event times of late records that were not replayed yet."""
+        late = quoted(view + "$late")
+        sql = f"SELECT DISTINCT epoch_us(event_time) FROM {late} WHERE {_REPLAYABLE} ORDER BY 1"
+        return [r[0] for r in self._connection.cursor().execute(sql).fetchall()]
+
+    def shown(self, view: str) -> pa.Table:
+        """All rows of a view, with the columns that are not shown."""
+        spec = next(v for views in self._views.values() for v in views.values() if v.name == view)
+        return self.query(f"SELECT * FROM {quoted(stored_name(spec))}")
 
     def last(self, flow: str) -> EpochRow | None:
         """The newest epoch of a flow."""
@@ -231,7 +224,7 @@ class DuckStore:
         listed = []
         for name, flow, kind in found:
             rows = _count(cursor, name)
-            late = _count(cursor, name + "$late") if kind == "keyed" else 0
+            late = _count(cursor, name + "$late") if kind != "append" else 0
             listed.append({"view": name, "flow": flow, "rows": rows, "late": late})
         return listed
 
@@ -256,7 +249,7 @@ class DuckStore:
                     f"`{name}` is a view of the flow `{flow}`", hint="give the stored table another name"
                 )
             cursor.register("$given", data)
-            cursor.execute(f'CREATE OR REPLACE TABLE {_name(name)} AS SELECT * FROM "$given"')
+            cursor.execute(f'CREATE OR REPLACE TABLE {quoted(name)} AS SELECT * FROM "$given"')
             cursor.unregister("$given")
 
     def query(self, sql: str) -> pa.Table:
@@ -296,62 +289,24 @@ class _Transaction:
                 self._cursor.execute("COMMIT")
             else:
                 self._cursor.execute("ROLLBACK")
-        except duckdb.Error as failed:
+        except duckdb.Error as late:
             if error is None:
-                raise _io(failed) from failed
+                raise failed(late) from late
         finally:
             self._cursor.close()
         if isinstance(error, duckdb.Error):
-            raise _io(error) from error
-
-
-def _io(error: duckdb.Error) -> Exception:
-    text = str(error)
-    if "No space left" in text or "out of disk" in text.lower():
-        return DiskFull(
-            "no space left for the store", hint="free some space and start again; nothing committed is lost"
-        )
-    return HomeDamaged("the store failed", detail=text.splitlines()[0])
-
-
-def sql_type(kind: pa.DataType) -> str:
-    """DuckDB's name of an Arrow type."""
-    simple = {
-        pa.bool_(): "BOOLEAN",
-        pa.int8(): "TINYINT",
-        pa.int16(): "SMALLINT",
-        pa.int32(): "INTEGER",
-        pa.int64(): "BIGINT",
-        pa.float32(): "FLOAT",
-        pa.float64(): "DOUBLE",
-        pa.string(): "VARCHAR",
-        pa.binary(): "BLOB",
-        pa.date32(): "DATE",
-        TIMESTAMP: "TIMESTAMPTZ",
-    }
-    if kind in simple:
-        return simple[kind]
-    if pa.types.is_decimal(kind):
-        return f"DECIMAL({kind.precision}, {kind.scale})"
-    if pa.types.is_list(kind):
-        return sql_type(kind.value_type) + "[]"
-    if pa.types.is_struct(kind):
-        return "STRUCT(" + ", ".join(f"{_name(f.name)} {sql_type(f.type)}" for f in kind) + ")"
-    if pa.types.is_map(kind):
-        return f"MAP({sql_type(kind.key_type)}, {sql_type(kind.item_type)})"
-    if pa.types.is_timestamp(kind):
-        return "TIMESTAMPTZ" if kind.tz else "TIMESTAMP"
-    raise QueryError(f"the store cannot keep a column of type {kind}")
+            raise failed(error) from error
 
 
 def _insert(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
     cursor.register("$given", table)
-    cursor.execute(f'INSERT INTO {_name(name)} SELECT * FROM "$given"')
+    columns = ", ".join(quoted(c) for c in table.column_names)
+    cursor.execute(f'INSERT INTO {quoted(name)} ({columns}) SELECT {columns} FROM "$given"')
     cursor.unregister("$given")
 
 
 def _count(cursor: duckdb.DuckDBPyConnection, name: str) -> int:
-    return int(_value(cursor, f"SELECT count(*) FROM {_name(name)}"))
+    return int(_value(cursor, f"SELECT count(*) FROM {quoted(name)}"))
 
 
 def _value(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] = ()) -> Any:
@@ -363,14 +318,6 @@ def _value(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any
 def _columns(cursor: duckdb.DuckDBPyConnection, table: str) -> list[str]:
     sql = "SELECT column_name FROM duckdb_columns() WHERE schema_name = 'main' AND table_name = ? ORDER BY column_index"
     return [r[0] for r in cursor.execute(sql, [table]).fetchall()]
-
-
-def _stored(view: ViewSpec) -> str:
-    return view.name if tuple(view.schema.names) == view.columns else view.name + "$rows"
-
-
-def _name(identifier: str) -> str:
-    return '"' + identifier.replace('"', '""') + '"'
 
 
 def _json(value: Any) -> str:

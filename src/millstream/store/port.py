@@ -25,6 +25,11 @@ class ViewSpec:
     retention: int | None
     time_column: str | None
     fingerprint: str
+    panes: pa.Schema | None = None
+    """Columns of the history of panes, if it is kept."""
+    panes_kept: int | None = None
+    ordered: bool = False
+    """Whether it is an append-only view whose rows go by event time, so that they can come too late."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,9 @@ class EpochCommit:
     changes: Mapping[str, pa.Table] = field(default_factory=dict)
     errors: Mapping[str, pa.Table] = field(default_factory=dict)
     late: Mapping[str, pa.Table] = field(default_factory=dict)
+    panes: Mapping[str, pa.Table] = field(default_factory=dict)
+    replayed: str | None = None
+    """The view whose late records have been taken in by this epoch."""
     watermark: int = 0
     """The least watermark of the flow, for retention."""
 
@@ -69,6 +77,14 @@ class Store(Protocol):
         """Apply an epoch durably. Refuses (LeaseLost) a token that is no longer the flow's, and a number that does not
         follow the last; nothing has changed then.
         """
+        ...
+
+    def late_times(self, view: str) -> list[int]:
+        """The event times of the late records of a view that were not replayed yet."""
+        ...
+
+    def shown(self, view: str) -> pa.Table:
+        """All rows of a view, with the columns that are not shown."""
         ...
 
     def last(self, flow: str) -> EpochRow | None:

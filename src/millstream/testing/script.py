@@ -68,11 +68,13 @@ class Script:
 
     def send(self, source: str, *rows: Mapping[str, Any], partition: int = 0) -> Script:
         """Send rows to a memory source; the next tick takes them."""
-        for step in self.flow.sources:
-            if step.name == source and isinstance(step.connector, Memory):
-                step.connector.send(*(dict(r) for r in rows), partition=partition)
-                return self
-        raise UnknownName(f"the flow has no memory source `{source}`")
+        self._memory(source).send(*(dict(r) for r in rows), partition=partition)
+        return self
+
+    def end(self, source: str) -> Script:
+        """Say that nothing more will be sent to a memory source: time comes to its end once it is read."""
+        self._memory(source).end()
+        return self
 
     def advance(self, by: str | timedelta | Duration) -> Script:
         """Move the clock forward."""
@@ -92,12 +94,20 @@ class Script:
             if report is None:
                 break
             done.append(report)
-            for view, table in report.output.changes.items():
-                rows = [dict(r) for r in table.to_pylist()]
-                changes = self._changes.setdefault(view, [])
-                changes += [(r.pop("op"), {k: v for k, v in r.items() if not k.startswith("$")}) for r in rows]
-        self.reports += done
+            self._note(report)
         return done
+
+    def replay_late(self, view: str) -> int:
+        """Take the late records of a view into it, as `Home.replay_late` does."""
+        assert self._loop is not None, "crashed: resume first"
+        try:
+            number, report = self._loop.replay_late(view)
+        except Crash:
+            self.crash()
+            raise
+        if report is not None:
+            self._note(report)
+        return number
 
     def crash(self, at: str | None = None) -> Script:
         """Drop everything that is not on disk, now or at a step of the next epoch (see STEPS)."""
@@ -118,13 +128,7 @@ class Script:
         self._crash_at = None
         self._home = Home(self.path, clock=self.clock)
         try:
-            self._loop = self._home.loop(
-                self._plan,
-                placement=self.placement,
-                shards=self.shards,
-                retract=True,
-                failpoint=self._failpoint,
-            )
+            self._loop = self._loop_of(self._home)
         except BaseException:
             self.crash()
             raise
@@ -164,6 +168,24 @@ class Script:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _note(self, report: EpochReport) -> None:
+        self.reports.append(report)
+        for view, table in report.output.changes.items():
+            rows = [dict(r) for r in table.to_pylist()]
+            changes = self._changes.setdefault(view, [])
+            changes += [(r.pop("op"), {k: v for k, v in r.items() if not k.startswith("$")}) for r in rows]
+
+    def _memory(self, source: str) -> Memory:
+        for step in self.flow.sources:
+            if step.name == source and isinstance(step.connector, Memory):
+                return step.connector
+        raise UnknownName(f"the flow has no memory source `{source}`")
+
+    def _loop_of(self, home: Home) -> FlowLoop:
+        return home.loop(
+            self._plan, placement=self.placement, shards=self.shards, retract=True, failpoint=self._failpoint
+        )
 
     def _failpoint(self, step: str) -> None:
         if step == self._crash_at:

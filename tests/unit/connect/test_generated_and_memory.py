@@ -76,6 +76,18 @@ def read(source: MemorySource) -> list[dict[str, Any]]:
     return source.table(source.admit({}, source.head(0), None)).to_pylist()
 
 
+def test_a_memory_source_is_finished_when_its_end_was_said_and_all_was_read() -> None:
+    memory = ms.memory(partitions=2)
+    source = MemorySource(memory, SCHEMA)
+    memory.send({"a": 1}, {"a": 2}, partition=1)
+    assert not source.finished({0: 0, 1: 2})
+    memory.end()
+    assert source.finished({0: 0, 1: 2}) and not source.finished({0: 0, 1: 1}) and not source.finished({})
+    nothing = ms.memory()
+    nothing.end()
+    assert MemorySource(nothing, SCHEMA).finished({})
+
+
 def test_rows_keep_their_partition_and_position() -> None:
     source = sent(*({"a": i} for i in range(5)), partitions=2)
     assert source.head(0) == {0: 3, 1: 2}

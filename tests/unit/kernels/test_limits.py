@@ -12,16 +12,18 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import RunError, UserCodeFailed
-from millstream.kernels.aggregate import StageClock, advance
+from millstream.kernels.aggregate import advance
 from millstream.kernels.aggregates import is_exact
 from millstream.kernels.combine import combine, fold, group_columns
+from millstream.kernels.outcome import StageClock
 from millstream.kernels.slices import window_ends
-from millstream.model.window import Window, hopping
+from millstream.model.window import hopping
+from millstream.model.windowing import Windowing
 from millstream.plan.stages import Aggregation, Measure
 
 
 def spec(*measures: Measure) -> Aggregation:
-    return Aggregation("totals", ("k",), Window(), False, measures, ())
+    return Aggregation("totals", ("k",), Windowing(), measures, ())
 
 
 def rows(values: Sequence[Any], dtype: Any = pl.Int64) -> pl.DataFrame:
@@ -208,7 +210,7 @@ def test_the_two_zeros_and_nan_are_counted_as_spark_counts_them() -> None:
 def test_hopping_windows_never_copy_rows_into_state() -> None:
     """A record of a 60 s window every second is one state row, not sixty."""
     window = hopping("60 seconds", "1 second")
-    stage = Aggregation("v", ("k",), window, False, (Measure("n", "count", False),), ())
+    stage = Aggregation("v", ("k",), Windowing(window), (Measure("n", "count", False),), ())
     outcome = advance(stage, combine(stage, rows([1])), Nothing(), StageClock(-(2**62), -(2**62)))
     assert outcome.rows is not None and len(outcome.rows) == 1
     assert outcome.changes is not None and len(outcome.changes) == 60

@@ -24,11 +24,14 @@ from hypothesis import strategies as st
 
 from millstream.clock import BEGINNING, END_OF_TIME
 from millstream.kernels import aggregate
-from millstream.kernels.aggregate import StageClock, advance
+from millstream.kernels.aggregate import advance
 from millstream.kernels.combine import group_columns
 from millstream.kernels.intake import Intake, Role, gather, take_in
+from millstream.kernels.outcome import StageClock
 from millstream.model.duration import Duration
+from millstream.model.trigger import ON_CHANGE, ON_CLOSE
 from millstream.model.window import Window
+from millstream.model.windowing import Windowing
 from millstream.plan.stages import Aggregation, Feed, Measure
 from millstream.runtime.compaction import Compactor
 from millstream.state.run import write_run
@@ -153,7 +156,16 @@ def specification(
     arguments = tuple(c for c in (MEASURES[m][1] for m in chosen) if c is not None)
     feed = Feed(0, "src", "keep", "", keys + arguments, "hash", "slice")
     types = tuple({"k": pa.string(), "g": pa.int64()}[k] for k in keys)
-    return Aggregation("v", keys, window, on_close, tuple(MEASURES[m][0] for m in chosen), (feed,), "", types, retract)
+    return Aggregation(
+        "v",
+        keys,
+        Windowing(window, ON_CLOSE if on_close else ON_CHANGE),
+        tuple(MEASURES[m][0] for m in chosen),
+        (feed,),
+        "",
+        types,
+        retract,
+    )
 
 
 def placed(spec: Aggregation, epochs: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
@@ -197,7 +209,7 @@ class Reference:
     applied: int = 0
 
     def epoch(self, number: int, rows: list[dict[str, Any]], watermark: int) -> None:
-        if self.spec.on_close:
+        if self.spec.windowing.trigger == ON_CLOSE:
             for window, records in self.held.items():
                 if window[0] <= watermark and window not in self.table:
                     self.table[window] = self.answers(records)
@@ -215,7 +227,7 @@ class Reference:
                 window = (end, *(row[k] for k in self.spec.keys))
                 self.held.setdefault(window, []).append({**row, "epoch": number})
                 touched.add(window)
-        if not self.spec.on_close:
+        if self.spec.windowing.trigger != ON_CLOSE:
             for window in touched:
                 self.table[window] = self.answers(self.held[window])
 
@@ -327,7 +339,16 @@ def test_the_changes_of_every_epoch_give_the_table_of_the_reference(case: Case) 
 
 
 @settings(max_examples=30)
-@given(cases().map(lambda c: replace(c, spec=replace(c.spec, on_close=not c.spec.window.is_global))))
+@given(
+    cases().map(
+        lambda c: replace(
+            c,
+            spec=replace(
+                c.spec, windowing=Windowing(c.spec.window, ON_CHANGE if c.spec.window.is_global else ON_CLOSE)
+            ),
+        )
+    )
+)
 def test_windows_that_close_together_are_answered_the_same_in_short_stretches(case: Case) -> None:
     with patch.object(aggregate, "CLOSE_ROWS", 1):
         run(case, compact=False)

@@ -155,6 +155,16 @@ SOURCES: list[tuple[str, str, dict[str, Any]]] = [
     ("negative lateness", "must not be negative", {"lateness": "-1 s"}),
     ("future bound", "future_bound", {"future_bound": 5}),
     ("idle timeout", "longer than zero", {"idle_timeout": "0 s"}),
+    ("negative idle timeout", "longer than zero", {"idle_timeout": "-5 s"}),
+    ("punctuation unknown", "unknown column `done`", {"event_time": "ts", "punctuation": "done"}),
+    ("punctuation no condition", "punctuation needs a condition, but", {"event_time": "ts", "punctuation": "a"}),
+    ("punctuation no text", "is not an expression", {"event_time": "ts", "punctuation": True}),
+    ("punctuation without time", "needs an event_time", {"punctuation": "a = 1"}),
+    (
+        "punctuation with lateness",
+        "either lateness or punctuation",
+        {"event_time": "ts", "punctuation": "a = 1", "lateness": "0 s"},
+    ),
     ("max rows", "above zero", {"max_rows": 0}),
     ("name", "not a good name", {"name": "1bids"}),
     ("connector", "not something to read from", {"connector": "data/bids"}),
@@ -186,6 +196,7 @@ def test_a_flow_and_its_sources_need_good_names_of_their_own() -> None:
         lambda: ms.files("x", format="xml"),
         lambda: ms.generator(lambda a, b: None, rate=0),
         lambda: ms.generator(lambda a, b: None, events=-1),
+        lambda: ms.memory(partitions=0),
     ],
 )
 def test_a_connector_that_makes_no_sense_is_refused(make: Callable[[], object]) -> None:
@@ -199,6 +210,25 @@ def test_a_memory_source_refuses_a_partition_it_does_not_have() -> None:
     for partition in (2, -1):
         with pytest.raises(IndexError):
             memory.send({"a": 1}, partition=partition)
+
+
+def test_a_memory_source_takes_nothing_after_its_end() -> None:
+    memory = ms.memory()
+    memory.send({"a": 1})
+    memory.end()
+    memory.end()
+    with pytest.raises(ValueError, match="has ended"):
+        memory.send({"a": 2})
+    assert memory.rows == [[{"a": 1}]]
+
+
+def test_punctuation_is_kept_as_spark_would_read_it() -> None:
+    flow = ms.Flow("f")
+    for name, condition in (("one", "a > 1 AND s = 'end'"), ("two", (ms.col("a") > 1) & (ms.col("s") == "end"))):
+        flow.source(name, ms.memory(), schema=COLUMNS, event_time="ts", punctuation=condition)
+    one, two = (s.options for s in flow.sources)
+    assert one.punctuation == "`a` > 1 AND `s` = 'end'" and one.lateness.micros == 0
+    assert two.punctuation == "(`a` > 1) AND (`s` = 'end')"
 
 
 def test_building_gives_new_streams_and_changes_none() -> None:

@@ -47,6 +47,8 @@ class Given:
     before: Mapping[str, int]
     tables: Mapping[str, Path] = field(default_factory=dict)
     attempt: int = 0
+    replay: object = None
+    since: int = 0
 
 
 @dataclass
@@ -57,6 +59,11 @@ class Output:
     applied: dict[str, int]
     errors: dict[str, pa.Table] = field(default_factory=dict)
     late: dict[str, pa.Table] = field(default_factory=dict)
+    panes: dict[str, pa.Table] = field(default_factory=dict)
+
+    @property
+    def stored(self) -> dict[str, pa.Table]:
+        return self.changes
 
 
 class TinyEngine:
@@ -134,6 +141,7 @@ class World:
                 progress=Progress.from_json(last.progress) if last else Progress(),
                 tables=self.tables,
                 make_input=Given,
+                make_replay=dict,
                 failpoint=self._fail,
             )
         except MillstreamError:
@@ -384,7 +392,7 @@ def test_a_flow_is_finished_when_its_sources_are_and_the_last_windows_have_close
     world.ports["bids"] = Ending(world.memory, world.plan.source("bids").schema)
     assert not world.loop.finished
     world.run()
-    assert world.loop.finished and world.loop._now_watermarks(0) == {"bids": ALL_READ}
+    assert world.loop.finished and world.loop.progress.reached == {"bids": ALL_READ}
 
 
 def test_counts_and_progress_are_committed_with_the_epoch(world: World) -> None:

@@ -36,6 +36,9 @@ class Stub:
     def flows(self) -> list[dict[str, Any]]:
         return [{"flow": "f", "state": "running"}]
 
+    def watermarks(self) -> list[dict[str, Any]]:
+        return [{"flow": "f", "partition": 0, "holds": True, "since": datetime(2026, 1, 1, tzinfo=UTC)}]
+
 
 @pytest.fixture
 def stub() -> Stub:
@@ -64,6 +67,7 @@ def test_a_query_gives_the_table_as_it_is(client: LocalClient, stub: Stub) -> No
 def test_views_and_flows_come_as_plain_rows(client: LocalClient) -> None:
     assert client.views() == [{"view": "hot", "watermark": "2026-01-01T00:00:00Z", "late": 0, "epoch": None}]
     assert client.flows() == [{"flow": "f", "state": "running"}]
+    assert client.watermarks() == [{"flow": "f", "partition": 0, "holds": True, "since": "2026-01-01T00:00:00Z"}]
 
 
 def test_an_empty_and_a_large_answer_come_whole(client: LocalClient, stub: Stub) -> None:

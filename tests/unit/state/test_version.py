@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from millstream.errors import HomeDamaged
 from millstream.model.duration import Duration
 from millstream.model.window import Window
+from millstream.model.windowing import Windowing
 from millstream.plan.stages import Aggregation, Measure
 from millstream.runtime import compaction
 from millstream.runtime.compaction import Compactor
@@ -131,7 +132,7 @@ def test_a_version_counts_files_rows_and_bytes_by_step() -> None:
     )
 
 
-STAGE = Aggregation("v", ("k",), Window(Duration(10), Duration(10)), False, (Measure("n", "count", False),), ())
+STAGE = Aggregation("v", ("k",), Windowing(Window(Duration(10), Duration(10))), (Measure("n", "count", False),), ())
 
 
 def partials(start: int, count: int, stamp: int) -> pl.DataFrame:

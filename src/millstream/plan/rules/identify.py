@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 
 from millstream.model.connector import Files, Generator
+from millstream.model.window_kinds import Custom, Session
 from millstream.plan.lower import code_identity
 from millstream.plan.stages import Aggregation, Append, Batches, Feed, Plan, SourceStage, ViewStage
 
@@ -30,12 +31,23 @@ def _view(plan: Plan, view: ViewStage) -> ViewStage:
 def _stage(plan: Plan, stage: Aggregation | Append) -> str:
     feeds = [_feed(plan, f) for f in stage.feeds]
     if isinstance(stage, Append):
-        return _digest(["append", stage.columns, feeds])
+        return _digest(["append", stage.columns, feeds, *(["ordered"] if stage.ordered else [])])
     measures = [
         (m.name, m.kind, m.has_argument, str(m.returns), code_identity(m.user) if m.user else "")
         for m in stage.measures
     ]
-    return _digest(["aggregate", stage.keys, repr(stage.window), stage.on_close, measures, feeds])
+    how = [_windowing(stage), *(["corrected"] if stage.corrected else [])]
+    return _digest(["aggregate", stage.keys, how, measures, feeds])
+
+
+def _windowing(stage: Aggregation) -> object:
+    how = stage.windowing
+    window: object = repr(how.window)
+    if isinstance(how.window, Custom):
+        window = [code_identity(f) for f in (how.window.assign, how.window.merge) if f is not None]
+    elif isinstance(how.window, Session):
+        window = str(how.window)
+    return (window, repr(how.trigger), str(how.accumulation), how.lateness.micros, how.panes)
 
 
 def _feed(plan: Plan, feed: Feed) -> object:

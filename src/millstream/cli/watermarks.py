@@ -1,0 +1,78 @@
+"""`millstream watermarks`: how far the sources have come in event time, and who holds a flow back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millstream.cli.options import format_option, home_option
+from millstream.cli.output import FORMATS, print_listing, spoken_instant
+
+NAMES = (
+    *("flow", "source", "partition", "newest", "watermark", "lateness", "heard_at"),
+    *("idle", "ended", "holds", "since"),
+)
+COLUMNS = {name: name.replace("_", " ") for name in NAMES}
+"""The columns with their headings."""
+
+TIMES = ("newest", "watermark", "heard_at", "since")
+
+
+@click.command(short_help="Show how far the sources are, and who holds a flow back.")
+@home_option()
+@format_option(*FORMATS)
+def command(home: Path, form: str) -> None:
+    """Show how far every partition of every source has come, and which one holds its flow's watermark back.
+
+    \b
+    newest      the newest event time it has shown; with punctuation, the newest it has promised (UTC)
+    watermark   the same less the lateness of the source: what it allows the flow
+    heard at    when something of it was last read
+    idle        silent for the idle_timeout of the source, so it holds nothing back
+    ended       read to its end
+    holds       it is the one that holds the flow back, and has done so without moving since then
+    \b
+    A flow that does not run is shown as it was in its last epoch.
+    \b
+    Examples:
+      millstream watermarks
+      millstream watermarks --home ./elsewhere --format json
+    """  # noqa: D301 - click reads the control character \b
+    from millstream.reader import Reader
+
+    with Reader(home) as reader:
+        rows = reader.watermarks()
+    nothing = "no sources yet: run a flow first, `millstream run FLOW.py`"
+    print_listing(rows, COLUMNS, form, spoken=_spoken, none=nothing)
+    if form == "table" and rows:
+        click.echo()
+        for sentence in told(rows):
+            click.echo(sentence)
+
+
+def told(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """One sentence per flow: which partition holds it back, and since when."""
+    for flow, partitions in groupby(rows, lambda r: r["flow"]):
+        mine = list(partitions)
+        holder = next((r for r in mine if r["holds"]), None)
+        if holder is not None:
+            newest = holder["newest"]
+            what = f"its newest event time is {spoken_instant(newest)}" if newest else "it has shown no event time yet"
+            since = f" since {spoken_instant(holder['since'])}" if holder["since"] else ""
+            yield f"{flow} is held back by partition {holder['partition']} of {holder['source']}{since}: {what}."
+        elif all(r["ended"] for r in mine):
+            yield f"{flow} is held back by nothing: all was read."
+        else:
+            yield f"{flow} is held back by nothing: it goes with the clock."
+
+
+def _spoken(column: str, value: Any) -> Any:
+    if column in TIMES:
+        return spoken_instant(value)
+    if isinstance(value, bool):
+        return "yes" if value else "-"
+    return "-" if value is None else value

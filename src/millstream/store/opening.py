@@ -1,0 +1,103 @@
+"""Opening the file of the store: its settings, its system tables, and what DuckDB says of files in our words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import sleep
+
+import duckdb
+
+from millstream.errors import DiskFull, HomeDamaged, HomeInUse, MillstreamError
+
+_SYSTEM = """
+CREATE SCHEMA IF NOT EXISTS millstream;
+CREATE TABLE IF NOT EXISTS millstream.flows (flow VARCHAR PRIMARY KEY, token BIGINT NOT NULL, owner VARCHAR);
+CREATE TABLE IF NOT EXISTS millstream.epochs (
+    flow VARCHAR, number BIGINT, token BIGINT, plan VARCHAR, slices VARCHAR, clock VARCHAR, version VARCHAR,
+    progress VARCHAR, committed_at TIMESTAMPTZ);
+CREATE TABLE IF NOT EXISTS millstream.views (
+    name VARCHAR, flow VARCHAR, kind VARCHAR, fingerprint VARCHAR, retention BIGINT);
+"""
+
+Settings = dict[str, str | bool | int | float | list[str]]
+
+PAUSE, PAUSES = 0.05, 100
+"""How long the owner of a home waits for its readers: seconds at a time, and how often."""
+
+
+def opened(path: Path, *, read_only: bool, temp: Path | None) -> duckdb.DuckDBPyConnection:
+    """A connection to the store, which is made if it is not there yet. `temp` is where large queries spill to."""
+    settings: Settings = {
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
+    if temp is not None:
+        settings["temp_directory"] = str(temp)
+    try:
+        if not read_only and not path.exists():
+            _make(path)
+        connection = _connected(path, read_only, settings)
+        if not read_only:
+            connection.execute(_SYSTEM)  # an older store may lack a table
+    except duckdb.Error as error:
+        raise _not_opened(path, error) from None
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET python_enable_replacements = false")
+    connection.execute("SET enable_external_access = false")  # no query reads a file, whatever its text
+    return connection
+
+
+def _connected(path: Path, read_only: bool, settings: Settings) -> duckdb.DuckDBPyConnection:
+    """Connect. The owner waits a while if the file is locked: a reader that found no owner has it for one question."""
+    for _ in range(0 if read_only else PAUSES):
+        try:
+            return duckdb.connect(str(path), config=settings)
+        except duckdb.IOException as error:
+            if not _is_locked(error):
+                raise
+            sleep(PAUSE)
+    return duckdb.connect(str(path), read_only=read_only, config=settings)
+
+
+def _is_locked(error: duckdb.Error) -> bool:
+    return isinstance(error, duckdb.IOException) and "could not set lock" in str(error).lower()
+
+
+def _make(path: Path) -> None:
+    """A new store appears whole: a start that dies halfway, as on a full disk, leaves nothing that looks like one."""
+    unfinished = path.with_name(f".{path.name}.new")
+    _remove(unfinished)
+    try:
+        with duckdb.connect(str(unfinished)) as connection:
+            connection.execute(_SYSTEM)
+            connection.execute("CHECKPOINT")
+        unfinished.rename(path)
+    except duckdb.Error:
+        _remove(unfinished)
+        raise
+
+
+def _remove(file: Path) -> None:
+    for part in (file, file.with_name(file.name + ".wal")):
+        part.unlink(missing_ok=True)
+
+
+def failed(error: duckdb.Error) -> MillstreamError:
+    """What went wrong with the file of an open store."""
+    said = str(error)
+    if "No space left" in said or "out of disk" in said.lower():
+        return DiskFull(
+            "no space left for the store", hint="free some space and start again; nothing committed is lost"
+        )
+    return HomeDamaged("the store failed", detail=said.splitlines()[0])
+
+
+def _not_opened(path: Path, error: duckdb.Error) -> MillstreamError:
+    known, said = failed(error), str(error).splitlines()[0]
+    if isinstance(known, DiskFull):
+        return known
+    if _is_locked(error):
+        return HomeInUse(
+            f"the store {path} is open in another process", detail=said, hint="end that process, or wait for it"
+        )
+    return HomeDamaged(f"the store {path} cannot be opened", detail=said)

@@ -1,0 +1,178 @@
+"""An engine for tests without Spark: scans are computed by DuckDB, everything behind them is the product's own.
+
+Kernels, state, store, records and recovery are the real ones; only the native prelude is replaced, for memory sources
+and plain expressions. Epochs take some milliseconds, so that thousands of them fit into a test run. With `shards` the
+kernels run once per shard of the keys, as the executors would run them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import orjson
+import polars as pl
+import pyarrow as pa
+import sqlglot
+
+from millstream.connect.memory import MemorySource
+from millstream.connect.port import SourcePort
+from millstream.engine.bind import _view
+from millstream.engine.readers import DELETES
+from millstream.engine.rejects import LATE, apart
+from millstream.engine.work import EpochInput, EpochOutput, Work, polars, records_state, write_outcome
+from millstream.home import Home
+from millstream.kernels.intake import Intake, Role, gather, take_in
+from millstream.kernels.stage import advance, unique
+from millstream.plan.stages import Aggregation, Plan, Scan, SourceStage, ViewStage
+from millstream.state.shard import RunCache, StateReader, shard_of, shard_range
+from millstream.state.version import Version
+from millstream.testing.script import Script
+
+_MACROS = """
+CREATE MACRO unix_micros(t) AS epoch_us(t);
+CREATE MACRO pmod(a, b) AS ((a % b) + b) % b;
+CREATE MACRO signed(u) AS (CAST(u // 2 AS BIGINT) - 4611686018427387904) * 2;
+CREATE MACRO xxhash64(a) AS signed(hash(a)), (a, b) AS signed(hash((a, b)));
+"""
+
+
+class LocalEngine:
+    """Performs epochs of a plan in this process."""
+
+    def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], root: Path, *, shards: int = 1) -> None:
+        self.ports, self.shards = ports, shards
+        self.cache = RunCache(root)
+        self.duck = duckdb.connect(config={"threads": 1})
+        self.duck.execute("SET TimeZone = 'UTC'")
+        self.duck.execute(_MACROS)
+        types = {s.id: self._types(plan.source(s.source), s) for s in plan.scans}
+        self.plan = replace(plan, views=tuple(_view(None, v, types, retract=True) for v in plan.views))  # type: ignore[arg-type]
+
+    def run(self, version: Version, given: EpochInput) -> EpochOutput:
+        """Perform one epoch."""
+        return _LocalWork(self, version, given).run()
+
+    def columns(self, source: SourceStage, scan: Scan, table: pa.Table) -> pl.DataFrame:
+        """The system columns and the scan's own."""
+        assert not scan.ops, "the local engine has expressions only"
+        self.duck.register("rows", table)
+        system = ["$ts", "$part", "$pos", "$bad"]
+        shown = [f'"{c}"' for c in system] + [f'{_duck(c.sql)} AS "{c.name}"' for c in scan.columns]
+        how = source.options.corrections
+        if how is not None:
+            text = " || '|' || ".join(f'CAST("{n}" AS VARCHAR)' for n in how.key)
+            deletes = "false" if how.op is None else f'coalesce(upper("{how.op}") IN {DELETES}, false)'
+            version = "NULL" if how.version is None else f'"{how.version}"'
+            extra = [f'xxhash64({text}) AS "$kh"', f'{text} AS "$key"', f'{deletes} AS "$del"']
+            shown += [*extra, f'CAST({version} AS BIGINT) AS "$ver"']
+        timed = f'SELECT *, epoch_us({source.options.event_time}) AS "$ts" FROM rows'
+        found = self.duck.sql(f"SELECT {', '.join(shown)} FROM ({timed})").to_arrow_table()
+        return polars(found)
+
+    def _types(self, source: SourceStage, scan: Scan) -> dict[str, pa.DataType]:
+        port = self.ports[source.name]
+        assert isinstance(port, MemorySource)
+        empty = port.table(replace(port.admit({}, {}, None), ranges={}))
+        return {f.name: f.type for f in _plain(self.columns(source, scan, empty).to_arrow().schema)}
+
+
+class _LocalWork(Work):
+    def __init__(self, engine: LocalEngine, version: Version, given: EpochInput) -> None:
+        super().__init__(engine.plan, engine.cache, version, given)
+        self.engine = engine
+
+    def run(self) -> EpochOutput:
+        rows: dict[str, pa.Table] = {}
+        for source in self.plan.sources:
+            part = self.given.slices[source.name]
+            if part.empty:
+                continue
+            port = self.engine.ports[source.name]
+            assert isinstance(port, MemorySource)
+            rows[source.name] = port.table(part)
+            for scan in self.plan.scans_of(source.name):
+                frame = self.engine.columns(source, scan, rows[source.name])
+                future = self.given.now + source.options.future_bound.micros
+                known = self.given.newest.get(source.name)
+                self.taken(scan, take_in(frame, self.roles(scan), future, known))
+        if self.engine.shards > 1:
+            self._by_shard()
+        self.kernels()
+        for scan, role, dropped in self.apart(list(rows)):
+            source = self.plan.source(scan.source)
+            frame = self.engine.columns(source, scan, rows[scan.source])
+            records = [_record(r) for r in rows[scan.source].select(source.schema.names).to_pylist()]
+            frame = frame.with_columns(pl.Series("record", records, dtype=pl.String))
+            if role.feed.keep is not None and not (isinstance(role.stage, Aggregation) and role.stage.corrected):
+                frame = frame.filter(pl.col(role.feed.keep))
+            found = apart(role, frame, dropped, self.given.number, self.given.now)
+            view = self.plan.views[role.view].name
+            before = self.out.late.get(view, LATE.empty_table())
+            self.out.late[view] = pa.concat_tables([before, found])
+        if self.given.replay is not None:
+            self.replayed(self.given.replay, self._history)
+        return self.out
+
+    def _history(self, scan: Scan, roles: list[Role], first: int, last: int) -> Intake:
+        assert self.given.replay is not None
+        port, source = self.engine.ports[scan.source], self.plan.source(scan.source)
+        assert isinstance(port, MemorySource)
+        frame = self.engine.columns(source, scan, port.table(self.given.replay.history[scan.source]))
+        inside = frame.filter((pl.col("$ts") >= first) & (pl.col("$ts") < last))
+        return take_in(inside, roles, self.given.now + source.options.future_bound.micros)
+
+    def post(self, view: ViewStage, changes: pa.Table) -> pa.Table:
+        assert view.post is None, "the local engine has no steps behind an aggregate"
+        return changes
+
+    def _by_shard(self) -> None:
+        """Run the kernels shard by shard, as tasks would."""
+        for i, view in enumerate(self.plan.views):
+            stage = view.stage
+            if not isinstance(stage, Aggregation) or stage.corrected:
+                continue
+            partials = gather(stage, self.frames.get(i, []))
+            self.spread[i] = []
+            for shard in range(self.engine.shards):
+                mine = None
+                if partials is not None:
+                    mine = partials.filter(pl.Series(shard_of(partials["$h"].to_numpy(), self.engine.shards) == shard))
+                runs = self.version.of(stage.step)
+                state = StateReader(self.cache, runs, unique(stage), shard_range(shard, self.engine.shards))
+                kept = records_state(self.cache, stage, self.version, shard_range(shard, self.engine.shards))
+                outcome = advance(stage, mine, state, self.clocks[i], kept)
+                name = f"{self.given.number:012d}-{self.given.attempt}-{shard}"
+                self.spread[i] += write_outcome(self.cache.root, stage, outcome, name)
+                for into, what in ((self.changes, outcome.changes), (self.panes, outcome.panes)):
+                    if what is not None:
+                        into.setdefault(i, []).append(what)
+                self.dropped.setdefault(i, []).extend(outcome.dropped)
+
+
+class LocalScript(Script):
+    """A script on the local engine."""
+
+    def _loop_of(self, home: Home) -> Any:
+        return home.loop(
+            self._plan,
+            failpoint=self._failpoint,
+            engine=lambda plan, ports, root: LocalEngine(plan, ports, root, shards=self.shards),
+        )
+
+
+def _duck(sql: str) -> str:
+    return sqlglot.transpile(sql, read="spark", write="duckdb", identify=True)[0]
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Types as Spark would name them."""
+    plain = {pa.large_string(): pa.string(), pa.string_view(): pa.string(), pa.large_binary(): pa.binary()}
+    return pa.schema([pa.field(f.name, plain.get(f.type, f.type)) for f in schema])
+
+
+def _record(row: dict[str, Any]) -> str:
+    return orjson.dumps(row, default=str).decode()
