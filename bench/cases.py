@@ -14,17 +14,20 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Comparison:
-    """Count the bids per `key` in windows of `size` seconds, one starting every `slide` seconds."""
+    """Count the bids per `key` in windows of `size` seconds, one starting every `slide` seconds; or, with a `gap`
+    of seconds, in sessions.
+    """
 
     name: str
     title: str
     format: str
     peers: tuple[str, ...]
     goals: dict[str, float] = field(default_factory=dict)
-    """The least ours / peer that issue 2 asks for, by peer."""
+    """The least ours / peer that was asked for, by peer."""
     key: str = "auction"
     size: int = 10
     slide: int = 10
+    gap: int = 0
     lateness: int = 4
     events: int = 5_000_000
 
@@ -68,6 +71,7 @@ PEERS = {
 
 _TUMBLING = "bids per auction, tumbling 10 s"
 _HOPPING = "bids per auction, hopping 60 s by 1 s"
+_SESSIONS = "bids per bidder, sessions with a gap of 10 s"
 
 COMPARISONS = {
     case.name: case
@@ -100,6 +104,12 @@ COMPARISONS = {
             slide=1,
             events=1_000_000,
         ),
+        *(
+            Comparison(
+                f"sessions-{form}", f"{_SESSIONS}, from {source}", form, ("spark",), {"spark": 1.5}, "bidder", gap=10
+            )
+            for form, source in (("json", "JSON lines"), ("parquet", "Parquet"))
+        ),
     )
 }
 
@@ -114,6 +124,14 @@ OWN = {
         ),
         OwnCase("state", "10 M keys held, 10 k touched per epoch", "bench.own.state"),
         OwnCase("memory", "resident memory and epoch time over 2,000 epochs", "bench.own.memory"),
+        OwnCase(
+            "early-panes",
+            "early panes every second over 100 k live keys against answers on close alone",
+            "bench.own.early_panes",
+        ),
+        OwnCase("live-windows", "1 M live windows held, 1,000 touched and fired per epoch", "bench.own.live_windows"),
+        OwnCase("count-windows", "windows of 100 bids per auction, tumbling and every 10", "bench.own.count_windows"),
+        OwnCase("custom-windows", "10 s windows that a Python function gives", "bench.own.custom_windows"),
     )
 }
 

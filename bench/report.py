@@ -41,19 +41,25 @@ def comparison(case: Comparison, results: list[Runs], console: Console, keep: bo
     console.print(table)
     if not keep:
         return
-    settings = {"key": case.key, "size_s": case.size, "slide_s": case.slide, "lateness_s": case.lateness}
+    settings = {
+        "key": case.key,
+        "size_s": case.size,
+        "slide_s": case.slide,
+        "gap_s": case.gap,
+        "lateness_s": case.lateness,
+    }
     _write(case.name, {"case": case.title, "settings": {**settings, "format": case.format}, "systems": rows})
 
 
 def own(case: OwnCase, figures: dict[str, Any], console: Console, keep: bool) -> None:
-    """Show the figures of one case of our own, and keep them if asked to. A figure may come with its goal:
-    {"value": 81, "goal": 100}.
+    """Show the figures of one case of our own, and keep them if asked to. A figure may come with its goal, and with
+    what it is the median of: {"value": 81, "goal": 100, "all": [80, 81, 95]}.
     """
     table = Table(title=f"{case.name}: {case.title}", title_justify="left")
     for name in ("figure", "value", "at most"):
         table.add_column(name, justify="left" if name == "figure" else "right")
     for name, figure in figures.items():
-        value, goal = (figure["value"], figure["goal"]) if isinstance(figure, dict) else (figure, None)
+        value, goal = (figure["value"], figure.get("goal")) if isinstance(figure, dict) else (figure, None)
         shown = f"{value:,.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
         met = "" if goal is None else f"{goal:,}" + (" ok" if value <= goal else " MISSED")
         table.add_row(name.replace("_", " "), shown, met)

@@ -89,6 +89,7 @@ def _one_in(
         key=case.key,
         size=case.size,
         slide=case.slide,
+        gap=case.gap,
         lateness=case.lateness,
         format=case.format,
         data=str(chosen.folder(case.format)),

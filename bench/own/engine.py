@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import millstream as ms
+from bench.own import feed
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,14 @@ class Told:
         return [epoch.seconds for epoch in self.epochs if epoch.rows]
 
 
-def start(home: ms.Home, flow: ms.Flow) -> tuple[ms.Run, Told]:
-    """Start a flow and listen to it."""
+def start(home: ms.Home, flow: ms.Flow, then: Callable[[], None] = lambda: None) -> tuple[ms.Run, Told]:
+    """Start a flow and listen to it; `then` is called after every epoch, before the next one."""
     told, phases = Told(), dict[str, float]()
 
     def on_epoch(report: Any) -> None:
         scan, kernels = phases.pop("scan", 0.0), phases.pop("kernels", 0.0)
         told.epochs.append(Epoch(report.rows, report.seconds, scan, kernels))
+        then()
 
     running = home.start(flow, on_epoch=on_epoch)
     while running.loop is None and running.error is None:
@@ -54,6 +57,24 @@ def start(home: ms.Home, flow: ms.Flow) -> tuple[ms.Run, Told]:
 
         engine.run = timed
     return running, told
+
+
+def parts(epochs: Sequence[Epoch], goal: float) -> dict[str, Any]:
+    """How long epochs took, and their parts; `goal` is for kernels and state, in ms."""
+    work_ms = [1e3 * epoch.kernel_and_state_s for epoch in epochs]
+    whole_ms = [1e3 * epoch.seconds for epoch in epochs]
+    third = max(len(whole_ms) // 3, 1)
+    return {
+        "kernel_and_state_p50_ms": {"value": feed.percentile(work_ms, 0.5), "goal": goal},
+        "kernel_and_state_p99_ms": feed.percentile(work_ms, 0.99),
+        "scan_p50_ms": feed.percentile([1e3 * epoch.scan_s for epoch in epochs], 0.5),
+        "epoch_p50_ms": feed.percentile(whole_ms, 0.5),
+        "epoch_p99_ms": feed.percentile(whole_ms, 0.99),
+        "epoch_last_third_over_first": {
+            "value": feed.percentile(whole_ms[-third:], 0.5) / feed.percentile(whole_ms[:third], 0.5),
+            "goal": 1.2,
+        },
+    }
 
 
 def scalar(home: ms.Home, query: str) -> Any:

@@ -6,7 +6,9 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +18,10 @@ from bench import data
 from millstream.connect import nexmark
 
 SCHEMA = "auction BIGINT, bidder BIGINT, price BIGINT, date_time TIMESTAMP"
+START = 1_767_225_600_000_000
+"""The event time of the first bid: 2026-01-01 in microseconds."""
+
+Longs = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Folder:
@@ -51,14 +57,22 @@ def bids(first: int, number: int, rate: int = data.RATE) -> pa.Table:
     return nexmark.events("bid", start, end, config, data.COLUMNS)
 
 
-def source(flow: ms.Flow, folder: Path, form: str) -> ms.Stream:
+def one_each(keys: Longs, times: Longs | int = START) -> pa.Table:
+    """One bid per key."""
+    zeros = np.zeros(len(keys), np.int64)
+    when = pa.array(zeros + times).view(pa.timestamp("us", "UTC"))
+    return pa.table({"auction": keys, "bidder": zeros, "price": zeros + 1, "date_time": when})
+
+
+def source(flow: ms.Flow, folder: Path, form: str, *, bounded: bool = False, file_per_epoch: bool = False) -> ms.Stream:
     """The bids in a folder as a source, with a lateness of four seconds."""
     return flow.source(
         "bids",
-        ms.files(str(folder), format=form),
+        ms.files(str(folder), format=form, bounded=bounded),
         schema=SCHEMA,
         event_time="date_time",
         lateness="4 seconds",
+        max_rows=1 if file_per_epoch else None,  # files are taken whole, and at least one
     )
 
 
@@ -69,6 +83,13 @@ def memory() -> dict[str, float]:
     me = psutil.Process()
     children = [child.memory_info().rss for child in me.children(recursive=True) if child.is_running()]
     return {"python": me.memory_info().rss / 2**20, "children": sum(children) / 2**20}
+
+
+def idle_cpu(seconds: float = 3.0) -> float:
+    """How much of one core this process uses while it has nothing to do, in percent."""
+    me = psutil.Process()
+    me.cpu_percent()
+    return me.cpu_percent(interval=seconds)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 import millstream as ms
 from bench.own import engine, feed
@@ -22,18 +21,11 @@ KEYS, TOUCHED, EPOCHS, WARM_UP_EPOCHS = 10_000_000, 10_000, 60, 10
 FILE = 1_000_000
 
 
-def rows(keys: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Table:
-    """One bid per key."""
-    zeros = np.zeros(len(keys), np.int64)
-    when = pa.array(zeros + 1_767_225_600_000_000).view(pa.timestamp("us", "UTC"))
-    return pa.table({"auction": keys, "bidder": zeros, "price": zeros + 1, "date_time": when})
-
-
 def measure(work: Path, events: int | None) -> dict[str, Any]:
     keys = events or KEYS
     folder = feed.Folder(work / "bids", "parquet")
     for first in range(0, keys, FILE):
-        folder.release(folder.stage(rows(np.arange(first, min(first + FILE, keys), dtype=np.int64))))
+        folder.release(folder.stage(feed.one_each(np.arange(first, min(first + FILE, keys), dtype=np.int64))))
     flow = ms.Flow("state")
     bids = feed.source(flow, folder.path, "parquet")
     bids.key_by("auction").aggregate(bids=ms.count(), spent=ms.sum("price")).view("counts")
@@ -46,7 +38,7 @@ def measure(work: Path, events: int | None) -> dict[str, Any]:
         after_load = feed.memory()
         before = len(told.epochs)
         for _ in range(EPOCHS):
-            folder.release(folder.stage(rows(random.integers(0, keys, TOUCHED))))
+            folder.release(folder.stage(feed.one_each(random.integers(0, keys, TOUCHED))))
             running.catch_up()
         used = feed.memory()
         counted = engine.scalar(home, "SELECT sum(bids) AS bids FROM counts")
@@ -54,22 +46,11 @@ def measure(work: Path, events: int | None) -> dict[str, Any]:
     if counted != keys + EPOCHS * TOUCHED:
         raise SystemExit(f"state: the view counts {counted:,} bids of {keys + EPOCHS * TOUCHED:,}")
     measured = told.epochs[before + WARM_UP_EPOCHS :]
-    work_ms = [1e3 * epoch.kernel_and_state_s for epoch in measured]
-    whole_ms = [1e3 * epoch.seconds for epoch in measured]
-    third = max(len(whole_ms) // 3, 1)
     return {
         "keys_held": keys,
         "keys_touched_per_epoch": TOUCHED,
         "loading_s": loading,
-        "kernel_and_state_p50_ms": {"value": feed.percentile(work_ms, 0.5), "goal": 150.0},
-        "kernel_and_state_p99_ms": feed.percentile(work_ms, 0.99),
-        "scan_p50_ms": feed.percentile([1e3 * epoch.scan_s for epoch in measured], 0.5),
-        "epoch_p50_ms": feed.percentile(whole_ms, 0.5),
-        "epoch_p99_ms": feed.percentile(whole_ms, 0.99),
-        "epoch_last_third_over_first": {
-            "value": feed.percentile(whole_ms[-third:], 0.5) / feed.percentile(whole_ms[:third], 0.5),
-            "goal": 1.2,
-        },
+        **engine.parts(measured, goal=150.0),
         "python_mib_after_loading": after_load["python"],
         "python_mib": {"value": used["python"], "goal": 2_048},
         "jvm_and_workers_mib": used["children"],

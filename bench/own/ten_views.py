@@ -6,16 +6,13 @@ Both flows read the same Parquet files in turn, three times; the figure is the m
 
 from __future__ import annotations
 
-import statistics
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import millstream as ms
-from bench import data
-from bench.own import feed
-
-ROUNDS = 3
+from bench import data, ours
+from bench.own import feed, turns
 
 
 def flow_of(number: int, folder: Path, form: str) -> ms.Flow:
@@ -43,11 +40,8 @@ def flow_of(number: int, folder: Path, form: str) -> ms.Flow:
 
 def run(number: int, folder: Path, form: str, home_folder: Path) -> float:
     """The seconds until all views caught up, in a fresh home."""
-    with ms.open(str(home_folder)) as home:
-        begin = time.perf_counter()
-        with home.start(flow_of(number, folder, form)) as running:
-            running.catch_up()
-            return time.perf_counter() - begin
+    seconds, _ = ours.run(flow_of(number, folder, form), home_folder, "SELECT count(*) AS n FROM view_0")
+    return seconds
 
 
 def measure(work: Path, events: int | None) -> dict[str, Any]:
@@ -55,16 +49,11 @@ def measure(work: Path, events: int | None) -> dict[str, Any]:
     figures: dict[str, Any] = {"bids": bids.bids, "events_sha256": bids.digest}
     for form in data.FORMATS:
         run(10, bids.warm_up(form), form, work / f"warm-{form}")
-        pairs = []
-        for i in range(ROUNDS):
-            one = run(1, bids.folder(form), form, work / f"one-{form}-{i}")
-            ten = run(10, bids.folder(form), form, work / f"ten-{form}-{i}")
-            pairs.append((one, ten))
-            print(f"ten-views  {form}  round {i + 1}/{ROUNDS}  one {one:.2f} s, ten {ten:.2f} s", flush=True)
-        ratios = [ten / one for one, ten in pairs]
+        runs = {name: partial(run, number, bids.folder(form), form) for name, number in (("one", 1), ("ten", 10))}
+        seconds = turns.in_turn(f"ten-views  {form}", work / form, runs)
         figures |= {
-            f"{form}_one_view_s": statistics.median(one for one, _ in pairs),
-            f"{form}_ten_views_s": statistics.median(ten for _, ten in pairs),
-            f"{form}_ten_over_one": {"value": statistics.median(ratios), "goal": 3.0, "all": ratios},
+            f"{form}_one_view_s": turns.middle(seconds["one"]),
+            f"{form}_ten_views_s": turns.middle(seconds["ten"]),
+            f"{form}_ten_over_one": turns.ratio(seconds["ten"], seconds["one"], goal=3.0),
         }
     return figures

@@ -2,8 +2,9 @@
 environment.
 
 The harness starts `python bench/peers/<peer>.py '<task as JSON>'`. The script makes itself warm on `warm_up`,
-runs the case over `data`, writes its final rows to `out` (Parquet: key, start_us, bids; every key and window
-once) and prints one line of JSON: {"seconds": 3.1, "inside": "what the time covers", "version": "4.3.0"}.
+runs the case over `data`, writes its final rows to `out` (Parquet: key, start_us, bids, and for sessions end_us;
+every key and window once) and prints one line of JSON:
+{"seconds": 3.1, "inside": "what the time covers", "version": "4.3.0"}.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-RESULT = pa.schema({"key": pa.int64(), "start_us": pa.int64(), "bids": pa.int64()})
+RESULT = ("key", "start_us", "bids")
+SOMETIMES = ("end_us", "number")
+"""Where a window is told by more than its start: the end of a session, the number of a count window."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Count the bids per `key` in windows of `size` seconds that start every `slide` seconds."""
+    """Count the bids per `key` in windows of `size` seconds that start every `slide` seconds; or, with a `gap` of
+    seconds, in sessions.
+    """
 
     key: str
     size: int
     slide: int
+    gap: int
     lateness: int
     format: str
     data: str
@@ -53,6 +59,8 @@ def answer(seconds: float, inside: str, version: str, **more: Any) -> None:
 
 
 def write_result(table: pa.Table, out: str) -> None:
-    """Hand over the final rows; `table` has the columns of `RESULT`, in any integer or timestamp[us] type."""
-    columns = [table[field.name].cast(field.type) for field in RESULT]
-    pq.write_table(pa.table(columns, schema=RESULT), Path(out))
+    """Hand over the final rows; `table` has the columns of `RESULT` and maybe some of `SOMETIMES`, in any integer or
+    timestamp[us] type.
+    """
+    names = [*RESULT, *(name for name in SOMETIMES if name in table.column_names)]
+    pq.write_table(pa.table({name: table[name].cast(pa.int64()) for name in names}), Path(out))

@@ -139,8 +139,11 @@ def apart(role: Role, rows: pl.DataFrame, dropped: Sequence[Dropped], epoch: int
     gap = [pl.col(feed.gap).alias("$gap")] if feed.gap else []
     places = [c for c in ("$part", "$pos") if c in rows.columns]
     rows = rows.select("$ts", *places, pl.col(feed.hash).alias("$h"), pl.col(feed.slice).alias("$s"), *gap, "record")
-    behind = [] if stage.corrected else [_behind(stage, rows, role.watermark)]
-    found = together([*behind, *(_dropped(rows, d) for d in dropped)])
+    late_rows: list[pl.DataFrame] = []
+    if not stage.corrected:
+        _, late = assign.in_time(stage, rows, role.watermark)
+        late_rows, rows = [_behind(stage, rows.filter(late))], rows.filter(~late)
+    found = together([*late_rows, *(_dropped(rows, d) for d in dropped)])
     return LATE.empty_table() if found is None else _late(found, role, epoch, now)
 
 
@@ -161,14 +164,10 @@ def _late(found: pl.DataFrame, role: Role, epoch: int, now: int) -> pa.Table:
     )
 
 
-def _behind(stage: Aggregation, rows: pl.DataFrame, watermark: int) -> pl.DataFrame:
-    _, late = assign.in_time(stage, rows, watermark)
-    found = rows.filter(late)
-    if not len(found):
-        return rows.clear().select("$ts", pl.col("$ts").alias("$e"), pl.lit(BEHIND).alias("reason"), "record")
-    ends = assign.last_ends(stage, found)
+def _behind(stage: Aggregation, late: pl.DataFrame) -> pl.DataFrame:
+    ends = assign.last_ends(stage, late) if len(late) else pl.Series("$e", [], dtype=pl.Int64)
     reason = pl.when(ends.is_null()).then(pl.lit(NO_WINDOW)).otherwise(pl.lit(BEHIND))
-    return found.select("$ts", ends.alias("$e"), reason.alias("reason"), "record")
+    return late.select("$ts", ends.alias("$e"), reason.alias("reason"), "record")
 
 
 def _dropped(rows: pl.DataFrame, dropped: Dropped) -> pl.DataFrame:

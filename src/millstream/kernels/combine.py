@@ -6,6 +6,7 @@ Used in the driver for small epochs and on the executors for large ones; the res
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -187,9 +188,8 @@ def _sums(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
 def _accumulate(m: Measure, values: pl.Series, starts: np.ndarray) -> pl.Series:
     assert m.user is not None
     plain = values.to_list()
-    ends = [*starts.tolist()[1:], len(plain)]
     packed = []
-    for start, end in zip(starts.tolist(), ends, strict=True):
+    for start, end in pairwise([*starts.tolist(), len(plain)]):
         try:
             accumulator = m.user.create()
             for value in plain[start:end]:
@@ -204,7 +204,7 @@ def _accumulate(m: Measure, values: pl.Series, starts: np.ndarray) -> pl.Series:
 def _merge_accumulators(m: Measure, packed: list[str], starts: np.ndarray) -> pl.Series:
     assert m.user is not None
     merged = []
-    for start, end in zip(starts.tolist(), [*starts.tolist()[1:], len(packed)], strict=True):
+    for start, end in pairwise([*starts.tolist(), len(packed)]):
         accumulator = orjson.loads(packed[start])
         try:
             for other in packed[start + 1 : end]:

@@ -270,9 +270,11 @@ class _Epoch:
         before = [f.select(*where, "$n", *parts) for f in (moved, same) if f is not None and len(f)]
         if before:
             pieces = pl.concat([*before, came.select(*where, "$n", *parts)], how="vertical_relaxed")
-            contents = fold(spec, pieces.filter(pl.col("$n") > 0), where)
-            empty = pieces.unique(where).join(contents, on=where, how="anti", nulls_equal=True)
-            contents = pl.concat([contents, empty.select(contents.columns)], how="vertical_relaxed")
+            filled = pieces.filter(pl.col("$n") > 0)
+            contents = fold(spec, filled, where)
+            if len(filled) < len(pieces):  # windows that merge may have discarded all they had
+                empty = pieces.unique(where).join(contents, on=where, how="anti", nulls_equal=True)
+                contents = pl.concat([contents, empty.select(contents.columns)], how="vertical_relaxed")
         else:
             contents = came
         frame = contents.join(count, on=where, how="left", nulls_equal=True, maintain_order="left")

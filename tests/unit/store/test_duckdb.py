@@ -293,13 +293,13 @@ def test_a_view_cannot_take_the_place_of_a_stored_table(store: DuckStore) -> Non
 @pytest.mark.parametrize(
     "name", ["changes", "given", "select", "order", "views", "flows", "millstream", "main", "t", "c", "duckdb_tables"]
 )
-def test_a_view_or_table_may_have_any_good_name(store: DuckStore, name: str) -> None:
+def test_a_view_or_table_may_have_any_good_name(store: DuckStore, tmp_path: Path, name: str) -> None:
     spec = ViewSpec(name, KEYED.schema, KEYED.columns, KEYED.identity, None, None, "x")
     token = begun(store, spec)
     store.commit(epoch(1, token, changes={name: changes(spec, ("+I", "a", 1))}))
     store.commit(epoch(2, token, changes={name: changes(spec, ("+U", "a", 2))}))
     assert rows(store, f'SELECT k, n FROM "{name}"') == [("a", 2)]
-    other = DuckStore(Path(":memory:"))
+    other = DuckStore(tmp_path / "other.duckdb")
     other.put_table(name, pa.table({"x": [1]}))
     assert rows(other, f'SELECT x FROM "{name}"') == [(1,)]
     other.close()

@@ -1,0 +1,48 @@
+"""Runs of one kind or another in turn, A B A B, and answers that are checked before a time counts."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from bench import oracle
+from bench.peers.protocol import write_result
+
+ROUNDS = 3
+
+Timed = Callable[[Path], float]
+"""A run in a fresh folder, which need not exist yet; returns the seconds that count."""
+
+
+def in_turn(case: str, work: Path, runs: Mapping[str, Timed], rounds: int = ROUNDS) -> dict[str, list[float]]:
+    """The seconds of each run, round by round."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for i in range(rounds):
+        for name, run in runs.items():
+            seconds[name].append(run(work / f"{name}-{i}"))
+        told = ", ".join(f"{name} {times[-1]:.2f} s" for name, times in seconds.items())
+        print(f"{case}  round {i + 1}/{rounds}  {told}", flush=True)
+    return seconds
+
+
+def middle(values: Sequence[float]) -> float:
+    """The median."""
+    return statistics.median(values)
+
+
+def ratio(over: Sequence[float], under: Sequence[float], goal: float) -> dict[str, Any]:
+    """The median of the ratios, round by round, as a figure with its goal."""
+    ratios = [a / b for a, b in zip(over, under, strict=True)]
+    return {"value": middle(ratios), "goal": goal, "all": ratios}
+
+
+def check(case: str, right: Path, rows: pa.Table, folder: Path) -> None:
+    """End the case when rows are not the right ones (see `oracle`)."""
+    write_result(rows, str(folder / "given.parquet"))
+    fault = oracle.difference(right, folder / "given.parquet")
+    if fault is not None:
+        raise SystemExit(f"{case}: {fault}")
