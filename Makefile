@@ -39,7 +39,7 @@ demo: $(STAMP)
 	@$(BIN)/millstream demo $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	@bash scripts/test.sh $(ARGS)
 
 # One after the other, also under make -j: the cheap checks speak first.
 check: $(STAMP)

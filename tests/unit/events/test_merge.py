@@ -85,7 +85,7 @@ def test_nothing_is_lost_or_told_twice_over_a_crash(tmp_path: Path, step: str) -
 arrivals = st.lists(st.tuples(st.sampled_from(["a0", "a1", "b"]), st.integers(0, 9)), max_size=12)
 
 
-@settings(deadline=None, max_examples=40, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(deadline=None, max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(arrivals, st.lists(st.integers(1, 4), max_size=6), st.randoms(use_true_random=False))
 def test_the_order_does_not_depend_on_the_arrival(
     given_rows: list[tuple[str, int]], cuts: list[int], random: Any

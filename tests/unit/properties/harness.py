@@ -224,7 +224,7 @@ class Stage:
         self.cache, self.version = RunCache(root), Version()
         self.before, self.number = BEGINNING, 0
         self.hashes: dict[str | None, int] = {}
-        self.free = dice.choices(HASHES) * 1000 if collide else dice.sample(HASHES, len(HASHES))
+        self.free = dice.choices(HASHES) * 3 if collide else dice.sample(HASHES, len(HASHES))
 
     def epoch(self, epoch: Epoch) -> Given:
         self.number += 1
@@ -318,7 +318,7 @@ class Stage:
         """Now and then merge a stretch of runs, as compaction does."""
         for step, (columns, expiry) in self.steps.items():
             runs = self.version.of(step)
-            if not runs or self.dice.random() < 0.6:
+            if not runs or self.dice.random() < 0.7:
                 continue
             first = self.dice.choice([0, self.dice.randrange(len(runs))])
             stretch = runs[first : self.dice.randint(first + 1, len(runs))]

@@ -14,7 +14,7 @@ from millstream.errors import UserCodeFailed
 from millstream.kernels.firing import LAST_INSTANT
 from tests.reference import triggers as tr
 from tests.reference import windows as win
-from tests.reference.model import DISCARDING, NOWHERE, RETRACTING, Row, bag
+from tests.reference.model import DISCARDING, RETRACTING, Row, bag
 from tests.reference.strategies import (
     AGGREGATES,
     SECOND,
@@ -54,7 +54,7 @@ def agree(case: Case, seed: int, *, panes: bool, collide: bool = False) -> None:
             if panes:
                 assert bag(found.panes) == bag(map(as_shown, expected.panes))
             if not collide:  # records that a kernel refused are found by the hash of their key
-                assert bag(once(found.late)) == bag((name_of(r), why) for r, why in expected.late)
+                assert bag(found.late) == bag((name_of(r), why) for r, why in expected.late)
                 assert found.set_apart == len(expected.late)
 
 
@@ -62,12 +62,6 @@ def as_shown(pane: Row) -> Row:
     """A pane with its watermark as the product shows it: none before there is one, at the latest the year 9999."""
     watermark = pane["watermark"]
     return pane | {"watermark": None if watermark == BEGINNING else min(watermark, LAST_INSTANT)}
-
-
-def once(late: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Late records, each with one reason (see `test_a_record_without_a_window_is_set_apart_once`)."""
-    nowhere = {name for name, why in late if why == NOWHERE}
-    return [(name, why) for name, why in late if why == NOWHERE or name not in nowhere]
 
 
 @settings(max_examples=EXAMPLES)
