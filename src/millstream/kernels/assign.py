@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import polars as pl
 
-from millstream.clock import ALL_READ, BEGINNING
+from millstream.clock import ALL_READ, BEGINNING, END_OF_TIME
 from millstream.errors import UserCodeFailed
 from millstream.kernels.slices import expiry, window_ends
 from millstream.model.trigger import finishes
@@ -140,12 +140,35 @@ def spans(frame: pl.DataFrame, keys: Sequence[str], merge: Custom | None = None)
     if merge is not None:
         return _merged_by(merge, frame, by)
     ordered = frame.sort([*by, "$s"], maintain_order=True)
-    reach = pl.col("$e").cum_max().shift(1).over(by)
-    begins = (reach.is_null() | (pl.col("$s") > reach)).cum_sum().alias("$c")
-    marked = ordered.with_columns(begins)
-    return marked.with_columns(
-        pl.col("$s").min().over("$c").alias("$s2"), pl.col("$e").max().over("$c").alias("$e2")
-    ).drop("$c")
+    if not len(ordered):
+        return ordered.with_columns(pl.col("$s").alias("$s2"), pl.col("$e").alias("$e2"))
+    changed = ordered.select(pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift(1)) for c in by)).to_series()
+    key_begins = changed.to_numpy().copy()
+    key_begins[0] = True
+    starts, ends = ordered["$s"].to_numpy(), ordered["$e"].to_numpy()
+    begins = key_begins.copy()
+    begins[1:] |= starts[1:] > _reach(ends, key_begins)[:-1]
+    first = np.flatnonzero(begins)
+    lengths = np.diff(np.append(first, len(ordered)))
+    return ordered.with_columns(
+        pl.Series("$s2", np.repeat(starts[first], lengths), dtype=pl.Int64),
+        pl.Series("$e2", np.repeat(np.maximum.reduceat(ends, first), lengths), dtype=pl.Int64),
+    )
+
+
+def _reach(ends: np.ndarray, key_begins: np.ndarray) -> np.ndarray:
+    """The greatest end so far, beginning anew with every key. Keys are set so far apart that one maximum serves all."""
+    least = int(ends.min())
+    width = int(ends.max()) - least + 1
+    keys = np.cumsum(key_begins) - 1
+    if width * (int(keys[-1]) + 1) >= END_OF_TIME:  # too far apart for whole numbers: key by key
+        reach = ends.copy()
+        for part in np.split(np.arange(len(ends)), np.flatnonzero(key_begins)[1:]):
+            reach[part] = np.maximum.accumulate(ends[part])
+        return reach
+    shifted = (ends - least) + keys * width
+    reached: np.ndarray = np.maximum.accumulate(shifted) - keys * width + least
+    return reached
 
 
 def _cycle(window: Cumulating, starts: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from millstream.clock import BEGINNING, Clock
+from millstream.clock import BEGINNING, END_OF_TIME, Clock
 from millstream.connect.port import SourcePort, SourceSlice
 from millstream.errors import HomeDamaged, RecoveryFailed
 from millstream.kernels.outcome import StageClock
@@ -93,6 +93,8 @@ class FlowLoop:
         self._state = root / "state"
         self._obsolete: dict[str, int] = {}
         self._fresh = True
+        self._quiet: tuple[Any, int] | None = None
+        """With which clock nothing was due, and until which processing time that holds."""
         self._compactor = Compactor(engine.cache, self.plan.stateful)
         self._recover()
         for source in self.plan.sources:
@@ -174,12 +176,18 @@ class FlowLoop:
 
     def _due(self, watermarks: Mapping[str, int], now: int, shares: Mapping[str, Mapping[str, int]]) -> bool:
         """Whether the clock alone is a reason for an epoch: a window with something in it closes or fires."""
+        seen = (self.number, dict(watermarks), dict(shares))
+        if self._quiet is not None and self._quiet[0] == seen and now < self._quiet[1]:
+            return False
         fractions = {s: {float(f): w for f, w in by.items()} for s, by in shares.items()}
+        following: int = END_OF_TIME
         for stage in self.plan.stateful:
             if self.version.rows(stage.step):
                 state = StateReader(self.engine.cache, self.version.of(stage.step), unique(stage))
                 if is_due(stage, state, StageClock.of(stage, self.watermarks, watermarks, now, fractions, self.now)):
                     return True
+                following = min(following, state.next("$pd", now))
+        self._quiet = (seen, following)
         return False
 
     def _perform(self, record: EpochRecord) -> EpochReport:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from millstream.clock import END_OF_TIME
+from millstream.clock import BEGINNING, END_OF_TIME
 from millstream.state.run import OpenRun, Run
 
 KEY_GROUPS = 128
@@ -109,6 +109,18 @@ class StateReader:
     def first(self) -> int:
         """The instant at which the first row expires; the end of time when there is none."""
         return min((b.first for r in self._runs for b in r.batches if not b.dropped), default=END_OF_TIME)
+
+    def next(self, column: str, above: int) -> int:
+        """The least number of a column above the one given; END_OF_TIME when there is none. Rows that newer ones have
+        replaced count too, so it may come too early.
+        """
+        least: int = END_OF_TIME
+        for frame, _ in self._live(BEGINNING):
+            if column in frame.columns:
+                numbers = frame[column].to_numpy()
+                later = numbers[numbers > above]
+                least = min(least, int(later.min(initial=END_OF_TIME)))
+        return least
 
     def due(self, columns: Mapping[str, tuple[int, int]], after: int) -> np.ndarray:
         """The hashes, sorted, under which there is a row with a number in one of these columns that is above the first
