@@ -132,6 +132,12 @@ def slice_borders(spec: Aggregation) -> tuple[pl.Expr, pl.Expr]:
     return pl.col("$slice"), pl.col("$slice") + window.slice.micros
 
 
+def sessions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Rows or partials of sessions, each under the span of all that belong together with it."""
+    merged = spans(frame, keys)
+    return merged.with_columns(pl.col("$s2").alias("$s"), pl.col("$e2").alias("$e")).drop("$s2", "$e2")
+
+
 def spans(frame: pl.DataFrame, keys: Sequence[str], merge: Custom | None = None) -> pl.DataFrame:
     """For windows (``$h``, keys, ``$s``, ``$e``; several rows may be equal): the merged window each belongs to, as
     ``$s2`` and ``$e2``. Windows that overlap or touch are merged in a chain, or as a custom function says.

@@ -15,7 +15,7 @@ import polars as pl
 
 from millstream.errors import RunError, UserCodeFailed
 from millstream.kernels.aggregates import ORDER, PARTIALS, is_exact, is_float
-from millstream.kernels.assign import by_slices, spans
+from millstream.kernels.assign import by_slices, sessions
 from millstream.model.window_kinds import Session
 from millstream.plan.stages import Aggregation, Measure
 
@@ -42,8 +42,7 @@ def combine(spec: Aggregation, rows: pl.DataFrame, by: Sequence[str] | None = No
     """
     columns = group_columns(spec) if by is None else list(by)
     if isinstance(spec.window, Session):  # rows of one session need not be told apart
-        rows = spans(rows, spec.keys)
-        rows = rows.with_columns(pl.col("$s2").alias("$s"), pl.col("$e2").alias("$e")).drop("$s2", "$e2")
+        rows = sessions(rows, spec.keys)
     _refuse_wrapping(spec, rows, columns, "@{}")
     exact = [m for m in spec.measures if is_exact(m)]
     exprs = [e for m in exact for e in PARTIALS[m.kind].combine(m, _argument(m))]

@@ -16,6 +16,7 @@ from millstream.kernels import assign
 from millstream.kernels.aggregates import ORDER, is_exact
 from millstream.kernels.combine import combine, fold, group_columns
 from millstream.kernels.disorder import buckets
+from millstream.model.window_kinds import Session
 from millstream.plan.stages import Aggregation, Append, Feed
 
 
@@ -118,7 +119,11 @@ def gather(stage: Aggregation, frames: list[pl.DataFrame]) -> pl.DataFrame | Non
         return together
     if not _combines(stage):
         return combine(stage, together)
-    return together if len(frames) == 1 else fold(stage, together, group_columns(stage))
+    if len(frames) == 1:
+        return together
+    if isinstance(stage.window, Session):
+        together = assign.sessions(together, stage.keys)
+    return fold(stage, together, group_columns(stage))
 
 
 def _combines(stage: Aggregation) -> bool:
