@@ -12,7 +12,6 @@ home/
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import threading
@@ -29,13 +28,14 @@ from millstream.connect.files import FileSource
 from millstream.connect.generator import GeneratorSource
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import Offsets, SourcePort
-from millstream.errors import DefinitionError, DiskFull, HomeDamaged, HomeInUse, HomeTooNew, UnknownName
+from millstream.errors import DefinitionError, DiskFull, HomeDamaged, HomeTooNew, UnknownName
 from millstream.model.connector import Files, Generator
 from millstream.model.flow import Flow
 from millstream.model.stream import check_name
 from millstream.plan.planner import plan
 from millstream.plan.stages import Aggregation, Plan, SourceStage
 from millstream.result import Result
+from millstream.runtime.lease import HomeLock
 from millstream.runtime.loop import EpochReport, FlowLoop
 from millstream.runtime.port import EnginePort
 from millstream.runtime.progress import Progress
@@ -68,11 +68,11 @@ class Home:
         self._store: DuckStore | None = None
         self._server: Any = None
         self._make()
-        self._lock = _take_lock(self.path / "lock")
+        self._lock = HomeLock(self.path / "lock")
         try:
             check_format(self.path / "millstream.json")
         except BaseException:
-            self._lock.close()
+            self._lock.release()
             raise
 
     @property
@@ -249,7 +249,7 @@ class Home:
         if self._store is not None:
             self._store.close()
             self._store = None
-        self._lock.close()
+        self._lock.release()
 
     def __enter__(self) -> Home:
         return self
@@ -288,24 +288,6 @@ class Home:
             if error.errno == 28:
                 raise DiskFull(f"no space left to make the home {self.path}") from None
             raise
-
-
-def _take_lock(path: Path) -> Any:
-    file = path.open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.seek(0)
-        owner = file.read().strip() or "unknown"
-        file.close()
-        raise HomeInUse(
-            f"the home {path.parent} is in use by process {owner}",
-            hint="read it with `millstream query` or ms.connect(...), which go through that process; or stop it first",
-        ) from None
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
-    return file
 
 
 def check_format(path: Path) -> None:

@@ -5,7 +5,7 @@ The order of writes for an epoch n (see DESIGN, commit):
   2 the engine performs the epoch; runs are written and fsynced
   3 the store commits views, errors, late rows and the epoch's row in one transaction
   4 ``epochs/n.json`` is closed
-A crash between any two leaves the store as the authority: `recover` goes on from there.
+A crash between any two leaves the store as the authority: `recovery.reconcile` goes on from there.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ import orjson
 
 from millstream.clock import BEGINNING, END_OF_TIME, Clock
 from millstream.connect.port import SourcePort, SourceSlice
-from millstream.errors import HomeDamaged, RecoveryFailed
 from millstream.kernels.outcome import StageClock
-from millstream.kernels.stage import is_due, records_step, unique
+from millstream.kernels.stage import is_due, unique
 from millstream.model.connector import Generator
 from millstream.plan.stages import Plan
 from millstream.runtime import replay
@@ -30,7 +29,9 @@ from millstream.runtime.compaction import Compactor
 from millstream.runtime.port import EnginePort
 from millstream.runtime.progress import Progress, count
 from millstream.runtime.records import EpochRecord, RecordBook
+from millstream.runtime.recovery import reconcile
 from millstream.runtime.tables import Tables
+from millstream.runtime.upkeep import Upkeep
 from millstream.runtime.watermarks import Look, look_at, moved
 from millstream.state.shard import StateReader
 from millstream.state.version import Version
@@ -90,13 +91,16 @@ class FlowLoop:
         self._tables = tables
         self._make_input, self._make_replay = make_input, make_replay
         self._fail = failpoint
-        self._state = root / "state"
-        self._obsolete: dict[str, int] = {}
+        self._upkeep = Upkeep(root / "state")
         self._fresh = True
         self._quiet: tuple[Any, int] | None = None
         """With which clock nothing was due, and until which processing time that holds."""
         self._compactor = Compactor(engine.cache, self.plan.stateful)
-        self._recover()
+        standing = reconcile(self.plan, store, self.book, root / "state", ports)
+        if standing is not None:
+            self.number, self.now, self.version = standing.number, standing.now, standing.version
+            self.watermarks.update({n: w for n, w in standing.watermarks.items() if n in self.watermarks})
+        self._upkeep.tidy(self.version)
         for source in self.plan.sources:
             if isinstance(source.connector, Generator):
                 progress.watermarks.rested(source.name, clock.now())
@@ -193,19 +197,7 @@ class FlowLoop:
     def _perform(self, record: EpochRecord) -> EpochReport:
         started = time.perf_counter()
         record = replace(record, plan=self.plan.id, token=self.token)
-        paths = {name: self._tables.path(name, version) for name, version in record.tables.items()}
-        given = self._make_input(
-            record.epoch,
-            record.slices,
-            record.now,
-            record.watermarks,
-            record.before,
-            paths,
-            attempt=self.token,
-            replay=self._replay(record),
-            since=record.since,
-            **self.progress.watermarks.told(self.plan, record.watermarks, record.fractions),
-        )
+        given = self.given(record)
         self._fail("before work")
         output = self.engine.run(self.version, given)
         if record.replay is not None:
@@ -244,6 +236,22 @@ class FlowLoop:
             output,
         )
 
+    def given(self, record: EpochRecord) -> Any:
+        """What the engine is given for an epoch that was written down."""
+        paths = {name: self._tables.path(name, version) for name, version in record.tables.items()}
+        return self._make_input(
+            record.epoch,
+            record.slices,
+            record.now,
+            record.watermarks,
+            record.before,
+            paths,
+            attempt=self.token,
+            replay=self._replay(record),
+            since=record.since,
+            **self.progress.watermarks.told(self.plan, record.watermarks, record.fractions),
+        )
+
     def _replay(self, record: EpochRecord) -> Any:
         if record.replay is None:
             return None
@@ -280,55 +288,7 @@ class FlowLoop:
         self.version = self._compactor.between(
             version, record.epoch, min(record.watermarks.values(), default=BEGINNING)
         )
-        for file in (before | version.files) - self.version.files:
-            self._obsolete.setdefault(file, record.epoch + 1)
-        gone = [f for f, epoch in self._obsolete.items() if epoch < record.epoch]
-        for file in gone:
-            (self._state / file).unlink(missing_ok=True)
-            del self._obsolete[file]
-        self.engine.cache.forget(gone)
-
-    def _recover(self) -> None:
-        """Go on from what the store has; refuse what cannot be put together."""
-        last = self.store.last(self.plan.flow)
-        newest = self.book.newest()
-        number = last.number if last is not None else 0
-        if newest > number + 1:
-            raise RecoveryFailed(
-                f"the store knows the flow `{self.plan.flow}` up to epoch {number}, "
-                f"but there are records up to {newest}",
-                detail="the store is older than the state beside it, as after restoring only one of them",
-                hint="restore the whole home from one copy",
-            )
-        if last is None:
-            self._tidy()
-            return
-        record = self.book.read(number)
-        if record is not None and record.slices_json() != last.slices:
-            raise RecoveryFailed(
-                f"epoch {number} of `{self.plan.flow}` has one slice in the store and another in its record",
-                hint="restore the whole home from one copy",
-            )
-        if record is not None and record.state == "open":
-            self.book.close(record)
-        self.number, self.now = number, last.clock["now"]
-        self.version = Version.from_json(last.version)
-        self.watermarks.update({n: w for n, w in last.clock["watermarks"].items() if n in self.watermarks})
-        missing = [f for f in sorted(self.version.files) if not (self._state / f).exists()]
-        if missing:
-            raise HomeDamaged(
-                f"the state file {self._state / missing[0]} is missing",
-                hint="restore the home from a copy; docs/guide/operations.md says how",
-            )
-        known = {step for s in self.plan.stateful for step in (s.step, records_step(s))}
-        self.version = Version({s: runs for s, runs in self.version.runs.items() if s in known})
-        self._tidy()
-
-    def _tidy(self) -> None:
-        """Remove runs that no committed version names: left by an epoch that died."""
-        for path in self._state.glob("*/*"):
-            if str(path.relative_to(self._state)) not in self.version.files:
-                path.unlink(missing_ok=True)
+        self.engine.cache.forget(self._upkeep.after(record.epoch, before | version.files, self.version))
 
 
 def _through_json(data: Any) -> Any:
