@@ -18,13 +18,19 @@ MillstreamError
 ├── RunError             a running flow stopped
 │   ├── UserCodeFailed
 │   ├── EngineFailed
+│   │   └── EngineLost
 │   ├── EngineMissing
 │   ├── DiskFull
 │   ├── LeaseLost
 │   └── RecoveryFailed
-└── QueryError           a question that cannot be answered
-    ├── ViewNotFound
-    └── StatementRefused
+├── QueryError           a question that cannot be answered
+│   ├── ViewNotFound
+│   └── StatementRefused
+└── LogError             records cannot be appended to the log, or read from it
+    ├── LogInUse
+    ├── LogFailed
+    ├── OffsetsTrimmed
+    └── RecordRefused
 
 An error says what happened (`message`), where (`origin`), why (`detail`) and what to do (`hint`). The class
 gives a stable `code` and the exit code of the command line; the wording may change.
@@ -160,6 +166,10 @@ class EngineFailed(RunError):
     """Spark failed; the full report is in the log file that the message names."""
 
 
+class EngineLost(EngineFailed):
+    """Spark's Java process has ended; the next start brings a new one."""
+
+
 class EngineMissing(RunError):
     """No Java, or one that is too old."""
 
@@ -188,3 +198,25 @@ class ViewNotFound(QueryError):
 
 class StatementRefused(QueryError):
     """The statement is not one that a reader may run."""
+
+
+class LogError(MillstreamError):
+    """Records cannot be appended to the log, or read from it."""
+
+    exit_code = 7
+
+
+class LogInUse(LogError):
+    """Another writer has the partition; the message names its process."""
+
+
+class LogFailed(LogError):
+    """The disk failed under a writer; nothing more is appended until the topic is opened anew."""
+
+
+class OffsetsTrimmed(LogError):
+    """The offsets asked for were trimmed and are gone."""
+
+
+class RecordRefused(LogError):
+    """A record does not fit its topic; nothing of its append was taken."""

@@ -14,7 +14,7 @@ from millstream.cli.failures import report_millstream, report_unexpected, report
 from millstream.cli.options import Settings
 from millstream.errors import MillstreamError
 
-COMMANDS = ("demo", "run", "query", "views", "flows", "watermarks", "explain", "doctor")
+COMMANDS = ("demo", "run", "query", "views", "flows", "watermarks", "log", "explain", "doctor", "checkpoint", "repair")
 """In the order in which a newcomer meets them; each is `command` in the module of its name."""
 
 UNEXPECTED = 70

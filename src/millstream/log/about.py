@@ -1,0 +1,106 @@
+"""What a topic is: the content of its topic.json."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.errors import DefinitionError, HomeTooNew
+from millstream.log.disk import Disk
+from millstream.log.files import damaged, read_small, write_small
+from millstream.model.schema import ddl_type
+
+FORMAT = 1
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+RECORD_BYTES = 1 << 20
+SEGMENT_BYTES = 64 << 20
+SEGMENT_ROWS = 4 << 20
+LINGER = 0.005
+
+
+@dataclass(frozen=True)
+class About:
+    """A topic's settings; they do not change."""
+
+    name: str
+    id: str
+    schema: pa.Schema
+    partitions: int
+    key: str | None
+    retain_time: int | None
+    retain_bytes: int | None
+    hard_cap: bool
+    record_bytes: int
+    segment_bytes: int
+    segment_rows: int
+    linger: float
+
+    def check(self) -> None:
+        """Refuse settings that make no sense."""
+        if not NAME.fullmatch(self.name):
+            raise DefinitionError(
+                f"a topic cannot be called {self.name!r}",
+                hint="a name has letters, digits and _, begins with no digit, and has at most 63 of them",
+            )
+        if not 1 <= self.partitions <= 10_000:
+            raise DefinitionError(f"a topic cannot have {self.partitions} partitions", hint="give 1 to 10,000")
+        for what, value in (
+            ("retain_time", self.retain_time),
+            ("retain_bytes", self.retain_bytes),
+            ("record_bytes", self.record_bytes),
+            ("segment_bytes", self.segment_bytes),
+            ("segment_rows", self.segment_rows),
+        ):
+            if value is not None and value <= 0:
+                raise DefinitionError(f"{what} must be above zero, not {value}")
+        if self.linger < 0:
+            raise DefinitionError(f"linger must not be below zero, but is {self.linger}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; the columns are there for people, the schema for us."""
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "id": self.id,
+            "columns": {f.name: ddl_type(f.type) for f in self.schema},
+            "schema": base64.b64encode(self.schema.serialize()).decode(),
+            "partitions": self.partitions,
+            "key": self.key,
+            "retain_time": self.retain_time,
+            "retain_bytes": self.retain_bytes,
+            "hard_cap": self.hard_cap,
+            "record_bytes": self.record_bytes,
+            "segment_bytes": self.segment_bytes,
+            "segment_rows": self.segment_rows,
+            "linger": self.linger,
+        }
+
+
+def write_about(disk: Disk, folder: Path, about: About) -> None:
+    """Keep it; the topic exists from then on."""
+    write_small(disk, folder / "topic.json", about.to_json())
+
+
+def read_about(disk: Disk, folder: Path) -> About | None:
+    """Read it; None when there is no such topic."""
+    path = folder / "topic.json"
+    said = read_small(disk, path)
+    if said is None:
+        return None
+    if said.get("format", 0) > FORMAT:
+        raise HomeTooNew(
+            f"the topic {folder.name} was written by a newer version of Millstream",
+            detail=f"its format is {said['format']}, this version reads up to {FORMAT}",
+            hint="use the newer version",
+        )
+    if said.get("name") != folder.name:
+        raise damaged(path, 0, f"it is of the topic {said.get('name')}")
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said["schema"])))
+    rest = {k: v for k, v in said.items() if k not in ("format", "columns", "schema")}
+    return About(schema=schema, **rest)

@@ -1,0 +1,151 @@
+"""The log of a home: its topics, each a directory."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+
+from millstream.clock import Clock
+from millstream.errors import DuplicateName, LogInUse, UnknownName
+from millstream.log.about import LINGER, NAME, RECORD_BYTES, SEGMENT_BYTES, SEGMENT_ROWS, About, read_about, write_about
+from millstream.log.disk import LOCKED_OUT, Disk, RealDisk
+from millstream.log.files import disk_full_named, folder_of
+from millstream.log.keys import check_key
+from millstream.log.rows import topic_schema
+from millstream.log.topic import Topic
+
+
+class Log:
+    """Topics under one directory. Opening it writes nothing."""
+
+    def __init__(self, root: Path, clock: Clock, disk: Disk | None = None) -> None:
+        self._root = Path(root)
+        self._clock = clock
+        self._disk: Disk = disk if disk is not None else RealDisk()
+        self._open: dict[str, Topic] = {}
+        self._mutex = threading.Lock()
+
+    def topics(self) -> list[str]:
+        """Their names, sorted."""
+        return [n for n in self._disk.list(self._root) if NAME.fullmatch(n) and self.exists(n)]
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a topic."""
+        return NAME.fullmatch(name) is not None and "topic.json" in self._disk.list(self._root / name)
+
+    def topic(self, name: str) -> Topic:
+        """The topic of this name; the same object until it is closed."""
+        with self._mutex:
+            topic = self._open.get(name)
+            if topic is not None and not topic.closed:
+                return topic
+            about = read_about(self._disk, self._root / name) if self.exists(name) else None
+            if about is None:
+                raise self._unknown(name)
+            found = self._open[name] = Topic(self._disk, self._clock, self._root / name, about)
+            return found
+
+    def create(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        partitions: int = 1,
+        key: str | None = None,
+        retain_time: int | None = None,
+        retain_bytes: int | None = None,
+        hard_cap: bool = False,
+        record_bytes: int = RECORD_BYTES,
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_rows: int = SEGMENT_ROWS,
+        linger: float = LINGER,
+    ) -> Topic:
+        """Make a topic; it is durable when this returns.
+
+        `retain_time` (microseconds) and `retain_bytes` (per partition) bound what is kept; `hard_cap` lets retention
+        cross what readers still need. A record above `record_bytes` is refused.
+        """
+        about = About(
+            name,
+            uuid.uuid4().hex,
+            topic_schema(schema),
+            partitions,
+            key,
+            retain_time,
+            retain_bytes,
+            hard_cap,
+            record_bytes,
+            segment_bytes,
+            segment_rows,
+            linger,
+        )
+        about.check()
+        check_key(about.schema, key)
+        folder = self._root / name
+        self._disk.mkdir(self._root)
+        with disk_full_named(folder):
+            lock = self._disk.lock(self._root / "lock", wait=True)
+            try:
+                if self.exists(name):
+                    raise DuplicateName(f"there is a topic {name} already", hint=f"open it: log.topic({name!r})")
+                self._clear(folder)  # what a drop that was cut short has left
+                for inner in (folder / "holds", *(folder_of(folder, p) for p in range(partitions))):
+                    self._disk.mkdir(inner)
+                write_about(self._disk, folder, about)
+                self._disk.fsync_dir(self._root)
+                self._disk.fsync_dir(self._root.parent)
+            finally:
+                lock.release()
+        return self.topic(name)
+
+    def drop(self, name: str) -> None:
+        """Remove a topic and all its records; refused while another process writes to it."""
+        topic = self.topic(name)
+        topic.close()
+        folder = self._root / name
+        locks = []
+        try:
+            for partition in range(topic.partitions):
+                locks.append(self._disk.lock(folder_of(folder, partition) / "lock"))
+            self._disk.unlink(folder / "topic.json")
+            self._disk.fsync_dir(folder)
+            self._clear(folder)
+        except LOCKED_OUT as error:
+            raise LogInUse(
+                f"another process writes to {name}, so it cannot be dropped", detail=f"It is the process {error}."
+            ) from None
+        finally:
+            for lock in locks:
+                lock.release()
+
+    def close(self) -> None:
+        """Close all topics."""
+        with self._mutex:
+            topics, self._open = list(self._open.values()), {}
+        for topic in topics:
+            topic.close()
+
+    def _clear(self, folder: Path) -> None:
+        for inner in self._disk.list(folder):
+            path = folder / inner
+            if inner == "holds" or inner.startswith("p"):
+                for name in self._disk.list(path):
+                    self._disk.unlink(path / name)
+                self._disk.rmdir(path)
+            elif inner != "topic.json":
+                self._disk.unlink(path)
+        if not self._disk.list(folder) and folder.name in self._disk.list(self._root):
+            self._disk.rmdir(folder)
+
+    def _unknown(self, name: str) -> UnknownName:
+        known = self.topics()
+        close = difflib.get_close_matches(name, known, n=1)
+        return UnknownName(
+            f"there is no topic `{name}`",
+            detail="topics: " + (", ".join(known) or "none yet"),
+            hint=f"did you mean `{close[0]}`?" if close else None,
+        )

@@ -1,0 +1,104 @@
+"""What of a partition may go: holds of readers, trims by hand, retention by time and size. Whole files only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from millstream.errors import DefinitionError
+from millstream.log.disk import Disk
+from millstream.log.files import disk_full_named, read_small, write_small
+from millstream.log.reading import Layout, PartitionReader
+
+Offsets = Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class TrimReport:
+    """What was removed, and what stood in the way."""
+
+    removed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By partition, the first offset that is gone and the new start."""
+    bytes: int = 0
+    files: int = 0
+    crossed: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Readers whose hold was crossed, with what they held: they have lost records."""
+    held: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Readers who keep more than retention would, with what they hold."""
+
+
+class Holds:
+    """The lower bounds of a topic's readers, one small file each."""
+
+    def __init__(self, disk: Disk, folder: Path) -> None:
+        self._disk = disk
+        self._folder = folder
+
+    def lock(self) -> Path:
+        """The file that is locked while a hold is placed or crossed."""
+        return self._folder / "lock"
+
+    def put(self, reader: str, offsets: Offsets) -> None:
+        """Keep a reader's bounds durably."""
+        if not reader or len(reader) > 100:
+            raise DefinitionError(f"a reader cannot be called {reader!r}", hint="a name has 1 to 100 characters")
+        path = self._path(reader)
+        with disk_full_named(path):
+            value = {"reader": reader, "offsets": {str(p): o for p, o in sorted(offsets.items())}}
+            write_small(self._disk, path, value)
+
+    def remove(self, reader: str) -> bool:
+        """Forget a reader; whether there was one."""
+        try:
+            self._disk.unlink(self._path(reader))
+        except FileNotFoundError:
+            return False
+        self._disk.fsync_dir(self._folder)
+        return True
+
+    def all(self) -> dict[str, dict[int, int]]:
+        """The bounds of every reader."""
+        found = {}
+        for name in self._disk.list(self._folder):
+            if name.endswith(".json"):
+                value = read_small(self._disk, self._folder / name)
+                if value is not None:
+                    found[str(value["reader"])] = {int(p): int(o) for p, o in value["offsets"].items()}
+        return found
+
+    def _path(self, reader: str) -> Path:
+        return self._folder / f"{quote(reader, safe='')}.json"
+
+
+def floor(holds: Mapping[str, Offsets], partition: int) -> int | None:
+    """The least offset that a reader of this partition still needs."""
+    return min((o[partition] for o in holds.values() if partition in o), default=None)
+
+
+def below(holds: Mapping[str, Offsets], partition: int, start: int) -> dict[str, dict[int, int]]:
+    """The readers that still need something below a new start."""
+    return {r: {partition: o[partition]} for r, o in holds.items() if partition in o and o[partition] < start}
+
+
+def merge(into: dict[str, dict[int, int]], more: Mapping[str, Offsets]) -> None:
+    """Add what readers hold in another partition."""
+    for reader, offsets in more.items():
+        into.setdefault(reader, {}).update(offsets)
+
+
+def expired(
+    reader: PartitionReader, layout: Layout, now: int, retain_time: int | None, retain_bytes: int | None
+) -> int:
+    """Up to which offset nothing has to be kept by age and size."""
+    upto = layout.start
+    sizes = [reader.size(p) for p in layout.pieces]
+    total = sum(sizes)
+    for piece, size in zip(layout.pieces, sizes, strict=True):
+        old = retain_time is not None and reader.last_time(piece) < now - retain_time
+        large = retain_bytes is not None and total > retain_bytes and piece.segment is not None
+        if not (old or large):
+            break
+        upto, total = piece.end, total - size
+    return upto

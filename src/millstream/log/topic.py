@@ -1,0 +1,375 @@
+"""A topic: what producers append to and readers read from. Partitions do the work; see `writer` and `reading`."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.clock import Clock
+from millstream.errors import DefinitionError, HomeDamaged, LogFailed, MillstreamError, RecordRefused
+from millstream.log import rows as given
+from millstream.log.about import About, read_about
+from millstream.log.disk import Disk
+from millstream.log.files import SegmentName, damaged, folder_of
+from millstream.log.frame import MAX_FRAME
+from millstream.log.group import Group, too_large
+from millstream.log.keeping import Keeper
+from millstream.log.keys import partition_of, partitions_of
+from millstream.log.pending import Ack, Entry, Gather, Sent
+from millstream.log.reading import Part, PartitionReader
+from millstream.log.retention import Offsets, TrimReport
+from millstream.log.segment import Owner, check_segment
+from millstream.log.writer import Limits, PartitionWriter
+
+__all__ = ["Ack", "Part", "PartitionStats", "Topic", "TrimReport"]
+
+
+@dataclass(frozen=True)
+class PartitionStats:
+    """What is in a partition."""
+
+    partition: int
+    start: int
+    end: int
+    bytes: int
+    segments: int
+    problem: str | None = None
+    """Why a segment could not be sealed; nothing is lost by it."""
+
+
+class Topic:
+    """A durable, partitioned stream of records of one schema."""
+
+    def __init__(self, disk: Disk, clock: Clock, folder: Path, about: About) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._folder = folder
+        self._about = about
+        owners = [Owner(about.id, p, about.schema) for p in range(about.partitions)]
+        self._owners = owners
+        self._readers = [PartitionReader(disk, folder_of(folder, p), o) for p, o in enumerate(owners)]
+        self._groups: dict[int, Group] = {}
+        self._keeper = Keeper(disk, clock, folder / "holds", about, self._readers, lambda p: self._group(p).writer)
+        self._mutex = threading.RLock()
+        self._turn = itertools.count()
+        self._sealer = ThreadPoolExecutor(1, "millstream-log-seal") if disk.background else None
+        self.closed = False
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._about.name
+
+    @property
+    def id(self) -> str:
+        """A random text that no other topic has, also none that had this name before."""
+        return self._about.id
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its records."""
+        return self._about.schema
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has."""
+        return self._about.partitions
+
+    @property
+    def key(self) -> str | None:
+        """The column whose value decides about the partition."""
+        return self._about.key
+
+    @property
+    def about(self) -> About:
+        """All its settings."""
+        return self._about
+
+    # ------------------------------------------------------------ appending
+
+    def append(
+        self,
+        rows: given.Rows,
+        *,
+        partition: int | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        digest: str | None = None,
+    ) -> Ack:
+        """Append a dict, dicts, a record batch, a table or a data frame; returns when they are durable.
+
+        All rows are taken or none. With a `producer` and a growing `sequence` a retry is recognised in each partition
+        and answered with the offsets of the first time; `digest` says what the content is, so that other content is
+        refused.
+        """
+        future, entries = self._queue(rows, partition, producer, sequence, digest)
+        for group, entry in entries:
+            group.drive(entry)
+        return future.result()
+
+    def send(
+        self,
+        rows: given.Rows,
+        *,
+        partition: int | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        digest: str | None = None,
+    ) -> Future[Ack]:
+        """Append without waiting; the future is done when the rows are durable. Waits only when much is queued.
+
+        A callback of the future must not append to the topic: it runs where appends are committed.
+        """
+        try:
+            if type(rows) is dict and producer is None and sequence is None:
+                return self._send_one(rows, partition)
+            future, entries = self._queue(rows, partition, producer, sequence, digest)
+        except MillstreamError as error:
+            failed: Future[Ack] = Future()
+            failed.set_exception(error)
+            return failed
+        for group, entry in entries:
+            if self._disk.background:
+                group.start_thread()
+            else:
+                group.drive(entry)
+        return future
+
+    def _send_one(self, row: dict[str, Any], partition: int | None) -> Future[Ack]:
+        """One row and nothing else: the same as `_queue`, without what only larger appends need."""
+        if partition is None:
+            partition = 0 if self.partitions == 1 else self._partition(row, None, None)
+        group = self._groups.get(partition)
+        if group is None:
+            self._reader(partition)  # says so when there is no such partition
+            group = self._group(partition)
+        future = Sent(group.answers)
+        entry = Entry(row.copy(), given.weight(row), future)
+        group.put(entry)
+        if self._disk.background:
+            group.start_thread()
+        else:
+            group.drive(entry)
+        return future
+
+    def _queue(
+        self, rows: given.Rows, partition: int | None, producer: str | None, sequence: int | None, digest: str | None
+    ) -> tuple[Future[Ack], list[tuple[Group, Entry]]]:
+        if (producer is None) != (sequence is None):
+            raise DefinitionError("a producer and a sequence go together", hint="give both or none")
+        pieces = self._placed(rows, partition, sequence)
+        future: Future[Ack] = Future()
+        future.set_running_or_notify_cancel()  # what was sent cannot be cancelled
+        if not pieces:
+            future.set_result(Ack({}))
+        gather = Gather(future, len(pieces)) if len(pieces) > 1 else None
+        groups = [self._groups.get(p) or self._group(p) for p in pieces]  # all the locks before the first record
+        entries = []
+        for group, piece in zip(groups, pieces.values(), strict=True):
+            entry = Entry(piece, given.weight(piece), future, gather, producer, sequence or 0, digest)
+            group.put(entry)
+            entries.append((group, entry))
+        return future, entries
+
+    def _placed(self, rows: given.Rows, partition: int | None, sequence: int | None) -> dict[int, Any]:
+        """The rows of each partition: a batch, or one row as it was given, to become a batch with others."""
+        if partition is not None and not 0 <= partition < self.partitions:
+            raise DefinitionError(f"{self.name} has no partition {partition}", hint=f"0 to {self.partitions - 1}")
+        if isinstance(rows, Mapping):
+            return {self._partition(rows, partition, sequence): dict(rows)}
+        batch = given.to_batch(rows, self.schema)
+        if not batch.num_rows:
+            return {}
+        large = given.oversized(batch, self._about.record_bytes)
+        if large:
+            raise too_large(large[0], self._about.record_bytes)
+        if batch.nbytes > MAX_FRAME:
+            raise RecordRefused(
+                f"an append takes at most {MAX_FRAME >> 20} MiB, not {batch.nbytes >> 20} MiB",
+                hint="append the rows in smaller batches",
+            )
+        if partition is not None or self.key is None or self.partitions == 1:
+            return {self._partition({}, partition, sequence): batch}
+        places = partitions_of(batch, self.key, self.partitions)
+        found = {}
+        for place in np.unique(places):
+            chosen = np.flatnonzero(places == place)
+            found[int(place)] = batch if len(chosen) == len(places) else batch.take(pa.array(chosen))
+        return found
+
+    def _partition(self, row: Mapping[str, Any], partition: int | None, sequence: int | None) -> int:
+        if partition is not None:
+            return partition
+        if self.partitions == 1:
+            return 0
+        if self.key is None:
+            return (next(self._turn) if sequence is None else sequence) % self.partitions
+        kind = self.schema.field(self.key).type
+        try:
+            return partition_of(row.get(self.key), kind, self.partitions)
+        except given.REFUSED:
+            given.from_dicts([row], self.schema)  # says what is wrong with it
+            raise
+
+    def _group(self, partition: int) -> Group:
+        group = self._groups.get(partition)
+        if group is None:
+            with self._mutex:
+                if self.closed:
+                    raise LogFailed(f"the topic {self.name} is closed", hint="open it again: log.topic(...)")
+                group = self._groups.get(partition)
+                if group is None:
+                    group = self._groups[partition] = self._open(partition)
+        return group
+
+    def _open(self, partition: int) -> Group:
+        about = self._about
+        writer = PartitionWriter(
+            self._disk,
+            self._clock,
+            folder_of(self._folder, partition),
+            self._owners[partition],
+            Limits(about.segment_bytes, about.segment_rows),
+            sealer=self._sealer,
+            on_sealed=self._keeper.retain_quietly,
+        )
+        return Group(writer, self.schema, partition, record_bytes=about.record_bytes, linger=about.linger)
+
+    # ------------------------------------------------------------ reading
+
+    def start(self) -> dict[int, int]:
+        """By partition, the first offset that was not trimmed."""
+        return {p: r.start() for p, r in enumerate(self._readers)}
+
+    def end(self) -> dict[int, int]:
+        """By partition, the offset after the last durable record."""
+        return {p: r.durable().offset for p, r in enumerate(self._readers)}
+
+    def at(self, time: int) -> dict[int, int]:
+        """By partition, the first offset that was appended at this time (in microseconds) or later."""
+        return {p: r.at(time) for p, r in enumerate(self._readers)}
+
+    def read(self, partition: int, start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """Durable records with ``$part``, ``$offset`` and ``$time``."""
+        return self._reader(partition).read(start, end, columns)
+
+    def parts(self, partition: int, start: int, end: int) -> list[Part]:
+        """The files that hold durable records: sealed segments, and the rest."""
+        return self._reader(partition).parts(start, end)
+
+    def _reader(self, partition: int) -> PartitionReader:
+        if not 0 <= partition < self.partitions:
+            raise DefinitionError(f"{self.name} has no partition {partition}", hint=f"0 to {self.partitions - 1}")
+        return self._readers[partition]
+
+    # ------------------------------------------------------------ keeping and removing
+
+    def hold(self, reader: str, offsets: Offsets) -> None:
+        """Let nothing from these offsets on be removed until the reader moves on or releases it."""
+        for partition in offsets:
+            self._reader(partition)
+        self._keeper.hold(reader, offsets)
+
+    def release(self, reader: str) -> bool:
+        """Forget what a reader holds; whether it held something."""
+        return self._keeper.release(reader)
+
+    def holds(self) -> dict[str, dict[int, int]]:
+        """What each reader holds, by partition."""
+        return self._keeper.holds()
+
+    def trim(self, before: Offsets, force: bool = False) -> TrimReport:
+        """Remove the files whose records are all below these offsets; refuses to cross a hold unless forced."""
+        for partition in before:
+            self._reader(partition)
+        return self._keeper.trim(before, force=force)
+
+    def retain(self, hard: bool = False) -> TrimReport:
+        """Remove what is older or more than the topic keeps; with `hard` also what readers still need.
+
+        It is done by itself whenever a segment is sealed; a topic that nothing is appended to has to be asked.
+        """
+        return self._keeper.retain(hard=hard)
+
+    def roll(self) -> None:
+        """Seal what is in the write-ahead files, in the background; it happens by itself when they are full."""
+        for partition in range(self.partitions):
+            if self._readers[partition].durable().offset > self._readers[partition].start():
+                self._group(partition).writer.roll()
+
+    # ------------------------------------------------------------ care
+
+    def verify(self) -> list[HomeDamaged]:
+        """Read everything and compare it with its checksums; what is damaged, each with its file."""
+        found: list[HomeDamaged] = []
+
+        def look(work: Callable[[], object]) -> None:
+            try:
+                work()
+            except HomeDamaged as error:
+                found.append(error)
+
+        look(lambda: read_about(self._disk, self._folder))
+        look(self._keeper.holds)
+        for partition, reader in enumerate(self._readers):
+            folder = folder_of(self._folder, partition)
+            look(lambda r=reader, f=folder: self._verify(r, f, look))  # type: ignore[misc]
+        return found
+
+    def _verify(self, reader: PartitionReader, folder: Path, look: Callable[[Callable[[], object]], None]) -> None:
+        for piece in reader.layout().pieces:
+            if piece.segment is not None:
+                look(lambda s=piece.segment: check_segment(self._disk, folder, s))  # type: ignore[misc]
+            look(lambda p=piece: reader.read(p.base, p.end))  # type: ignore[misc]
+
+    def verify_segment(self, path: Path) -> None:
+        """Compare a sealed segment with the checksum in its name; looked at once per process."""
+        name = SegmentName.parse(path.name)
+        for partition, reader in enumerate(self._readers):
+            if name is not None and path.parent == folder_of(self._folder, partition):
+                reader.check(name)
+                return
+        raise damaged(path, 0, f"it is no segment of {self.name}")
+
+    def cut(self) -> dict[int, int]:
+        """By partition, the bytes of a torn frame that were cut off when this writer opened it."""
+        return {p: g.writer.cut for p, g in sorted(self._groups.items()) if g.writer.cut}
+
+    def stats(self) -> list[PartitionStats]:
+        """What is in each partition."""
+        found = []
+        for partition, reader in enumerate(self._readers):
+            layout = reader.layout()
+            group = self._groups.get(partition)
+            problem = None if group is None else group.writer.seal_problem
+            found.append(
+                PartitionStats(
+                    partition,
+                    layout.start,
+                    layout.durable.offset,
+                    sum(reader.size(p) for p in layout.pieces),
+                    sum(p.segment is not None for p in layout.pieces),
+                    None if problem is None else str(problem),
+                )
+            )
+        return found
+
+    def close(self) -> None:
+        """Commit what was sent, and give the locks back."""
+        with self._mutex:
+            self.closed = True
+            groups, self._groups = self._groups, {}
+        with ExitStack() as all_of_them:
+            if self._sealer is not None:
+                all_of_them.callback(self._sealer.shutdown)
+            for group in groups.values():
+                all_of_them.callback(group.close)
