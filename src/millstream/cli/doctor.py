@@ -174,7 +174,7 @@ def check_home(home: Path) -> Finding:
     except MillstreamError as error:
         return Finding("home", BROKEN, error.message, error.hint or "")
     owner = lock_owner(home / "lock")
-    used = f"in use by process {owner}" if owner else "not in use"
+    used = f"in use by {owner}" if owner else "not in use"
     if not (home / "store.duckdb").exists() and owner is None:
         return Finding("home", OK, f"{home}, format {number}, {used}, no views yet")
     try:
@@ -192,7 +192,7 @@ def _format(path: Path) -> int:
     import orjson
 
     from millstream.errors import HomeDamaged, HomeTooNew
-    from millstream.home import FORMAT
+    from millstream.runtime.place import FORMAT
 
     try:
         number = int(orjson.loads(path.read_bytes())["format"])
@@ -206,15 +206,18 @@ def _format(path: Path) -> int:
 
 
 def lock_owner(path: Path) -> str | None:
-    """The process that holds a home's lock, or None."""
+    """The process that holds a home's lock and how it is, or None."""
     import fcntl
+
+    from millstream.runtime.lease import owner_of
 
     try:
         with path.open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
-                return file.read().strip() or "unknown"
+                owner = owner_of(path)
+                return "process unknown" if owner is None else owner.told()
     except OSError:
         pass
     return None

@@ -10,7 +10,7 @@ import click
 from millstream.cli.options import format_option, home_option
 from millstream.cli.output import FORMATS, print_listing, spoken_instant
 
-NAMES = ("flow", "state", "epoch", "rows", "errors", "late", "watermark", "last_epoch_at")
+NAMES = ("flow", "state", "epoch", "rows", "errors", "late", "skipped", "watermark", "last_epoch_at")
 COLUMNS = {name: name.replace("_", " ") for name in NAMES}
 """The columns with their headings."""
 
@@ -22,8 +22,10 @@ def command(home: Path, form: str) -> None:
     """List the flows that have run in a home, and how far they have come.
 
     \b
-    state       running, idle (nothing to do just now), finished (all was read), failed or stopped
+    state       running, idle (nothing to do just now), restarting (it failed: how often, when again, why),
+                finished (all was read), failed, crash loop (it failed too often) or stopped
     rows        records read since the first epoch;  errors and late: those that were set apart
+    skipped     offsets that a flow with at_most_once left out after a failure
     watermark   the event time up to which all its views are complete (UTC)
     \b
     Examples:

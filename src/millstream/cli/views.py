@@ -12,7 +12,7 @@ from millstream.cli.output import FORMATS, print_listing, spoken_instant, spoken
 
 NAMES = (
     *("view", "flow", "rows", "epoch", "changed_in_epoch", "watermark", "freshness_seconds"),
-    *("applied", "late", "errors"),
+    *("offered", "applied", "late", "errors", "filtered", "pending"),
 )
 SPOKEN = {"changed_in_epoch": "changed in", "freshness_seconds": "freshness"}
 COLUMNS = {name: SPOKEN.get(name, name) for name in NAMES}
@@ -30,9 +30,12 @@ def command(home: Path, form: str) -> None:
     epoch       the last epoch of its flow; `changed in` is the last one that changed this view
     watermark   the event time up to which it is complete (UTC)
     freshness   how long ago the last epoch began
+    offered     records of its sources: those that were read, and those that wait
     applied     records taken in
     late        records that came too late; they are in VIEW$late
     errors      records that could not be read; they are in SOURCE$errors
+    filtered    records that its conditions left out
+    pending     records that wait in the sources; - when the flow does not run
     \b
     Examples:
       millstream views
@@ -49,4 +52,6 @@ def command(home: Path, form: str) -> None:
 def _spoken(column: str, value: Any) -> Any:
     if column == "watermark":
         return spoken_instant(value)
-    return spoken_seconds(value) if column == "freshness_seconds" else value
+    if column == "freshness_seconds":
+        return spoken_seconds(value)
+    return "-" if value is None and column in ("offered", "filtered", "pending") else value

@@ -1,21 +1,24 @@
 """Epoch records: what an epoch will see, written and fsynced before any work; and that it is done.
 
-One file per epoch, ``epochs/000000000042.json``, written twice (temp, fsync, rename). Format 1:
+One file per epoch, ``epochs/000000000042.json``, written twice (temp, fsync, rename). Format 2:
 
-    {"format": 1, "epoch": 42, "state": "open", "plan": "53de70929efcf355", "token": 3,
+    {"format": 2, "epoch": 42, "state": "open", "plan": "53de70929efcf355", "token": 3,
      "slices": {"bids": {"0": [12, 15]}},
      "clock": {"now": 1767225600000000, "since": 1767225599000000,
                "watermarks": {"bids": 1767225590000000}, "before": {"bids": ...}},
-     "tables": {"categories": 2}}
+     "tables": {"categories": 2}, "crc": 2774893043}
 
-(the clock has ``"fractions": {"bids": {"0.9": ...}}`` too if a trigger asks for it), and with ``"state": "closed"``
+(the clock has ``"fractions": {"bids": {"0.9": ...}}`` too if a trigger asks for it; records that are left out of the
+epoch because they break it are in ``"poison": {"bids": [[0, 13, "poisonous: ..."]]}``), and with ``"state": "closed"``
 once the store has committed the epoch. The store is the authority: a record that is still open while the store has the
-epoch is simply closed on the next start.
+epoch is simply closed on the next start. The checksum is that of the record without it; format 1 had none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +27,10 @@ import orjson
 
 from millstream.clock import BEGINNING
 from millstream.connect.port import SourceSlice
-from millstream.errors import HomeDamaged
+from millstream.errors import HomeDamaged, HomeTooNew
 from millstream.state.run import write_durably
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 100
 
 
@@ -48,6 +51,8 @@ class EpochRecord:
     """The processing time of the epoch before."""
     replay: str | None = None
     """The view whose late records this epoch takes in; it takes no others."""
+    poison: Mapping[str, Sequence[tuple[int, int, str]]] = field(default_factory=dict)
+    """source -> records that break the epoch and are left out of it: partition, position and reason."""
     fractions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """source -> fraction of its records -> the watermark for it; empty unless a trigger asks for some."""
 
@@ -56,6 +61,13 @@ class EpochRecord:
         """The clock as plain data."""
         clock = {"now": self.now, "since": self.since, "watermarks": dict(self.watermarks), "before": dict(self.before)}
         return {**clock, "fractions": {s: dict(by) for s, by in self.fractions.items()}} if self.fractions else clock
+
+    @property
+    def digest(self) -> str:
+        """Names what the epoch works on: slices, clock and plan."""
+        content: list[Any] = [self.slices_json(), self.clock, self.plan, dict(self.tables), self.replay]
+        content += [self.poison] if self.poison else []
+        return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS)).hexdigest()[:16]
 
     def slices_json(self) -> dict[str, Any]:
         """The slices as plain data."""
@@ -73,6 +85,7 @@ class EpochRecord:
             "clock": self.clock,
             "tables": dict(self.tables),
             **({"replay": self.replay} if self.replay is not None else {}),
+            **({"poison": {s: [list(p) for p in by] for s, by in self.poison.items()}} if self.poison else {}),
         }
 
     @classmethod
@@ -91,6 +104,7 @@ class EpochRecord:
             data["state"],
             since=clock["since"],
             replay=data.get("replay"),
+            poison={s: [(p[0], p[1], p[2]) for p in by] for s, by in data.get("poison", {}).items()},
             fractions=clock.get("fractions", {}),
         )
 
@@ -104,34 +118,65 @@ class RecordBook:
 
     def open(self, record: EpochRecord) -> None:
         """Write an epoch down before its work starts."""
-        write_durably(self._path(record.epoch), orjson.dumps(record.to_json()))
+        self._write(record)
 
     def close(self, record: EpochRecord) -> None:
         """Mark an epoch as done, and forget the one that is old enough."""
-        write_durably(self._path(record.epoch), orjson.dumps(replace(record, state="closed").to_json()))
-        self._path(record.epoch - KEPT).unlink(missing_ok=True)
+        self._write(replace(record, state="closed"))
+        self.path(record.epoch - KEPT).unlink(missing_ok=True)
 
     def read(self, epoch: int) -> EpochRecord | None:
         """The record of an epoch, or None when there is none."""
-        path = self._path(epoch)
+        path = self.path(epoch)
         if not path.exists():
             return None
         try:
             data = orjson.loads(path.read_bytes())
-            if data["format"] != FORMAT or data["epoch"] != epoch:
-                raise ValueError(data["format"])
+            if data["format"] not in range(1, FORMAT + 1):
+                raise _other_format(path, data["format"])
+            if data["format"] > 1 and data.pop("crc") != _crc(data):
+                raise ValueError("it does not match its checksum")
+            if data["epoch"] != epoch:
+                raise ValueError(f"it is the record of epoch {data['epoch']}")
             return EpochRecord.from_json(data)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise HomeDamaged(
                 f"the epoch record {path} cannot be read",
                 detail=str(error),
-                hint="restore the home from a copy; docs/guide/operations.md says how",
+                hint="`millstream repair` says what can be done",
             ) from None
 
     def newest(self) -> int:
         """The number of the newest record, 0 when there is none."""
-        names = [p.stem for p in self._root.glob("*.json")]
-        return max((int(n) for n in names if n.isdigit()), default=0)
+        return max(self.numbers(), default=0)
 
-    def _path(self, epoch: int) -> Path:
+    def numbers(self) -> list[int]:
+        """The epochs that there are records of, oldest first."""
+        return sorted(int(p.stem) for p in self._root.glob("*.json") if p.stem.isdigit())
+
+    def path(self, epoch: int) -> Path:
+        """The file of an epoch's record."""
         return self._root / f"{epoch:012d}.json"
+
+    def _write(self, record: EpochRecord) -> None:
+        write_durably(self.path(record.epoch), written(record))
+
+
+def written(record: EpochRecord) -> bytes:
+    """A record as its file has it."""
+    data = record.to_json()
+    return orjson.dumps({**data, "crc": _crc(data)})
+
+
+def _crc(data: Mapping[str, Any]) -> int:
+    return zlib.crc32(orjson.dumps(data))
+
+
+def _other_format(path: Path, found: Any) -> Exception:
+    if not isinstance(found, int) or found < FORMAT:
+        return ValueError(f"it has the format {found!r}")
+    return HomeTooNew(
+        f"the epoch record {path} has format {found}, and this Millstream knows formats up to {FORMAT}",
+        detail="it was written by a newer version; nothing was touched",
+        hint="upgrade: pip install --upgrade millstream",
+    )

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from millstream.clock import ALL_READ, BEGINNING
 from millstream.model.duration import Duration
+from millstream.runtime.accounting import Ports, account_rows
 from millstream.runtime.progress import Progress
 from millstream.runtime.watermarks import Look
 from millstream.store.port import EpochRow
@@ -19,15 +20,18 @@ class _Reads(Protocol):
     def last(self, flow: str) -> EpochRow | None: ...
 
 
-def view_rows(store: _Reads, now: int) -> list[dict[str, Any]]:
-    """One row per view. `freshness_seconds` is how long ago the last epoch of its flow began."""
+def view_rows(store: _Reads, now: int, ports: Ports | None = None) -> list[dict[str, Any]]:
+    """One row per view. `freshness_seconds` is how long ago the last epoch of its flow began. Records that wait in a
+    source are known only where its port is at hand.
+    """
     listed = []
     rows: dict[str, EpochRow | None] = {}
+    counts = {(r["flow"], r["name"]): r for r in account_rows(store, ports or {}, now) if r["kind"] == "view"}
     for view in store.views():
         flow = view["flow"]
         if flow not in rows:
             rows[flow] = store.last(flow)
-        row = rows[flow]
+        row, counted = rows[flow], counts.get((flow, view["view"]), {})
         listed.append(
             {
                 "view": view["view"],
@@ -37,9 +41,12 @@ def view_rows(store: _Reads, now: int) -> list[dict[str, Any]]:
                 "changed_in_epoch": row.progress["changed"].get(view["view"]) if row else None,
                 "watermark": instant(min(row.progress["reached"].values())) if row else None,
                 "freshness_seconds": round(max(0, now - row.clock["now"]) / 1_000_000, 3) if row else None,
+                "offered": counted.get("offered"),
                 "applied": row.progress["applied"].get(view["view"], 0) if row else 0,
                 "late": view["late"],
                 "errors": sum(row.progress["errors"].values()) if row else 0,
+                "filtered": counted.get("filtered"),
+                "pending": counted.get("pending"),
             }
         )
     return listed
@@ -59,6 +66,7 @@ def flow_rows(store: _Reads, states: Mapping[str, str]) -> list[dict[str, Any]]:
                 "rows": sum(progress.get("rows", {}).values()),
                 "errors": sum(progress.get("errors", {}).values()),
                 "late": sum(progress.get("late", {}).values()),
+                "skipped": sum(progress.get("skipped", {}).values()),
                 "watermark": instant(min(row.progress["reached"].values())) if row else None,
                 "last_epoch_at": instant(row.clock["now"]) if row else None,
             }

@@ -1,4 +1,8 @@
-"""Which state files may go: those that no kept version names."""
+"""Which state files may go: those that no kept version names.
+
+The versions of the last epochs stay, so that a flow whose store is put back a little finds its state, and so that a
+version can be copied while the flow goes on. A process that has a file mapped keeps its contents when it is removed.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +11,47 @@ from pathlib import Path
 
 from millstream.state.version import Version
 
+KEEP = 5
+"""How many versions before the present one stay."""
+
 
 class Upkeep:
     """Removes the state files of one flow once nobody can need them."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._obsolete: dict[str, int] = {}
+    def __init__(self, root: Path, *, keep: int = KEEP) -> None:
+        self._root, self._keep = root, keep
+        self._last: dict[str, int] = {}
+        """file -> the last epoch whose version may name it."""
+        self._found: set[str] = set()
+        """Files of older versions that were there at the start."""
 
     def after(self, epoch: int, named: Iterable[str], version: Version) -> list[str]:
-        """Called when an epoch is the present: of the files `named` before, remove those that are not needed any more,
-        one epoch later than they could be. Returns the removed.
+        """Called when an epoch is the present: of the files `named` before, remove those that no kept version needs.
+        Returns the removed.
         """
-        for file in set(named) - version.files:
-            self._obsolete.setdefault(file, epoch + 1)
-        gone = [f for f, since in self._obsolete.items() if since < epoch]
+        for file in (set(named) | self._found) - version.files:
+            self._last.setdefault(file, epoch)
+        self._found = set()
+        gone = [f for f, last in self._last.items() if last + self._keep < epoch]
         for file in gone:
             (self._root / file).unlink(missing_ok=True)
-            del self._obsolete[file]
+            del self._last[file]
         return gone
 
     def tidy(self, version: Version) -> None:
-        """Remove runs that no committed version names: left by an epoch that died."""
-        for path in self._root.glob("*/*"):
-            if str(path.relative_to(self._root)) not in version.files:
-                path.unlink(missing_ok=True)
+        """Called at the start: what is there and not named by this version goes as soon as it is old enough. (What no
+        version names was removed before, by `recovery.reconcile`.)
+        """
+        self._found = files_in(self._root) - version.files
+
+
+def files_in(root: Path) -> set[str]:
+    """The state files of a flow, as versions name them."""
+    return {str(path.relative_to(root)) for path in root.glob("*/*")}
+
+
+def remove_left_overs(root: Path, versions: Iterable[Version]) -> None:
+    """Remove what no committed version names: it was left by an epoch that died."""
+    named = frozenset().union(*(v.files for v in versions))
+    for file in files_in(root) - named:
+        (root / file).unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Readers on the same machine: a Unix socket in the home, open to the owner of the home only.
 
-A request is one line of JSON, ``{"call": "query", "sql": "SELECT ..."}`` (or ``views``, ``flows``, ``watermarks``). The
-answer is one line of JSON and, for a query, an Arrow stream behind it: ``{"ok": true, "bytes": 1234}``, or
-``{"ok": false, "error": {...}}``.
+A request is one line of JSON, ``{"call": "query", "sql": "SELECT ..."}`` (or ``views``, ``flows``, ``watermarks``; or
+``checkpoint`` with a name). The answer is one line of JSON and, for a query, an Arrow stream behind it:
+``{"ok": true, "bytes": 1234}``, or ``{"ok": false, "error": {...}}``.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ class Reads(Protocol):
 
     def watermarks(self) -> list[dict[str, Any]]:
         """The partitions of all sources."""
+        ...
+
+    def checkpoint(self, name: str, to: str | None) -> Path:
+        """Keep a checkpoint."""
         ...
 
 
@@ -107,6 +111,9 @@ class _Handler(socketserver.StreamRequestHandler):
             data = sink.getvalue()
             self.wfile.write(orjson.dumps({"ok": True, "bytes": data.size}) + b"\n")
             self.wfile.write(data)
+        elif call == "checkpoint":
+            folder = self.server.reads.checkpoint(str(request["name"]), request.get("to"))
+            self.wfile.write(orjson.dumps({"ok": True, "folder": str(folder)}) + b"\n")
         elif call in LISTINGS:
             rows = getattr(self.server.reads, call)()
             self.wfile.write(orjson.dumps({"ok": True, "rows": [plain(r) for r in rows]}) + b"\n")
@@ -152,6 +159,10 @@ class LocalClient:
     def watermarks(self) -> list[dict[str, Any]]:
         """The partitions of all sources."""
         return list(self._ask({"call": "watermarks"})["rows"])
+
+    def checkpoint(self, name: str, to: str | None) -> str:
+        """Have the home keep a checkpoint; returns its folder."""
+        return str(self._ask({"call": "checkpoint", "name": name, "to": to})["folder"])
 
     def close(self) -> None:
         """Hang up."""

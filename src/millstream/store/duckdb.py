@@ -6,8 +6,9 @@ System tables live in the schema ``millstream``: ``flows`` (lease), ``epochs`` (
 
 from __future__ import annotations
 
+import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ import pyarrow as pa
 
 from millstream.clock import ALL_READ, BEGINNING
 from millstream.errors import (
+    DiskFull,
     DuplicateName,
+    HomeDamaged,
     IncompatibleChange,
     LeaseLost,
     QueryError,
@@ -32,6 +35,7 @@ KEPT_EPOCHS = 100
 
 _REPLAYABLE = "replayed_in IS NULL AND reason <> 'it belongs to no window'"
 _TAKEN = "SELECT 1 FROM duckdb_tables() WHERE schema_name = 'main' AND lower(table_name) = lower(?)"
+_GENERATION = "SELECT generation FROM millstream.generations WHERE flow = ?"
 _GONE = "left out"
 """The fingerprint of a view that its flow no longer has."""
 _ERRORS = 'epoch BIGINT, reason VARCHAR, raw VARCHAR, partition VARCHAR, "offset" BIGINT, seen_at TIMESTAMPTZ'
@@ -45,6 +49,7 @@ class DuckStore:
     """A store in one file. Queries run on their own cursor and see whole epochs only."""
 
     def __init__(self, path: Path, *, read_only: bool = False, temp: Path | None = None) -> None:
+        self.path = path
         self._connection = opened(path, read_only=read_only, temp=temp)
         self._writing = threading.Lock()
         self._views: dict[str, dict[str, ViewSpec]] = {}
@@ -73,7 +78,7 @@ class DuckStore:
                         f"the view `{view.name}` was left out of the flow for a while and has missed records since",
                         hint="give it a new name; the rows it had can still be queried under the old one",
                     )
-                elif view.name in known and _columns(cursor, stored_name(view)) != view.schema.names:
+                elif view.name in known and view.kept and _columns(cursor, stored_name(view)) != view.schema.names:
                     raise IncompatibleChange(
                         f"the kept rows of the view `{view.name}` have other columns than its definition",
                         hint="give the changed view a new name, or start with a new home",
@@ -91,9 +96,10 @@ class DuckStore:
                 cursor.execute(f"CREATE TABLE IF NOT EXISTS {quoted(source + '$errors')} ({_ERRORS})")
 
     def _create(self, cursor: duckdb.DuckDBPyConnection, flow: str, view: ViewSpec) -> None:
-        columns = ", ".join(f"{quoted(f.name)} {sql_type(f.type)}" for f in view.schema)
-        cursor.execute(f"CREATE TABLE {quoted(stored_name(view))} ({columns})")
-        if stored_name(view) != view.name:
+        if view.kept:
+            columns = ", ".join(f"{quoted(f.name)} {sql_type(f.type)}" for f in view.schema)
+            cursor.execute(f"CREATE TABLE {quoted(stored_name(view))} ({columns})")
+        if view.kept and stored_name(view) != view.name:
             shown = ", ".join(quoted(c) for c in view.columns)
             cursor.execute(f"CREATE VIEW {quoted(view.name)} AS SELECT {shown} FROM {quoted(stored_name(view))}")
         if view.identity is not None or view.ordered:
@@ -104,7 +110,7 @@ class DuckStore:
         kind = "keyed" if view.identity is not None else "ordered" if view.ordered else "append"
         cursor.execute(
             "INSERT INTO millstream.views VALUES (?, ?, ?, ?, ?)",
-            [view.name, flow, kind, view.fingerprint, view.retention],
+            [view.name, flow, kind if view.kept else "sink", view.fingerprint, view.retention],
         )
 
     def take_lease(self, flow: str, owner: str) -> int:
@@ -118,18 +124,12 @@ class DuckStore:
         """Apply an epoch in one transaction."""
         row = commit.row
         with self._writing, self._transaction() as cursor:
-            held = _value(cursor, "SELECT token FROM millstream.flows WHERE flow = ?", [commit.flow])
-            if held != commit.token:
-                raise LeaseLost(
-                    f"the flow `{commit.flow}` was taken over by another process",
-                    detail=f"this one holds token {commit.token}, the flow is at {held}",
-                    hint="nothing was written; stop this process",
-                )
+            self._fence(cursor, commit)
             last = _value(cursor, "SELECT max(number) FROM millstream.epochs WHERE flow = ?", [commit.flow])
             if last is not None and row.number != last + 1:
                 raise RecoveryFailed(f"epoch {row.number} of `{commit.flow}` does not follow epoch {last} in the store")
             for name, table in commit.changes.items():
-                self._apply(cursor, self._views[commit.flow][name], table)
+                self._apply(cursor, self._views[commit.flow][name], table, upsert=commit.upsert)
             for suffix, tables in (("$errors", commit.errors), ("$late", commit.late), ("$panes", commit.panes)):
                 for name, table in tables.items():
                     _insert(cursor, name + suffix, table)
@@ -149,19 +149,30 @@ class DuckStore:
                     [commit.flow, row.number - KEPT_EPOCHS],
                 )
 
-    def _apply(self, cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa.Table) -> None:
+    def _fence(self, cursor: duckdb.DuckDBPyConnection, commit: EpochCommit) -> None:
+        """Refuse an owner that another has taken over from; inside the transaction, so that nothing comes between."""
+        held = _value(cursor, "SELECT token FROM millstream.flows WHERE flow = ?", [commit.flow])
+        if held != commit.token:
+            raise LeaseLost(
+                f"the flow `{commit.flow}` was taken over by another process",
+                detail=f"this one holds token {commit.token}, the flow is at {held}",
+                hint="nothing was written; stop this process",
+            )
+
+    def _apply(self, cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa.Table, *, upsert: bool) -> None:
         table = quoted(stored_name(view))
         columns = ", ".join(quoted(n) for n in view.schema.names)
         cursor.register("$changes", changes)
         try:
             if view.identity is not None:
                 ops = set(cursor.execute('SELECT DISTINCT op FROM "$changes"').fetchall())
-                if ops != {("+I",)}:
+                if upsert or ops != {("+I",)}:
                     match = (
                         " AND ".join(f"t.{quoted(k)} IS NOT DISTINCT FROM c.{quoted(k)}" for k in view.identity)
                         or "true"
                     )
-                    cursor.execute(f"DELETE FROM {table} t USING \"$changes\" c WHERE c.op <> '+I' AND {match}")
+                    which = match if upsert else f"c.op <> '+I' AND {match}"
+                    cursor.execute(f'DELETE FROM {table} t USING "$changes" c WHERE {which}')
             cursor.execute(
                 f"INSERT INTO {table} ({columns}) SELECT {columns} FROM \"$changes\" WHERE op IN ('+I', '+U')"
             )
@@ -201,16 +212,44 @@ class DuckStore:
 
     def epochs(self, flow: str, most: int) -> list[EpochRow]:
         """The newest epochs of a flow, newest first."""
-        found = (
-            self._connection.cursor()
-            .execute(
-                "SELECT number, plan, slices, clock, version, progress FROM millstream.epochs WHERE flow = ? "
-                "ORDER BY number DESC LIMIT ?",
-                [flow, most],
-            )
-            .fetchall()
+        sql = (
+            "SELECT number, plan, slices, clock, version, progress FROM millstream.epochs WHERE flow = ? "
+            "ORDER BY number DESC LIMIT ?"
         )
-        return [EpochRow(n, plan, *(orjson.loads(x) for x in rest)) for n, plan, *rest in found]
+        try:
+            found = self._connection.cursor().execute(sql, [flow, most]).fetchall()
+            return [EpochRow(n, plan, *(orjson.loads(x) for x in rest)) for n, plan, *rest in found]
+        except (duckdb.Error, ValueError, TypeError) as error:
+            raise HomeDamaged(
+                f"the epochs of `{flow}` in the store {self.path} cannot be read",
+                detail=str(error).splitlines()[0],
+                hint="`millstream repair` says what can be done",
+            ) from None
+
+    def generation(self, flow: str) -> int:
+        """How often the flow was put back to an earlier epoch; the same epoch may have had other contents then."""
+        try:
+            return _value(self._connection.cursor(), _GENERATION, [flow]) or 0
+        except duckdb.CatalogException:  # read only, and written before there were any
+            return 0
+
+    def copied(self, to: Path, meanwhile: Callable[[], None]) -> None:
+        """Copy the store into a new file, as of one epoch of every flow; no epoch is committed until `meanwhile`
+        returns. Another process copies: to close a file here would take away DuckDB's lock on it.
+        """
+        with self._writing:
+            with suppress(duckdb.Error):  # readers may be at work; what is not in the file is in the one beside it
+                self._connection.cursor().execute("CHECKPOINT")
+            for suffix in ("", ".wal"):
+                part = self.path.with_name(self.path.name + suffix)
+                if part.exists():
+                    done = subprocess.run(
+                        ["cp", "--", str(part), str(to) + suffix], capture_output=True, text=True, check=False
+                    )
+                    if done.returncode:
+                        kind = DiskFull if "No space left" in done.stderr else HomeDamaged
+                        raise kind("the store cannot be copied", detail=done.stderr.strip())
+            meanwhile()
 
     def flows(self) -> list[str]:
         """The flows that have run here."""
@@ -223,6 +262,8 @@ class DuckStore:
         found = cursor.execute("SELECT name, flow, kind FROM millstream.views ORDER BY flow, name").fetchall()
         listed = []
         for name, flow, kind in found:
+            if kind == "sink":
+                continue
             rows = _count(cursor, name)
             late = _count(cursor, name + "$late") if kind != "append" else 0
             listed.append({"view": name, "flow": flow, "rows": rows, "late": late})

@@ -17,7 +17,10 @@ CREATE TABLE IF NOT EXISTS millstream.epochs (
     progress VARCHAR, committed_at TIMESTAMPTZ);
 CREATE TABLE IF NOT EXISTS millstream.views (
     name VARCHAR, flow VARCHAR, kind VARCHAR, fingerprint VARCHAR, retention BIGINT);
+CREATE TABLE IF NOT EXISTS millstream.generations (flow VARCHAR PRIMARY KEY, generation BIGINT NOT NULL);
 """
+
+_HINT = "`millstream repair` says what can be done"
 
 Settings = dict[str, str | bool | int | float | list[str]]
 
@@ -89,7 +92,7 @@ def failed(error: duckdb.Error) -> MillstreamError:
         return DiskFull(
             "no space left for the store", hint="free some space and start again; nothing committed is lost"
         )
-    return HomeDamaged("the store failed", detail=said.splitlines()[0])
+    return HomeDamaged("the store failed", detail=said.splitlines()[0], hint=_HINT)
 
 
 def _not_opened(path: Path, error: duckdb.Error) -> MillstreamError:
@@ -100,4 +103,4 @@ def _not_opened(path: Path, error: duckdb.Error) -> MillstreamError:
         return HomeInUse(
             f"the store {path} is open in another process", detail=said, hint="end that process, or wait for it"
         )
-    return HomeDamaged(f"the store {path} cannot be opened", detail=said)
+    return HomeDamaged(f"the store {path} cannot be opened", detail=said, hint=_HINT)

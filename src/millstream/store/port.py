@@ -30,6 +30,8 @@ class ViewSpec:
     panes_kept: int | None = None
     ordered: bool = False
     """Whether it is an append-only view whose rows go by event time, so that they can come too late."""
+    kept: bool = True
+    """Whether it is a table; else only what is set apart is kept."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class EpochCommit:
     """The view whose late records have been taken in by this epoch."""
     watermark: int = 0
     """The least watermark of the flow, for retention."""
+    upsert: bool = False
+    """Whether a new row takes the place of one with the same identity: the flow has forgotten what it had."""
 
 
 class Store(Protocol):
@@ -89,6 +93,14 @@ class Store(Protocol):
 
     def last(self, flow: str) -> EpochRow | None:
         """The newest committed epoch of a flow."""
+        ...
+
+    def epochs(self, flow: str, most: int) -> list[EpochRow]:
+        """The newest committed epochs of a flow, newest first."""
+        ...
+
+    def generation(self, flow: str) -> int:
+        """How often the flow was put back to an earlier epoch."""
         ...
 
     def query(self, sql: str) -> pa.Table:

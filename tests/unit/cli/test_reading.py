@@ -84,6 +84,9 @@ def test_views_say_all_columns(millstream: Cli, home: Path) -> None:
         "applied": 4,
         "late": 0,
         "errors": 1,
+        "offered": None,
+        "filtered": None,
+        "pending": None,
     }
 
 

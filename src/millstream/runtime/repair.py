@@ -1,0 +1,260 @@
+"""Repair: what is wrong with a home that nobody owns, what can be done about it, and what that would lose.
+
+`look` changes nothing. `mend` does what was found, as one swap (`swap.py`): all of it or nothing, and what it replaces
+is kept. The store stays the authority: records are made to fit it, state is taken from a checkpoint if the same file is
+there; else the home goes back to a checkpoint, or a flow is computed again from the beginning of its sources.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed, UnknownName
+from millstream.runtime import checkpoint, recovery
+from millstream.runtime.beginnings import cannot_begin, source_problems, wrong_offsets
+from millstream.runtime.checkpoint import crc_of
+from millstream.runtime.findings import Finding, Restore, Work, asides, copied, rewritten, said_of
+from millstream.runtime.records import RecordBook
+from millstream.runtime.swap import FOLDER, Failpoint, Swap, finish
+from millstream.runtime.upkeep import KEEP, files_in
+from millstream.state.version import Version
+from millstream.store.port import EpochRow
+
+
+def look(home: Path, *, rebuild: Collection[str] = ()) -> list[Finding]:
+    """What is wrong with a home, and what `mend` would do. `rebuild` are flows to be computed from the beginning."""
+    half = [p.parent for p in (home / FOLDER).glob("*/swap.json")]
+    if half:
+        return [Finding("", f"a repair or a restore was interrupted: {half[0]}", "it is finished first", do=_nothing)]
+    known = {p.name for p in (home / "flows").glob("*")}
+    if unknown := set(rebuild) - known:
+        raise UnknownName(
+            f"there is no flow `{min(unknown)}` in this home",
+            detail="there are: " + (", ".join(sorted(known)) or "none"),
+        )
+    rows = _last_rows(home)
+    if isinstance(rows, MillstreamError):
+        found = [Finding("", said_of(rows), "", back=True)]
+    else:
+        found = [
+            finding
+            for flow in sorted({*rows, *known})
+            for finding in _flow(home, flow, rows.get(flow, []), rebuild=flow in rebuild)
+        ]
+    if not any(f.back for f in found):
+        return found
+    return _gone_back(home, found, rows if isinstance(rows, dict) else {})
+
+
+def mend(home: Path, findings: Sequence[Finding], *, failpoint: Failpoint = lambda _: None) -> Path | None:
+    """Do what was found; returns the folder that keeps what was replaced, if anything was. The home must be owned, and
+    its store closed. A repair that dies is finished, or forgotten, by the next start.
+    """
+    if any(f.do is _nothing for f in findings):
+        return next(iter(finish(home)), None)
+    stuck = [f for f in findings if f.do is None]
+    if stuck:
+        raise RecoveryFailed(stuck[0].found, detail=stuck[0].would, hint="nothing was changed")
+    for finding in findings:
+        if isinstance(finding.do, Restore):
+            return checkpoint.restore(home, finding.do.name, failpoint=failpoint)
+    if not findings:
+        return None
+    swap = Swap(home, "; ".join(f.would for f in findings), failpoint=failpoint)
+    try:
+        work = Work(home, swap)
+        for finding in findings:
+            assert finding.do is not None
+            finding.do(work)
+        work.finish()
+    except BaseException:
+        swap.cancel()
+        raise
+    return swap.commit()
+
+
+def _nothing(work: Work) -> None:
+    """Finishing what was begun is all there is to do."""
+    raise AssertionError(work)
+
+
+def _last_rows(home: Path) -> dict[str, list[EpochRow]] | MillstreamError:
+    """The last epochs of every flow, newest first; the error when the store cannot be read."""
+    from millstream.store.duckdb import DuckStore
+
+    try:
+        recovery.check_store(home)
+        if not (home / "store.duckdb").exists():
+            return {}
+        store = DuckStore(home / "store.duckdb", read_only=True)
+    except HomeDamaged as error:
+        return error
+    try:
+        return {flow: store.epochs(flow, KEEP + 2) for flow in store.flows()}
+    except MillstreamError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - whatever DuckDB says of a damaged file
+        return HomeDamaged(f"the store {home / 'store.duckdb'} cannot be read", detail=str(error).splitlines()[0])
+    finally:
+        store.close()
+
+
+# ---------------------------------------------------------------- one flow
+
+
+def _flow(home: Path, flow: str, rows: Sequence[EpochRow], *, rebuild: bool) -> Iterator[Finding]:
+    root, last = home / "flows" / flow, rows[0] if rows else None
+    book, state = RecordBook(root / "epochs"), root / "state"
+    if rebuild:
+        yield _rebuilt(home, flow, last, "it is to be computed again")
+        return
+    for said in source_problems(home, home / "flows" / flow, last):
+        yield Finding(flow, said, "", back=True)
+    for file, said in _broken(last, state):
+        donor = _donor(home, flow, file, last)
+        if donor is None:
+            yield Finding(flow, said, "", back=True)
+        else:
+            yield Finding(
+                flow, said, f"the same file is taken from {donor}", do=copied(donor, f"flows/{flow}/state/{file}")
+            )
+    for problem in recovery.of_records(flow, last, book):
+        yield _of_record(home, flow, last, book, problem)
+    yield from _left_overs(flow, rows, state)
+    yield from _undelivered(flow, root / "out")
+
+
+def _of_record(home: Path, flow: str, last: EpochRow | None, book: RecordBook, problem: recovery.Problem) -> Finding:
+    number = last.number if last is not None else 0
+    said, epoch = said_of(problem.error), int(problem.where)
+    if problem.kind == recovery.AHEAD:
+        if last is None:
+            return Finding(flow, said, "", back=True)
+        ahead = [book.path(n) for n in book.numbers() if n > number]
+        lost = f"what epochs {number + 1} to {epoch} had added is computed again, if the sources still have it"
+        return Finding(
+            flow,
+            said,
+            f"the flow goes on after epoch {number}, the last that the store has",
+            lost,
+            asides(flow, ahead),
+        )
+    if epoch == number and last is not None:
+        return Finding(flow, said, "the record is written anew from the store", do=rewritten(home, last, book))
+    would = f"the record of epoch {epoch}, which was not committed, is taken away; the epoch is begun anew"
+    return Finding(flow, said, would, do=asides(flow, [book.path(epoch)]))
+
+
+def _broken(last: EpochRow | None, state: Path) -> Iterator[tuple[str, str]]:
+    """State files of the last version that are not as they were written, and what is wrong with them."""
+    wrong = {p.where: said_of(p.error) for p in recovery.of_state(last, state)}
+    yield from wrong.items()
+    for runs in Version.from_json(last.version if last is not None else {}).runs.values():
+        for run in runs:
+            if run.file not in wrong and crc_of(state / run.file) != run.crc:
+                yield run.file, f"the state file {state / run.file} does not match its checksum"
+
+
+def _donor(home: Path, flow: str, file: str, last: EpochRow | None) -> Path | None:
+    """The same file in a checkpoint of the home, if there is one."""
+    assert last is not None
+    runs = (r for by in Version.from_json(last.version).runs.values() for r in by)
+    run = next(r for r in runs if r.file == file)
+    for row in checkpoint.listed(home):
+        path = Path(row["folder"]) / "flows" / flow / "state" / file
+        if path.exists() and path.stat().st_size == run.bytes and crc_of(path) == run.crc:
+            return path
+    return None
+
+
+def _left_overs(flow: str, rows: Sequence[EpochRow], state: Path) -> Iterator[Finding]:
+    named: frozenset[str] = frozenset().union(*(Version.from_json(r.version).files for r in rows))
+    number = rows[0].number if rows else 0
+    left = sorted(
+        f for f in files_in(state) - named if _epoch_of(f) > number
+    )  # a merge that was not used yet is normal
+    if left:
+        found = f"{len(left)} state files of epochs that died are left over, the first is {state / left[0]}"
+        yield Finding(flow, found, "they are taken away", do=asides(None, [state / f for f in left]))
+
+
+def _epoch_of(file: str) -> int:
+    name = file.rpartition("/")[2].lstrip(".").partition("-")[0]
+    return int(name) if name.isdigit() else 0
+
+
+def _undelivered(flow: str, out: Path) -> Iterator[Finding]:
+    """Changes for sinks that are damaged; the checksum is in their name."""
+    for path in sorted(out.glob("*.arrow")):
+        if f"{zlib.crc32(path.read_bytes()):08x}" != path.name.rsplit(".", 2)[-2]:
+            lost = "these changes never reach the sink"
+            found = f"the changes {path} do not match their checksum"
+            yield Finding(flow, found, "they are taken away", lost, asides(None, [path]))
+
+
+# ---------------------------------------------------------------- going back
+
+
+def _gone_back(home: Path, found: Sequence[Finding], rows: Mapping[str, Sequence[EpochRow]]) -> list[Finding]:
+    """Give the findings that need an earlier state something to be done: a checkpoint, or the beginning."""
+    newest = _newest_intact(home)
+    if newest is not None:
+        needs = [f for f in found if f.back]
+        would = f"the whole home goes back to the checkpoint `{newest}` and goes on from there"
+        lost = "what came after it is computed again, if the sources still have it"
+        return [Finding(f.flow, f.found, would, lost, Restore(newest), back=True) for f in needs]
+    mended: list[Finding] = []
+    rebuilt: set[str] = {f.flow for f in found if f.back and f.flow}
+    lost_store = [f for f in found if f.back and not f.flow]
+    if lost_store:
+        flows = sorted(p.name for p in (home / "flows").glob("*"))
+        mended = [_rebuilt(home, flow, None, lost_store[0].found, new_store=True) for flow in flows]
+        return mended or [Finding("", lost_store[0].found, "a new one is made", do=Work.new_store)]
+    for flow in sorted(rebuilt):
+        why = next(f.found for f in found if f.flow == flow and f.back)
+        last = rows.get(flow, [])
+        mended.append(_rebuilt(home, flow, last[0] if last else None, why))
+    return mended + [f for f in found if f.flow not in rebuilt]
+
+
+def _newest_intact(home: Path) -> str | None:
+    """The newest checkpoint that is whole, and whose flows find in their sources what they go on with."""
+    for row in checkpoint.listed(home):
+        folder = Path(row["folder"])
+        try:
+            manifest = checkpoint.verify(folder)
+        except (HomeDamaged, HomeTooNew):
+            continue
+        fits = (wrong_offsets(home, folder / "flows" / f, told["offsets"]) for f, told in manifest.flows.items())
+        if not any(fits):
+            return str(row["checkpoint"])
+    return None
+
+
+def _rebuilt(home: Path, flow: str, last: EpochRow | None, found: str, *, new_store: bool = False) -> Finding:
+    """The flow computed again from the beginning of its sources, if they all still have it."""
+    reason = cannot_begin(home, flow, last)
+    if reason is not None:
+        would = f"nothing can be done: there is no intact checkpoint, and {reason}"
+        return Finding(flow, found, would, "restore the home from a copy, or begin with a new one")
+
+    def do(work: Work) -> None:
+        if new_store:
+            work.new_store()
+        else:
+            from millstream.store.mending import drop_flow
+
+            drop_flow(work.store, flow, last.progress["offsets"] if last is not None else ())
+        for part in ("epochs", "state", "out", "stopped.json"):
+            work.aside(home / "flows" / flow / part)
+        if source_problems(home, home / "flows" / flow, last):
+            for ledger in (home / "flows" / flow / "sources").glob("*.jsonl"):
+                work.aside(ledger)
+        work.new_generation(flow)
+
+    return Finding(
+        flow, found, "its views are emptied and computed again from the beginning of its sources",
+        "results whose records are no longer there, and stored late and wrong records, until they are found again", do,
+    )  # fmt: skip

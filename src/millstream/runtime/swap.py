@@ -1,0 +1,143 @@
+"""Replacing parts of a home all at once, with what they replace kept.
+
+A swap is a folder of its own, ``repair/<time>/``. The new parts are made ready under ``.new``; then a note,
+``swap.json``, says what is to be moved, and from that moment the swap will be finished: by this process, or by the next
+one that opens the home. What was replaced lies beside the note under its old path. When all is done the note is called
+``done.json``. A folder without a note was never more than a preparation, and is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from millstream.errors import HomeDamaged
+from millstream.state.run import sync_directory, write_durably
+
+FOLDER = "repair"
+Failpoint = Callable[[str], None]
+
+
+class Swap:
+    """One replacement of parts of a home. Paths are relative to the home."""
+
+    def __init__(self, home: Path, reason: str, *, failpoint: Failpoint = lambda _: None) -> None:
+        self._home, self._reason, self._fail = home, reason, failpoint
+        self._puts: list[str] = []
+        self._asides: list[str] = []
+        (home / FOLDER).mkdir(exist_ok=True)
+        self.folder = _new_folder(home / FOLDER)
+
+    def put(self, path: str) -> Path:
+        """Where to make the new part that is to be at `path`."""
+        self._puts.append(path)
+        place = self.folder / ".new" / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return place
+
+    def aside(self, path: str) -> None:
+        """Take a part away, with nothing in its place."""
+        self._asides.append(path)
+
+    def commit(self) -> Path:
+        """Do it; returns the folder that keeps what was replaced."""
+        self._fail("prepared")
+        sync_tree(self.folder)
+        sync_directory(self.folder.parent)
+        sync_directory(self._home)
+        note: dict[str, Any] = {"format": 1, "reason": self._reason, "put": self._puts, "aside": self._asides}
+        note["crc"] = zlib.crc32(orjson.dumps(note))
+        write_durably(self.folder / "swap.json", orjson.dumps(note))
+        self._fail("noted")
+        _finish(self._home, self.folder, self._fail)
+        return self.folder
+
+    def cancel(self) -> None:
+        """Forget what was prepared."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def finish(home: Path) -> list[Path]:
+    """Finish the swaps that a process left behind, and remove mere preparations. The home must be owned."""
+    finished = []
+    for folder in sorted((home / FOLDER).glob("*")):
+        if (folder / "swap.json").exists():
+            _finish(home, folder, lambda _: None)
+            finished.append(folder)
+        elif folder.is_dir() and not (folder / "done.json").exists():
+            shutil.rmtree(folder)
+    return finished
+
+
+def sync_tree(root: Path) -> None:
+    """Make all files below a folder, and their names, durable."""
+    for folder, _, files in os.walk(root):
+        for name in files:
+            handle = os.open(os.path.join(folder, name), os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        sync_directory(Path(folder))
+
+
+def _finish(home: Path, folder: Path, fail: Failpoint) -> None:
+    """Move what is not moved yet; may be done any number of times."""
+    note = _note(folder / "swap.json")
+    for path in note["aside"]:
+        _keep(home / path, folder / path)
+        fail(f"aside {path}")
+    for path in note["put"]:
+        new = folder / ".new" / path
+        if new.exists():
+            _keep(home / path, folder / path)
+            fail(f"kept {path}")
+            (home / path).parent.mkdir(parents=True, exist_ok=True)
+            new.rename(home / path)
+            sync_directory((home / path).parent)
+        fail(f"put {path}")
+    shutil.rmtree(folder / ".new", ignore_errors=True)
+    (folder / "swap.json").rename(folder / "done.json")
+    sync_directory(folder)
+
+
+def _keep(present: Path, kept: Path) -> None:
+    if present.exists() and not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        present.rename(kept)
+        sync_directory(kept.parent)
+        sync_directory(present.parent)
+
+
+def _note(path: Path) -> dict[str, Any]:
+    try:
+        note: dict[str, Any] = orjson.loads(path.read_bytes())
+        crc = note.pop("crc")
+        if crc != zlib.crc32(orjson.dumps(note)):
+            raise ValueError(crc)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise HomeDamaged(
+            f"the note {path} cannot be read",
+            detail=f"parts of the home were being replaced; those from before are in {path.parent}",
+            hint="restore the home from a copy, or a checkpoint into a new home: docs/guide/recovery.md says how",
+        ) from None
+    return note
+
+
+def _new_folder(parent: Path) -> Path:
+    stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    for number in range(1000):
+        folder = parent / f"{stamp}-{number:03d}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise HomeDamaged(f"too many folders in {parent}", hint="remove those that are not needed any more")

@@ -1,0 +1,88 @@
+"""Changes to the file of a store that nobody has open: what a restore or a repair does to a copy of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import duckdb
+import orjson
+
+from millstream.errors import HomeDamaged
+from millstream.store.names import quoted
+from millstream.store.opening import failed, opened
+
+
+def generations(path: Path) -> dict[str, int] | None:
+    """The generation of every flow that a store knows; None when it cannot be read."""
+    try:
+        with opened(path, read_only=True, temp=None) as connection:
+            flows = connection.execute("SELECT flow FROM millstream.flows").fetchall()
+            try:
+                found = dict(connection.execute("SELECT flow, generation FROM millstream.generations").fetchall())
+            except duckdb.CatalogException:  # written before there were any
+                found = {}
+            return {flow: found.get(flow, 0) for (flow,) in flows}
+    except (duckdb.Error, HomeDamaged):
+        return None
+
+
+def following(*known: Mapping[str, int] | None) -> dict[str, int]:
+    """For every flow a generation that was not used before: the next one, or, where nobody knows which were, one that
+    counts the seconds since 1970.
+    """
+    least = int(time.time()) if None in known else 0
+    given = [k for k in known if k is not None]
+    return {f: max(least, 1 + max(k.get(f, 0) for k in given)) for f in {f for k in given for f in k}}
+
+
+def set_generations(path: Path, numbers: Mapping[str, int]) -> None:
+    """Write the generations of flows into a store."""
+    with _open(path) as connection:
+        for flow, number in numbers.items():
+            connection.execute("INSERT OR REPLACE INTO millstream.generations VALUES (?, ?)", [flow, number])
+
+
+def drop_flow(path: Path, flow: str, sources: Iterable[str]) -> None:
+    """Take everything that a flow has made out of a store, in one transaction: views, late and wrong records, panes,
+    epochs. Its lease stays, and the wrong records of a source that another flow reads under the same name.
+    """
+    with _open(path) as connection:
+        connection.execute("BEGIN")
+        others = connection.execute("SELECT progress FROM millstream.epochs WHERE flow <> ?", [flow]).fetchall()
+        shared = {source for (progress,) in others for source in orjson.loads(progress)["offsets"]}
+        views = connection.execute("SELECT name FROM millstream.views WHERE flow = ?", [flow]).fetchall()
+        kinds = dict(
+            connection.execute(
+                "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'main'"
+            ).fetchall()
+        )
+        names = [n + suffix for (n,) in views for suffix in ("", "$rows", "$late", "$panes")]
+        for name in [*names, *(s + "$errors" for s in sources if s not in shared)]:
+            if name in kinds:
+                connection.execute(f"DROP {'VIEW' if kinds[name] == 'VIEW' else 'TABLE'} {quoted(name)}")
+        for table in ("views", "epochs"):
+            connection.execute(f"DELETE FROM millstream.{table} WHERE flow = ?", [flow])
+        connection.execute("COMMIT")
+
+
+def folded(path: Path) -> None:
+    """Make a copied store one file, with all that was in the one beside it."""
+    with _open(path) as connection:
+        connection.execute("CHECKPOINT")
+
+
+class _open:
+    """A connection to a store, closed at the end; DuckDB's errors become ours."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = opened(path, read_only=False, temp=None)
+
+    def __enter__(self) -> duckdb.DuckDBPyConnection:
+        return self._connection
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._connection.close()
+        if isinstance(error, duckdb.Error):
+            raise failed(error) from error
