@@ -131,6 +131,10 @@ OWN = {
         ),
         OwnCase("live-windows", "1 M live windows held, 1,000 touched and fired per epoch", "bench.own.live_windows"),
         OwnCase("count-windows", "windows of 100 bids per auction, tumbling and every 10", "bench.own.count_windows"),
+        OwnCase("log", "1 KB records with group commit, and rows in Arrow batches, all durable", "bench.own.log"),
+        OwnCase("log-read", "bids from a topic of the log against the same from plain Parquet", "bench.own.log_read"),
+        OwnCase("recovery", "seconds without a new result when a part dies", "bench.own.recovery"),
+        OwnCase("guarantees", "exactly once against at most once, with a view and a sink", "bench.own.guarantees"),
         OwnCase("custom-windows", "10 s windows that a Python function gives", "bench.own.custom_windows"),
     )
 }

@@ -53,15 +53,17 @@ def comparison(case: Comparison, results: list[Runs], console: Console, keep: bo
 
 def own(case: OwnCase, figures: dict[str, Any], console: Console, keep: bool) -> None:
     """Show the figures of one case of our own, and keep them if asked to. A figure may come with its goal, and with
-    what it is the median of: {"value": 81, "goal": 100, "all": [80, 81, 95]}.
+    what it is the median of: {"value": 81, "goal": 100, "all": [80, 81, 95]}; ``at_least`` is a goal from below.
     """
     table = Table(title=f"{case.name}: {case.title}", title_justify="left")
-    for name in ("figure", "value", "at most"):
+    for name in ("figure", "value", "goal"):
         table.add_column(name, justify="left" if name == "figure" else "right")
     for name, figure in figures.items():
         value, goal = (figure["value"], figure.get("goal")) if isinstance(figure, dict) else (figure, None)
         shown = f"{value:,.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-        met = "" if goal is None else f"{goal:,}" + (" ok" if value <= goal else " MISSED")
+        least = figure.get("at_least") if isinstance(figure, dict) else None
+        met = "" if goal is None else f"at most {goal:,}" + (" ok" if value <= goal else " MISSED")
+        met = met if least is None else f"at least {least:,}" + (" ok" if value >= least else " MISSED")
         table.add_row(name.replace("_", " "), shown, met)
     console.print(table)
     if keep:

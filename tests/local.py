@@ -1,8 +1,8 @@
 """An engine for tests without Spark: scans are computed by DuckDB, everything behind them is the product's own.
 
 Kernels, state, store, records and recovery are the real ones; only the native prelude is replaced, for memory sources
-and plain expressions. Epochs take some milliseconds, so that thousands of them fit into a test run. With `shards` the
-kernels run once per shard of the keys, as the executors would run them.
+and topics, and plain expressions. Epochs take some milliseconds, so that thousands of them fit into a test run. With
+`shards` the kernels run once per shard of the keys, as the executors would run them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import polars as pl
 import pyarrow as pa
 import sqlglot
 
+from millstream.connect.log import LogSource
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import SourcePort
 from millstream.engine.bind import _view
@@ -56,7 +57,7 @@ class LocalEngine:
         """Perform one epoch."""
         return _LocalWork(self, version, given).run()
 
-    def columns(self, source: SourceStage, scan: Scan, table: pa.Table) -> pl.DataFrame:
+    def columns(self, source: SourceStage, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
         """The system columns and the scan's own."""
         assert not scan.ops, "the local engine has expressions only"
         self.duck.register("rows", table)
@@ -69,13 +70,14 @@ class LocalEngine:
             version = "NULL" if how.version is None else f'"{how.version}"'
             extra = [f'xxhash64({text}) AS "$kh"', f'{text} AS "$key"', f'{deletes} AS "$del"']
             shown += [*extra, f'CAST({version} AS BIGINT) AS "$ver"']
-        timed = f'SELECT *, epoch_us({source.options.event_time}) AS "$ts" FROM rows'
+        time = source.options.event_time
+        timed = f'SELECT *, {now if time is None else f"epoch_us({time})"} AS "$ts" FROM rows'
         found = self.duck.sql(f"SELECT {', '.join(shown)} FROM ({timed})").to_arrow_table()
         return polars(found)
 
     def _types(self, source: SourceStage, scan: Scan) -> dict[str, pa.DataType]:
         port = self.ports[source.name]
-        assert isinstance(port, MemorySource)
+        assert isinstance(port, MemorySource | LogSource)
         empty = port.table(replace(port.admit({}, {}, None), ranges={}))
         return {f.name: f.type for f in _plain(self.columns(source, scan, empty).to_arrow().schema)}
 
@@ -92,10 +94,10 @@ class _LocalWork(Work):
             if part.empty:
                 continue
             port = self.engine.ports[source.name]
-            assert isinstance(port, MemorySource)
+            assert isinstance(port, MemorySource | LogSource)
             rows[source.name] = port.table(part)
             for scan in self.plan.scans_of(source.name):
-                frame = self.engine.columns(source, scan, rows[source.name])
+                frame = self.engine.columns(source, scan, rows[source.name], self.given.now)
                 future = self.given.now + source.options.future_bound.micros
                 known = self.given.newest.get(source.name)
                 self.taken(scan, take_in(frame, self.roles(scan), future, known))
@@ -104,7 +106,7 @@ class _LocalWork(Work):
         self.kernels()
         for scan, role, dropped in self.apart(list(rows)):
             source = self.plan.source(scan.source)
-            frame = self.engine.columns(source, scan, rows[scan.source])
+            frame = self.engine.columns(source, scan, rows[scan.source], self.given.now)
             records = [_record(r) for r in rows[scan.source].select(source.schema.names).to_pylist()]
             frame = frame.with_columns(pl.Series("record", records, dtype=pl.String))
             if role.feed.keep is not None and not (isinstance(role.stage, Aggregation) and role.stage.corrected):
@@ -120,7 +122,7 @@ class _LocalWork(Work):
     def _history(self, scan: Scan, roles: list[Role], first: int, last: int) -> Intake:
         assert self.given.replay is not None
         port, source = self.engine.ports[scan.source], self.plan.source(scan.source)
-        assert isinstance(port, MemorySource)
+        assert isinstance(port, MemorySource | LogSource)
         frame = self.engine.columns(source, scan, port.table(self.given.replay.history[scan.source]))
         inside = frame.filter((pl.col("$ts") >= first) & (pl.col("$ts") < last))
         return take_in(inside, roles, self.given.now + source.options.future_bound.micros)

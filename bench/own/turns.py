@@ -34,10 +34,13 @@ def middle(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
-def ratio(over: Sequence[float], under: Sequence[float], goal: float) -> dict[str, Any]:
+def ratio(
+    over: Sequence[float], under: Sequence[float], goal: float | None = None, at_least: float | None = None
+) -> dict[str, Any]:
     """The median of the ratios, round by round, as a figure with its goal."""
     ratios = [a / b for a, b in zip(over, under, strict=True)]
-    return {"value": middle(ratios), "goal": goal, "all": ratios}
+    aims = {"goal": goal, "at_least": at_least}
+    return {"value": middle(ratios), **{k: v for k, v in aims.items() if v is not None}, "all": ratios}
 
 
 def check(case: str, right: Path, rows: pa.Table, folder: Path) -> None:

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import millstream.log  # noqa: F401 - the package first, or a later import of it would hide the function of this name
 from millstream.clock import ManualClock, SystemClock
 from millstream.errors import MillstreamError
-from millstream.home import Home
+from millstream.home import Home, standby
 from millstream.model.accumulation import accumulating, discarding, retracting
 from millstream.model.aggregate import (
     Aggregator,
@@ -35,7 +36,7 @@ from millstream.model.aggregate import (
     user_aggregate,
     variance,
 )
-from millstream.model.connector import files, generator, memory
+from millstream.model.connector import files, generator, log, memory, spark_stream
 from millstream.model.expression import Expr, col, expr
 from millstream.model.flow import Flow
 from millstream.model.stream import Stream, merge
@@ -60,6 +61,7 @@ from millstream.nexmark import nexmark
 from millstream.reader import Reader
 from millstream.result import Result
 from millstream.runtime.run import Run
+from millstream.runtime.supervisor import Restarts
 
 __version__ = "0.1.0"
 
@@ -71,6 +73,7 @@ __all__ = [
     "ManualClock",
     "MillstreamError",
     "Reader",
+    "Restarts",
     "Result",
     "Run",
     "Stream",
@@ -103,6 +106,7 @@ __all__ = [
     "hopping",
     "in_order",
     "last",
+    "log",
     "max",
     "memory",
     "merge",
@@ -115,6 +119,8 @@ __all__ = [
     "repeatedly",
     "retracting",
     "session",
+    "spark_stream",
+    "standby",
     "stddev",
     "sum",
     "tumbling",

@@ -6,6 +6,9 @@ home/
   store.duckdb       the views
   flows/<flow>/      epochs/ state/ sources/
   tables/<table>/    versions of stored tables, for enrichment
+  checkpoints/       what `checkpoint` kept
+  repair/            what a repair or a restore has replaced
+  log/<topic>/       the topics of the log
   logs/spark.log     what Spark has to say
   query.sock         where other processes ask
 """
@@ -16,40 +19,48 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import pyarrow as pa
 
 from millstream.clock import Clock, SystemClock
-from millstream.connect.files import FileSource
-from millstream.connect.generator import GeneratorSource
-from millstream.connect.memory import MemorySource
-from millstream.connect.port import Offsets, SourcePort
-from millstream.errors import DefinitionError, DiskFull, HomeDamaged, HomeTooNew, UnknownName
-from millstream.model.connector import Files, Generator
+from millstream.connect.port import SourcePort
+from millstream.errors import DefinitionError, UnknownName
+from millstream.log.log import Log
+from millstream.log.topic import Topic
+from millstream.model.connector import SparkStream, check_name
+from millstream.model.duration import Duration
 from millstream.model.flow import Flow
-from millstream.model.stream import check_name
+from millstream.model.schema import Schema
 from millstream.plan.planner import plan
-from millstream.plan.stages import Aggregation, Plan, SourceStage
+from millstream.plan.stages import Plan
 from millstream.result import Result
+from millstream.runtime import recovery, swap
+from millstream.runtime.accounting import account_rows
+from millstream.runtime.lag import hold_for, lag_rows
 from millstream.runtime.lease import HomeLock
 from millstream.runtime.loop import EpochReport, FlowLoop
+from millstream.runtime.outbox import Outbox
+from millstream.runtime.place import check_format, make_home
 from millstream.runtime.port import EnginePort
+from millstream.runtime.ports import sink_topics, source_port, view_specs
 from millstream.runtime.progress import Progress
-from millstream.runtime.run import Run
+from millstream.runtime.records import RecordBook
+from millstream.runtime.run import ENDED, Run
+from millstream.runtime.standby import Standby
 from millstream.runtime.status import flow_rows, view_rows, watermark_rows
+from millstream.runtime.supervisor import SET_APART, Restarts
 from millstream.runtime.tables import Tables
 from millstream.sql.reading import translate
-from millstream.state.run import write_durably
-from millstream.store.port import ViewSpec
 
 if TYPE_CHECKING:
+    from millstream.engine.tap import Tap
     from millstream.store.duckdb import DuckStore
 
-FORMAT = 1
+DEFAULT_RESTARTS = Restarts()
 
 
 class Home:
@@ -58,19 +69,29 @@ class Home:
     Made by `millstream.open`; use it as a context manager.
     """
 
-    def __init__(self, path: str | Path, *, clock: Clock | None = None, memory: str = "2g") -> None:
+    def __init__(
+        self, path: str | Path, *, clock: Clock | None = None, memory: str = "2g", lock: HomeLock | None = None
+    ) -> None:
         self.path = Path(path).absolute()
         self.clock = clock or SystemClock()
         self.tables = Tables(self.path / "tables")
+        self.log = Log(self.path / "log", self.clock)
         self._memory = memory
         self._opening = threading.Lock()
         self._runs: dict[str, Run] = {}
+        self._ports: dict[str, Mapping[str, SourcePort]] = {}
         self._store: DuckStore | None = None
         self._server: Any = None
-        self._make()
-        self._lock = HomeLock(self.path / "lock")
         try:
+            make_home(self.path)
             check_format(self.path / "millstream.json")
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+        self._lock = lock if lock is not None else HomeLock(self.path / "lock")
+        try:
+            swap.finish(self.path)
         except BaseException:
             self._lock.release()
             raise
@@ -82,14 +103,47 @@ class Home:
             if self._store is None:
                 from millstream.store.duckdb import DuckStore
 
+                recovery.check_store(self.path)
                 self._store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp")
                 self._serve()  # from now on no other process can open the file
             return self._store
 
     @property
-    def log(self) -> Path:
+    def spark_log(self) -> Path:
         """The file that Spark writes its messages to."""
         return self.path / "logs" / "spark.log"
+
+    def topic(
+        self,
+        name: str,
+        *,
+        schema: str | Schema | pa.Schema | None = None,
+        partitions: int = 1,
+        key: str | None = None,
+        retain: str | timedelta | Duration | None = None,
+        retain_bytes: int | None = None,
+    ) -> Topic:
+        """A topic of the home's log, to append to and to read; it is made if it is not there and a schema is given.
+
+        Records with the same `key` go to the same of its `partitions`. Those older than `retain`, or beyond
+        `retain_bytes`, may be removed once every flow that reads the topic has taken them.
+        """
+        if schema is None or self.log.exists(name):
+            return self.log.topic(name)
+        parsed = Schema.parse(schema) if isinstance(schema, str) else schema
+        columns = parsed.to_arrow() if isinstance(parsed, Schema) else parsed
+        kept = None if retain is None else Duration.positive(retain, what="retain").micros
+        return self.log.create(
+            name, columns, partitions=partitions, key=key, retain_time=kept, retain_bytes=retain_bytes
+        )
+
+    def topics(self) -> list[str]:
+        """The topics of the log."""
+        return self.log.topics()
+
+    def lag(self) -> list[dict[str, Any]]:
+        """For every flow that reads a topic, and every partition, how far it is behind what is there."""
+        return lag_rows(self.store, self.log)
 
     def start(
         self,
@@ -98,14 +152,20 @@ class Home:
         placement: str = "auto",
         shards: int | None = None,
         on_epoch: Callable[[EpochReport], None] | None = None,
+        restarts: Restarts | None = DEFAULT_RESTARTS,
+        poison: str = SET_APART,
     ) -> Run:
-        """Start a flow in the background; it goes on where it was when it last ran here."""
+        """Start a flow in the background; it goes on where it was when it last ran here.
+
+        When it fails it is started again, as `restarts` says (None: it ends). A record that breaks its epoch again and
+        again is found and put into ``<source>$errors``; with ``poison="stop"`` the flow ends instead.
+        """
         running = self._runs.get(flow.name)
-        if running is not None and running.state not in ("stopped", "failed", "finished"):
+        if running is not None and running.state not in ENDED:
             raise DefinitionError(f"the flow `{flow.name}` is running already", hint="stop it first: run.stop()")
         planned = plan(flow)
         make = lambda: self.loop(planned, placement=placement, shards=shards)  # noqa: E731
-        self._runs[flow.name] = run = Run(flow.name, make, on_epoch=on_epoch)
+        self._runs[flow.name] = run = Run(flow.name, make, on_epoch=on_epoch, restarts=restarts, poison=poison)
         return run
 
     def loop(
@@ -127,7 +187,14 @@ class Home:
         root = self.path / "flows" / planned.flow
         last = self.store.last(planned.flow)
         progress = Progress.from_json(last.progress) if last is not None else Progress()
-        ports = {s.name: self._port(root, s, progress.offsets.get(s.name, {})) for s in planned.sources}
+        ports = {
+            s.name: source_port(root, planned.flow, s, progress.offsets.get(s.name, {}), self.log)
+            for s in planned.sources
+        }
+        recovery.check(planned, self.store, RecordBook(root / "epochs"), root / "state", ports)
+        recovery.note_kinds(root, ports)
+        self._ports[planned.flow] = ports
+        progress.begin(planned, ports)
         newest = self.tables.newest()
         for name in planned.tables:
             if name not in newest:
@@ -141,22 +208,8 @@ class Home:
         else:
             tables = {name: self.tables.path(name, newest[name]) for name in planned.tables}
             chosen = self._engine(planned, ports, root, tables, placement, shards or os.cpu_count() or 2, retract)
-        views = [
-            ViewSpec(
-                v.name,
-                v.schema,
-                v.columns,
-                v.identity,
-                v.retention,
-                v.time_column,
-                v.fingerprint,
-                v.panes,
-                v.panes_kept,
-                not isinstance(v.stage, Aggregation) and v.stage.ordered,
-            )
-            for v in chosen.plan.views
-        ]
-        self.store.prepare(planned.flow, views, [s.name for s in planned.sources])
+        self.store.prepare(planned.flow, view_specs(chosen.plan), [s.name for s in planned.sources])
+        topics = sink_topics(chosen.plan, self.log)
         token = self.store.take_lease(planned.flow, f"{socket.gethostname()}:{os.getpid()}")
         return FlowLoop(
             chosen,
@@ -167,6 +220,8 @@ class Home:
             token,
             progress=progress,
             tables=self.tables,
+            outbox=Outbox(chosen.plan, topics, root / "out", self.store.generation(planned.flow)),
+            taps=self._taps(planned, ports, root),
             make_input=EpochInput,
             make_replay=Replay,
             failpoint=failpoint,
@@ -187,14 +242,14 @@ class Home:
         from millstream.engine.placement import Placement
 
         return Engine(
-            session.start(self.log, memory=self._memory),
+            session.start(self.spark_log, memory=self._memory),
             planned,
             ports,
             root / "state",
             tables=tables,
             placement=Placement(placement, shards),
             retract=retract,
-            log=self.log,
+            log=self.spark_log,
         )
 
     def query(self, sql: str) -> Result:
@@ -203,15 +258,31 @@ class Home:
 
     def views(self) -> list[dict[str, Any]]:
         """The views with rows, last epoch, watermark, freshness, late and error counts."""
-        return view_rows(self.store, self.clock.now())
+        return view_rows(self.store, self.clock.now(), self._ports)
 
     def flows(self) -> list[dict[str, Any]]:
         """The flows that have run here, and how far they have come."""
-        return flow_rows(self.store, {n: r.state for n, r in self._runs.items()})
+        return flow_rows(self.store, {n: r.status for n, r in self._runs.items()})
 
     def watermarks(self) -> list[dict[str, Any]]:
         """How far every partition of every source has come, and which one holds its flow back."""
         return watermark_rows(self.store, self.clock.now())
+
+    def accounting(self) -> list[dict[str, Any]]:
+        """Where every record went: one row per source and one per view, each with `balanced`."""
+        return account_rows(self.store, self._ports, self.clock.now())
+
+    def checkpoint(self, name: str, to: str | Path | None = None) -> Path:
+        """Keep the whole home as it is between two epochs, also while flows run; returns the folder.
+
+        It is in ``checkpoints/<name>`` of the home, or in `to`. `millstream checkpoint restore` puts the home back.
+        """
+        from millstream.runtime import checkpoint
+
+        folder = None if to is None else Path(to).absolute()
+        made = checkpoint.save(self.path, self.store, name, self.clock.now(), to=folder)
+        hold_for(name, {flow: told["offsets"] for flow, told in checkpoint.read(made).flows.items()}, self.log)
+        return made
 
     def replay_late(self, view: str) -> int:
         """Take the late records of a view (``<view>$late``) into it: their windows are computed anew from all records.
@@ -249,6 +320,7 @@ class Home:
         if self._store is not None:
             self._store.close()
             self._store = None
+        self.log.close()
         self._lock.release()
 
     def __enter__(self) -> Home:
@@ -265,43 +337,39 @@ class Home:
 
         self._server = LocalServer(self.path, self)
 
-    def _port(self, root: Path, source: SourceStage, start: Offsets) -> SourcePort:
-        if isinstance(source.connector, Files):
-            return FileSource(source.connector, source.schema, root / "sources" / f"{source.name}.jsonl")
-        if isinstance(source.connector, Generator):
-            return GeneratorSource(source.connector, start.get(0, 0))
-        return MemorySource(source.connector, source.schema)
+    def _taps(self, planned: Plan, ports: Mapping[str, SourcePort], root: Path) -> list[Tap]:
+        """What lands the records of Spark's own streams in the log while the flow runs."""
+        tapped = [s for s in planned.sources if isinstance(s.connector, SparkStream)]
+        if not tapped:
+            return []
+        from millstream.engine import session
+        from millstream.engine.tap import Tap
 
-    def _make(self) -> None:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not (self.path / "millstream.json").exists():
-                if any(p.name != "lock" for p in self.path.iterdir()):
-                    raise HomeDamaged(
-                        f"{self.path} is not empty and is not a Millstream home",
-                        hint="name an empty or new directory, or one that Millstream has made",
-                    )
-                write_durably(self.path / "millstream.json", orjson.dumps({"format": FORMAT}))
-        except (PermissionError, NotADirectoryError, FileExistsError) as error:
-            raise HomeDamaged(f"{self.path} cannot be used as a home: {error.strerror}") from None
-        except OSError as error:
-            if error.errno == 28:
-                raise DiskFull(f"no space left to make the home {self.path}") from None
-            raise
+        spark = session.start(self.spark_log, memory=self._memory)
+        return [Tap(spark, s, ports[s.name], root / "taps" / s.name) for s in tapped]
 
 
-def check_format(path: Path) -> None:
-    """Refuse a home that is damaged or was written by a newer version, before anything in it is touched."""
+def standby(
+    path: str | Path,
+    *flows: Flow,
+    mode: str = "passive",
+    memory: str = "2g",
+    lease: str | timedelta | Duration = "5 seconds",
+) -> Home:
+    """Wait, ready to go on with these flows, until the process that owns a home dies or freezes, and open it then.
+
+    An owner that was not heard for the `lease` time is ended. An ``"active"`` standby performs the owner's epochs too,
+    and throws away what comes out, so that it is as warm as the owner. Start the flows when this returns.
+    """
+    seconds = Duration.positive(lease, what="lease").micros / 1e6
+    waiting = Standby(Path(path), [plan(f) for f in flows], mode, memory=memory, lease=seconds)
     try:
-        found = orjson.loads(path.read_bytes())["format"]
-    except (ValueError, KeyError, TypeError):
-        raise HomeDamaged(f"{path} cannot be read", hint="is this a Millstream home?") from None
-    if found > FORMAT:
-        raise HomeTooNew(
-            f"the home {path.parent} has format {found}, and this Millstream knows formats up to {FORMAT}",
-            detail="it was written by a newer version; nothing in it was touched",
-            hint="upgrade: pip install --upgrade millstream",
-        )
+        waiting.warm()
+        taken = waiting.wait()
+    finally:
+        waiting.stop()
+    assert taken is not None
+    return Home(path, memory=memory, lock=taken.lock)
 
 
 def _arrow(data: Any) -> pa.Table:

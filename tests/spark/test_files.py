@@ -148,7 +148,10 @@ def test_an_unreadable_file_is_named_and_nothing_is_lost(
     write(folder, "good", form, records(0, 30))
     (folder / name).write_bytes(content)
     with ms.open(tmp_path / "home") as home:
-        with home.start(counting(folder, form)) as run, pytest.raises(error, match=words) as raised:
+        with (
+            home.start(counting(folder, form), restarts=None) as run,
+            pytest.raises(error, match=words) as raised,
+        ):
             run.catch_up(timeout=120)
         assert raised.value.hint
         assert "\n\tat " not in str(raised.value)

@@ -108,7 +108,7 @@ def _open_house(home: Home, rate: int, meter: Meter, stop: Stop) -> Run | None:
     from millstream.engine import session
 
     with _busy("starting Spark ...") as say:
-        starting = Apart(lambda: session.start(home.log))  # in the main thread Spark would take Ctrl-C for itself
+        starting = Apart(lambda: session.start(home.spark_log))  # in the main thread Spark would take Ctrl-C for itself
         while starting.busy and not stop.wait(TICK_SECONDS):
             pass
         if stop.asked:
@@ -118,7 +118,7 @@ def _open_house(home: Home, rate: int, meter: Meter, stop: Stop) -> Run | None:
         return None
     with _busy("opening the auction house ..."):
         run = home.start(prepared(home, rate), on_epoch=meter.take)
-        while not stop.wait(TICK_SECONDS) and run.state != "failed" and not meter.read().rows:
+        while not stop.wait(TICK_SECONDS) and run.error is None and not meter.read().rows:
             pass
     return run
 
@@ -171,10 +171,10 @@ def _frames(run: Run, stop: Stop, seconds: float | None) -> Iterator[float]:
     """The seconds since the beginning, whenever it is time to draw, until it is time to end."""
     begun = time.monotonic()
     end = begun + (seconds if seconds is not None else float("inf"))
-    while not stop.asked and run.state != "failed" and (now := time.monotonic()) < end:
+    while not stop.asked and run.error is None and (now := time.monotonic()) < end:
         yield now - begun
         following = min(now + FRAME_SECONDS, end)
-        while time.monotonic() < following and run.state != "failed":
+        while time.monotonic() < following and run.error is None:
             if stop.wait(min(TICK_SECONDS, max(0.0, following - time.monotonic()))):
                 break
 

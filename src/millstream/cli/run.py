@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from millstream.cli.meter import Meter
     from millstream.cli.stopping import Stop
     from millstream.home import Home
+    from millstream.runtime.loop import EpochReport
     from millstream.runtime.run import Run
 
 TICK_SECONDS = 0.2
 QUIET_TICKS = 5
 """Without a terminal, a line of progress at most every so many ticks."""
 
-ENDED = ("finished", "failed", "stopped")
+MODES = ("passive", "active")
+ENDED = ("finished", "failed", "crash loop", "stopped")
+BROKEN = ("failed", "crash loop")
 
 
 @click.command(short_help="Run the flows of a Python file.")
@@ -35,14 +38,29 @@ ENDED = ("finished", "failed", "stopped")
 @click.option("--until-caught-up", is_flag=True, help="Stop when everything that is there has been read.")
 @click.option("--flow", "name", metavar="NAME", help="Run only this one of the file's flows.")
 @click.option(
+    "--standby",
+    type=click.Choice(MODES),
+    help="Be ready beside the process that owns the home, and go on when it dies or freezes; an active standby "
+    "performs its epochs too, to be faster.",
+)
+@click.option("--take-over", is_flag=True, help="If the process that owns the home is frozen, end it and go on.")
+@click.option(
     "--memory", default="2g", show_default=True, callback=check_memory, help="Memory for Spark's Java process, e.g. 4g."
 )
-def command(flow_file: Path, home: Path, until_caught_up: bool, name: str | None, memory: str) -> None:
+def command(
+    flow_file: Path,
+    home: Path,
+    until_caught_up: bool,
+    name: str | None,
+    standby: str | None,
+    take_over: bool,
+    memory: str,
+) -> None:
     """Run the flow of a Python file (or all of them, if there are several).
 
-    The flow goes on where it was when it last ran in this home; nothing is lost or counted twice. Ctrl-C
-    stops it after the current epoch. If the file has a dict TABLES, its tables are stored in the home first,
-    for `enrich`.
+    The flow goes on where it was when it last ran in this home; nothing is lost or counted twice. When it fails
+    it is started again by itself, a few times. Ctrl-C stops it after the current epoch. If the file has a dict
+    TABLES, its tables are stored in the home first, for `enrich`.
 
     \b
     A flow file is as short as this:
@@ -56,26 +74,41 @@ def command(flow_file: Path, home: Path, until_caught_up: bool, name: str | None
       millstream run flow.py                       until Ctrl-C; ask with `millstream query` meanwhile
       millstream run flow.py --until-caught-up     read what is there, then stop
       millstream run flow.py --home /data/home --flow auctions
+      millstream run flow.py --standby active      in a second terminal: goes on when the first run dies
     """  # noqa: D301 - click reads the control character \b
     from millstream.cli.flowfile import load
     from millstream.cli.meter import Meter
+    from millstream.cli.standby import Gap, owned
     from millstream.cli.stopping import stop_on_signals
-    from millstream.home import Home
 
     found = load(flow_file, name)
     meters = {f.name: Meter() for f in found.flows}
-    with Home(home, memory=memory) as opened:
+    said = ", ".join(f.name for f in found.flows)
+    with (
+        display() as show,
+        stop_on_signals(lambda: show.note("stopping after the current epoch ...")) as stop,
+        owned(found.flows, home, memory, stop, show, standby=standby, take_over=take_over) as owning,
+    ):
+        if owning is None:
+            return
+        opened, before = owning
         for table, data in found.tables.items():
             opened.put_table(table, data)
-        said = ", ".join(f.name for f in found.flows)
-        with (
-            display() as show,
-            stop_on_signals(lambda: show.note("stopping after the current epoch ...")) as stop,
-        ):
-            show.note(f"{said}: starting Spark ...")
-            runs = [opened.start(f, on_epoch=meters[f.name].take) for f in found.flows]
-            follow(runs, meters, stop, show, until_caught_up=until_caught_up)
-        summary(opened, runs, meters, home)
+        show.note(f"{said}: starting Spark ..." if before is None else f"{said}: taking over ...")
+        gaps = {f.name: Gap(f.name, before, show) for f in found.flows}
+        runs = [opened.start(f, on_epoch=_both(meters[f.name].take, gaps[f.name].take)) for f in found.flows]
+        follow(runs, meters, stop, show, until_caught_up=until_caught_up)
+        done = summary(opened, runs, meters, home)
+    for line in done:
+        click.echo(line)
+
+
+def _both(*listeners: Callable[[EpochReport], None]) -> Callable[[EpochReport], None]:
+    def take(report: EpochReport) -> None:
+        for listener in listeners:
+            listener(report)
+
+    return take
 
 
 class Shows(Protocol):
@@ -93,15 +126,11 @@ def follow(runs: list[Run], meters: dict[str, Meter], stop: Stop, show: Shows, *
     caught = [_catch_up(run) for run in runs] if until_caught_up else []
     try:
         while not stop.wait(TICK_SECONDS):
-            if any(r.state == "failed" for r in runs) or all(r.state in ENDED for r in runs):
+            if any(r.state in BROKEN for r in runs) or all(r.state in ENDED for r in runs):
                 break
             if caught and not any(thread.is_alive() for thread in caught):
                 break
-            lines = [
-                f"{run.flow}: {meters[run.flow].read().line()}"
-                for run in runs
-                if run.state not in ("starting", "failed")
-            ]
+            lines = [_line(run, meters[run.flow]) for run in runs if run.state not in ("starting", *BROKEN)]
             if lines:
                 show.progress(lines)
     finally:
@@ -110,6 +139,10 @@ def follow(runs: list[Run], meters: dict[str, Meter], stop: Stop, show: Shows, *
     for run in runs:
         if run.error is not None and not (stop.asked and isinstance(run.error, EngineFailed)):
             raise run.error  # (a signal to the whole process group ends Spark's Java process too)
+
+
+def _line(run: Run, meter: Meter) -> str:
+    return f"{run.flow}: {run.status if run.state == 'restarting' else meter.read().line()}"
 
 
 def _catch_up(run: Run) -> threading.Thread:
@@ -126,21 +159,22 @@ def _catch_up(run: Run) -> threading.Thread:
     return thread
 
 
-def summary(home: Home, runs: list[Run], meters: dict[str, Meter], given: Path) -> None:
+def summary(home: Home, runs: list[Run], meters: dict[str, Meter], given: Path) -> list[str]:
     """What was done, what is there now, and what to type next."""
     states = {"finished": "finished: all was read"}
+    lines = []
     for run in runs:
         reading = meters[run.flow].read()
         took = f", p50 {spoken_seconds(reading.p50)} each" if reading.p50 is not None else ""
         done = f"{plural(reading.rows, 'row')} in {plural(reading.epochs, 'epoch')}{took}"
         apart = f"; {reading.late:,} late, {reading.errors:,} errors" if reading.late or reading.errors else ""
-        click.echo(f"{run.flow}: {states.get(run.state, 'stopped')}, {done}{apart}")
+        lines.append(f"{run.flow}: {states.get(run.state, 'stopped')}, {done}{apart}")
     mine = [v for v in home.views() if v["flow"] in {r.flow for r in runs}]
-    for view in mine:
-        click.echo(f"  view {view['view']}: {plural(view['rows'], 'row')}")
+    lines += [f"  view {view['view']}: {plural(view['rows'], 'row')}" for view in mine]
     if mine:
         where = "" if str(given) == DEFAULT_HOME else f" --home {shlex.quote(str(given))}"
-        click.echo(f'ask it: millstream query "SELECT * FROM {mine[0]["view"]} LIMIT 10"{where}')
+        lines.append(f'ask it: millstream query "SELECT * FROM {mine[0]["view"]} LIMIT 10"{where}')
+    return lines
 
 
 # ---------------------------------------------------------------- progress, on a terminal and elsewhere

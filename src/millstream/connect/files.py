@@ -165,7 +165,7 @@ def _load(ledger: Path) -> list[FileEntry]:
         except (ValueError, KeyError, TypeError):
             raise HomeDamaged(
                 f"line {number + 1} of the ledger {ledger} cannot be read",
-                hint="restore the home from a copy; docs/guide/operations.md says how",
+                hint="`millstream repair` says what can be done",
             ) from None
     return entries
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
 from millstream.connect.port import MISTYPED, Offsets, SourceSlice
+from millstream.log.rows import plain
 from millstream.model.connector import Memory
 from millstream.model.schema import Schema
 
@@ -54,7 +53,7 @@ class MemorySource:
         bad = [0] * len(records)
         for field in self._schema:
             assert field.type is not None
-            values = [_plain(r.get(field.name), field.type) for r in records]
+            values = [plain(r.get(field.name), field.type) for r in records]
             try:
                 columns[field.name] = pa.array(values, type=field.type)
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
@@ -87,25 +86,3 @@ def _one_by_one(values: list[Any], kind: pa.DataType, bad: list[int]) -> pa.Arra
             bad[row] = MISTYPED
             kept.append(None)
     return pa.array(kept, type=kind)
-
-
-def _plain(value: Any, kind: pa.DataType) -> Any:
-    """Times may be given as ISO 8601 text, as a datetime (UTC if it has no zone), or as seconds since 1970. A number
-    that would lose something becomes text, which Arrow refuses where it would have cut the number off in silence.
-    """
-    if isinstance(value, float) and (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
-        lossy = not math.isfinite(value) or (pa.types.is_integer(kind) and not value.is_integer())
-        if lossy:
-            return str(value)
-    if not pa.types.is_timestamp(kind) or value is None:
-        return value
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            return value
-    if isinstance(value, datetime):
-        return value if value.tzinfo else value.replace(tzinfo=UTC)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return round(value * 1_000_000)
-    return value

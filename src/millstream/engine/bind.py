@@ -42,7 +42,7 @@ def _view(
         stored = [pa.field(n, k) for n, k in zip(stage.columns, kinds, strict=True)]
         return replace(view, schema=pa.schema([*stored, *(pa.field(h, TIMESTAMP) for h in view.hidden)]))
     filtered = view.post is not None and view.post.keep is not None
-    asked = retract and stage.windowing.accumulation is Accumulation.RETRACTING
+    asked = (retract or view.sink is not None) and stage.windowing.accumulation is Accumulation.RETRACTING
     bound = _aggregation(stage, types, retract=asked or filtered)
     schema = result_schema(bound)
     if view.post is not None:

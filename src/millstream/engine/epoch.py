@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.connect.port import SourcePort
-from millstream.engine import exchange, native, prelude, rejects
+from millstream.engine import exchange, native, poison, prelude, rejects
 from millstream.engine.bind import bind
 from millstream.engine.errors import translated
 from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Placement
 from millstream.engine.post import after
 from millstream.engine.readers import SliceRead, read
 from millstream.engine.work import EpochInput, EpochOutput, Work, polars
-from millstream.kernels.intake import Intake, Role, take_in
+from millstream.kernels.intake import Intake, Role, Tally, take_in
 from millstream.kernels.stage import records_step
-from millstream.model.connector import Files, Memory
+from millstream.model.connector import Files, Generator
 from millstream.plan.stages import Aggregation, Plan, Scan, ViewStage
 from millstream.state.shard import RunCache
 from millstream.state.version import Version
@@ -59,6 +61,20 @@ class Engine:
         """Perform one epoch."""
         with translated(self._log):
             return _Epoch(self, version, given).run()
+
+    def places(self, given: EpochInput) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """By source, partitions and positions of the good rows of its slice, in order; for the search for poison."""
+        with translated(self._log):
+            return {
+                name: poison.places(self.steady, self.plan.source(name), self._ports[name], part, given)
+                for name, part in given.slices.items()
+                if not part.empty
+            }
+
+    @cached_property
+    def steady(self) -> SparkSession:
+        """The session for readings by position (see `poison`)."""
+        return poison.steady(self._spark)
 
     def _stored(self, tables: Mapping[str, Path]) -> dict[str, DataFrame]:
         frames = {}
@@ -103,7 +119,10 @@ class _Epoch(Work):
         source, part = self.plan.source(name), self.given.slices[name]
         port = self.engine._ports[name]
         strict = name in self.engine.strict
-        reading = read(self.spark, source, port, part, self.given.now, strict=strict)
+        if poison.concerns(self.given, name):
+            strict, reading = True, poison.reading(self.engine.steady, source, port, part, self.given)
+        else:
+            reading = read(self.spark, source, port, part, self.given.now, strict=strict)
         scans = self.plan.scans_of(name)
         if reading.scanned and len(scans) > 1:
             reading = SliceRead(reading.frame.persist(), scanned=True)
@@ -117,6 +136,8 @@ class _Epoch(Work):
                 self._again(name, scan)
                 return
             self.taken(scan, intake)
+        left_out = len(self.given.without.get(name, ()))
+        self.out.tallies[name].add(Tally(left_out, left_out))
 
     def _again(self, name: str, root: Scan) -> None:
         """Forget what a first, quick look at a slice gave, and read it strictly; and so in later epochs."""
@@ -137,7 +158,7 @@ class _Epoch(Work):
         if where == INLINE:
             return take_in(polars(frame.toArrow()), roles, future, known)
         if where == COMBINED:
-            partitioned = isinstance(self.plan.source(scan.source).connector, Memory)
+            partitioned = not isinstance(self.plan.source(scan.source).connector, Files | Generator)
             rows = native.combined(frame, roles[0], partitioned=partitioned).toArrow()
             intake = native.taken_in(polars(rows), roles[0], future)
             if intake is not None:
@@ -191,7 +212,10 @@ class _Epoch(Work):
         for name, tally in self.out.tallies.items():
             if tally.bad or tally.future:
                 source, part = self.plan.source(name), given.slices[name]
-                found = rejects.errors(self.spark, source, self.engine._ports[name], part, given.number, given.now)
+                port = self.engine._ports[name]
+                found = rejects.errors(self.spark, source, port, part, given.number, given.now)
+                if given.without.get(name):
+                    found = poison.errors(self.engine.steady, source, port, part, given, found)
                 self.out.errors[name] = found
         for scan, role, dropped in self.apart(list(self.reads)):
             frame = self.reads[scan.source].frame

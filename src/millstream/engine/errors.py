@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 from millstream.errors import (
     DiskFull,
     EngineFailed,
+    EngineLost,
     MillstreamError,
     SchemaError,
     SourceMissing,
@@ -20,6 +22,10 @@ from millstream.errors import (
 )
 
 _MORE_MEMORY = 'give it more with ms.open(..., memory="4g") or `millstream run --memory 4g`'
+
+
+_A_MOMENT = 2.0
+"""Seconds that a Java process which has hung up may take to end."""
 
 
 @contextmanager
@@ -34,8 +40,8 @@ def translated(log: Path | None) -> Iterator[None]:
             raise DiskFull(
                 "no space left on the disk", hint="free some space and start again; nothing is lost"
             ) from error
-        if isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError":
-            raise EngineFailed(
+        if _is_lost(error):
+            raise EngineLost(
                 "Spark's Java process has ended in the middle of the work",
                 detail=_write(error, log),
                 hint=f"most likely it ran out of memory; {_MORE_MEMORY}. What was committed is safe",
@@ -43,6 +49,28 @@ def translated(log: Path | None) -> Iterator[None]:
         if not _from_spark(error):
             raise
         raise translate(error, log) from error
+
+
+def has_ended(*, wait: float = 0.0) -> bool:
+    """Whether the Java process of this process's session has ended; waits for its end for so many seconds."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    try:
+        process.wait(timeout=wait)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether an error says that nobody is at the other end of the line to Java. Its process may still be ending."""
+    name = type(error).__name__
+    broken = isinstance(error, ConnectionError | EOFError) or name == "Py4JNetworkError"
+    doubtful = broken or (type(error).__module__.startswith("py4j") and name != "Py4JJavaError")
+    return has_ended(wait=_A_MOMENT if doubtful else 0.0) or broken
 
 
 def translate(error: Exception, log: Path | None) -> MillstreamError:

@@ -79,7 +79,8 @@ def scan_task(
                     yield _parcel("rows", role.view, shard, pack(partial.filter(owner == shard)))
             else:
                 yield _parcel("rows", role.view, 0, pack(pl.concat(frames)))
-        counts = {"tally": asdict(total.tally), "late": total.late, "applied": total.applied}
+        counted = {"late": total.late, "applied": total.applied, "filtered": total.filtered}
+        counts = {"tally": asdict(total.tally), **counted}
         yield _parcel("counts", -1, 0, orjson.dumps(counts, option=orjson.OPT_NON_STR_KEYS))
 
     return run
@@ -153,6 +154,7 @@ def opened(parcels: pa.Table) -> Opened:
                     Tally.from_json(counts["tally"]),
                     late={int(v): n for v, n in counts["late"].items()},
                     applied={int(v): n for v, n in counts["applied"].items()},
+                    filtered={int(v): n for v, n in counts["filtered"].items()},
                 )
             )
     return found

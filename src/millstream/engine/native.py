@@ -73,6 +73,7 @@ def taken_in(rows: pl.DataFrame, role: Role, future: int) -> Intake | None:
     counted, healthy = int(rows["$n"].sum()), int(good["$n"].sum())
     intake = Intake(Tally(counted, counted - healthy, 0, times))
     kept = good.filter(pl.col("$s") != _FILTERED)
+    intake.filtered[role.view] = healthy - int(kept["$n"].sum())
     in_time, late = assign.in_time(stage, kept, role.watermark)
     if late.any():
         intake.late[role.view] = int(kept.filter(late)["$n"].sum())

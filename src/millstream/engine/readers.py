@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.connect.files import FileSource
 from millstream.connect.generator import GeneratorSource
+from millstream.connect.log import LogSource
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import MISTYPED, NO_TIME, UNPARSABLE, SourcePort, SourceSlice
 from millstream.model.connector import Files, Generator
@@ -57,15 +58,19 @@ def read(
     """
     if isinstance(port, FileSource):
         return SliceRead(_files(spark, stage, port, part, now, strict=strict, details=details), scanned=True)
+    scanned = False
     if isinstance(port, GeneratorSource):
         frame = _generated(spark, stage, port, part)
+    elif isinstance(port, LogSource):
+        frame, scanned = _topic(spark, stage, port, part)
+        frame = frame if details or stage.positions else frame.drop("$pos")
     else:
         assert isinstance(port, MemorySource)
         frame = _local(spark, port.table(part))
     kept = [c for c in ("$part", "$pos", "$raw") if c in frame.columns]
     others = {"$where": "CAST(`$part` AS STRING)"} if details else {}
     bad = "`$bad`" if "$bad" in frame.columns else "0"
-    return SliceRead(_selected(frame, stage, now, bad, {**{c: f"`{c}`" for c in kept}, **others}), scanned=False)
+    return SliceRead(_selected(frame, stage, now, bad, {**{c: f"`{c}`" for c in kept}, **others}), scanned)
 
 
 def empty(spark: SparkSession, stage: SourceStage) -> DataFrame:
@@ -123,6 +128,33 @@ def _position(uris: list[str], first: int) -> str:
     numbers = ", ".join(f"{_text(uri)}, {first + i}L" for i, uri in enumerate(uris))
     row = f"(monotonically_increasing_id() & {(1 << 33) - 1}L)"
     return f"shiftleft(map({numbers})[_metadata.file_path], {_FILE_SHIFT}) + _metadata.file_block_start + {row}"
+
+
+def _topic(spark: SparkSession, stage: SourceStage, port: LogSource, part: SourceSlice) -> tuple[DataFrame, bool]:
+    """A slice of a topic: segments are read by Spark itself, what is still in the tail comes from the driver."""
+    parts = port.parts(part)
+    tail = [p for p in parts if p.path is None]
+    sealed = [p for p in parts if p.path is not None]
+    if not sealed:
+        return _local(spark, port.rows_of(tail)), False
+    for piece in sealed:
+        assert piece.path is not None
+        port.topic.verify_segment(piece.path)
+    ddl = _ddl(stage.schema, corrupt=False) + ", `$part` INT, `$offset` BIGINT"
+    frame = spark.read.schema(ddl).parquet(*(str(p.path) for p in sealed))
+    cut = [p for p in sealed if not p.whole]
+    if cut:
+        whole = {p.partition for p in sealed} - {p.partition for p in cut}
+        ranges = [
+            f"(`$part` = {p} AND `$offset` >= {start}L AND `$offset` < {end}L)"
+            for p, (start, end) in part.ranges.items()
+            if p not in whole
+        ]
+        frame = frame.where(" OR ".join([*ranges, *(f"`$part` = {p}" for p in sorted(whole))]))
+    frame = frame.withColumnRenamed("$offset", "$pos")
+    if tail:
+        frame = frame.unionByName(_local(spark, port.rows_of(tail)).drop("$bad"))
+    return frame, True
 
 
 def _generated(spark: SparkSession, stage: SourceStage, port: GeneratorSource, part: SourceSlice) -> DataFrame:

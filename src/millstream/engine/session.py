@@ -7,11 +7,11 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from millstream.engine.errors import translated
+from millstream.engine.errors import has_ended, translated
 from millstream.engine.java import require_java
 
 _LOCK = threading.Lock()
@@ -69,6 +69,7 @@ def settings(log: Path, memory: str) -> dict[str, str]:
         "spark.cleaner.periodicGC.interval": "10min",
         "spark.sql.codegen.cache.maxEntries": "500",
         "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "millstream.engine.daemon",
         "spark.executorEnv.POLARS_MAX_THREADS": "1",  # one task per core is enough
         "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     }
@@ -81,6 +82,8 @@ def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = No
 
         from pyspark.sql import SparkSession
 
+        if has_ended():
+            _forget()
         running = SparkSession._instantiatedSession
         if running is not None and running.sparkContext._jsc is not None:
             return running
@@ -89,13 +92,47 @@ def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = No
         log.with_suffix(".properties").write_text(LOG4J.format(path=log))
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = SparkSession.builder
-        for key, value in {**settings(log, memory), **(extra or {})}.items():
-            builder = builder.config(key, value)
-        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # our errors say it in one line
-        with _stderr_to(log), warnings.catch_warnings():
+        chosen: dict[str, Any] = {**settings(log, memory), **(extra or {})}
+        for name in ("SQLQueryContextLogger", "py4j"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # our errors say it in one line
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return builder.getOrCreate()
+            _launch(log, chosen)
+            return SparkSession.builder.config(map=chosen).getOrCreate()
+
+
+def _launch(log: Path, chosen: Mapping[str, str]) -> None:
+    """Start the JVM, with the log file as its standard error."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway:
+        return
+    conf = SparkConf().setAll(list(chosen.items()))
+    with log.open("ab") as errors:
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": errors}))
+
+
+def _forget() -> None:
+    """Let go of a session whose JVM has ended, so that a new one can be started."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.shutdown()
+    if context is not None:
+        context._jsc = None
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    if gateway is not None:
+        with suppress(Exception):  # nobody is at the other end
+            gateway.close()
+        for pipe in (gateway.proc.stdin, gateway.proc.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
 
 
 def stop() -> None:
@@ -104,6 +141,8 @@ def stop() -> None:
     from pyspark.sql import SparkSession
 
     with _LOCK:
+        if has_ended():
+            _forget()
         active = SparkSession._instantiatedSession
         if active is not None:
             active.stop()
@@ -116,18 +155,3 @@ def stop() -> None:
                 process.wait(timeout=30)
             SparkContext._gateway = None
             SparkContext._jvm = None
-
-
-@contextmanager
-def _stderr_to(log: Path) -> Any:
-    """Let a child process started meanwhile inherit the log file as its standard error."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.dup2(target, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(target)

@@ -43,6 +43,10 @@ class EpochInput:
     """source -> fraction of its records -> the watermark for it, for the fractions that triggers ask for."""
     newest: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """source -> partition -> newest event time before this epoch, for sources whose disorder is to be counted."""
+    without: Mapping[str, Sequence[tuple[int, int, str]]] = field(default_factory=dict)
+    """source -> poison records, which are set apart as errors: partition, position and reason."""
+    only: Mapping[str, Sequence[tuple[int, int, int]]] | None = None
+    """source -> the only records to take: partition, first and last position. For the search for poison records."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class EpochOutput:
     """The rows that a view is to show of the windows that late records were replayed into."""
     tallies: dict[str, Tally] = field(default_factory=dict)
     applied: dict[str, int] = field(default_factory=dict)
+    filtered: dict[str, int] = field(default_factory=dict)
+    """view -> good rows that its condition left out."""
     placements: dict[int, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -125,9 +131,10 @@ class Work:
             self.out.tallies[scan.source] = intake.tally
         for view, frames in intake.frames.items():
             self.frames.setdefault(view, []).extend(frames)
-        for view, count in intake.applied.items():
-            applied = self.out.applied
-            applied[self.plan.views[view].name] = applied.get(self.plan.views[view].name, 0) + count
+        for counts, into in ((intake.applied, self.out.applied), (intake.filtered, self.out.filtered)):
+            for view, count in counts.items():
+                name = self.plan.views[view].name
+                into[name] = into.get(name, 0) + count
         self.late += [(scan, r) for r in self.roles(scan) if intake.late.get(r.view)]
 
     def forget(self, scan: Scan) -> None:

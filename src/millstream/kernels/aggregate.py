@@ -14,8 +14,7 @@ import polars as pl
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels.combine import fold, group_columns, results
-from millstream.kernels.outcome import Outcome, StageClock, State
-from millstream.kernels.outcome import together as _joined
+from millstream.kernels.outcome import Outcome, StageClock, State, together
 from millstream.kernels.slices import closes_between, expiry, window_ends
 from millstream.model.trigger import ON_CLOSE
 from millstream.model.window import Window
@@ -30,14 +29,13 @@ CLOSE_ROWS = 2_000_000
 def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
     """Run one epoch of an aggregation. `partials` hold one row per key and slice, and none that is late."""
     changes = []
-    assert isinstance(spec.window, Window)
     on_close, late = spec.windowing.trigger == ON_CLOSE, spec.windowing.lateness.micros
-    if on_close and closes_between(spec.window, clock.before, clock.watermark):
+    if on_close and closes_between(spec.grid, clock.before, clock.watermark):
         closed = _close(spec, state, clock)
         if closed is not None:
             changes.append(closed)
     if partials is None or not len(partials):
-        return Outcome(_joined(changes), None, np.empty(0, dtype=np.int64))
+        return Outcome(together(changes), None, np.empty(0, dtype=np.int64))
     columns = group_columns(spec)
     hashes = partials["$h"].unique().sort().to_numpy()
     held = state.lookup(hashes, clock.watermark)
@@ -46,13 +44,12 @@ def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, cloc
     if not on_close or late:
         upto = clock.watermark if on_close else END_OF_TIME
         changes.append(_revise(spec, held, old, folded, clock.horizon(spec), upto))
-    return Outcome(_joined(changes), folded, leaving(spec, folded))
+    return Outcome(together(changes), folded, leaving(spec, folded))
 
 
 def leaving(spec: Aggregation, rows: pl.DataFrame) -> np.ndarray:
     """When each slice leaves state: when no window over it takes late records any more."""
-    assert isinstance(spec.window, Window)
-    ends = expiry(spec.window, rows["$s"].to_numpy())
+    ends = expiry(spec.grid, rows["$s"].to_numpy())
     leaves: np.ndarray = np.minimum(ends + spec.windowing.lateness.micros, END_OF_TIME)
     return leaves
 
@@ -69,13 +66,12 @@ def _close(spec: Aggregation, state: State, clock: StageClock) -> pl.DataFrame |
     held = state.scan(clock.before)
     if held is None:
         return None
-    assert isinstance(spec.window, Window)
     answers = []
-    for after, upto in _stretches(spec.window, held, clock):
+    for after, upto in _stretches(spec.grid, held, clock):
         windows = _by_window(spec, held, after, upto)
         if len(windows):
             answers.append(_rows(spec, windows, "+I"))
-    return _joined(answers)
+    return together(answers)
 
 
 def _stretches(window: Window, held: pl.DataFrame, clock: StageClock) -> Iterator[tuple[int, int]]:
@@ -101,15 +97,14 @@ def _revise(
     upto: int,
 ) -> pl.DataFrame:
     """The changed answers of the windows over the slices that changed, of those that end in (ended, upto]."""
-    assert isinstance(spec.window, Window)
-    if spec.window.is_global or spec.window.is_tumbling:
+    if spec.grid.is_global or spec.grid.is_tumbling:
         before, after = old, new
-        if not spec.window.is_global:
-            before = None if old is None else window_ends(spec.window, old, ended, upto)
-            after = window_ends(spec.window, new, ended, upto)
+        if not spec.grid.is_global:
+            before = None if old is None else window_ends(spec.grid, old, ended, upto)
+            after = window_ends(spec.grid, new, ended, upto)
     else:
         where = [c for c in group_columns(spec) if c != "$s"] + ["$end"]
-        touched = window_ends(spec.window, new.select(group_columns(spec)), ended, upto).select(where).unique()
+        touched = window_ends(spec.grid, new.select(group_columns(spec)), ended, upto).select(where).unique()
         changed = group_columns(spec)
         others = None if held is None else held.join(new.select(changed), on=changed, how="anti", nulls_equal=True)
         now = new if others is None else pl.concat([others.select(new.columns), new], how="vertical_relaxed")
@@ -121,18 +116,16 @@ def _revise(
 def _touched(
     spec: Aggregation, slices: pl.DataFrame, touched: pl.DataFrame, where: list[str], ended: int, upto: int
 ) -> pl.DataFrame:
-    assert isinstance(spec.window, Window)
-    expanded = window_ends(spec.window, slices.sort("$s"), ended, upto)
+    expanded = window_ends(spec.grid, slices.sort("$s"), ended, upto)
     return fold(spec, expanded.join(touched, on=where, how="semi", nulls_equal=True, maintain_order="left"), where)
 
 
 def _by_window(spec: Aggregation, slices: pl.DataFrame, after: int, upto: int) -> pl.DataFrame:
-    assert isinstance(spec.window, Window)
-    if spec.window.is_tumbling:
-        return window_ends(spec.window, slices, after, upto)
-    assert spec.window.size is not None
-    within = slices.filter((pl.col("$s") < upto) & (pl.col("$s") >= after - spec.window.size.micros))
-    expanded = window_ends(spec.window, within.sort("$s"), after, upto)
+    if spec.grid.is_tumbling:
+        return window_ends(spec.grid, slices, after, upto)
+    assert spec.grid.size is not None
+    within = slices.filter((pl.col("$s") < upto) & (pl.col("$s") >= after - spec.grid.size.micros))
+    expanded = window_ends(spec.grid, within.sort("$s"), after, upto)
     return fold(spec, expanded, [c for c in group_columns(spec) if c != "$s"] + ["$end"])
 
 
@@ -171,10 +164,9 @@ def _unchanged(old: pl.DataFrame, new: pl.DataFrame, identity: list[str], shown:
 def _rows(spec: Aggregation, windows: pl.DataFrame, op: str) -> pl.DataFrame:
     """Result rows: op, window borders, keys, answers."""
     borders = []
-    assert isinstance(spec.window, Window)
     if spec.borders:
-        assert spec.window.size is not None
-        start = (pl.col("$end") - spec.window.size.micros).cast(TIMESTAMP)
+        assert spec.grid.size is not None
+        start = (pl.col("$end") - spec.grid.size.micros).cast(TIMESTAMP)
         borders = [start.alias("window_start"), pl.col("$end").cast(TIMESTAMP).alias("window_end")]
     answers = results(spec, windows)
     return windows.select(pl.lit(op).alias("op"), *borders, *spec.keys, *answers)

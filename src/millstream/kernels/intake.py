@@ -64,21 +64,25 @@ class Role:
 
 @dataclass
 class Intake:
-    """Rows taken in: per view the frames for its stage, and how many rows of it came late."""
+    """Rows taken in: per view the frames for its stage, and how many of the good rows were applied, came late, or were
+    left out by its condition.
+    """
 
     tally: Tally = field(default_factory=Tally)
     frames: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
     late: dict[int, int] = field(default_factory=dict)
     applied: dict[int, int] = field(default_factory=dict)
+    filtered: dict[int, int] = field(default_factory=dict)
 
     def add(self, other: Intake) -> None:
         """Take another part of the same epoch in."""
         self.tally.add(other.tally)
         for view, frames in other.frames.items():
             self.frames.setdefault(view, []).extend(frames)
-        for mine, theirs in ((self.late, other.late), (self.applied, other.applied)):
-            for view, count in theirs.items():
-                mine[view] = mine.get(view, 0) + count
+        both = ((self.late, other.late), (self.applied, other.applied), (self.filtered, other.filtered))
+        for mine, theirs in both:
+            for view, rows in theirs.items():
+                _count(mine, view, rows)
 
 
 def take_in(rows: pl.DataFrame, roles: list[Role], future: int, known: Mapping[int, int] | None = None) -> Intake:
@@ -89,25 +93,34 @@ def take_in(rows: pl.DataFrame, roles: list[Role], future: int, known: Mapping[i
     intake = Intake(tally)
     for role in roles:
         taken = _feed_rows(good, role)
-        intake.applied[role.view] = len(taken)
+        _count(intake.filtered, role.view, len(good) - len(taken))
+        _count(intake.applied, role.view, len(taken))
         if isinstance(role.stage, Append) and role.stage.ordered and len(taken):
             late = taken["$ts"] < role.watermark
             if late.any():
-                intake.late[role.view] = int(late.sum())
-                intake.applied[role.view] -= intake.late[role.view]
+                _came_late(intake, role, late)
                 taken = taken.filter(~late)
         if isinstance(role.stage, Aggregation) and len(taken):
             late = pl.Series([False])
             if not role.stage.corrected:  # whether a correction comes too late is seen when its record is looked up
                 taken, late = assign.in_time(role.stage, taken, role.watermark)
             if late.any():
-                intake.late[role.view] = int(late.sum())
-                intake.applied[role.view] -= intake.late[role.view]
+                _came_late(intake, role, late)
             if len(taken) and _combines(role.stage):
                 taken = combine(role.stage, taken)
         if len(taken):
             intake.frames.setdefault(role.view, []).append(taken)
     return intake
+
+
+def _came_late(intake: Intake, role: Role, late: pl.Series) -> None:
+    _count(intake.late, role.view, int(late.sum()))
+    _count(intake.applied, role.view, -int(late.sum()))
+
+
+def _count(into: dict[int, int], view: int, rows: int) -> None:
+    """Add to a counter; several feeds of a view may come from one scan."""
+    into[view] = into.get(view, 0) + rows
 
 
 def gather(stage: Aggregation, frames: list[pl.DataFrame]) -> pl.DataFrame | None:

@@ -149,7 +149,7 @@ class _Epoch:
         rows = held.rows.join(empty, on=identity(self.spec), how="semi", nulls_equal=True)
         if len(rows):
             self.firing.gone(rows)
-            dead = rows.with_columns(pl.lit(value=True).alias("$gone"))
+            dead = _dead(rows)
             self.kept.append(_in_order(self.spec, dead))
 
     def counted(
@@ -289,7 +289,7 @@ class _Epoch:
             return None
         self.firing.gone(rows)
         rows = rows.sort("$h", "$s")
-        dead = rows.drop("$s2", "$e2").with_columns(pl.lit(value=True).alias("$gone"))
+        dead = _dead(rows.drop("$s2", "$e2"))
         self.kept.append(_in_order(self.spec, dead))
         return rows.with_columns(pl.col("$s2").alias("$s"), pl.col("$e2").alias("$e")).drop("$s2", "$e2")
 
@@ -346,7 +346,7 @@ class _Epoch:
     def _bury(self, windows: _Windows, expired: np.ndarray) -> None:
         """Windows whose end was not known from the start do not leave state by themselves."""
         if isinstance(self.spec.window, CountWindow) and expired.any():
-            windows = _Windows(windows.rows.with_columns(pl.lit(value=True).alias("$gone")), windows.machine)
+            windows = _Windows(_dead(windows.rows), windows.machine)
             self._keep(windows, expired)
 
     def _keep(self, windows: _Windows, which: np.ndarray) -> None:
@@ -375,3 +375,8 @@ def _in_order(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
     """One order of columns for all rows of state."""
     first: Sequence[str] = [*identity(spec), "$end", "$n", *partial_columns(spec, rows)]
     return rows.select(*first, *sorted(c for c in rows.columns if c not in first))
+
+
+def _dead(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of state as marks that their windows are gone."""
+    return rows.with_columns(pl.lit(value=True).alias("$gone"))

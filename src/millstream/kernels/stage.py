@@ -9,7 +9,6 @@ from millstream.kernels import aggregate, corrected, hold, panes
 from millstream.kernels.combine import group_columns
 from millstream.kernels.outcome import Outcome, StageClock, State, due_columns
 from millstream.kernels.slices import closes_between
-from millstream.model.window import Window
 from millstream.plan.stages import Aggregation, Append
 
 
@@ -65,5 +64,4 @@ def is_due(spec: Aggregation | Append, state: State, clock: StageClock) -> bool:
             return False
         due = pl.any_horizontal(pl.col(c) <= upto for c, (_, upto) in due_columns(clock).items())
         return not rows.filter(due & ~pl.col("$gone") & (pl.col("$x") > clock.before)).is_empty()
-    assert isinstance(spec.window, Window)
-    return closes_between(spec.window, clock.before, clock.watermark)
+    return closes_between(spec.grid, clock.before, clock.watermark)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,17 @@ from millstream.model.duration import Duration
 from millstream.model.origin import here
 
 FORMATS = ("json", "csv", "parquet")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
+
+
+def check_name(name: object, what: str) -> None:
+    """Names of flows, sources, views, topics and columns are plain identifiers: they become tables and files."""
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise DefinitionError(
+            f"{name!r} is not a good name for a {what}",
+            hint="use letters, digits and _, beginning with a letter, at most 63 characters",
+            origin=here(),
+        )
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,28 @@ class Memory:
         self.ended.set()
 
 
-Connector = Files | Generator | Memory
+@dataclass(frozen=True)
+class LogTopic:
+    """A topic of the home's own log: read from an offset on, or written to."""
+
+    topic: str
+    start: str | Mapping[int, int] = "beginning"
+    """"beginning", "end" (only what is new), an instant as ISO 8601 text, or an offset per partition."""
+    bounded: bool = False
+    """True: read what is there at the start, then end."""
+
+
+@dataclass(frozen=True)
+class SparkStream:
+    """Any source of Spark Structured Streaming: a tap lands its records in a topic of the log, exactly once."""
+
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    topic: str = ""
+    """Where the records land; named after flow and source unless said."""
+
+
+Connector = Files | Generator | LogTopic | Memory | SparkStream
 
 
 def files(path: str, *, format: str, header: bool = True, bounded: bool = False) -> Files:
@@ -87,6 +121,41 @@ def memory(*, partitions: int = 1) -> Memory:
     if partitions <= 0:
         raise DefinitionError(f"partitions must be above zero, not {partitions}", origin=here())
     return Memory(partitions)
+
+
+def log(topic: str, *, start: str | datetime | Mapping[int, int] = "beginning", bounded: bool = False) -> LogTopic:
+    """A topic of the home's log, to read from (`Flow.source`) or to write to (`Stream.sink`).
+
+    A flow that reads it for the first time begins at `start`: ``"beginning"``, ``"end"`` (only what is new), a time (as
+    ISO 8601 text or a datetime: the first record that came in then or later), or an offset per partition. After that it
+    goes on where it was.
+    """
+    check_name(topic, "topic")
+    if isinstance(start, datetime):
+        start = (start if start.tzinfo else start.replace(tzinfo=UTC)).isoformat()
+    if isinstance(start, str) and start not in ("beginning", "end"):
+        try:
+            datetime.fromisoformat(start)
+        except ValueError:
+            raise DefinitionError(
+                f"start={start!r} of the topic `{topic}` is not a place to begin",
+                hint='"beginning", "end", a time like "2026-01-01T00:00:00Z", or offsets like {0: 1200}',
+                origin=here(),
+            ) from None
+    return LogTopic(topic, start, bounded)
+
+
+def spark_stream(format: str, options: Mapping[str, object] | None = None, *, topic: str = "") -> SparkStream:
+    """Read any source of Spark Structured Streaming (Kafka, Kinesis, rate, ...), with its own options.
+
+    While the flow runs, a tap lands the records in a topic of the log, each exactly once, and the flow reads them from
+    there; so they can be replayed, rewound and read by other flows, whatever the source itself can do.
+    """
+    if not format:
+        raise DefinitionError("a Spark stream needs a format", hint='e.g. ms.spark_stream("rate")', origin=here())
+    if topic:
+        check_name(topic, "topic")
+    return SparkStream(format, {k: str(v) for k, v in (options or {}).items()}, topic)
 
 
 def generator(

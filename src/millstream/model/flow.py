@@ -8,17 +8,23 @@ from datetime import timedelta
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, DuplicateName, SchemaError
-from millstream.model.connector import Connector, Corrections, Files, Generator, Memory, SourceOptions
+from millstream.model.connector import Connector, Corrections, Generator, SourceOptions, check_name
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr, boolean
 from millstream.model.origin import here
 from millstream.model.schema import Schema
 from millstream.model.step import Source, View
-from millstream.model.stream import Stream, check_name
+from millstream.model.stream import Stream
+
+GUARANTEES = ("exactly_once", "at_least_once", "at_most_once")
 
 
 class Flow:
     """A continuous computation: sources, steps and views. Building it runs nothing.
+
+    `guarantee` says what a failure may do to the results: with ``exactly_once`` nothing; with ``at_least_once`` sinks
+    may get the changes of the last epoch a second time; with ``at_most_once`` the flow goes on with empty state at the
+    newest records and says how many it left out.
 
     >>> import millstream as ms
     >>> flow = ms.Flow("auctions")
@@ -28,9 +34,16 @@ class Flow:
     ['bids_per_auction']
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, guarantee: str = "exactly_once") -> None:
         check_name(name, "flow")
+        if name == "checkpoint":
+            raise DefinitionError("a flow cannot be called `checkpoint`: checkpoints are", origin=here())
+        if guarantee not in GUARANTEES:
+            raise DefinitionError(
+                f"guarantee={guarantee!r} of the flow `{name}`", hint="one of: " + ", ".join(GUARANTEES), origin=here()
+            )
         self.name = name
+        self.guarantee = guarantee
         self._sources: dict[str, Source] = {}
         self._views: dict[str, View] = {}
 
@@ -75,7 +88,7 @@ class Flow:
         `version` names a number by which an older version that comes later is told and left out.
         """
         check_name(name, "source")
-        if not isinstance(connector, Files | Generator | Memory):
+        if not isinstance(connector, Connector):
             raise DefinitionError(
                 f"{connector!r} is not something to read from",
                 hint='e.g. ms.files("data/bids", format="json")',

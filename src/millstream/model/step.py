@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from millstream.errors import Origin
 from millstream.model.aggregate import Aggregate
-from millstream.model.connector import Connector, SourceOptions
+from millstream.model.connector import Connector, LogTopic, SourceOptions
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr
 from millstream.model.schema import TIMESTAMP, Field, Schema
@@ -138,12 +138,14 @@ def borders_of(windowing: Windowing) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A named, kept and queryable result."""
+    """A named result: kept as a table that can be queried, written to a sink, or both."""
 
     name: str
     input: Step
     retention: Duration | None
     origin: Origin | None = None
+    sink: LogTopic | None = None
+    kept: bool = True
 
 
 Step = Source | Where | Select | FlatMap | MapBatches | Enrich | Union | Aggregated

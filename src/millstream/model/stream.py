@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,6 +12,7 @@ import pyarrow as pa
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.accumulation import Accumulation
 from millstream.model.aggregate import Aggregate
+from millstream.model.connector import LogTopic, check_name
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr, boolean, col, expr
 from millstream.model.origin import here
@@ -39,17 +39,6 @@ if TYPE_CHECKING:
     from millstream.model.flow import Flow
 
 BATCH_KINDS = ("arrow", "pandas", "polars")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
-
-
-def check_name(name: object, what: str) -> None:
-    """Names of flows, sources, views and columns are plain identifiers: they become tables and files."""
-    if not isinstance(name, str) or not _NAME.match(name):
-        raise DefinitionError(
-            f"{name!r} is not a good name for a {what}",
-            hint="use letters, digits and _, beginning with a letter, at most 63 characters",
-            origin=here(),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,11 +183,18 @@ class Stream:
         """Aggregates over the whole stream, without key or window."""
         return Keyed(self, ()).aggregate(**aggregates)
 
-    def view(self, name: str, *, retention: str | timedelta | Duration | None = None) -> View:
+    def view(
+        self,
+        name: str,
+        *,
+        retention: str | timedelta | Duration | None = None,
+        changes_to: LogTopic | None = None,
+    ) -> View:
         """Keep the result under a name, as a table that can be queried while the flow runs.
 
         `retention` says how long rows stay after the watermark has passed them (windows by their end, other
-        rows by their event time); without it they stay for good.
+        rows by their event time); without it they stay for good. `changes_to` writes every change of the view to a
+        topic too, as `sink` does.
         """
         check_name(name, "view")
         kept = None if retention is None else Duration.positive(retention, what="retention")
@@ -209,7 +205,18 @@ class Stream:
                 hint="add .window(...), or leave the retention out",
                 origin=here(),
             )
-        view = View(name, self.step, kept, here())
+        view = View(name, self.step, kept, here(), None if changes_to is None else _topic(changes_to, name))
+        self.flow.add_view(view)
+        return view
+
+    def sink(self, name: str, to: LogTopic) -> View:
+        """Write the result to a topic of the log (``.sink("hot", ms.log("hot_auctions"))``) and keep no table of it.
+
+        The rows of a stream that only grows are written as they are. Those of a stream that changes have a first column
+        ``op``: ``+I`` a new row, ``-U`` and ``+U`` what it was and what it became, ``-D`` a row that is gone.
+        """
+        check_name(name, "sink")
+        view = View(name, self.step, None, here(), _topic(to, name), kept=False)
         self.flow.add_view(view)
         return view
 
@@ -329,6 +336,14 @@ class Keyed:
                 hint="docs/limits.md lists what can",
                 origin=here(),
             )
+
+
+def _topic(to: object, name: str) -> LogTopic:
+    if not isinstance(to, LogTopic):
+        raise DefinitionError(
+            f"{to!r} is nothing that `{name}` can be written to", hint='e.g. ms.log("topic")', origin=here()
+        )
+    return to
 
 
 def _named(columns: tuple[str | Expr, ...], named: Mapping[str, str | Expr], what: str) -> Named:

@@ -6,12 +6,12 @@ Plan in, `Node`s out; `text` draws them for people, `as_json` is for programs. N
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from millstream.model.accumulation import Accumulation
-from millstream.model.connector import Connector, Files, Generator
+from millstream.model.connector import Connector, Files, Generator, LogTopic, SparkStream
 from millstream.model.duration import Duration
 from millstream.model.trigger import ON_CHANGE, ON_CLOSE, Trigger
 from millstream.model.window import Window
@@ -32,7 +32,17 @@ from millstream.plan.stages import (
     ViewStage,
 )
 
-GUARANTEE = "exactly once (one store transaction per epoch)"
+GUARANTEES = {
+    "exactly_once": "exactly once (one store transaction per epoch)",
+    "at_least_once": "exactly once (one store transaction per epoch)",
+    "at_most_once": "at most once (after a failure: empty state, newest records)",
+}
+SINKS = {
+    "exactly_once": "exactly once (by epoch)",
+    "at_least_once": "at least once (the last epoch may come twice after a failure)",
+    "at_most_once": "at most once (the last epoch may be missing after a failure)",
+}
+"""What tables and sinks promise under each guarantee of a flow."""
 
 _GROWING = {
     "collect": "collect keeps every value",
@@ -122,8 +132,16 @@ def _connector(connector: Connector) -> str:
         pace = "as fast as possible" if connector.rate is None else f"{connector.rate:,.0f} per second"
         end = "endless" if connector.events is None else f"{connector.events:,} events"
         return f"generator {connector.name}, {pace}, {end}"
+    if isinstance(connector, LogTopic):
+        return f"the topic {connector.topic}, from {_place(connector.start)}" + (", once" if connector.bounded else "")
+    if isinstance(connector, SparkStream):
+        return f"Spark's {connector.format} stream, through a topic of the log"
     count = connector.partitions
     return f"memory, {count} partition{'' if count == 1 else 's'}"
+
+
+def _place(start: str | Mapping[int, int]) -> str:
+    return start if isinstance(start, str) else "offsets " + ", ".join(f"{p}: {o}" for p, o in sorted(start.items()))
 
 
 def _positions(plan: Plan, source: SourceStage) -> str:
@@ -213,7 +231,7 @@ def _view(plan: Plan, view: ViewStage) -> Node:
     stage = view.stage
     scans = tuple(_scan(plan, view, f) for f in stage.feeds)
     if isinstance(stage, Append):
-        return Node("view", view.name, (), (*scans, _kept(view)))
+        return Node("view", view.name, (), (*scans, *_kept(plan, view)))
     parts = [*scans, _exchange(stage), _kernel(plan, stage)]
     if view.post is not None:
         parts.append(
@@ -223,7 +241,7 @@ def _view(plan: Plan, view: ViewStage) -> Node:
                 (("runs", "native Spark SQL, on changed rows only"), ("gives", _projection(view.post))),
             )
         )
-    return Node("view", view.name, (), (*parts, _kept(view)))
+    return Node("view", view.name, (), (*parts, *_kept(plan, view)))
 
 
 _ANSWERS: dict[Trigger, str] = {ON_CHANGE: "in every epoch that changes it", ON_CLOSE: "when the window closes"}
@@ -287,7 +305,15 @@ def _state(plan: Plan, stage: Aggregation) -> str:
     return f"slices of {stage.window.slice}, each until the last window over it ends{plus}{also}"
 
 
-def _kept(view: ViewStage) -> Node:
+def _kept(plan: Plan, view: ViewStage) -> Iterator[Node]:
+    if view.kept:
+        yield _table(plan, view)
+    if view.sink is not None:
+        rows = "as they are" if view.identity is None else "changes, with their op"
+        yield Node("sink", f"topic {view.sink.topic}", (("rows", rows), ("guarantee", SINKS[plan.guarantee])))
+
+
+def _table(plan: Plan, view: ViewStage) -> Node:
     if view.identity is None:
         rows = "appended, never changed"
     elif not view.identity:
@@ -298,7 +324,12 @@ def _kept(view: ViewStage) -> Node:
     if view.retention is not None:
         since = "the end of its window" if view.identity is not None else "its event time"
         kept = f"each row until {Duration(view.retention)} after {since}"
-    facts = (("columns", ", ".join(view.columns)), ("rows", rows), ("kept", kept), ("guarantee", GUARANTEE))
+    facts = (
+        ("columns", ", ".join(view.columns)),
+        ("rows", rows),
+        ("kept", kept),
+        ("guarantee", GUARANTEES[plan.guarantee]),
+    )
     return Node("table", view.name, facts)
 
 

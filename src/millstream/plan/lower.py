@@ -97,9 +97,12 @@ class _Lowering:
         sources = tuple(SourceStage(s.name, s.connector, s.schema, s.options) for s in self.flow.sources)
         scans = tuple(b.build() for b in self.scans.values())
         tables = sorted({op.table for s in scans for op in s.ops if isinstance(op, Lookup)})
-        return Plan(self.flow.name, sources, scans, views, tables=tuple(tables))
+        return Plan(self.flow.name, sources, scans, views, tables=tuple(tables), guarantee=self.flow.guarantee)
 
     def view(self, view: steps.View) -> ViewStage:
+        return replace(self._kept(view), sink=view.sink, kept=view.kept)
+
+    def _kept(self, view: steps.View) -> ViewStage:
         post, root = _split(view.input)
         retention = None if view.retention is None else view.retention.micros
         if not isinstance(root, Aggregated):

@@ -21,7 +21,7 @@ def plan(flow: Flow) -> Plan:
     """The plan of a flow."""
     if not flow.views:
         raise DefinitionError(
-            f"the flow `{flow.name}` has no view, so there is nothing to compute",
+            f"the flow `{flow.name}` has no view and no sink, so there is nothing to compute",
             hint='end a stream with .view("some_name")',
         )
     planned = lower(flow)

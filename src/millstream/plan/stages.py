@@ -17,9 +17,10 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.model.aggregate import Aggregator
-from millstream.model.connector import Connector, SourceOptions
+from millstream.model.connector import Connector, LogTopic, SourceOptions
 from millstream.model.schema import Field, Schema
 from millstream.model.step import borders_of
+from millstream.model.window import Window
 from millstream.model.window_kinds import AnyWindow, CountWindow
 from millstream.model.windowing import Windowing
 
@@ -159,6 +160,12 @@ class Aggregation:
         return self.windowing.window
 
     @property
+    def grid(self) -> Window:
+        """Its windows, where they lie on a grid that all keys share."""
+        assert isinstance(self.window, Window)
+        return self.window
+
+    @property
     def borders(self) -> tuple[str, ...]:
         """The window columns of the result."""
         return borders_of(self.windowing)
@@ -212,6 +219,17 @@ class ViewStage:
     """Stored columns with their types, once bound."""
     panes: pa.Schema | None = None
     """Columns of the history of panes, once bound, if it is kept."""
+    sink: LogTopic | None = None
+    """Where its changes are written to."""
+    kept: bool = True
+    """Whether it is a table of the store."""
+
+    @property
+    def sink_schema(self) -> pa.Schema:
+        """The columns that its sink gets: a stream that changes says how."""
+        assert self.schema is not None, "once bound"
+        shown = [self.schema.field(c) for c in self.columns]
+        return pa.schema(shown if self.identity is None else [pa.field("op", pa.string()), *shown])
 
     @property
     def panes_kept(self) -> int | None:
@@ -230,6 +248,7 @@ class Plan:
     views: tuple[ViewStage, ...]
     id: str = ""
     tables: tuple[str, ...] = field(default=())
+    guarantee: str = "exactly_once"
 
     def source(self, name: str) -> SourceStage:
         """The source of this name."""

@@ -5,28 +5,36 @@ The order of writes for an epoch n (see DESIGN, commit):
   2 the engine performs the epoch; runs are written and fsynced
   3 the store commits views, errors, late rows and the epoch's row in one transaction
   4 ``epochs/n.json`` is closed
+What goes to sinks is put down before 3 and delivered after it (`outbox.py`). A flow that may lose records
+(``at_most_once``) writes no epoch records: after a failure it goes on without what it had (`gap.py`).
+
 A crash between any two leaves the store as the authority: `recovery.reconcile` goes on from there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
 
 from millstream.clock import BEGINNING, END_OF_TIME, Clock
+from millstream.connect.log import LogSource
 from millstream.connect.port import SourcePort, SourceSlice
 from millstream.kernels.outcome import StageClock
 from millstream.kernels.stage import is_due, unique
 from millstream.model.connector import Generator
 from millstream.plan.stages import Plan
-from millstream.runtime import replay
+from millstream.runtime import gap, replay
 from millstream.runtime.compaction import Compactor
-from millstream.runtime.port import EnginePort
+from millstream.runtime.gap import Gap
+from millstream.runtime.outbox import AT_MOST, Outbox
+from millstream.runtime.port import EnginePort, TapPort
 from millstream.runtime.progress import Progress, count
 from millstream.runtime.records import EpochRecord, RecordBook
 from millstream.runtime.recovery import reconcile
@@ -39,6 +47,9 @@ from millstream.store.port import EpochCommit, EpochRow, Store
 
 FIRST_ROWS = 1_000_000
 """What the first epoch after a start takes at most of a source: placement does not know yet how far rows shrink."""
+
+HOLD_EVERY = 20
+"""Epochs between two times that topics are told what this flow may still need; and how many it may go back."""
 
 Failpoint = Callable[[str], None]
 """Called with the name of each step of an epoch; a test may raise there to crash."""
@@ -74,6 +85,8 @@ class FlowLoop:
         *,
         progress: Progress,
         tables: Tables,
+        outbox: Outbox,
+        taps: Sequence[TapPort] = (),
         make_input: Callable[..., Any],
         make_replay: Callable[..., Any],
         failpoint: Failpoint = lambda _: None,
@@ -82,6 +95,7 @@ class FlowLoop:
         self.plan: Plan = engine.plan
         self.token = token
         self.book = RecordBook(root / "epochs")
+        self.outbox = outbox
         self.progress = progress
         self.number = 0
         self.now: int = BEGINNING
@@ -89,6 +103,8 @@ class FlowLoop:
         self.version = Version()
         self.watermarks: dict[str, int] = {s.name: BEGINNING for s in self.plan.sources}
         self._tables = tables
+        self._taps = taps
+        self._past: deque[dict[str, dict[int, int]]] = deque(maxlen=HOLD_EVERY)
         self._make_input, self._make_replay = make_input, make_replay
         self._fail = failpoint
         self._upkeep = Upkeep(root / "state")
@@ -101,6 +117,13 @@ class FlowLoop:
             self.number, self.now, self.version = standing.number, standing.now, standing.version
             self.watermarks.update({n: w for n, w in standing.watermarks.items() if n in self.watermarks})
         self._upkeep.tidy(self.version)
+        outbox.deliver(self.number)
+        self._records = self.plan.guarantee != AT_MOST
+        self._gap = Gap(root / "stopped.json")
+        self._whole = True
+        """Whether no epoch is half done."""
+        if not self._records and self.number and not self._gap.was_clean(self.number):
+            self._leave_gap()
         for source in self.plan.sources:
             if isinstance(source.connector, Generator):
                 progress.watermarks.rested(source.name, clock.now())
@@ -114,13 +137,12 @@ class FlowLoop:
 
     def step(self) -> EpochReport | None:
         """Perform the next epoch; None when there is nothing to do."""
-        record = self.book.read(self.number + 1)
+        record = self.book.read(self.number + 1) if self._records else None
         if record is None or set(record.slices) != set(self.ports):
             record = self._next()
             if record is None:
                 return None
-            self._fail("before open")
-            self.book.open(record)
+            self._open(record)
         return self._perform(record)
 
     def replay_late(self, view: str) -> tuple[int, EpochReport | None]:
@@ -135,8 +157,7 @@ class FlowLoop:
         record = EpochRecord(
             self.number + 1, self.plan.id, self.token, slices, now, at, at, {}, since=self.now, replay=view
         )
-        self._fail("before open")
-        self.book.open(record)
+        self._open(record)
         return len(times), self._perform(record)
 
     def heads(self) -> dict[str, Mapping[int, int]]:
@@ -150,11 +171,41 @@ class FlowLoop:
         return all(at.get(name, {}).get(p, 0) >= end for name, ends in heads.items() for p, end in ends.items())
 
     def close(self) -> None:
-        """Stop what runs beside the epochs."""
+        """Stop what runs beside the epochs, and leave a note that the flow ended between two of them."""
+        self.abandon()
+        if self._whole and not self._records:
+            self._gap.stopped(self.number)
+
+    def abandon(self) -> None:
+        """Stop what runs beside the epochs, as if the process had died."""
+        for tap in self._taps:
+            tap.close()
         self._compactor.close()
+
+    def _open(self, record: EpochRecord) -> None:
+        self._fail("before open")
+        if self._records:
+            self.book.open(record)
+
+    def _leave_gap(self) -> None:
+        """After a failure, go on with empty state at the newest records; what lies between is counted as skipped."""
+        heads = self.heads()
+        slices = gap.skipped(heads, self.progress)
+        now = max(self.clock.now(), self.now)
+        at = dict(self.watermarks)
+        record = EpochRecord(self.number + 1, self.plan.id, self.token, slices, now, at, at, {}, since=self.now)
+        progress = gap.after(self.progress, slices)
+        row = EpochRow(
+            record.epoch, record.plan, record.slices_json(), record.clock, Version().to_json(), progress.to_json()
+        )
+        self.store.commit(EpochCommit(self.plan.flow, self.token, row))
+        self.number, self.now, self.version, self.progress = record.epoch, now, Version(), progress
+        self._upkeep.tidy(self.version)
 
     def _next(self) -> EpochRecord | None:
         now = max(self.clock.now(), self.now)
+        for tap in self._taps:
+            tap.check()
         slices = {}
         for name, port in self.ports.items():
             start = self.progress.offsets.get(name, {})
@@ -196,12 +247,15 @@ class FlowLoop:
 
     def _perform(self, record: EpochRecord) -> EpochReport:
         started = time.perf_counter()
+        self._whole = False
         record = replace(record, plan=self.plan.id, token=self.token)
         given = self.given(record)
         self._fail("before work")
         output = self.engine.run(self.version, given)
         if record.replay is not None:
             output = replay.with_replayed(output, replay.view_of(self.plan, record.replay), self.store)
+        self._fail("before sinks")
+        self.outbox.before_commit(record.epoch, output.changes, record.digest)
         self._fail("before commit")
         progress = self._advanced(record, output)
         row = EpochRow(
@@ -215,13 +269,17 @@ class FlowLoop:
         watermark = min(record.watermarks.values())
         self.store.commit(
             EpochCommit(
-                *(self.plan.flow, self.token, row, output.stored, output.errors, output.late, output.panes),
+                *(self.plan.flow, self.token, row, self._kept(output.stored), output.errors, output.late, output.panes),
                 record.replay,
                 watermark,
+                upsert=bool(progress.skipped),
             )
         )
         self._fail("after commit")
-        self.book.close(record)
+        self.outbox.after_commit(record.epoch, output.changes)
+        self._fail("before close")
+        if self._records:
+            self.book.close(record)
         self._fail("after close")
         self._take(record, output.version, progress)
         return EpochReport(
@@ -236,6 +294,10 @@ class FlowLoop:
             output,
         )
 
+    def _kept(self, stored: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """What the store takes: not the changes of a sink."""
+        return {v.name: stored[v.name] for v in self.plan.views if v.kept and v.name in stored}
+
     def given(self, record: EpochRecord) -> Any:
         """What the engine is given for an epoch that was written down."""
         paths = {name: self._tables.path(name, version) for name, version in record.tables.items()}
@@ -249,6 +311,7 @@ class FlowLoop:
             attempt=self.token,
             replay=self._replay(record),
             since=record.since,
+            **({"without": record.poison} if record.poison else {}),
             **self.progress.watermarks.told(self.plan, record.watermarks, record.fractions),
         )
 
@@ -256,9 +319,8 @@ class FlowLoop:
         if record.replay is None:
             return None
         view = replay.view_of(self.plan, record.replay)
-        return self._make_replay(
-            record.replay, self.store.late_times(record.replay), replay.history(self.progress, view)
-        )
+        history = replay.history(self.progress, view, self.ports)
+        return self._make_replay(record.replay, self.store.late_times(record.replay), history)
 
     def _advanced(self, record: EpochRecord, output: Any) -> Progress:
         progress = Progress.from_json(_through_json(self.progress.to_json()))
@@ -273,6 +335,8 @@ class FlowLoop:
         progress.watermarks.shares = {s: dict(by) for s, by in record.fractions.items()}
         for view, applied in output.applied.items():
             count(progress.applied, view, applied)
+        for view, filtered in output.filtered.items():
+            count(progress.filtered, view, filtered)
         for view, table in output.late.items():
             count(progress.late, view, table.num_rows)
         progress.changed.update({view: record.epoch for view in output.changes})
@@ -282,13 +346,22 @@ class FlowLoop:
     def _take(self, record: EpochRecord, version: Version, progress: Progress) -> None:
         """Make a committed epoch the present, and tidy up behind it."""
         before = self.version.files
-        self._fresh = False
+        self._fresh, self._whole = False, True
         self.number, self.progress, self.watermarks = record.epoch, progress, dict(record.watermarks)
         self.now = record.now
         self.version = self._compactor.between(
             version, record.epoch, min(record.watermarks.values(), default=BEGINNING)
         )
+        self._hold(record)
         self.engine.cache.forget(self._upkeep.after(record.epoch, before | version.files, self.version))
+
+    def _hold(self, record: EpochRecord) -> None:
+        """Now and then tell topics how far back this flow may still have to read: not less than some epochs."""
+        self._past.append({n: dict(at) for n, at in self.progress.offsets.items()})
+        if record.epoch % HOLD_EVERY == 0:
+            for name, port in self.ports.items():
+                if isinstance(port, LogSource):
+                    port.hold(self._past[0][name])
 
 
 def _through_json(data: Any) -> Any:

@@ -8,6 +8,18 @@ from millstream.plan.stages import Plan
 from millstream.state.version import Version
 
 
+class TapPort(Protocol):
+    """Lands records in the log beside the epochs."""
+
+    def check(self) -> None:
+        """Raise what stopped it, if anything has."""
+        ...
+
+    def close(self) -> None:
+        """Stop landing."""
+        ...
+
+
 class EnginePort(Protocol):
     """Performs epochs of one bound plan."""
 

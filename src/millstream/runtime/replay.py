@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
+from millstream.connect.log import LogSource
 from millstream.connect.port import SourceSlice
-from millstream.errors import UnknownName
+from millstream.engine.work import polars
+from millstream.errors import UnknownName, Unsupported
 from millstream.kernels.outcome import net
 from millstream.kernels.replay import check, difference
 from millstream.model.accumulation import Accumulation
@@ -26,6 +27,8 @@ def view_of(plan: Plan, name: str) -> ViewStage:
         raise UnknownName(
             f"the flow `{plan.flow}` has no view `{name}`", detail="it has: " + ", ".join(v.name for v in plan.views)
         )
+    if not found.kept:
+        raise Unsupported(f"`{name}` is a sink: there is no table to take late records into")
     check(found.stage, name)
     return found
 
@@ -35,8 +38,15 @@ def standing(progress: Progress, sources: Mapping[str, Any]) -> dict[str, Source
     return {s: SourceSlice({p: (o, o) for p, o in progress.offsets.get(s, {}).items()}) for s in sources}
 
 
-def history(progress: Progress, view: ViewStage) -> dict[str, SourceSlice]:
+def history(progress: Progress, view: ViewStage, ports: Mapping[str, Any]) -> dict[str, SourceSlice]:
     """All that was ever read of the sources of a view."""
+    for source in sorted(view.stage.sources):
+        starts = ports[source].start() if isinstance(ports[source], LogSource) else {}
+        if any(starts.values()):
+            raise Unsupported(
+                f"the late records of `{view.name}` cannot be replayed: its source `{source}` was trimmed",
+                detail="their windows are computed anew from all records, and the oldest are gone",
+            )
     return {
         s: SourceSlice({p: (0, o) for p, o in progress.offsets.get(s, {}).items()}) for s in sorted(view.stage.sources)
     }
@@ -47,9 +57,9 @@ def with_replayed(output: Any, view: ViewStage, store: Store) -> Any:
     if output.replayed is None:
         return output
     assert isinstance(view.stage, Aggregation)
-    new = _frame(output.replayed)
+    new = polars(output.replayed)
     ends = new[view.time_column].unique() if view.time_column is not None and len(new) else None
-    old = _frame(store.shown(view.name))
+    old = polars(store.shown(view.name))
     if ends is not None and view.time_column is not None:
         old = old.filter(pl.col(view.time_column).is_in(ends.implode()))
     else:
@@ -59,16 +69,10 @@ def with_replayed(output: Any, view: ViewStage, store: Store) -> Any:
     if not len(changes):
         return output
     before = output.changes.get(view.name)
-    together = changes if before is None else pl.concat([_frame(before), changes], how="vertical_relaxed")
+    together = changes if before is None else pl.concat([polars(before), changes], how="vertical_relaxed")
     stored = net(together, view.identity or ()).to_arrow()
     return replace(
         output,
         changes={**output.changes, view.name: together.to_arrow()},
         stored={**output.stored, view.name: stored},
     )
-
-
-def _frame(table: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    return frame

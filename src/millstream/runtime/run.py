@@ -1,8 +1,8 @@
-"""A running flow: its thread, and the handle that people hold."""
+"""A running flow: its thread, and the handle that people hold. `supervisor.py` says what follows a failure."""
 
 from __future__ import annotations
 
-import errno
+import random
 import threading
 import time
 from collections import deque
@@ -11,21 +11,30 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from types import TracebackType
 
-from millstream.errors import DiskFull, MillstreamError, RunError, UnknownName, Unsupported
+from millstream.errors import MillstreamError, RunError, UnknownName, Unsupported
+from millstream.runtime import poison
 from millstream.runtime.loop import EpochReport, FlowLoop
+from millstream.runtime.supervisor import SET_APART, Restarts, Supervisor, Then, Verdict, failure, head, is_suspect
 
 POLL_SECONDS = 0.05
 
 STATES = {
-    "starting": ("running", "failed", "stopped"),
-    "running": ("idle", "finished", "failed", "stopped"),
-    "idle": ("running", "finished", "failed", "stopped"),
+    "starting": ("running", "failed", "stopped", "restarting", "crash loop"),
+    "running": ("idle", "finished", "failed", "stopped", "restarting", "crash loop"),
+    "idle": ("running", "finished", "failed", "stopped", "restarting", "crash loop"),
+    "restarting": ("running", "failed", "stopped", "crash loop"),
     "finished": (),
     "failed": (),
+    "crash loop": (),
     "stopped": (),
 }
 """The states of a run and where each may lead."""
 
+ENDED = tuple(state for state, following in STATES.items() if not following)
+BROKEN = ("failed", "crash loop")
+
+Pause = Callable[[threading.Event, float], object]
+"""Waits for so many seconds, or until the event happens."""
 
 _SETTLED = 2
 """The epoch that takes the last record in, and one more, in which windows that it closed may answer."""
@@ -42,7 +51,8 @@ class _Target:
 class Run:
     """A flow that runs in the background. Made by `Home.start`; used as a context manager it stops at the end.
 
-    `state` is starting, running, idle (nothing to do just now), finished (all sources ended), failed or stopped.
+    `state` is starting, running, idle (nothing to do just now), restarting (it failed, and is started again),
+    finished (all sources ended), failed, crash loop (it failed too often) or stopped. `status` says more.
     """
 
     def __init__(
@@ -51,6 +61,10 @@ class Run:
         make: Callable[[], FlowLoop],
         *,
         on_epoch: Callable[[EpochReport], None] | None = None,
+        restarts: Restarts | None = None,
+        poison: str = SET_APART,
+        pause: Pause = threading.Event.wait,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self.flow = name
         self.state = "starting"
@@ -59,6 +73,12 @@ class Run:
         self.loop: FlowLoop | None = None
         self._make = make
         self._on_epoch = on_epoch
+        self._supervisor = Supervisor(restarts, poison, chance=chance)
+        self._pause = pause
+        self._suspected: MillstreamError | None = None
+        """Why the next epoch is to be searched for poison records."""
+        self._doing = ""
+        self._again_at = 0.0
         self._changed = threading.Condition()
         self._targets: list[_Target] = []
         self._replays: deque[tuple[str, Future[int]]] = deque()
@@ -66,6 +86,15 @@ class Run:
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._main, name=f"millstream-{name}", daemon=True)
         self._thread.start()
+
+    @property
+    def status(self) -> str:
+        """The state for a person: how often it was started again, when the next time is, and why."""
+        if self.state == "crash loop" and isinstance(self.error, MillstreamError):
+            return f"crash loop ({self._supervisor.restarts.limit} failures): {head(self.error)}"
+        if self.state != "restarting":
+            return self.state
+        return self._doing.replace("{in}", f"in {max(0.0, self._again_at - time.monotonic()):.0f} s")
 
     def catch_up(self, timeout: float | None = None) -> Run:
         """Wait until everything that is there now has been taken into the views."""
@@ -118,42 +147,81 @@ class Run:
 
     @property
     def _ended(self) -> bool:
-        return not STATES[self.state]
+        return self.state in ENDED
 
     def _main(self) -> None:
-        try:
-            self.loop = self._make()
-            while not self._stopping.is_set():
-                self._to("running")
-                self._aim()
-                report = self.loop.step()
-                if report is None:
-                    self._replay()
-                self._score(rested=report is None)
-                if report is not None:
-                    self._report(report)
-                    continue
-                if self.loop.finished:
-                    self._rest("finished")
-                    return
-                self._rest("idle")
-                self._wake.wait(POLL_SECONDS)
-                self._wake.clear()
-            self._to("stopped")
-        except MillstreamError as error:
-            self._failed(error)
-        except BaseException as error:  # noqa: BLE001 - the thread's last line of defence; a panic in Polars is no Exception
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                full = DiskFull("no space left on the disk", hint="free some space and start again; nothing is lost")
-                full.__cause__ = error
-                self._failed(full)
+        while True:
+            try:
+                self._live()
                 return
-            wrapped = RunError(f"the flow `{self.flow}` stopped with {type(error).__name__}: {error}")
-            wrapped.__cause__ = error
-            self._failed(wrapped)
-        finally:
-            if self.loop is not None:
-                self.loop.close()
+            except BaseException as error:  # noqa: BLE001 - the thread's last line of defence; a panic in Polars is no Exception
+                known = failure(self.flow, error)
+            finally:
+                if self.loop is not None:
+                    self.loop.close()
+            if self._suspected is not None and is_suspect(known):
+                verdict = Verdict(Then.FAIL)  # what the search came to
+            else:
+                verdict = self._supervisor.failed(known, self._epoch)
+            if not self._goes_on(known, verdict):
+                return
+
+    @property
+    def _epoch(self) -> int:
+        """The epoch that is next, if it matters."""
+        return self.loop.number + 1 if self.loop is not None and self._supervisor.restarts.limit else 0
+
+    def _live(self) -> None:
+        """Make the loop and perform epochs until all is read or somebody asks to stop."""
+        self.loop = self._make()
+        self._supervisor.came_up()
+        if self._suspected is not None:
+            poison.search(self.loop, self._suspected)
+            self.loop.close()
+            self.loop = self._make()  # rid of what the search has left behind
+            self._suspected = None
+        while not self._stopping.is_set():
+            self._to("running")
+            self._aim()
+            report = self.loop.step()
+            if report is None:
+                self._replay()
+            self._score(rested=report is None)
+            if report is not None:
+                self._report(report)
+                continue
+            if self.loop.finished:
+                self._to("finished")
+                return
+            self._to("idle")
+            self._wake.wait(POLL_SECONDS)
+            self._wake.clear()
+        self._to("stopped")
+
+    def _goes_on(self, error: MillstreamError, verdict: Verdict) -> bool:
+        """Do what was decided about a failure; False when the run has ended."""
+        limit = self._supervisor.restarts.limit
+        if verdict.then is Then.CRASH_LOOP:
+            said = f"it failed {verdict.number} times without an epoch in between, and is not started again"
+            error.detail = f"{error.detail}\n  {said}" if error.detail else said
+            self._failed(error, "crash loop")
+            return False
+        if verdict.then is Then.FAIL:
+            self._failed(error, "failed")
+            return False
+        if verdict.then is Then.SEARCH:
+            self._suspected = error
+            self._doing = f"restarting (searching for the record that fails): {head(error)}"
+        else:
+            self._doing = f"restarting ({verdict.number} of {limit}, {{in}}): {head(error)}"
+        self._again_at = time.monotonic() + verdict.wait
+        self._to("restarting")
+        if verdict.wait:
+            self._pause(self._stopping, verdict.wait)
+        if self._stopping.is_set():
+            self._to("stopped")
+            return False
+        return True
 
     def _replay(self) -> None:
         """Do what was asked for by `replay_late`."""
@@ -190,16 +258,12 @@ class Run:
             self._changed.notify_all()
 
     def _report(self, report: EpochReport) -> None:
+        self._supervisor.good()
         report = replace(report, output=None)  # a long run must not hold the rows of its epochs
         self.reports.append(report)
         if self._on_epoch is not None:
             self._on_epoch(report)
         with self._changed:
-            self._changed.notify_all()
-
-    def _rest(self, state: str) -> None:
-        with self._changed:
-            self._move(state)
             self._changed.notify_all()
 
     def _to(self, state: str) -> None:
@@ -212,8 +276,10 @@ class Run:
             assert state in STATES[self.state], f"{self.state} -> {state}"
             self.state = state
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, state: str) -> None:
         with self._changed:
             self.error = error
-            self._move("failed")
+            self._move(state)
+            while self._replays:
+                self._replays.popleft()[1].set_exception(error)
             self._changed.notify_all()

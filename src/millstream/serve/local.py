@@ -12,6 +12,7 @@ import socket
 import socketserver
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +29,8 @@ LISTINGS = ("views", "flows", "watermarks")
 
 _LONGEST = 100
 _MAX_REQUEST = 1 << 20
+PATIENCE = 300
+"""Seconds that a reader waits for an answer; a query has no limit of its own."""
 
 
 class Reads(Protocol):
@@ -136,6 +139,7 @@ class LocalClient:
     def __init__(self, home: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            self._socket.settimeout(PATIENCE)
             self._socket.connect(str((home / SOCKET).resolve()))
         except OSError:
             self._socket.close()
@@ -166,13 +170,22 @@ class LocalClient:
 
     def close(self) -> None:
         """Hang up."""
-        self._file.close()
+        with suppress(OSError):  # what was not sent to a process that has died
+            self._file.close()
         self._socket.close()
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._file.write(orjson.dumps(request) + b"\n")
-        self._file.flush()
-        line = self._file.readline()
+        try:
+            self._file.write(orjson.dumps(request) + b"\n")
+            self._file.flush()
+            line = self._file.readline()
+        except TimeoutError:
+            raise QueryError(
+                f"the process that owns the home has not answered for {PATIENCE} seconds",
+                hint="it is busy or frozen: `millstream doctor` says who it is",
+            ) from None
+        except OSError:
+            line = b""
         if not line:
             raise QueryError("the process that owns the home has gone away", hint="try again")
         answer: dict[str, Any] = orjson.loads(line)

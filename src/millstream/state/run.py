@@ -219,12 +219,12 @@ class OpenRun:
         except FileNotFoundError:
             raise HomeDamaged(
                 f"the state file {path} is missing",
-                hint="restore the home from a copy; docs/guide/operations.md says how",
+                hint="`millstream repair` says what can be done",
             ) from None
         if verify and (self._map.size() != run.bytes or zlib.crc32(self._map.read_buffer()) != run.crc):
             raise HomeDamaged(
                 f"the state file {path} does not match its checksum",
-                hint="restore the home from a copy; docs/guide/operations.md says how",
+                hint="`millstream repair` says what can be done",
             )
         self._reader = pa.ipc.open_file(self._map)
         self._frames: dict[int, tuple[pl.DataFrame, np.ndarray]] = {}

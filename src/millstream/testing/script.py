@@ -27,7 +27,7 @@ from millstream.plan.planner import plan
 from millstream.result import plain, text_table
 from millstream.runtime.loop import EpochReport, FlowLoop
 
-STEPS = ("before open", "before work", "before commit", "after commit", "after close")
+STEPS = ("before open", "before work", "before sinks", "before commit", "after commit", "before close", "after close")
 """Where an epoch can be made to crash."""
 
 
@@ -109,6 +109,12 @@ class Script:
             self._note(report)
         return number
 
+    def stop(self) -> Script:
+        """End the flow between two epochs, as a person would; `resume` starts it again."""
+        if self._loop is not None:
+            self._loop.close()
+        return self.crash()
+
     def crash(self, at: str | None = None) -> Script:
         """Drop everything that is not on disk, now or at a step of the next epoch (see STEPS)."""
         if at is not None:
@@ -116,7 +122,7 @@ class Script:
             self._crash_at = at
             return self
         if self._loop is not None:
-            self._loop.close()
+            self._loop.abandon()
         if self._home is not None:
             self._home.close()
         self._home = self._loop = None
@@ -141,6 +147,13 @@ class Script:
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of a view, `<source>$errors` or `<view>$late`."""
         return self.home.query(f"SELECT * FROM `{table}`").rows()
+
+    def written(self, topic: str) -> list[dict[str, Any]]:
+        """All records of a topic, by partition and offset."""
+        found = self.home.topic(topic)
+        ends = found.end()
+        tables = [found.read(p, start, ends[p]) for p, start in sorted(found.start().items())]
+        return [{k: v for k, v in r.items() if not k.startswith("$")} for t in tables for r in t.to_pylist()]
 
     def expect_changes(self, view: str, *expected: tuple[str, Mapping[str, Any]]) -> Script:
         """The changes of a view since the last look must be these, in any order; columns left out are not compared."""

@@ -21,6 +21,7 @@ from millstream.kernels.intake import Tally
 from millstream.plan.planner import plan
 from millstream.plan.stages import Aggregation, Plan
 from millstream.runtime.loop import EpochReport, FlowLoop
+from millstream.runtime.outbox import Outbox
 from millstream.runtime.progress import Progress
 from millstream.runtime.run import STATES, Run
 from millstream.runtime.tables import Tables
@@ -57,6 +58,7 @@ class Output:
     changes: dict[str, pa.Table]
     tallies: dict[str, Tally]
     applied: dict[str, int]
+    filtered: dict[str, int] = field(default_factory=dict)
     errors: dict[str, pa.Table] = field(default_factory=dict)
     late: dict[str, pa.Table] = field(default_factory=dict)
     panes: dict[str, pa.Table] = field(default_factory=dict)
@@ -140,6 +142,7 @@ class World:
                 self.store.take_lease("f", "me"),
                 progress=Progress.from_json(last.progress) if last else Progress(),
                 tables=self.tables,
+                outbox=Outbox(self.plan, {}, self.root / "out", 0),
                 make_input=Given,
                 make_replay=dict,
                 failpoint=self._fail,

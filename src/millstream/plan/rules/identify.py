@@ -8,7 +8,7 @@ import hashlib
 import re
 from dataclasses import replace
 
-from millstream.model.connector import Files, Generator
+from millstream.model.connector import Files, Generator, LogTopic, SparkStream
 from millstream.model.window_kinds import Custom, Session
 from millstream.plan.lower import code_identity
 from millstream.plan.stages import Aggregation, Append, Batches, Feed, Plan, SourceStage, ViewStage
@@ -62,13 +62,15 @@ def _feed(plan: Plan, feed: Feed) -> object:
 
 def _source(source: SourceStage) -> object:
     connector = source.connector
-    where = (
-        (connector.path, connector.format)
-        if isinstance(connector, Files)
-        else (connector.name, connector.key)
-        if isinstance(connector, Generator)
-        else "memory"
-    )
+    where: object = "memory"
+    if isinstance(connector, Files):
+        where = (connector.path, connector.format)
+    elif isinstance(connector, Generator):
+        where = (connector.name, connector.key)
+    elif isinstance(connector, LogTopic):
+        where = ("log", connector.topic)
+    elif isinstance(connector, SparkStream):
+        where = ("spark", connector.format, connector.topic)
     return (source.name, where, repr(source.schema), repr(source.options))
 
 

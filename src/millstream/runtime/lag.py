@@ -1,0 +1,54 @@
+"""How far flows are behind the topics they read, and what checkpoints need of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from millstream.log.log import Log
+from millstream.store.port import EpochRow
+
+CHECKPOINT = "checkpoint"
+"""What the holds of checkpoints are named after; no flow may have this name."""
+
+
+class _Reads(Protocol):
+    def last(self, flow: str) -> EpochRow | None: ...
+
+
+def lag_rows(store: _Reads, log: Log) -> list[dict[str, Any]]:
+    """One row per flow, source and partition of a topic."""
+    rows = []
+    for name in log.topics():
+        topic = log.topic(name)
+        ends = topic.end()
+        for reader, held in sorted(topic.holds().items()):
+            flow, _, source = reader.partition(".")
+            if flow == CHECKPOINT:
+                continue
+            last = store.last(flow)
+            at = {} if last is None else {int(p): o for p, o in last.progress["offsets"].get(source, {}).items()}
+            for partition, end in sorted(ends.items()):
+                position = at.get(partition, held.get(partition, 0))
+                place = {"flow": flow, "source": source, "topic": name, "partition": partition}
+                rows.append({**place, "position": position, "end": end, "lag": max(0, end - position)})
+    return rows
+
+
+def hold_for(checkpoint: str, flows: Mapping[str, Mapping[str, Any]], log: Log) -> None:
+    """Let topics keep what a checkpoint needs: the records behind the offsets of its flows."""
+    for name in log.topics():
+        topic = log.topic(name)
+        needed: dict[int, int] = {}
+        for reader in topic.holds():
+            flow, _, source = reader.partition(".")
+            for partition, offset in flows.get(flow, {}).get(source, {}).items():
+                needed[int(partition)] = min(offset, needed.get(int(partition), offset))
+        if needed:
+            topic.hold(f"{CHECKPOINT}.{checkpoint}", needed)
+
+
+def release_for(checkpoint: str, log: Log) -> None:
+    """Let topics forget what a checkpoint needed."""
+    for name in log.topics():
+        log.topic(name).release(f"{CHECKPOINT}.{checkpoint}")

@@ -1,0 +1,92 @@
+"""What a planned flow reads from and writes to, made ready: a port for every source, a topic for every sink,
+a table for every view.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millstream.connect.files import FileSource
+from millstream.connect.generator import GeneratorSource
+from millstream.connect.log import LogSource
+from millstream.connect.memory import MemorySource
+from millstream.connect.port import Offsets, SourcePort
+from millstream.errors import IncompatibleChange
+from millstream.log.log import Log
+from millstream.log.topic import Topic
+from millstream.model.connector import Files, Generator, LogTopic, Memory, SparkStream
+from millstream.plan.stages import Aggregation, Plan, SourceStage
+from millstream.store.port import ViewSpec
+
+
+def source_port(root: Path, flow: str, source: SourceStage, at: Offsets, log: Log) -> SourcePort:
+    """The source of a flow whose files are under `root`, and which has read it up to `at`."""
+    connector = source.connector
+    if isinstance(connector, Files):
+        return FileSource(connector, source.schema, root / "sources" / f"{source.name}.jsonl")
+    if isinstance(connector, Generator):
+        return GeneratorSource(connector, at.get(0, 0))
+    if isinstance(connector, Memory):
+        return MemorySource(connector, source.schema)
+    name = topic_name(flow, source)
+    assert name is not None
+    if isinstance(connector, SparkStream) and not log.exists(name):
+        log.create(name, source.schema.to_arrow())
+    how = connector if isinstance(connector, LogTopic) else LogTopic(name)
+    return LogSource(log.topic(name), how, source.schema, f"{flow}.{source.name}", at)
+
+
+def topic_name(flow: str, source: SourceStage) -> str | None:
+    """The topic that a source is read from: its own, or the one that a tap lands its records in; None for others."""
+    connector = source.connector
+    if isinstance(connector, SparkStream):
+        return connector.topic or f"{flow}_{source.name}"[:63]
+    return connector.topic if isinstance(connector, LogTopic) else None
+
+
+def sink_topics(plan: Plan, log: Log) -> dict[str, Topic]:
+    """The topics of a bound plan's sinks, by the name of the view; made where they are missing."""
+    topics: dict[str, Topic] = {}
+    for view in plan.views:
+        if view.sink is None:
+            continue
+        name, schema = view.sink.topic, view.sink_schema
+        if any(isinstance(s.connector, LogTopic) and s.connector.topic == name for s in plan.sources):
+            raise IncompatibleChange(
+                f"`{view.name}` writes to the topic `{name}`, which the flow `{plan.flow}` itself reads",
+                detail="it would read its own answers for ever",
+                hint="write to another topic, or read it in another flow",
+            )
+        topic = log.topic(name) if log.exists(name) else log.create(name, schema)
+        if topic.schema.names != schema.names or topic.schema.types != schema.types:
+            raise IncompatibleChange(
+                f"`{view.name}` does not fit the topic `{name}`",
+                detail=f"it writes ({_columns(schema)}), the topic holds ({_columns(topic.schema)})",
+                hint="write to another topic",
+            )
+        topics[view.name] = topic
+    return topics
+
+
+def view_specs(plan: Plan) -> list[ViewSpec]:
+    """What the store must know of the views of a bound plan."""
+    return [
+        ViewSpec(
+            v.name,
+            v.schema,
+            v.columns,
+            v.identity,
+            v.retention,
+            v.time_column,
+            v.fingerprint,
+            v.panes,
+            v.panes_kept,
+            not isinstance(v.stage, Aggregation) and v.stage.ordered,
+            v.kept,
+        )
+        for v in plan.views
+    ]
+
+
+def _columns(schema: object) -> str:
+    return ", ".join(f"{f.name} {f.type}" for f in schema)  # type: ignore[attr-defined]
