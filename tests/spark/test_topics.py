@@ -49,7 +49,7 @@ def shown(script: Script) -> Counter[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize("placement", ["inline", "spread"])
+@pytest.mark.parametrize("placement", ["inline", pytest.param("spread", marks=pytest.mark.slow)])
 def test_segments_and_tail_give_every_record_once_through_crashes(
     spark: object, tmp_path: Path, placement: str
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_folder_is_read_and_asked_after_the_run(millstream: Processes, tmp_pat
         assert [r["raw"] for r in reader.query("SELECT raw FROM bids$errors")] == ["this is not JSON"]
 
 
+@pytest.mark.slow
 def test_a_flow_that_was_stopped_and_killed_goes_on_without_loss_or_repeat(
     millstream: Processes, tmp_path: Path
 ) -> None:
@@ -188,6 +189,7 @@ def test_a_second_sigterm_ends_the_process_at_once_and_without_loss(millstream: 
     goes_on_to_the_end(millstream, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_java_process_behind(millstream: Processes, tmp_path: Path) -> None:
     process = held_in_an_epoch(millstream, tmp_path)  # so Spark is at work, with Python workers of its own
     family = psutil.Process(process.pid).children(recursive=True)

@@ -22,6 +22,7 @@ rows.aggregate(n=ms.count()).view("total")
 """
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_its_java_process_has_died(millstream: Processes, tmp_path: Path) -> None:
     home = tmp_path / "house"
     (tmp_path / "flow.py").write_text(FLOW.replace("EVENTS", "1000000"), encoding="utf-8")

@@ -18,7 +18,7 @@ from millstream.reader import Reader
 
 from .conftest import PATIENCE, Processes
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 EVENTS, RATE = 400_000, 500
 FLOW = f"""

@@ -73,11 +73,11 @@ class _Engine(LocalEngine):
             self._bound[id(plan)] = replace(plan, views=views)
         self.plan = self._bound[id(plan)]
 
-    def columns(self, source: SourceStage, scan: Scan, table: pa.Table) -> pl.DataFrame:
+    def columns(self, source: SourceStage, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
         """The same rows come in every way in which a story is played."""
         place = (id(source.schema), scan.id, str(table.to_pydict()))
         if place not in self._computed:
-            self._computed[place] = super().columns(source, scan, table)
+            self._computed[place] = super().columns(source, scan, table, now)
         return self._computed[place]
 
 
@@ -86,7 +86,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.token = 0
-        self.row: EpochRow | None = None
+        self.rows: list[EpochRow] = []
         self.identity: tuple[str, ...] = ()
         self.view: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.panes: list[dict[str, Any]] = []
@@ -102,11 +102,17 @@ class MemoryStore:
         return self.token
 
     def last(self, flow: str) -> EpochRow | None:
-        return self.row
+        return self.rows[-1] if self.rows else None
+
+    def epochs(self, flow: str, most: int) -> list[EpochRow]:
+        return self.rows[-most:][::-1]
+
+    def generation(self, flow: str) -> int:
+        return 0
 
     def commit(self, commit: EpochCommit) -> None:
         assert commit.token == self.token
-        assert commit.row.number == (self.row.number + 1 if self.row else 1)
+        assert commit.row.number == len(self.rows) + 1
         view = dict(self.view)
         ops: list[tuple[str, dict[str, Any]]] = []
         for table in commit.changes.values():
@@ -123,7 +129,7 @@ class MemoryStore:
         self.late += [r for t in commit.late.values() for r in t.select(LATE).to_pylist()]
         row = commit.row
         again = (orjson.loads(orjson.dumps(x, option=orjson.OPT_NON_STR_KEYS)) for x in vars(row).values())
-        self.row = EpochRow(*again)
+        self.rows.append(EpochRow(*again))
 
     def _place(self, row: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(row[c] for c in self.identity)

@@ -30,7 +30,7 @@ from tests.transcripts.story import (
 
 Rows = list[dict[str, Any]]
 
-_COMMITTED = ("after commit", "after close")
+_COMMITTED = ("after commit", "before close", "after close")
 LAST_INSTANT = 253402300799_000000
 """The latest instant that is shown: the end of the year 9999."""
 

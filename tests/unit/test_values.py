@@ -12,6 +12,7 @@ from millstream import errors
 from millstream.clock import ManualClock, SystemClock
 from millstream.errors import HomeInUse, MillstreamError, Origin
 from millstream.result import Result, plain, text_table
+from millstream.runtime.progress import Progress
 from millstream.runtime.status import flow_rows, instant, view_rows
 from millstream.store.port import EpochRow
 
@@ -104,6 +105,7 @@ class Kept:
     def last(self, flow: str) -> EpochRow | None:
         clock = {"now": 5_000_000, "watermarks": {"a": 2_000_000, "b": 1_000_000}}
         progress = {
+            **Progress().to_json(),
             "changed": {"hot": 6},
             "applied": {"hot": 9},
             "errors": {"a": 2, "b": 3},
@@ -127,6 +129,9 @@ def test_the_state_of_views_and_flows_is_told_from_the_last_epoch() -> None:
         "applied": 9,
         "late": 1,
         "errors": 5,
+        "offered": None,
+        "filtered": None,
+        "pending": None,
     }
     assert new["epoch"] == 0 and new["watermark"] is None and new["freshness_seconds"] is None
     f, g = flow_rows(Kept(), {"f": "running"})

@@ -139,8 +139,8 @@ class LocalClient:
     def __init__(self, home: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.settimeout(PATIENCE)
             self._socket.connect(str((home / SOCKET).resolve()))
+            self._socket.settimeout(PATIENCE)  # (before, a full queue of callers would be refused instead of waiting)
         except OSError:
             self._socket.close()
             raise

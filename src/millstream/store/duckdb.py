@@ -51,7 +51,7 @@ class DuckStore:
     def __init__(self, path: Path, *, read_only: bool = False, temp: Path | None = None) -> None:
         self.path = path
         self._connection = opened(path, read_only=read_only, temp=temp)
-        self._writing = threading.Lock()
+        self._writing, self._handing = threading.Lock(), threading.Lock()
         self._views: dict[str, dict[str, ViewSpec]] = {}
 
     def prepare(self, flow: str, views: Sequence[ViewSpec], sources: Sequence[str]) -> None:
@@ -198,7 +198,7 @@ class DuckStore:
         """The event times of late records that were not replayed yet."""
         late = quoted(view + "$late")
         sql = f"SELECT DISTINCT epoch_us(event_time) FROM {late} WHERE {_REPLAYABLE} ORDER BY 1"
-        return [r[0] for r in self._connection.cursor().execute(sql).fetchall()]
+        return [r[0] for r in self._cursor().execute(sql).fetchall()]
 
     def shown(self, view: str) -> pa.Table:
         """All rows of a view, with the columns that are not shown."""
@@ -217,7 +217,7 @@ class DuckStore:
             "ORDER BY number DESC LIMIT ?"
         )
         try:
-            found = self._connection.cursor().execute(sql, [flow, most]).fetchall()
+            found = self._cursor().execute(sql, [flow, most]).fetchall()
             return [EpochRow(n, plan, *(orjson.loads(x) for x in rest)) for n, plan, *rest in found]
         except (duckdb.Error, ValueError, TypeError) as error:
             raise HomeDamaged(
@@ -229,7 +229,7 @@ class DuckStore:
     def generation(self, flow: str) -> int:
         """How often the flow was put back to an earlier epoch; the same epoch may have had other contents then."""
         try:
-            return _value(self._connection.cursor(), _GENERATION, [flow]) or 0
+            return _value(self._cursor(), _GENERATION, [flow]) or 0
         except duckdb.CatalogException:  # read only, and written before there were any
             return 0
 
@@ -239,7 +239,7 @@ class DuckStore:
         """
         with self._writing:
             with suppress(duckdb.Error):  # readers may be at work; what is not in the file is in the one beside it
-                self._connection.cursor().execute("CHECKPOINT")
+                self._cursor().execute("CHECKPOINT")
             for suffix in ("", ".wal"):
                 part = self.path.with_name(self.path.name + suffix)
                 if part.exists():
@@ -253,12 +253,12 @@ class DuckStore:
 
     def flows(self) -> list[str]:
         """The flows that have run here."""
-        rows = self._connection.cursor().execute("SELECT flow FROM millstream.flows ORDER BY flow").fetchall()
+        rows = self._cursor().execute("SELECT flow FROM millstream.flows ORDER BY flow").fetchall()
         return [r[0] for r in rows]
 
     def views(self) -> list[dict[str, Any]]:
         """The views with their number of rows and of late rows."""
-        cursor = self._connection.cursor()
+        cursor = self._cursor()
         found = cursor.execute("SELECT name, flow, kind FROM millstream.views ORDER BY flow, name").fetchall()
         listed = []
         for name, flow, kind in found:
@@ -272,7 +272,7 @@ class DuckStore:
     def tables(self) -> dict[str, list[str]]:
         """Every table that may be read, with its columns."""
         rows = (
-            self._connection.cursor()
+            self._cursor()
             .execute(
                 "SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns() "
                 "WHERE schema_name = 'main' AND NOT internal AND table_name NOT LIKE '%$rows' GROUP BY table_name"
@@ -295,7 +295,7 @@ class DuckStore:
 
     def query(self, sql: str) -> pa.Table:
         """Answer a checked SELECT in the store's own dialect."""
-        cursor = self._connection.cursor()
+        cursor = self._cursor()
         try:
             cursor.execute("SET TimeZone = 'UTC'")
             return cursor.sql(sql).to_arrow_table()
@@ -306,11 +306,16 @@ class DuckStore:
 
     def close(self) -> None:
         """Checkpoint and close."""
-        with self._writing:
+        with self._writing, self._handing:
             self._connection.close()
 
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of its own for one piece of work; the one they come from serves one caller at a time."""
+        with self._handing:
+            return self._connection.cursor()
+
     def _transaction(self) -> _Transaction:
-        return _Transaction(self._connection.cursor())
+        return _Transaction(self._cursor())
 
 
 class _Transaction:

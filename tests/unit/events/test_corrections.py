@@ -138,7 +138,7 @@ records = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(deadline=None, max_examples=6, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.sampled_from(WINDOWS), st.lists(st.lists(records, max_size=5), min_size=1, max_size=6))
 def test_the_view_is_that_of_the_last_versions_alone(window: ms.Window, epochs: list[list[dict[str, Any]]]) -> None:
     """Against the same window over a source without corrections, given only the versions that count."""
