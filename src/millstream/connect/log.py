@@ -14,7 +14,7 @@ from millstream.log.topic import Topic
 from millstream.model.connector import LogTopic
 from millstream.model.schema import Schema
 
-BOUND = 2_000_000
+BOUND = 8_000_000
 """Rows that one epoch takes at most of a topic when nobody said how many."""
 
 
