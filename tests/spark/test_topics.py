@@ -58,6 +58,7 @@ def test_segments_and_tail_give_every_record_once_through_crashes(
     with Script(flow(), tmp_path / "home", placement=placement) as script:
         for first in range(0, 2000, 250):
             script.home.topic("bids").append(events(first, first + 250), partition=first // 250 % 2)
+        script.home.topic("bids").close()  # what is being sealed is sealed then
         kinds = {p.path is None for n in (0, 1) for p in script.home.topic("bids").parts(n, 0, 1000)}
         assert kinds == {True, False}, "the slice has sealed segments and a tail"
         script.tick(1)
