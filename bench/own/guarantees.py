@@ -6,7 +6,6 @@ the throughput against at most once.
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import numpy as np
 import millstream as ms
 from bench import oracle
 from bench.own import feed, turns
-from millstream.plan.planner import plan
 
 EVENTS, FILES, KEYS, WINDOW = 4_000_000, 40, 10_000, 10
 SECOND = 1_000_000
@@ -30,12 +28,7 @@ def run(bids: Path, right: Path, guarantee: str, folder: Path) -> float:
     windowed = keyed.window(ms.tumbling(f"{WINDOW} seconds"), trigger=ms.on_close())
     windowed.aggregate(bids=ms.count()).view("counts", changes_to=ms.log("changes"))
     with ms.Home(folder) as home:
-        begin = time.perf_counter()
-        loop = home.loop(plan(flow))
-        while loop.step() is not None:
-            pass
-        seconds = time.perf_counter() - begin
-        loop.close()
+        seconds = turns.to_the_end(home, flow)
         turns.check("guarantees", right, home.query(QUERY).arrow(), folder)
         changes = sum(home.topic("changes").end().values())
         if changes != home.query("SELECT count(*) AS n FROM counts").rows()[0]["n"]:

@@ -6,7 +6,6 @@ the topic holds the same rows in sealed segments. The figure is speed from the t
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import pyarrow.parquet as pq
 import millstream as ms
 from bench import data, oracle
 from bench.own import turns
-from millstream.plan.planner import plan
 
 EVENTS, WINDOW = 5_000_000, 10
 SCHEMA = "auction BIGINT, bidder BIGINT, price BIGINT, date_time TIMESTAMP"
@@ -32,12 +30,7 @@ def run(source: Any, log: Path | None, right: Path, folder: Path) -> float:
     with ms.Home(folder / "home") as home:
         if log is not None:
             (folder / "home/log").symlink_to(log)
-        begin = time.perf_counter()
-        loop = home.loop(plan(flow))
-        while loop.step() is not None:
-            pass
-        seconds = time.perf_counter() - begin
-        loop.close()
+        seconds = turns.to_the_end(home, flow)
         turns.check("log-read", right, home.query(QUERY).arrow(), folder)
     return seconds
 

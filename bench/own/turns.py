@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+import millstream as ms
 from bench import oracle
 from bench.peers.protocol import write_result
+from millstream.plan.planner import plan
 
 ROUNDS = 3
 
@@ -26,6 +29,17 @@ def in_turn(case: str, work: Path, runs: Mapping[str, Timed], rounds: int = ROUN
             seconds[name].append(run(work / f"{name}-{i}"))
         told = ", ".join(f"{name} {times[-1]:.2f} s" for name, times in seconds.items())
         print(f"{case}  round {i + 1}/{rounds}  {told}", flush=True)
+    return seconds
+
+
+def to_the_end(home: ms.Home, flow: ms.Flow) -> float:
+    """The seconds in which a flow performs all epochs there are to do."""
+    begin = time.perf_counter()
+    loop = home.loop(plan(flow))
+    while loop.step() is not None:
+        pass
+    seconds = time.perf_counter() - begin
+    loop.close()
     return seconds
 
 

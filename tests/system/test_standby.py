@@ -70,8 +70,8 @@ def performed(home: Path, pid: int) -> bool:
     ("mode", "end"),
     [
         ("active", signal.SIGKILL),
-        pytest.param("passive", signal.SIGKILL, marks=pytest.mark.slow),
-        pytest.param("active", signal.SIGSTOP, marks=pytest.mark.slow),
+        ("passive", signal.SIGKILL),
+        ("active", signal.SIGSTOP),
     ],
 )
 def test_a_standby_goes_on_where_the_owner_was(
@@ -110,7 +110,6 @@ def test_a_standby_goes_on_where_the_owner_was(
     assert row["windows"] <= row["bids"]
 
 
-@pytest.mark.slow
 def test_a_standby_that_is_stopped_has_changed_nothing(millstream: Processes, tmp_path: Path) -> None:
     home = tmp_path / "house"
     (tmp_path / "flow.py").write_text(FLOW.replace("EVENTS", "1000000"), encoding="utf-8")

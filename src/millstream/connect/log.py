@@ -86,15 +86,6 @@ class LogSource:
         """Tell the topic from where on this flow may still need its records."""
         self.topic.hold(self._reader, dict(offsets))
 
-    def lag(self, offsets: Offsets) -> list[dict[str, int | str]]:
-        """For every partition where the flow is, how far the topic has come, and how far it is behind."""
-        ends = self.topic.end()
-        at = {p: offsets.get(p, self._first.get(p, 0)) for p in ends}
-        return [
-            {"topic": self.topic.name, "partition": p, "position": at[p], "end": end, "lag": max(0, end - at[p])}
-            for p, end in sorted(ends.items())
-        ]
-
 
 def _check(topic: Topic, schema: Schema) -> None:
     """The columns that a source declares must be there, with types that fit."""

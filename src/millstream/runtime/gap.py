@@ -48,7 +48,7 @@ def skipped(heads: Mapping[str, Offsets], progress: Progress) -> dict[str, Sourc
 
 def after(progress: Progress, slices: Mapping[str, SourceSlice]) -> Progress:
     """The progress behind a gap."""
-    moved = Progress.from_json(orjson.loads(orjson.dumps(progress.to_json(), option=orjson.OPT_NON_STR_KEYS)))
+    moved = progress.copy()
     for source, part in slices.items():
         moved.offsets[source] = part.end
         count(moved.skipped, source, sum(end - start for start, end in part.ranges.values()))

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from millstream.clock import BEGINNING, END_OF_TIME, Clock
@@ -323,7 +322,7 @@ class FlowLoop:
         return self._make_replay(record.replay, self.store.late_times(record.replay), history)
 
     def _advanced(self, record: EpochRecord, output: Any) -> Progress:
-        progress = Progress.from_json(_through_json(self.progress.to_json()))
+        progress = self.progress.copy()
         for name, part in record.slices.items():
             progress.offsets.setdefault(name, {}).update(part.end)
         for name, tally in output.tallies.items():
@@ -362,8 +361,3 @@ class FlowLoop:
             for name, port in self.ports.items():
                 if isinstance(port, LogSource):
                     port.hold(self._past[0][name])
-
-
-def _through_json(data: Any) -> Any:
-    """A deep copy with the keys as text, as the store would give it back."""
-    return orjson.loads(orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS))

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from millstream.connect.port import SourcePort
 from millstream.plan.stages import Plan
 from millstream.runtime.watermarks import Watermarks
@@ -59,6 +61,10 @@ class Progress:
                 self.joined[view.name] = {s: self.good(s) for s in fed}
             if all(feed.scan in plain for feed in view.stage.feeds):
                 self.feeds[view.name] = fed
+
+    def copy(self) -> Progress:
+        """One of its own, as the store would give it back."""
+        return Progress.from_json(orjson.loads(orjson.dumps(self.to_json(), option=orjson.OPT_NON_STR_KEYS)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the store."""
