@@ -35,10 +35,15 @@ COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "segments", "h
 topic_argument = click.argument("topic")
 
 
-def _log(home: Path) -> Log:
+def _log(home: Path, *, make: bool = False) -> Log:
     from millstream.clock import SystemClock
     from millstream.log import Log
+    from millstream.runtime.place import check_format, make_home
 
+    if make:
+        make_home(home.absolute())  # a log alone would not be taken for a home by the first flow
+    if (home / "millstream.json").exists():
+        check_format(home / "millstream.json")
     return Log(home / "log", SystemClock())
 
 
@@ -85,7 +90,7 @@ def create(
     """  # noqa: D301 - click reads the control character \b
     from millstream.model.schema import Schema
 
-    log = _log(home)
+    log = _log(home, make=True)
     log.create(
         topic,
         Schema.parse(schema).to_arrow(),
@@ -133,7 +138,7 @@ def append(
       tail -f app.log | millstream log append events --bad-lines skip
       millstream log append bids day1.ndjson --producer loader --sequence 1     a second time changes nothing
     """  # noqa: D301 - click reads the control character \b
-    log = _log(home)
+    log = _log(home, make=True)
     target = log.topic(topic) if log.exists(topic) else None
     offsets: dict[int, tuple[int, int]] = {}
     taken = skipped = 0

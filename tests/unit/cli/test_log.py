@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from millstream.clock import SystemClock
+from millstream.home import Home
 from millstream.log import Log
 
 from .conftest import Cli
@@ -193,3 +194,17 @@ def test_a_reader_works_while_another_process_writes(bids: Cli, tmp_path: Path) 
     refused = bids("log", "append", "bids", stdin=LINES)
     assert (refused.exit_code, "another writer has bids, partition 0" in refused.stderr) == (7, True)
     log.close()
+
+
+def test_what_was_appended_before_the_first_flow_is_in_a_home_that_flows_can_open(bids: Cli, tmp_path: Path) -> None:
+    with Home(tmp_path / "millstream-home") as home:
+        assert home.topics() == ["bids"]
+        assert home.topic("bids").end() == {0: 2}
+
+
+def test_a_folder_that_is_no_home_is_left_alone(millstream: Cli, tmp_path: Path) -> None:
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers/letter").write_text("dear")
+    done = millstream("log", "append", "bids", "--home", "papers", stdin=LINES)
+    assert done.exit_code == 4 and "is not a Millstream home" in done.stderr
+    assert [p.name for p in (tmp_path / "papers").iterdir()] == ["letter"]
