@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +19,9 @@ from millstream.log.files import disk_full_named, folder_of
 from millstream.log.keys import check_key
 from millstream.log.rows import topic_schema
 from millstream.log.topic import Topic
+
+LOCK = "topics.lock"
+"""No topic can have this name."""
 
 
 class Log:
@@ -87,40 +92,38 @@ class Log:
         check_key(about.schema, key)
         folder = self._root / name
         self._disk.mkdir(self._root)
-        with disk_full_named(folder):
-            lock = self._disk.lock(self._root / "lock", wait=True)
-            try:
-                if self.exists(name):
-                    raise DuplicateName(f"there is a topic {name} already", hint=f"open it: log.topic({name!r})")
-                self._clear(folder)  # what a drop that was cut short has left
-                for inner in (folder / "holds", *(folder_of(folder, p) for p in range(partitions))):
-                    self._disk.mkdir(inner)
-                write_about(self._disk, folder, about)
-                self._disk.fsync_dir(self._root)
-                self._disk.fsync_dir(self._root.parent)
-            finally:
-                lock.release()
+        with disk_full_named(folder), self._alone():
+            if self.exists(name):
+                raise DuplicateName(f"there is a topic {name} already", hint=f"open it: log.topic({name!r})")
+            self._clear(folder)  # what a drop that was cut short has left
+            for inner in (folder / "holds", *(folder_of(folder, p) for p in range(partitions))):
+                self._disk.mkdir(inner)
+            self._disk.fsync_dir(folder)  # a topic.json without its directories would be damage
+            write_about(self._disk, folder, about)
+            self._disk.fsync_dir(self._root)
+            self._disk.fsync_dir(self._root.parent)
         return self.topic(name)
 
     def drop(self, name: str) -> None:
         """Remove a topic and all its records; refused while another process writes to it."""
-        topic = self.topic(name)
-        topic.close()
         folder = self._root / name
-        locks = []
-        try:
-            for partition in range(topic.partitions):
-                locks.append(self._disk.lock(folder_of(folder, partition) / "lock"))
+        if NAME.fullmatch(name) is None or not self._disk.list(folder):
+            raise self._unknown(name)
+        with self._alone(), ExitStack() as locks:
+            if not self.exists(name):
+                self._clear(folder)  # another drop was cut short: what it began is durable now
+                raise self._unknown(name)
+            topic = self.topic(name)
+            topic.close()
+            try:
+                for partition in range(topic.partitions):
+                    locks.callback(self._disk.lock(folder_of(folder, partition) / "lock").release)
+            except LOCKED_OUT as error:
+                raise LogInUse(
+                    f"another process writes to {name}, so it cannot be dropped", detail=f"It is the process {error}."
+                ) from None
             self._disk.unlink(folder / "topic.json")
-            self._disk.fsync_dir(folder)
             self._clear(folder)
-        except LOCKED_OUT as error:
-            raise LogInUse(
-                f"another process writes to {name}, so it cannot be dropped", detail=f"It is the process {error}."
-            ) from None
-        finally:
-            for lock in locks:
-                lock.release()
 
     def close(self) -> None:
         """Close all topics."""
@@ -129,17 +132,30 @@ class Log:
         for topic in topics:
             topic.close()
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While inside, no other process makes or drops a topic."""
+        lock = self._disk.lock(self._root / LOCK, wait=True)
+        try:
+            yield
+        finally:
+            lock.release()
+
     def _clear(self, folder: Path) -> None:
+        """Remove what is left of a topic; that it has no topic.json is durable before anything else of it goes."""
+        if folder.name not in self._disk.list(self._root):
+            return
+        self._disk.fsync_dir(folder)
         for inner in self._disk.list(folder):
             path = folder / inner
             if inner == "holds" or inner.startswith("p"):
                 for name in self._disk.list(path):
                     self._disk.unlink(path / name)
                 self._disk.rmdir(path)
-            elif inner != "topic.json":
+            else:
                 self._disk.unlink(path)
-        if not self._disk.list(folder) and folder.name in self._disk.list(self._root):
-            self._disk.rmdir(folder)
+        self._disk.rmdir(folder)
+        self._disk.fsync_dir(self._root)
 
     def _unknown(self, name: str) -> UnknownName:
         known = self.topics()

@@ -49,6 +49,8 @@ def recover(disk: Disk, folder: Path, owner: Owner) -> Recovered:
     if not files.wals and not files.segments:
         if start or (published is not None and published.offset):
             raise damaged(folder, 0, f"its files are gone; offset {start:,} should be there")
+        for above in folder.parents[:3]:  # who made the topic may have been killed before it did so
+            disk.fsync_dir(above)
         write_whole(disk, folder / wal_name(0), Header(owner.topic, owner.partition, 0, 0).pack())
         files = list_files(disk, folder)
     if not files.wals:

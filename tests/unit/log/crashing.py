@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from .disk import SimDisk
-from .world import Moment, Promise, Violation, World, moments, run
+from .world import Moment, Promise, Violation, World, moments, run, with_the_same_topic
 
 KILLED = "a killed process"
 
@@ -15,6 +16,8 @@ class Crashes:
     """Crash images that were looked at, so that none is looked at twice."""
 
     seen: set[object] = field(default_factory=set)
+    met: int = 0
+    """How many images there were, equal ones too."""
     looked: int = 0
     inner: bool = True
     """Whether recovery is crashed too."""
@@ -25,10 +28,21 @@ class Crashes:
 
     def after(self, names: tuple[str, ...], disk: SimDisk | None = None) -> None:
         """Crash at every moment of the last of these operations."""
-        world = World(disk)
+        world = World(disk or with_the_same_topic())
         run(world, names[:-1])
         for moment in moments(world, lambda: run(world, names[-1:])):
             self.at(moment, " ".join(names))
+
+    def after_a_kill(self, world: World, names: tuple[str, ...], following: tuple[str, ...]) -> None:
+        """Kill the process at every moment of the last of these operations; crash at every moment of what the next one
+        does.
+        """
+        run(world, names[:-1])
+        for killed in moments(world, lambda: run(world, names[-1:])):
+            later = World(killed.disk.killed(), killed.promise)
+            later.promise = later.settled()
+            for moment in moments(later, partial(run, later, following)):
+                self.at(moment, f"{' '.join(names)}, killed at step {killed.step}, {' '.join(following)}")
 
     def at(self, moment: Moment, what: str, *, inner: bool = False) -> None:
         """Look at all that a crash at this moment may leave; and at a process that was killed."""
@@ -37,6 +51,7 @@ class Crashes:
         if KILLED not in self.left_out:
             images.append((KILLED, moment.disk.killed()))
         for kind, disk in images:
+            self.met += 1
             key = (disk.key(), moment.promise, kind == KILLED, inner)
             if key in self.seen:
                 continue

@@ -1,8 +1,9 @@
 """A disk in memory that can crash after every operation.
 
-What was not synced when it crashes is kept, dropped, torn or garbled; a name that was made, changed or removed is
-lost unless its directory was synced. `at_every_step` is called after every operation that changes something, with the
-disk: `crashes` then gives the images that a crash at that moment could leave. A `Fault` makes the n-th call fail.
+What was not synced when it crashes is kept, dropped, torn or garbled; a name that was made, changed or removed, that of
+a directory too, is lost unless its directory was synced. `at_every_step` is called after every operation that changes
+something, with the disk: `crashes` then gives the images that a crash at that moment could leave. A `Fault` makes the
+n-th call fail.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def surviving(durable: bytes, pending: tuple[Change, ...], mode: str) -> bytes:
 
 Names = dict[str, dict[str, Node]]
 Step = tuple[str, str, Node | None]
-"""In a directory: ``("put", name, node)`` or ``("drop", name, None)``; a rename is two that hold together."""
+"""In a directory: ``("put", name, node)``, ``("drop", name, None)`` or ``("mkdir", name, None)``; a rename is two that
+hold together."""
 
 
 @dataclass
@@ -110,6 +112,8 @@ class SimDisk:
     durable: Names = field(default_factory=dict)
     pending: dict[str, tuple[tuple[Step, ...], ...]] = field(default_factory=dict)
     start: int = 1
+    replaced: Names = field(default_factory=dict)
+    """What a directory held that was removed and made anew: it is there again if the new one is lost."""
     fault: Fault | None = None
     syncs: bool = True
     dir_syncs: bool = True
@@ -122,10 +126,17 @@ class SimDisk:
     def boot(self) -> bytes:
         return self.start.to_bytes(16, "little")
 
-    def mkdir(self, path: Path) -> None:  # directories are durable at once: their loss is not simulated
-        for folder in (path, *path.parents):
-            self.names.setdefault(str(folder), {})
-            self.durable.setdefault(str(folder), {})
+    def mkdir(self, path: Path) -> None:
+        for folder in (*reversed(path.parents), path):
+            name = str(folder)
+            if name in self.names:
+                continue
+            if name in self.durable:
+                self.replaced[name] = self.durable[name]
+                self.pending.pop(name, None)
+            self.names[name], self.durable[name] = {}, {}
+            if folder != folder.parent:
+                self._directory(folder, ("mkdir", folder.name, None))
 
     def create(self, path: Path) -> None:
         self._may("create", path)
@@ -175,16 +186,22 @@ class SimDisk:
         self._directory(path, ("drop", path.name, None))
 
     def rmdir(self, path: Path) -> None:
-        assert not self.names[str(path)]
-        for tree in (self.names, self.durable):
-            tree.pop(str(path), None)
-        self.pending.pop(str(path), None)
+        """It stays on the medium, with all in it whose removal was not synced, until the one above is synced."""
+        assert not self.list(path)
+        del self.names[str(path)]
 
     def fsync_dir(self, path: Path) -> None:
         self._may("fsync_dir", path)
-        if self.dir_syncs and str(path) in self.names:
+        if str(path) not in self.names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        if self.dir_syncs:
             self.durable[str(path)] = dict(self.names[str(path)])
             self.pending.pop(str(path), None)
+            for inner in [f for f in self.durable if Path(f).parent == path and f != str(path)]:
+                self.replaced.pop(inner, None)
+                if inner not in self.names:
+                    _lost(self.durable, inner)
+                    self.pending = {f: s for f, s in self.pending.items() if f in self.durable}
         self._step()
 
     def list(self, path: Path) -> list[str]:
@@ -250,7 +267,13 @@ class SimDisk:
             for f, groups in self.pending.items()
         }
         return SimDisk(
-            tree(self.names), tree(self.durable), pending, self.start, syncs=self.syncs, dir_syncs=self.dir_syncs
+            tree(self.names),
+            tree(self.durable),
+            pending,
+            self.start,
+            tree(self.replaced),
+            syncs=self.syncs,
+            dir_syncs=self.dir_syncs,
         )
 
     def crashes(self, left_out: frozenset[str] = frozenset()) -> Iterator[tuple[str, SimDisk]]:
@@ -273,11 +296,14 @@ class SimDisk:
         """A disk that holds this and nothing else, all of it durable."""
         nodes = {f: {n: Node(data, data) for n, data in inside.items()} for f, inside in image.items()}
         durable = {f: dict(inside) for f, inside in nodes.items()}
-        return SimDisk(nodes, durable, {}, self.start + 1, syncs=self.syncs, dir_syncs=self.dir_syncs)
+        return SimDisk(nodes, durable, start=self.start + 1, syncs=self.syncs, dir_syncs=self.dir_syncs)
 
     def key(self) -> object:
-        """Equal for disks that hold the same."""
-        return _frozen({f: {n: x.current for n, x in inside.items()} for f, inside in self.names.items()})
+        """Equal for disks that hold the same, and of which the same can be lost."""
+        now = _frozen({f: {n: x.current for n, x in inside.items()} for f, inside in self.names.items()})
+        written = [(f, n, x.durable, x.pending) for f, i in self.names.items() for n, x in i.items() if x.pending]
+        named = [(f, k, n) for f, groups in self.pending.items() for steps in groups for k, n, _ in steps]
+        return now, tuple(sorted(self.names)), self.start, tuple(written), tuple(named)
 
     def _name_choices(self) -> Iterator[tuple[str, Names]]:
         """Which unsynced changes of names survive: any of them while they are few, else a prefix or all but one."""
@@ -293,6 +319,11 @@ class SimDisk:
             for number, (folder, steps) in enumerate(todo):
                 if number in chosen:
                     _redo(names[folder], steps)
+            for number, (folder, ((kind, name, _), *_)) in enumerate(todo):
+                if kind == "mkdir" and number not in chosen:
+                    _lost(names, f"{folder}/{name}")
+                    if f"{folder}/{name}" in self.replaced and folder in names:
+                        names[f"{folder}/{name}"] = dict(self.replaced[f"{folder}/{name}"])
             yield f"{sorted(chosen)} of {count}", names
 
 
@@ -308,9 +339,15 @@ def _redo(folder: dict[str, Node], steps: tuple[Step, ...]) -> None:
     for kind, name, node in steps:
         if kind == "drop":
             folder.pop(name, None)
-        else:
+        elif kind == "put":
             assert node is not None
             folder[name] = node
+
+
+def _lost(names: Names, folder: str) -> None:
+    """Without a directory and all below it."""
+    for inner in [f for f in names if f == folder or f.startswith(f"{folder}/")]:
+        del names[inner]
 
 
 def _frozen(image: dict[str, dict[str, bytes]]) -> object:

@@ -10,7 +10,8 @@ from itertools import product
 import pytest
 
 from .crashing import KILLED, Crashes
-from .world import OPERATIONS, World, moments, run
+from .disk import SimDisk
+from .world import OPERATIONS, ROOT, Promise, World, moments, run
 
 RARE = frozenset({"older", "hole", "zeros", KILLED})
 """What is looked at after one and two operations and in the slow tests, but not after three."""
@@ -26,7 +27,28 @@ def test_up_to_three_operations_crashed_at_every_moment_and_one_again_while_it_r
     crashes.again, crashes.left_out = False, RARE
     for names in product(OPERATIONS, repeat=3):
         crashes.after(names)
-    assert crashes.looked > 6_000
+    assert crashes.met > 30_000
+    assert crashes.looked > 3_000
+
+
+@pytest.mark.parametrize("names", [("drop", "create"), ("drop",), ("small", "drop"), ("large", "roll", "drop")])
+def test_what_a_killed_process_has_made_or_dropped_by_half_survives_a_crash_whole_or_not_at_all(
+    names: tuple[str, ...],
+) -> None:
+    crashes = Crashes(inner=False)
+    for following in (("small",), ("drop",), ("create",), ("create", "small")):
+        crashes.after_a_kill(World(), names, following)
+    assert crashes.looked > 10
+
+
+def test_the_first_topic_of_all_survives_a_crash_after_a_kill_in_the_middle() -> None:
+    crashes = Crashes(inner=False)
+    for following in (("small",), ("create", "small")):
+        empty = SimDisk()
+        empty.mkdir(ROOT.parent)
+        disk = empty.restarted({folder: {} for folder in empty.names})
+        crashes.after_a_kill(World(disk, Promise(there=False)), ("create",), following)
+    assert crashes.looked > 10
 
 
 @pytest.mark.slow

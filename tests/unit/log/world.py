@@ -1,7 +1,7 @@
 """A log on a simulated disk, the operations on it, and the oracle: what must be there after a crash, and what may be.
 
-A record is a number; records are numbered in the order in which they are sent. Every append has a producer and a
-sequence, so that an append that was cut short can be tried again.
+A record is a number; records are numbered in the order in which they are sent, and those of a topic that was made anew
+are numbered higher. Every append has a producer and a sequence, so that an append that was cut short is tried again.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
 
 from millstream.clock import ManualClock
-from millstream.errors import DiskFull, LogFailed
+from millstream.errors import DiskFull, DuplicateName, LogFailed, UnknownName
 from millstream.log.log import Log
 from millstream.log.topic import Topic
 
@@ -22,6 +23,8 @@ from .disk import Fault, SimDisk
 
 ROOT = Path("/home/log")
 SCHEMA = pa.schema({"n": pa.int64(), "text": pa.string()})
+MADE_ANEW = 2600
+"""By so much higher are the numbers of a topic than those of the one that had its name before."""
 
 
 class Violation(AssertionError):
@@ -44,6 +47,15 @@ class Promise:
     """The start that a trim under way may reach."""
     held: int | None = None
     holding: int | None = None
+    there: bool = True
+    """Whether there is a topic."""
+    changing: bool = False
+    """Whether it is being made or dropped: then it is there whole, or it is not there."""
+    first: int = 0
+    """The number of its first record."""
+    id: str = ""
+    before: Promise | None = None
+    """The topic that had the name, as long as its drop may be undone by a crash."""
 
 
 def rows(numbers: tuple[int, ...], width: int) -> list[dict[str, object]]:
@@ -60,27 +72,52 @@ class World:
     def __init__(self, disk: SimDisk | None = None, promise: Promise | None = None) -> None:
         self.promise = promise or Promise()
         self.clock = ManualClock(1_000_000)
-        if disk is None:
-            self.disk = SimDisk()
-            log = Log(ROOT, self.clock, self.disk)
-            log.create("t", SCHEMA)
-            log.close()
-            self.disk = self.disk.restarted(
-                {f: {n: x.current for n, x in i.items()} for f, i in self.disk.names.items()}
-            )
-        else:
-            self.disk = disk
+        self.disk = with_a_topic() if disk is None else disk
         self._open()
+        if promise is None:
+            self.promise = Promise(id=self.topic.id)
 
     def _open(self) -> None:
         self.log = Log(ROOT, self.clock, self.disk)
-        self.topic: Topic = self.log.topic("t")
+        if self.log.exists("t"):
+            self.log.topic("t")
+
+    @property
+    def topic(self) -> Topic:
+        return self.log.topic("t")
 
     # ------------------------------------------------------------ operations
 
+    def create(self) -> None:
+        """Make the topic; refused if it is there."""
+        promise = self.promise = self.found()
+        if promise.there:
+            self._refused(DuplicateName, lambda: self.log.create("t", SCHEMA))
+            return
+        self.promise = replace(promise, changing=True)
+        made = self.log.create("t", SCHEMA)
+        self.promise = Promise(first=promise.first, id=made.id)
+
+    def drop(self) -> None:
+        """Drop the topic; refused if it is not there, and then it does not come back either."""
+        promise = self.promise = self.found()
+        self.promise = replace(promise, changing=promise.there)
+        if promise.there:
+            self.log.drop("t")
+        else:
+            self._refused(UnknownName, lambda: self.log.drop("t"))
+        self.promise = without(promise)
+
+    def _refused(self, why: type[Exception], work: Callable[[], object]) -> None:
+        try:
+            work()
+        except why:
+            return
+        raise Violation(f"it was not refused as {why.__name__}")
+
     def append(self, count: int) -> None:
         promise = self.promise
-        first = len(promise.acked)
+        first = promise.first + len(promise.acked)
         numbers = tuple(range(first, first + count))
         self.promise = replace(promise, flight=numbers)
         self._send(numbers, promise.sequence + 1)
@@ -89,7 +126,8 @@ class World:
     def _send(self, numbers: tuple[int, ...], sequence: int, *, repeated: bool = False) -> None:
         given = rows(numbers, width_of(numbers))
         ack = self.topic.append(given, producer="p", sequence=sequence, digest=f"d{sequence}")
-        if ack.offsets != {0: (numbers[0], numbers[-1] + 1)} or (repeated and not ack.repeated):
+        begin = numbers[0] - self.promise.first
+        if ack.offsets != {0: (begin, begin + len(numbers))} or (repeated and not ack.repeated):
             raise Violation(f"{numbers} was answered with {ack}")
 
     def small(self) -> None:
@@ -140,7 +178,7 @@ class World:
     def full(self) -> None:
         """There is no space in the middle of a write."""
         promise = self.promise
-        first = len(promise.acked)
+        first = promise.first + len(promise.acked)
         self.topic.append([], producer="p", sequence=1)
         self._opened()
         self.disk.fault = Fault(1, errno.ENOSPC, short=True, only=frozenset({"append"}))
@@ -155,7 +193,7 @@ class World:
     def fail(self) -> None:
         """An fsync fails; the writer takes nothing more until it is opened anew."""
         promise = self.promise
-        first = len(promise.acked)
+        first = promise.first + len(promise.acked)
         self._opened()
         self.promise = replace(promise, flight=(first,))
         self.disk.fault = Fault(1, errno.EIO, only=frozenset({"fsync"}))
@@ -174,13 +212,36 @@ class World:
         self.promise = promise
 
     def _opened(self) -> None:
-        """Open the writer, if it is not."""
+        """Open the writer, if it is not; make the topic, if it is not there."""
+        if not self.found().there:
+            self.create()
         self.topic._group(0)
 
     # ------------------------------------------------------------ the oracle
 
+    def found(self) -> Promise:
+        """What was promised of the topic that is there, or of there being none."""
+        promise, before = self.promise, self.promise.before
+        if not self.log.exists("t"):
+            if promise.there and not promise.changing:
+                raise Violation("the topic is gone")
+            return without(promise, back=promise) if promise.there else replace(promise, changing=False)
+        made = self.topic.id
+        if promise.there:
+            if made != promise.id:
+                raise Violation(f"there is the topic {made}, not {promise.id}")
+            return replace(promise, changing=False)
+        if before is not None and made == before.id:
+            return before
+        if not promise.changing:
+            raise Violation("there is a topic that nobody made, or that was dropped")
+        return Promise(first=promise.first, id=made)
+
     def check(self, *, again: bool = True) -> None:
         """All that was promised, on this disk: it is read, appended to, opened `again`, and read."""
+        self.promise = self.found()
+        if not self.promise.there:
+            self.create()
         promise = self.promise
         flight = promise.acked + promise.flight
         self._look(promise.acked, flight)
@@ -203,7 +264,9 @@ class World:
 
         Recovery makes durable what it found of records and trims. A hold is its reader's own: it asks for it again.
         """
-        promise = self.promise
+        promise = self.promise = self.found()
+        if not promise.there:
+            return promise
         self._opened()
         if promise.holding is not None:
             self.topic.hold("r", {0: promise.holding})
@@ -215,6 +278,8 @@ class World:
             promise.sequence + there,
             start=self.topic.start()[0],
             held=held,
+            first=promise.first,
+            id=promise.id,
         )
 
     def _more(self, sequence: int, offset: int, *, repeated: bool) -> None:
@@ -242,15 +307,44 @@ class World:
             raise Violation(f"the reader holds {held}, not {promise.held}")
 
 
-OPERATIONS: dict[str, Callable[[World], None]] = {
-    name: getattr(World, name)
-    for name in ("small", "large", "roll", "trim", "hold", "reopen", "kill", "retry", "full", "fail")
+def with_a_topic() -> SimDisk:
+    """A disk with an empty topic, all of it durable."""
+    disk = SimDisk()
+    log = Log(ROOT, ManualClock(1_000_000), disk)
+    log.create("t", SCHEMA)
+    log.close()
+    return disk.restarted({f: {n: x.current for n, x in i.items()} for f, i in disk.names.items()})
+
+
+@cache
+def _first() -> SimDisk:
+    return with_a_topic()
+
+
+def with_the_same_topic() -> SimDisk:
+    """The same topic every time, so that equal work leaves equal disks."""
+    return _first().killed()
+
+
+def without(promise: Promise, back: Promise | None = None) -> Promise:
+    """What is promised when the topic was dropped; it may be `back` after a crash."""
+    first = promise.first + MADE_ANEW if promise.there else promise.first
+    return Promise(there=False, first=first, before=None if back is None else replace(back, changing=False))
+
+
+WITHIN: dict[str, Callable[[World], None]] = {
+    name: getattr(World, name) for name in ("small", "large", "roll", "trim", "hold", "retry", "full", "fail")
 }
+"""What is done with a topic that is there."""
+LIVES: dict[str, Callable[[World], None]] = {name: getattr(World, name) for name in ("create", "drop")}
+OPERATIONS = {**WITHIN, **{name: getattr(World, name) for name in ("reopen", "kill")}, **LIVES}
 
 
 def run(world: World, names: tuple[str, ...]) -> None:
+    """Do these; what needs a topic is left out when there is none."""
     for name in names:
-        OPERATIONS[name](world)
+        if name not in WITHIN or world.found().there:
+            OPERATIONS[name](world)
 
 
 @dataclass(frozen=True)
