@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,10 @@ class DuckStore:
 
     def __init__(self, path: Path, *, read_only: bool = False, temp: Path | None = None) -> None:
         self.path = path
-        self._connection = opened(path, read_only=read_only, temp=temp)
+        self._open = partial(opened, path, read_only=read_only, temp=temp)
+        self._connection = self._open()
+        self._invalid = False
+        """After a fatal error, as of a disk that is full while it checkpoints, DuckDB refuses all work."""
         self._writing, self._handing = threading.Lock(), threading.Lock()
         self._views: dict[str, dict[str, ViewSpec]] = {}
 
@@ -219,6 +223,9 @@ class DuckStore:
         try:
             found = self._cursor().execute(sql, [flow, most]).fetchall()
             return [EpochRow(n, plan, *(orjson.loads(x) for x in rest)) for n, plan, *rest in found]
+        except duckdb.FatalException as error:
+            self._noted(error)
+            raise failed(error) from None
         except (duckdb.Error, ValueError, TypeError) as error:
             raise HomeDamaged(
                 f"the epochs of `{flow}` in the store {self.path} cannot be read",
@@ -238,8 +245,10 @@ class DuckStore:
         returns. Another process copies: to close a file here would take away DuckDB's lock on it.
         """
         with self._writing:
-            with suppress(duckdb.Error):  # readers may be at work; what is not in the file is in the one beside it
+            try:
                 self._cursor().execute("CHECKPOINT")
+            except duckdb.Error as error:  # readers may be at work; what is not in the file is in the one beside it
+                self._noted(error)
             for suffix in ("", ".wal"):
                 part = self.path.with_name(self.path.name + suffix)
                 if part.exists():
@@ -293,13 +302,37 @@ class DuckStore:
             cursor.execute(f'CREATE OR REPLACE TABLE {quoted(name)} AS SELECT * FROM "$given"')
             cursor.unregister("$given")
 
-    def query(self, sql: str) -> pa.Table:
-        """Answer a checked SELECT in the store's own dialect."""
+    def forget_table(self, name: str) -> None:
+        """Drop a stored table."""
+        with self._writing, self._transaction() as cursor:
+            cursor.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
+
+    def forget_view(self, name: str) -> None:
+        """Drop a view, with its rows, its late records and its panes."""
+        with self._writing, self._transaction() as cursor:
+            _drop(cursor, name)
+        for views in self._views.values():
+            views.pop(name, None)
+
+    def forget_flow(self, flow: str) -> None:
+        """Drop all that is kept of a flow: its views, its epochs and its lease."""
+        with self._writing, self._transaction() as cursor:
+            for (name,) in cursor.execute("SELECT name FROM millstream.views WHERE flow = ?", [flow]).fetchall():
+                _drop(cursor, name)
+            for table in ("flows", "epochs", "generations"):
+                cursor.execute(f"DELETE FROM millstream.{table} WHERE flow = ?", [flow])
+        self._views.pop(flow, None)
+
+    def query(self, sql: str, given: Mapping[str, pa.Table] | None = None) -> pa.Table:
+        """Answer a checked SELECT in the store's own dialect; `given` are tables for this question only."""
         cursor = self._cursor()
         try:
             cursor.execute("SET TimeZone = 'UTC'")
+            for name, table in (given or {}).items():
+                cursor.register(name, table)
             return cursor.sql(sql).to_arrow_table()
         except duckdb.Error as error:
+            self._noted(error)
             raise QueryError("the query failed", detail=str(error).splitlines()[0]) from None
         finally:
             cursor.close()
@@ -312,17 +345,28 @@ class DuckStore:
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own for one piece of work; the one they come from serves one caller at a time."""
         with self._handing:
+            if self._invalid:
+                self._connection.close()
+                self._connection = self._open()
+                self._invalid = False
             return self._connection.cursor()
 
+    def _noted(self, error: duckdb.Error) -> None:
+        """After a fatal error the next piece of work opens the file anew; what was committed is there."""
+        if isinstance(error, duckdb.FatalException):
+            with self._handing:
+                self._invalid = True
+
     def _transaction(self) -> _Transaction:
-        return _Transaction(self._cursor())
+        return _Transaction(self._cursor(), self._noted)
 
 
 class _Transaction:
     """A cursor inside one transaction: committed at the end, rolled back on any error."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, noted: Callable[[duckdb.Error], None]) -> None:
         self._cursor = cursor
+        self._noted = noted
 
     def __enter__(self) -> duckdb.DuckDBPyConnection:
         self._cursor.execute("SET TimeZone = 'UTC'")
@@ -336,12 +380,26 @@ class _Transaction:
             else:
                 self._cursor.execute("ROLLBACK")
         except duckdb.Error as late:
+            self._noted(late)
             if error is None:
                 raise failed(late) from late
         finally:
             self._cursor.close()
         if isinstance(error, duckdb.Error):
+            self._noted(error)
             raise failed(error) from error
+
+
+def _drop(cursor: duckdb.DuckDBPyConnection, view: str) -> None:
+    for (kind,) in cursor.execute(
+        "SELECT 'VIEW' FROM duckdb_views() WHERE schema_name = 'main' AND view_name = ? "
+        "UNION ALL SELECT 'TABLE' FROM duckdb_tables() WHERE schema_name = 'main' AND table_name = ?",
+        [view, view],
+    ).fetchall():
+        cursor.execute(f"DROP {kind} {quoted(view)}")
+    for suffix in ("$rows", "$late", "$panes"):
+        cursor.execute(f"DROP TABLE IF EXISTS {quoted(view + suffix)}")
+    cursor.execute("DELETE FROM millstream.views WHERE name = ?", [view])
 
 
 def _insert(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:

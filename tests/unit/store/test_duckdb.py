@@ -1,7 +1,9 @@
 """The store: an epoch is one transaction, fenced by a lease, and readers see whole epochs only."""
 
+import resource
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -398,3 +400,30 @@ def test_a_store_in_use_or_broken_is_named(tmp_path: Path) -> None:
         DuckStore(tmp_path / "junk")
     with pytest.raises((HomeDamaged, HomeInUse)):
         DuckStore(tmp_path / "nowhere" / "deep")
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """As on a disk that is full: no file grows beyond this."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_store_whose_checkpoint_failed_goes_on_when_there_is_space(store: DuckStore) -> None:
+    store.prepare("f", [APPEND], [])
+    token = store.take_lease("f", "me")
+    store.commit(epoch(1, token, changes={"log": changes(APPEND, ("+I", 1))}))
+    store._cursor().execute("CHECKPOINT")
+    store._cursor().execute("SET checkpoint_threshold = '1KB'")
+    many = epoch(2, token, changes={"log": changes(APPEND, *(("+I", n * 7919**3) for n in range(20_000)))})
+    with files_of_at_most(store.path.stat().st_size + 50_000), pytest.raises(HomeDamaged, match="the store failed"):
+        store.commit(many)
+    last = store.last("f")
+    assert last is not None
+    assert last.number == 1
+    store.commit(many)
+    assert rows(store, "SELECT count(*) FROM log") == [(20_001,)]
