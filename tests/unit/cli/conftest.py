@@ -1,5 +1,6 @@
-"""A home with one view and one stored table, made without Spark: the store is filled by hand."""
+"""A home with one view and one stored table, made without Spark: the store is filled by hand, once, and then copied."""
 
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,8 +34,13 @@ def millstream(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    path = tmp_path / "a home"
+def home(filled: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(filled, tmp_path / "a home"))
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("filled") / "a home"
     with Home(path) as opened:
         opened.put_table("cities", [{"id": 1, "name": "Ghent"}])
         spec = ViewSpec(
