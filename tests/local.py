@@ -7,6 +7,7 @@ and topics, and plain expressions. Epochs take some milliseconds, so that thousa
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from millstream.connect.memory import MemorySource
 from millstream.connect.port import SourcePort
 from millstream.engine.bind import _view
 from millstream.engine.readers import DELETES
-from millstream.engine.rejects import LATE, apart
+from millstream.engine.rejects import apart
 from millstream.engine.work import EpochInput, EpochOutput, Work, polars, records_state, write_outcome
 from millstream.home import Home
 from millstream.kernels.intake import Intake, Role, gather, take_in
@@ -47,9 +48,8 @@ class LocalEngine:
     def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], root: Path, *, shards: int = 1) -> None:
         self.ports, self.shards = ports, shards
         self.cache = RunCache(root)
-        self.duck = duckdb.connect(config={"threads": 1})
+        self.duck = _expressions().cursor()
         self.duck.execute("SET TimeZone = 'UTC'")
-        self.duck.execute(_MACROS)
         types = {s.id: self._types(plan.source(s.source), s) for s in plan.scans}
         self.plan = replace(plan, views=tuple(_view(None, v, types, retract=True) for v in plan.views))  # type: ignore[arg-type]
 
@@ -112,9 +112,7 @@ class _LocalWork(Work):
             if role.feed.keep is not None and not (isinstance(role.stage, Aggregation) and role.stage.corrected):
                 frame = frame.filter(pl.col(role.feed.keep))
             found = apart(role, frame, dropped, self.given.number, self.given.now)
-            view = self.plan.views[role.view].name
-            before = self.out.late.get(view, LATE.empty_table())
-            self.out.late[view] = pa.concat_tables([before, found])
+            self.set_apart(role, found)
         if self.given.replay is not None:
             self.replayed(self.given.replay, self._history)
         return self.out
@@ -166,6 +164,15 @@ class LocalScript(Script):
         )
 
 
+@functools.cache
+def _expressions() -> duckdb.DuckDBPyConnection:
+    """Where all engines of a process compute: to open it takes longer than an epoch, and it keeps macros only."""
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute(_MACROS)
+    return connection
+
+
+@functools.cache
 def _duck(sql: str) -> str:
     return sqlglot.transpile(sql, read="spark", write="duckdb", identify=True)[0]
 

@@ -110,6 +110,24 @@ def united_sources(flow: ms.Flow) -> None:
     one.union(two.select(word="channel")).key_by("word").aggregate(n=ms.count()).view("words")
 
 
+def chained_stages(flow: ms.Flow) -> None:
+    bids = bids_of(flow)
+    per_window = (
+        bids.key_by("auction")
+        .window(ms.tumbling("10 seconds"), lateness="2 seconds")
+        .aggregate(bids=ms.count(), top=ms.max("price"))
+    )
+    per_window.view("counts")
+    per_window.where("bids > 1").key_by("window_end").top(3, "bids DESC", "top - 1 NULLS LAST", rank="place").view(
+        "hot"
+    )
+    latest = bids.key_by("bidder").top(1, "ts DESC")
+    latest.key_by("channel").aggregate(bidders=ms.count(), average=ms.avg("price * 2")).where("bidders > 5").view(
+        "used"
+    )
+    latest.select("channel").distinct().top(2, "channel").view("first_two")
+
+
 FLOWS: tuple[Callable[[ms.Flow], None], ...] = (
     tumbling_and_totals,
     hopping_on_close,
@@ -118,6 +136,7 @@ FLOWS: tuple[Callable[[ms.Flow], None], ...] = (
     exploded,
     python_steps,
     united_sources,
+    chained_stages,
 )
 
 

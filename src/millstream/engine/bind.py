@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -16,43 +16,97 @@ from millstream.errors import SchemaError, Unsupported
 from millstream.model.accumulation import Accumulation
 from millstream.model.schema import TIMESTAMP, ddl_type
 from millstream.model.step import INDEX, summed_type
-from millstream.plan.stages import Aggregation, Append, Measure, Plan, ViewStage
+from millstream.plan.stages import (
+    ROW,
+    Aggregation,
+    Append,
+    Chained,
+    First,
+    Measure,
+    Plan,
+    Project,
+    Regroup,
+    ViewStage,
+)
+
+Types = dict[int | str, dict[str, pa.DataType]]
+"""The columns that a scan (by number) and a view's stage (by the view's name) give."""
 
 
 def bind(spark: SparkSession, plan: Plan, tables: Mapping[str, DataFrame], *, retract: bool) -> Plan:
     """The plan with all types known. `retract` asks for changes that carry the old row."""
     with translated(None):
-        types = {}
+        types: Types = {}
         for scan in plan.scans:
             source = plan.source(scan.source)
             frame = prelude.columns(prelude.through(empty(spark, source), scan, source, tables, 0), scan)
             types[scan.id] = {f.name: f.type for f in to_arrow_schema(frame.schema, timezone="UTC")}
-        return replace(plan, views=tuple(_view(spark, v, types, retract=retract) for v in plan.views))
+        fed = plan.inputs
+        return replace(plan, views=tuple(_view(spark, v, types, retract=retract or v.name in fed) for v in plan.views))
 
 
-def _view(
-    spark: SparkSession, view: ViewStage, types: dict[int, dict[str, pa.DataType]], *, retract: bool
-) -> ViewStage:
+def _view(spark: SparkSession, view: ViewStage, types: Types, *, retract: bool) -> ViewStage:
+    """The view with its types, which are added to those known: views come in the order of their chains."""
     stage = view.stage
     if isinstance(stage, Append):
         kinds = [
-            _same(stage.step, n, [types[f.scan][f.columns[i]] for f in stage.feeds])
+            _same(stage.step.partition("~")[0], n, [types[f.scan][f.columns[i]] for f in stage.feeds])
             for i, n in enumerate(stage.columns)
         ]
         stored = [pa.field(n, k) for n, k in zip(stage.columns, kinds, strict=True)]
+        types[view.name] = dict(zip(stage.columns, kinds, strict=True))
         return replace(view, schema=pa.schema([*stored, *(pa.field(h, TIMESTAMP) for h in view.hidden)]))
-    filtered = view.post is not None and view.post.keep is not None
-    asked = (retract or view.sink is not None) and stage.windowing.accumulation is Accumulation.RETRACTING
-    bound = _aggregation(stage, types, retract=asked or filtered)
-    schema = result_schema(bound)
+    panes, bound = None, stage
+    if isinstance(stage, Chained):
+        bound, schema = _chained(spark, stage, types)
+    else:
+        filtered = view.post is not None and view.post.keep is not None
+        asked = (retract or view.sink is not None) and stage.windowing.accumulation is Accumulation.RETRACTING
+        bound = keyed = _aggregation(stage, types, retract=asked or filtered)
+        schema = result_schema(keyed)
+        panes = panes_schema(keyed) if keyed.windowing.panes is not None else None
+    types[view.name] = {f.name: f.type for f in schema}
     if view.post is not None:
-        ddl = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in schema)
-        frame = spark.createDataFrame([], ddl)
-        frame = frame if view.post.keep is None else frame.where(view.post.keep)
-        frame = frame.selectExpr(*(f"{c.sql} AS `{c.name}`" for c in view.post.columns))
-        schema = to_arrow_schema(frame.schema, timezone="UTC")
-    panes = panes_schema(bound) if bound.windowing.panes is not None else None
+        schema = _projected(spark, schema, view.post)
     return replace(view, stage=bound, panes=panes, schema=pa.schema([pa.field(f.name, f.type) for f in schema]))
+
+
+def _projected(spark: SparkSession, schema: pa.Schema, project: Project) -> pa.Schema:
+    """The columns that a projection makes of others."""
+    ddl = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in schema)
+    frame = spark.createDataFrame([], ddl)
+    frame = frame if project.keep is None else frame.where(project.keep)
+    frame = frame.selectExpr(*(f"{c.sql} AS `{c.name}`" for c in project.columns))
+    return to_arrow_schema(frame.schema, timezone="UTC")
+
+
+def _chained(spark: SparkSession, stage: Chained, types: Types) -> tuple[Chained, pa.Schema]:
+    """A chained stage with its types, and the columns of its results."""
+    known = types[stage.input]
+    if stage.take is not None:
+        names = stage.take.renames
+        if names is not None:
+            known = {name: known[given] for name, given in names.items()}
+        else:
+            given = pa.schema([pa.field(n, t) for n, t in known.items()])
+            known = {f.name: f.type for f in _projected(spark, given, stage.take)}
+    view = stage.step.partition("~")[0]
+    _check_keys(view, {k: known[k] for k in stage.keys})
+    bound = replace(stage, types=tuple(known[c] for c in stage.columns))
+    if isinstance(stage.what, Regroup):
+        measures = _measures(view, stage.what.measures, lambda m: known[f"@{m.name}"])
+        answers = [pa.field(m.name, _answer(m)) for m in measures]
+        keys = [pa.field(k, known[k]) for k in stage.keys]
+        return replace(bound, what=Regroup(measures)), pa.schema([*keys, *answers])
+    if isinstance(stage.what, First):
+        for sort in stage.what.order:
+            if pa.types.is_nested(known[sort.column]):
+                raise SchemaError(
+                    f"`{view}` cannot be put in order by {ddl_type(known[sort.column])}",
+                    hint="use a field of it, or to_json(...)",
+                )
+    numbers = {*ROW, stage.what.rank} if isinstance(stage.what, First) else set()
+    return bound, pa.schema([pa.field(c, pa.int64() if c in numbers else known[c]) for c in stage.result])
 
 
 def result_schema(stage: Aggregation) -> pa.Schema:
@@ -69,38 +123,48 @@ def panes_schema(stage: Aggregation) -> pa.Schema:
     return pa.schema([*result_schema(stage), *(pa.field(n, t) for n, t in (*marks, *clock))])
 
 
-def _aggregation(stage: Aggregation, types: dict[int, dict[str, pa.DataType]], *, retract: bool) -> Aggregation:
+def _aggregation(stage: Aggregation, types: Types, *, retract: bool) -> Aggregation:
+    view = stage.step.partition("~")[0]
+
     def kind(place: int, name: str) -> pa.DataType:
-        return _same(stage.step, name, [types[f.scan][f.columns[place]] for f in stage.feeds])
+        return _same(view, name, [types[f.scan][f.columns[place]] for f in stage.feeds])
 
     keys = tuple(kind(i, n) for i, n in enumerate(stage.keys))
-    for name, key in zip(stage.keys, keys, strict=True):
+    _check_keys(view, dict(zip(stage.keys, keys, strict=True)))
+    place = {m.name: len(keys) + i for i, m in enumerate(m for m in stage.measures if m.has_argument)}
+    measures = _measures(view, stage.measures, lambda m: kind(place[m.name], m.name))
+    return replace(stage, key_types=keys, measures=measures, retract=retract)
+
+
+def _check_keys(view: str, keys: Mapping[str, pa.DataType]) -> None:
+    for name, key in keys.items():
         if pa.types.is_nested(key):
             raise Unsupported(
-                f"the key `{name}` of `{stage.step}` is {key}",
+                f"the key `{name}` of `{view}` is {key}",
                 hint="key by plain values, e.g. by a field of the struct or by to_json(...)",
             )
-    place = len(keys)
+
+
+def _measures(view: str, given: tuple[Measure, ...], argument: Callable[[Measure], pa.DataType]) -> tuple[Measure, ...]:
+    """Measures with the types of their arguments."""
     measures = []
-    for measure in stage.measures:
+    for measure in given:
         if not measure.has_argument:
             measures.append(measure)
             continue
-        found = kind(place, measure.name)
-        place += 1
+        found = argument(measure)
         if measure.kind in ("sum", "avg", "variance", "stddev") and not _number(found):
             raise SchemaError(
-                f"{measure.name}={measure.kind}(...) of `{stage.step}` needs numbers, "
-                f"but its argument is {ddl_type(found)}",
+                f"{measure.name}={measure.kind}(...) of `{view}` needs numbers, but its argument is {ddl_type(found)}",
                 hint="cast it, as in ms.sum('CAST(price AS DOUBLE)')",
             )
         if measure.kind in ("min", "max", "count_distinct") and pa.types.is_nested(found):
             raise SchemaError(
-                f"{measure.name}={measure.kind}(...) of `{stage.step}` has no order over {ddl_type(found)}",
+                f"{measure.name}={measure.kind}(...) of `{view}` has no order over {ddl_type(found)}",
                 hint="use a field of it, or to_json(...)",
             )
         measures.append(replace(measure, type=found))
-    return replace(stage, key_types=keys, measures=tuple(measures), retract=retract)
+    return tuple(measures)
 
 
 def _answer(measure: Measure) -> pa.DataType:

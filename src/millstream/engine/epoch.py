@@ -17,17 +17,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.connect.port import SourcePort
-from millstream.engine import exchange, native, poison, prelude, rejects
+from millstream.engine import exchange, functions, native, poison, prelude, rejects
 from millstream.engine.bind import bind
 from millstream.engine.errors import translated
 from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Placement
-from millstream.engine.post import after
+from millstream.engine.post import after, computed
 from millstream.engine.readers import SliceRead, read
 from millstream.engine.work import EpochInput, EpochOutput, Work, polars
 from millstream.kernels.intake import Intake, Role, Tally, take_in
 from millstream.kernels.stage import records_step
 from millstream.model.connector import Files, Generator
-from millstream.plan.stages import Aggregation, Plan, Scan, ViewStage
+from millstream.plan.stages import Aggregation, Plan, Project, Scan, ViewStage
 from millstream.state.shard import RunCache
 from millstream.state.version import Version
 
@@ -55,6 +55,7 @@ class Engine:
         self.strict = {s.name for s in plan.sources if not isinstance(s.connector, Files)}
         """Sources that are read strictly; a file source becomes one when a row of it has a NULL (see `read`)."""
         self.placement = placement or Placement()
+        functions.register(spark, plan.functions)
         self.plan = bind(spark, plan, self._stored(tables or {}), retract=retract)
 
     def run(self, version: Version, given: EpochInput) -> EpochOutput:
@@ -96,6 +97,9 @@ class _Epoch(Work):
 
     def post(self, view: ViewStage, changes: pa.Table) -> pa.Table:
         return after(self.spark, view, changes)
+
+    def computed(self, project: Project, changes: pa.Table) -> pa.Table:
+        return computed(self.spark, project, changes)
 
     def run(self) -> EpochOutput:
         started = time.perf_counter()
@@ -220,6 +224,4 @@ class _Epoch(Work):
         for scan, role, dropped in self.apart(list(self.reads)):
             frame = self.reads[scan.source].frame
             table = rejects.late(frame, self.plan, scan, role, dropped, self.tables, given.number, given.now)
-            view = self.plan.views[role.view].name
-            before = self.out.late.get(view)
-            self.out.late[view] = table if before is None else pa.concat_tables([before, table])
+            self.set_apart(role, table)

@@ -1,4 +1,4 @@
-"""Steps behind an aggregate: where, select and with_columns over changes, in Spark SQL like all expressions."""
+"""Steps behind one that keeps state: where, select and with_columns over changes, in Spark SQL like all expressions."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.model.accumulation import Accumulation
-from millstream.plan.stages import Aggregation, ViewStage
+from millstream.plan.stages import Aggregation, Project, ViewStage
 
 
 def after(spark: Any, view: ViewStage, changes: pa.Table) -> pa.Table:
     """The changes of a view from the changes of its stage."""
     if view.post is None:
         return changes
-    frame = spark.createDataFrame(changes)
-    if view.post.keep is not None:
-        frame = frame.where(view.post.keep)
-    done = frame.selectExpr("op", *(f"{c.sql} AS `{c.name}`" for c in view.post.columns)).toArrow()
+    done = computed(spark, view.post, changes)
     if view.post.keep is None:
         return done
     return _paired(done, view.identity or (), retract=_retracts(view))
+
+
+def computed(spark: Any, project: Project, changes: pa.Table) -> pa.Table:
+    """The changes with other columns, those left out whose row is not kept."""
+    frame = spark.createDataFrame(changes)
+    if project.keep is not None:
+        frame = frame.where(project.keep)
+    return frame.selectExpr("op", *(f"{c.sql} AS `{c.name}`" for c in project.columns)).toArrow()
 
 
 def _retracts(view: ViewStage) -> bool:

@@ -18,7 +18,7 @@ from millstream.kernels.intake import Intake, Role, Tally, gather
 from millstream.kernels.outcome import Dropped, Outcome, StageClock, net
 from millstream.kernels.replay import check, recomputed, windows_of
 from millstream.kernels.stage import advance, records_step, records_unique, unique
-from millstream.plan.stages import Aggregation, Append, Plan, Scan, ViewStage
+from millstream.plan.stages import Aggregation, Chained, Plan, Project, Scan, Stage, ViewStage
 from millstream.state.run import Run, write_run
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version
@@ -93,6 +93,10 @@ class Work:
         self.spread: dict[int, list[Run]] = {}
         """The stages that the executors have finished, and the runs they wrote."""
         self.late: list[tuple[Scan, Role]] = []
+        self.handed: dict[str, pl.DataFrame] = {}
+        """By view: the changes of its stage, where others are chained to it."""
+        self._inputs = plan.inputs
+        self._behind = [plan.behind[v.name] for v in plan.views]
         self.clocks = {
             i: StageClock.of(v.stage, given.before, given.watermarks, given.now, given.fractions, given.since)
             for i, v in enumerate(plan.views)
@@ -102,11 +106,16 @@ class Work:
         """The changes of a view from those of its stage."""
         raise NotImplementedError
 
+    def computed(self, project: Project, changes: pa.Table) -> pa.Table:
+        """What a projection makes of changes, in the order they come."""
+        raise NotImplementedError
+
     def roles(self, scan: Scan) -> list[Role]:
         """The stages that a scan feeds."""
         return [
             Role(i, view.stage, feed, self.clocks[i].watermark)
             for i, view in enumerate(self.plan.views)
+            if not isinstance(view.stage, Chained)
             for feed in view.stage.feeds
             if feed.scan == scan.id
         ]
@@ -133,8 +142,8 @@ class Work:
             self.frames.setdefault(view, []).extend(frames)
         for counts, into in ((intake.applied, self.out.applied), (intake.filtered, self.out.filtered)):
             for view, count in counts.items():
-                name = self.plan.views[view].name
-                into[name] = into.get(name, 0) + count
+                for name in self._behind[view]:
+                    into[name] = into.get(name, 0) + count
         self.late += [(scan, r) for r in self.roles(scan) if intake.late.get(r.view)]
 
     def forget(self, scan: Scan) -> None:
@@ -154,23 +163,66 @@ class Work:
             if self.dropped.get(role.view) or (role.view, scan.id) in late
         ]
 
+    def set_apart(self, role: Role, rows: pa.Table) -> None:
+        """Add rows that a stage did not take to what came late for the views behind it."""
+        for name in self._behind[role.view]:
+            before = self.out.late.get(name)
+            self.out.late[name] = rows if before is None else pa.concat_tables([before, rows])
+
     def kernels(self) -> None:
-        """Merge what was taken in, in the driver, for every stage that the executors did not finish; then the views."""
+        """Merge what was taken in, in the driver, for every stage that the executors did not finish; then the views.
+        Chained stages come behind their input, always in the driver.
+        """
         for i, view in enumerate(self.plan.views):
-            if isinstance(view.stage, Aggregation):
+            if isinstance(view.stage, Chained):
+                self._chained(i, view, view.stage)
+            elif isinstance(view.stage, Aggregation):
                 self._aggregation(i, view.stage)
                 if self.dropped.get(i):
-                    self.out.applied[view.name] -= sum(d.rows for d in self.dropped[i])
+                    for name in self._behind[i]:
+                        self.out.applied[name] -= sum(d.rows for d in self.dropped[i])
                 changed = self.changes.get(i, [])
                 if changed:
-                    self._changed(view, pl.concat(changed, how="vertical_relaxed").to_arrow())
+                    self._given(view, pl.concat(changed, how="vertical_relaxed"))
                 if self.panes.get(i):
                     self.out.panes[view.name] = self._panes(pl.concat(self.panes[i], how="vertical_relaxed"))
             elif view.stage.ordered:
                 self._ordered(i, view)
             elif self.frames.get(i):
-                rows = _appended(view, pl.concat(self.frames[i], how="vertical_relaxed"))
-                self.out.changes[view.name] = self.out.stored[view.name] = rows
+                self._rows(view, pl.concat(self.frames[i], how="vertical_relaxed"))
+
+    def _given(self, view: ViewStage, changes: pl.DataFrame) -> None:
+        """The changes of a stage go to its view, and to the stages that are chained to it."""
+        if view.name in self._inputs:
+            self.handed[view.name] = changes
+        if not view.inner:
+            self._changed(view, changes.to_arrow())
+
+    def _rows(self, view: ViewStage, rows: pl.DataFrame) -> None:
+        """Rows that are only ever added."""
+        table = _appended(view, rows)
+        if view.inner:
+            self.handed[view.name] = polars(table)
+        else:
+            self.out.changes[view.name] = self.out.stored[view.name] = table
+
+    def _chained(self, i: int, view: ViewStage, stage: Chained) -> None:
+        """A stage over the changes that another stage gave in this epoch."""
+        came, clock = self.handed.get(stage.input), self.clocks[i]
+        if came is not None and stage.take is not None:
+            came = self._taken_of(stage.take, came)
+        state = StateReader(self.cache, self.version.of(stage.step), unique(stage))
+        outcome = advance(stage, came, state, clock)
+        name = f"{self.given.number:012d}-{self.given.attempt}"
+        self._add(stage.step, write_outcome(self.cache.root, stage, outcome, name), clock.watermark)
+        if outcome.changes is not None:
+            self._given(view, outcome.changes)
+
+    def _taken_of(self, project: Project, changes: pl.DataFrame) -> pl.DataFrame:
+        names = project.renames
+        if names is None:
+            return polars(self.computed(project, changes.to_arrow()))
+        return changes.select("op", *(pl.col(given).alias(name) for name, given in names.items()))
 
     def _ordered(self, i: int, view: ViewStage) -> None:
         """Rows that wait until they can go on in the order of event time."""
@@ -180,7 +232,7 @@ class Work:
         came = pl.concat(frames, how="vertical_relaxed") if frames else None
         outcome = advance(stage, came, state, clock)
         if outcome.changes is not None:
-            self.out.changes[view.name] = self.out.stored[view.name] = _appended(view, outcome.changes)
+            self._rows(view, outcome.changes)
         name = f"{self.given.number:012d}-{self.given.attempt}"
         self._add(stage.step, write_outcome(self.cache.root, stage, outcome, name), clock.watermark)
 
@@ -189,8 +241,7 @@ class Work:
         if not final.num_rows:
             return
         self.out.changes[view.name] = self.out.stored[view.name] = final
-        assert isinstance(view.stage, Aggregation)
-        if not (view.stage.by_slices and view.stage.windowing.answers_once):
+        if isinstance(view.stage, Aggregation) and not (view.stage.by_slices and view.stage.windowing.answers_once):
             self.out.stored[view.name] = net(polars(final), view.identity or ()).to_arrow()
 
     def _panes(self, rows: pl.DataFrame) -> pa.Table:
@@ -231,7 +282,7 @@ def records_state(
     return None if step is None else StateReader(cache, version.of(step), records_unique(stage), hashes)
 
 
-def write_outcome(root: Path, stage: Aggregation | Append, outcome: Outcome, name: str) -> list[Run]:
+def write_outcome(root: Path, stage: Stage, outcome: Outcome, name: str) -> list[Run]:
     """Write what a stage has to keep as runs of this name."""
     written = []
     if outcome.rows is not None:

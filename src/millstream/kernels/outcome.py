@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from millstream.clock import BEGINNING
-from millstream.plan.stages import Aggregation, Append
+from millstream.plan.stages import Aggregation, Stage
 
 BEHIND = "behind the watermark"
 FINISHED = "the trigger of its window has finished"
@@ -55,7 +55,7 @@ class StageClock:
     @classmethod
     def of(
         cls,
-        stage: Aggregation | Append,
+        stage: Stage,
         before: Mapping[str, int],
         watermarks: Mapping[str, int],
         now: int,

@@ -18,13 +18,15 @@ from millstream.kernels.firing import answers, result_rows
 from millstream.kernels.panes import identity
 from millstream.model.accumulation import Accumulation
 from millstream.model.window_kinds import CountWindow
-from millstream.plan.stages import Aggregation, Append
+from millstream.plan.stages import Aggregation, Append, Chained, Stage
 
 
-def check(stage: Aggregation | Append, view: str) -> Aggregation:
+def check(stage: Stage, view: str) -> Aggregation:
     """Refuse the stages whose late records cannot be replayed."""
     why = None
-    if isinstance(stage, Append):
+    if isinstance(stage, Chained):
+        why = "it is computed from the changes of another stage, whose windows have expired"
+    elif isinstance(stage, Append):
         why = "its rows have gone on in order, and cannot be put between them afterwards"
     elif stage.windowing.merges or isinstance(stage.window, CountWindow):
         why = f"a late record may change the borders of its windows ({stage.window})"

@@ -1,25 +1,27 @@
-"""A keyed stage, whichever kernel it needs: the one place that chooses between slices and panes."""
+"""A stage that keeps state, whichever kernel it needs: the one place that chooses."""
 
 from __future__ import annotations
 
 import numpy as np
 import polars as pl
 
-from millstream.kernels import aggregate, corrected, hold, panes
+from millstream.kernels import aggregate, corrected, hold, panes, relate
 from millstream.kernels.combine import group_columns
 from millstream.kernels.outcome import Outcome, StageClock, State, due_columns
 from millstream.kernels.slices import closes_between
-from millstream.plan.stages import Aggregation, Append
+from millstream.plan.stages import Aggregation, Append, Chained, Stage
 
 
 def advance(
-    spec: Aggregation | Append,
+    spec: Stage,
     partials: pl.DataFrame | None,
     state: State,
     clock: StageClock,
     records: State | None = None,
 ) -> Outcome:
     """Run one epoch of a stage. `records` is the state of the rows it keeps one by one, if it does."""
+    if isinstance(spec, Chained):
+        return relate.advance(spec, partials, state, clock)
     if isinstance(spec, Append):
         return hold.advance(spec, partials, state, clock)
     if spec.by_slices:
@@ -27,9 +29,9 @@ def advance(
     return panes.advance(spec, partials, state, clock, records)
 
 
-def records_step(spec: Aggregation | Append) -> str | None:
+def records_step(spec: Stage) -> str | None:
     """The name under which a stage keeps rows one by one; None when it does not."""
-    if isinstance(spec, Append):
+    if not isinstance(spec, Aggregation):
         return None
     return f"{spec.step}$records" if spec.keeps_records else None
 
@@ -39,22 +41,24 @@ def records_unique(spec: Aggregation) -> list[str]:
     return list(corrected.UNIQUE) if spec.corrected else ["$h", "$part", "$pos", *spec.keys]
 
 
-def unique(spec: Aggregation | Append) -> list[str]:
+def unique(spec: Stage) -> list[str]:
     """The columns that make a row of a stage's state unique."""
-    if isinstance(spec, Append):
-        return list(hold.UNIQUE)
+    if not isinstance(spec, Aggregation):
+        return list(hold.UNIQUE if isinstance(spec, Append) else relate.UNIQUE)
     return group_columns(spec) if spec.by_slices else panes.identity(spec)
 
 
-def leaving(spec: Aggregation | Append, rows: pl.DataFrame) -> np.ndarray:
+def leaving(spec: Stage, rows: pl.DataFrame) -> np.ndarray:
     """When each row of a stage's state may be forgotten."""
     if isinstance(spec, Aggregation) and spec.by_slices:
         return aggregate.leaving(spec, rows)
     return rows["$x"].to_numpy()
 
 
-def is_due(spec: Aggregation | Append, state: State, clock: StageClock) -> bool:
+def is_due(spec: Stage, state: State, clock: StageClock) -> bool:
     """Whether a stage that holds something has something to do by the clock alone."""
+    if isinstance(spec, Chained):
+        return False  # it only has to do with what others give
     if isinstance(spec, Append):
         return state.first() <= clock.watermark
     if not spec.by_slices:

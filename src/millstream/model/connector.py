@@ -103,17 +103,29 @@ class SparkStream:
     """Where the records land; named after flow and source unless said."""
 
 
+@dataclass(frozen=True)
+class Console:
+    """The standard output of the process that runs a flow: one line per change."""
+
+
 Connector = Files | Generator | LogTopic | Memory | SparkStream
+Sink = LogTopic | Files | Console
+"""Where changes may be written to."""
 
 
 def files(path: str, *, format: str, header: bool = True, bounded: bool = False) -> Files:
-    """Read a folder (or one file, or a glob) of JSON lines, CSV or Parquet.
+    """Read a folder (or one file, or a glob) of JSON lines, CSV or Parquet; or, as a sink, write to a folder.
 
     A file must appear whole (write it elsewhere and rename it); names that begin with ``.`` or ``_`` are left out.
     """
     if format not in FORMATS:
         raise DefinitionError(f"unknown format {format!r}", hint="one of: " + ", ".join(FORMATS), origin=here())
     return Files(str(path), format, header, bounded)
+
+
+def console() -> Console:
+    """The terminal, to write to (`Stream.sink`): one line per change."""
+    return Console()
 
 
 def memory(*, partitions: int = 1) -> Memory:

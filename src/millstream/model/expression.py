@@ -71,7 +71,7 @@ class Expr:
                 for part in parts[1:]:
                     fielded = exp.Dot(this=fielded, expression=exp.to_identifier(part))
                 node = _replace(node, column, fielded)
-            elif parts[0] not in schema and not _is_lambda_parameter(column):
+            elif parts[0] not in schema and not is_lambda_parameter(column):
                 raise schema.unknown(parts[0], self.origin)
         return Expr(node, self.origin)
 
@@ -90,7 +90,7 @@ class Expr:
         _rename_parameters(node, {c for d in definitions.values() for c in d.columns()})
         for column in list(node.find_all(exp.Column)):
             definition = definitions.get(column.name)
-            if definition is not None and not _is_lambda_parameter(column):
+            if definition is not None and not is_lambda_parameter(column):
                 inner = definition.node.copy()
                 node = _replace(node, column, inner if isinstance(inner, exp.Column) else exp.paren(inner, copy=False))
         return Expr(node, self.origin)
@@ -295,7 +295,8 @@ def _rename_parameters(root: exp.Expr, taken: set[str]) -> None:
                         node.set("this", exp.to_identifier(fresh) if isinstance(node, exp.Column) else fresh)
 
 
-def _is_lambda_parameter(column: exp.Column) -> bool:
+def is_lambda_parameter(column: exp.Column) -> bool:
+    """Whether a name is the parameter of a lambda around it, and no column."""
     parent = column.find_ancestor(exp.Lambda)
     while parent is not None:
         if any(p.name == column.name for p in parent.expressions):

@@ -11,6 +11,7 @@ from millstream.errors import DefinitionError, DuplicateName, SchemaError
 from millstream.model.connector import Connector, Corrections, Generator, SourceOptions, check_name
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr, boolean
+from millstream.model.function import Function
 from millstream.model.origin import here
 from millstream.model.schema import Schema
 from millstream.model.step import Source, View
@@ -46,6 +47,8 @@ class Flow:
         self.guarantee = guarantee
         self._sources: dict[str, Source] = {}
         self._views: dict[str, View] = {}
+        self.functions: dict[str, Function] = {}
+        """Python functions that its expressions call, by name; given by SQL's CREATE FUNCTION."""
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -5,17 +5,19 @@ People do not make steps themselves; the methods of `Stream` do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from millstream.errors import Origin
+from millstream.errors import DefinitionError, Origin
 from millstream.model.aggregate import Aggregate
-from millstream.model.connector import Connector, LogTopic, SourceOptions
+from millstream.model.connector import Connector, Sink, SourceOptions
 from millstream.model.duration import Duration
-from millstream.model.expression import Expr
+from millstream.model.expression import Expr, expr
+from millstream.model.origin import here
 from millstream.model.schema import TIMESTAMP, Field, Schema
 from millstream.model.window_kinds import CountWindow
 from millstream.model.windowing import Windowing
@@ -125,6 +127,71 @@ class Aggregated:
         return Schema.of([*borders, *keys, *results])
 
 
+@dataclass(frozen=True, eq=False)
+class Order:
+    """What rows are put in order by. NULL is less than any value unless it says otherwise, as in Spark.
+
+    >>> order = Order.parse("price * 2 desc")
+    >>> order.by.spark(), order.descending, order.nulls_first
+    ('`price` * 2', True, False)
+    """
+
+    by: Expr
+    descending: bool = False
+    nulls_first: bool = True
+
+    @classmethod
+    def parse(cls, text: str | Expr) -> Order:
+        """Read an expression with ASC or DESC, and NULLS FIRST or LAST, behind it."""
+        if isinstance(text, Expr):
+            return cls(text)
+        if not isinstance(text, str):
+            raise DefinitionError(f"{text!r} is no order", hint='e.g. "price DESC"', origin=here())
+        nulls = re.search(r"\s+NULLS\s+(FIRST|LAST)\s*$", text, re.IGNORECASE)
+        rest = text[: nulls.start()] if nulls else text
+        way = re.search(r"\s+(ASC|DESC)\s*$", rest, re.IGNORECASE)
+        descending = way is not None and way[1].upper() == "DESC"
+        first = not descending if nulls is None else nulls[1].upper() == "FIRST"
+        return cls(expr(rest[: way.start()] if way else rest), descending, first)
+
+
+@dataclass(frozen=True, eq=False)
+class Top:
+    """The first rows of each key in an order; `rank` names a column with their number."""
+
+    input: Step
+    keys: Named
+    count: int
+    order: tuple[Order, ...]
+    rank: str | None = None
+    origin: Origin | None = None
+
+    @property
+    def added(self) -> Named:
+        """The keys that are no columns of the row yet."""
+        return tuple((name, e) for name, e in self.keys if plain_column(e) != name)
+
+    @property
+    def schema(self) -> Schema:
+        """All columns of the rows, keys that were computed, then the rank."""
+        before = self.input.schema
+        keys = [Field(name, e.type_in(before)) for name, e in self.added]
+        return Schema.of([*before, *keys, *([] if self.rank is None else [Field(self.rank, pa.int64())])])
+
+
+@dataclass(frozen=True, eq=False)
+class Distinct:
+    """Every row once."""
+
+    input: Step
+    origin: Origin | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """The columns stay."""
+        return self.input.schema
+
+
 INDEX = "window_index"
 
 
@@ -144,11 +211,13 @@ class View:
     input: Step
     retention: Duration | None
     origin: Origin | None = None
-    sink: LogTopic | None = None
+    sink: Sink | None = None
     kept: bool = True
 
 
-Step = Source | Where | Select | FlatMap | MapBatches | Enrich | Union | Aggregated
+Step = Source | Where | Select | FlatMap | MapBatches | Enrich | Union | Aggregated | Top | Distinct
+Keeping = Aggregated | Top | Distinct
+"""The steps that keep state; what is behind them changes."""
 
 
 def inputs(step: Step) -> tuple[Step, ...]:
@@ -163,6 +232,36 @@ def upstream(step: Step) -> Iterator[Step]:
     yield step
     for before in inputs(step):
         yield from upstream(before)
+
+
+def changes(step: Step) -> bool:
+    """Whether rows at this step may change: there is a step that keeps state at it or before it."""
+    return any(isinstance(s, Keeping) for s in upstream(step))
+
+
+def plain_column(given: Expr) -> str | None:
+    """The column that an expression only names; None when it computes something."""
+    names = given.columns()
+    return names[0] if len(names) == 1 and given.spark() == f"`{names[0]}`" else None
+
+
+def is_window_end(step: Step, column: str) -> bool:
+    """Whether a column holds the end of an earlier window, as it was."""
+    if isinstance(step, Where | Distinct):
+        return is_window_end(step.input, column)
+    if isinstance(step, Aggregated) and not changes(step.input):
+        return column == "window_end" and column in borders_of(step.windowing)
+    named: dict[str, Expr] = {}
+    if isinstance(step, Select):
+        named = dict(step.columns)
+    elif isinstance(step, Aggregated):
+        named = dict(step.keys)
+    elif isinstance(step, Top):
+        if column in step.input.schema:
+            return is_window_end(step.input, column)
+        named = dict(step.added)
+    before = plain_column(named[column]) if column in named else None
+    return before is not None and not isinstance(step, Source | Union) and is_window_end(step.input, before)
 
 
 def result_type(aggregate: Aggregate, schema: Schema) -> pa.DataType | None:

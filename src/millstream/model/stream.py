@@ -12,23 +12,30 @@ import pyarrow as pa
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.accumulation import Accumulation
 from millstream.model.aggregate import Aggregate
-from millstream.model.connector import LogTopic, check_name
+from millstream.model.connector import Sink, check_name
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr, boolean, col, expr
 from millstream.model.origin import here
 from millstream.model.schema import Field, Schema
 from millstream.model.step import (
     Aggregated,
+    Distinct,
     Enrich,
     FlatMap,
+    Keeping,
     MapBatches,
     Named,
+    Order,
     Select,
     Source,
     Step,
+    Top,
     Union,
     View,
     Where,
+    changes,
+    is_window_end,
+    plain_column,
     upstream,
 )
 from millstream.model.trigger import ON_CHANGE, Trigger, finishes
@@ -39,6 +46,8 @@ if TYPE_CHECKING:
     from millstream.model.flow import Flow
 
 BATCH_KINDS = ("arrow", "pandas", "polars")
+BY_ARRIVAL = ("first", "last", "collect", "user")
+"""Aggregates that go by the order of records, which rows that change do not have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,45 +189,77 @@ class Stream:
         )
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
-        """Aggregates over the whole stream, without key or window."""
+        """Aggregates over the whole stream, without key or window; see `Keyed.aggregate`."""
         return Keyed(self, ()).aggregate(**aggregates)
+
+    def top(self, n: int, by: str | Expr, *more: str | Expr, rank: str | None = None) -> Stream:
+        """The first `n` rows of the whole stream in an order: ``.top(10, "price DESC")``; see `Keyed.top`."""
+        return Keyed(self, ()).top(n, by, *more, rank=rank)
+
+    def distinct(self) -> Stream:
+        """Every row once, however often it comes; of rows that change, those that are there now.
+
+        >>> import millstream as ms
+        >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, price BIGINT")
+        >>> bids.select("auction").distinct().schema.names
+        ('auction',)
+        """
+        self._refuse_panes("distinct")
+        return Stream(self.flow, Distinct(self.step, here()))
 
     def view(
         self,
         name: str,
         *,
         retention: str | timedelta | Duration | None = None,
-        changes_to: LogTopic | None = None,
+        changes_to: Sink | None = None,
     ) -> View:
         """Keep the result under a name, as a table that can be queried while the flow runs.
 
         `retention` says how long rows stay after the watermark has passed them (windows by their end, other
-        rows by their event time); without it they stay for good. `changes_to` writes every change of the view to a
-        topic too, as `sink` does.
+        rows by their event time); without it they stay for good. `changes_to` writes every change of the view
+        elsewhere too, as `sink` does.
         """
         check_name(name, "view")
         kept = None if retention is None else Duration.positive(retention, what="retention")
-        aggregated = next((s for s in upstream(self.step) if isinstance(s, Aggregated)), None)
-        if kept is not None and aggregated is not None and aggregated.windowing.window.is_global:
-            raise DefinitionError(
-                f"the view `{name}` has a retention but no window to measure it by",
-                hint="add .window(...), or leave the retention out",
-                origin=here(),
-            )
-        view = View(name, self.step, kept, here(), None if changes_to is None else _topic(changes_to, name))
+        if kept is not None:
+            self._check_retention(name)
+        view = View(name, self.step, kept, here(), None if changes_to is None else _sink(changes_to, name))
         self.flow.add_view(view)
         return view
 
-    def sink(self, name: str, to: LogTopic) -> View:
+    def sink(self, name: str, to: Sink) -> View:
         """Write the result to a topic of the log (``.sink("hot", ms.log("hot_auctions"))``) and keep no table of it.
 
+        With ``ms.files(folder, format=...)`` each epoch writes a file, with ``ms.console()`` a line per change.
         The rows of a stream that only grows are written as they are. Those of a stream that changes have a first column
         ``op``: ``+I`` a new row, ``-U`` and ``+U`` what it was and what it became, ``-D`` a row that is gone.
         """
         check_name(name, "sink")
-        view = View(name, self.step, None, here(), _topic(to, name), kept=False)
+        view = View(name, self.step, None, here(), _sink(to, name), kept=False)
         self.flow.add_view(view)
         return view
+
+    def _check_retention(self, name: str) -> None:
+        """Refuse a retention where no row says when it has grown old."""
+        last = next((s for s in upstream(self.step) if isinstance(s, Keeping)), None)
+        if last is None:
+            return
+        if isinstance(last, Aggregated) and not changes(last.input):
+            if last.windowing.window.is_global:
+                raise DefinitionError(
+                    f"the view `{name}` has a retention but no window to measure it by",
+                    hint="add .window(...), or leave the retention out",
+                    origin=here(),
+                )
+            return
+        keys = last.schema.names if isinstance(last, Distinct) else [n for n, _ in last.keys]
+        if not any(is_window_end(last, key) for key in keys):
+            raise Unsupported(
+                f"the view `{name}` has a retention, but none of its keys is the end of a window",
+                hint="key by the `window_end` of the aggregate before, or leave the retention out",
+                origin=here(),
+            )
 
     def _project(self, columns: Named) -> Stream:
         bound = tuple((name, e.bind(self.schema)) for name, e in columns)
@@ -226,12 +267,25 @@ class Stream:
         return Stream(self.flow, Select(self.step, bound, schema))
 
     def _refuse_after_aggregate(self, what: str) -> None:
-        if any(isinstance(s, Aggregated) for s in upstream(self.step)):
+        if changes(self.step):
             raise Unsupported(
-                f"{what} after an aggregate is not supported yet",
-                hint="where, select and with_columns are; docs/limits.md lists the rest",
+                f"{what} after an aggregate, top or distinct is not supported yet",
+                hint="where, select, with_columns, top, distinct and aggregates without a window are; "
+                "docs/limits.md lists the rest",
                 origin=here(),
             )
+
+    def _refuse_panes(self, what: str) -> None:
+        """Refuse aggregates before that do not take back what they said."""
+        for step in upstream(self.step):
+            how = step.windowing.accumulation if isinstance(step, Aggregated) else Accumulation.RETRACTING
+            if how is not Accumulation.RETRACTING:
+                raise Unsupported(
+                    f"{what} cannot follow an aggregate whose panes are {how}",
+                    detail="it must be told which answers are no longer true",
+                    hint="use accumulation=ms.retracting() there",
+                    origin=here(),
+                )
 
 
 def merge(stream: Stream, *others: Stream, order: str = "event_time") -> Stream:
@@ -254,7 +308,7 @@ def merge(stream: Stream, *others: Stream, order: str = "event_time") -> Stream:
 
 @dataclass(frozen=True, eq=False)
 class Keyed:
-    """A stream with its keys and window chosen, waiting for aggregates."""
+    """A stream with its keys and window chosen, waiting for aggregates, or for how many rows to keep of each key."""
 
     stream: Stream
     keys: Named
@@ -275,6 +329,7 @@ class Keyed:
         for how long after the watermark a window still takes records and answers anew. With `panes`, every
         answer ever given is kept in ``<view>$panes`` for that long.
         """
+        self.stream._refuse_after_aggregate("a window")
         for value, kind, what, example in (
             (window, AnyWindow, "a window", 'ms.tumbling("10 seconds")'),
             (trigger, Trigger, "a trigger", "ms.on_close()"),
@@ -297,8 +352,16 @@ class Keyed:
         return Keyed(self.stream, self.keys, Windowing(window, trigger, accumulation, allowed, kept).check())
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
-        """Compute aggregates per key and window: ``.aggregate(bids=ms.count(), top=ms.max("price"))``."""
-        self.stream._refuse_after_aggregate("a second aggregate")
+        """Compute aggregates per key and window: ``.aggregate(bids=ms.count(), top=ms.max("price"))``.
+
+        Behind another aggregate, a `top` or a `distinct` they are over the rows that are there now:
+
+        >>> import millstream as ms
+        >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, price BIGINT")
+        >>> per_auction = bids.key_by("auction").aggregate(n=ms.count())
+        >>> per_auction.key_by("n").aggregate(auctions=ms.count()).schema.names
+        ('n', 'auctions')
+        """
         if not aggregates:
             raise DefinitionError("aggregate needs at least one name=aggregate", hint="n=ms.count()", origin=here())
         checked = []
@@ -309,10 +372,60 @@ class Keyed:
                     f"{name}={aggregate!r} is not an aggregate", hint=f"e.g. {name}=ms.count()", origin=here()
                 )
             checked.append((name, aggregate.check(name, self.stream.schema)))
-        self._check_corrections()
+        if changes(self.stream.step):
+            self._check_changing(aggregates)
+        else:
+            self._check_corrections()
         step = Aggregated(self.stream.step, self.keys, self.windowing, tuple(checked), here())
         assert step.schema.names  # refuses a name that is there twice
         return Stream(self.stream.flow, step)
+
+    def top(self, n: int, by: str | Expr, *more: str | Expr, rank: str | None = None) -> Stream:
+        """Keep the first `n` rows of each key, in the order given: ``.key_by("auction").top(3, "price DESC")``.
+
+        An order is a column or an expression, with ASC or DESC and NULLS FIRST or LAST behind it; NULL is less than any
+        value if nothing is said. Rows that are equal in it go by their other columns. All columns stay; keys that are
+        computed come behind them, and then `rank`: the number of the row, from 1 to `n`. ``top(1, ...)`` is how to
+        keep the first or the last row of each key.
+
+        >>> import millstream as ms
+        >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, price BIGINT")
+        >>> bids.key_by("auction", dear="price > 100").top(3, "price DESC", rank="place").schema.names
+        ('auction', 'price', 'dear', 'place')
+        """
+        if type(n) is not int or n < 1:
+            raise DefinitionError(
+                f"top({n!r}) is not a number of rows", hint="e.g. top(3, 'price DESC')", origin=here()
+            )
+        if not self.windowing.window.is_global:
+            raise Unsupported(
+                "top within a window is not supported",
+                hint="aggregate per window first, and key by its `window_end`",
+                origin=here(),
+            )
+        self.stream._refuse_panes("top")
+        schema = self.stream.schema
+        orders = []
+        for given in (by, *more):
+            order = Order.parse(given)
+            orders.append(Order(order.by.bind(schema), order.descending, order.nulls_first))
+        if rank is not None:
+            check_name(rank, "column")
+        step = Top(self.stream.step, self.keys, n, tuple(orders), rank, here())
+        assert step.schema.names  # refuses a name that is there twice
+        return Stream(self.stream.flow, step)
+
+    def _check_changing(self, aggregates: Mapping[str, Aggregate]) -> None:
+        """Refuse what is not defined over rows that change."""
+        self.stream._refuse_panes("an aggregate")
+        for name, aggregate in aggregates.items():
+            if aggregate.kind in BY_ARRIVAL:
+                raise Unsupported(
+                    f"{name}={aggregate.kind}(...) behind an aggregate, top or distinct is not supported",
+                    detail="it goes by the order of records, and rows that change have none",
+                    hint="use ms.min or ms.max, or .top(1, ...) for the first or last row in an order",
+                    origin=here(),
+                )
 
     def _check_corrections(self) -> None:
         """Refuse what is not defined over records that revise others."""
@@ -338,8 +451,8 @@ class Keyed:
             )
 
 
-def _topic(to: object, name: str) -> LogTopic:
-    if not isinstance(to, LogTopic):
+def _sink(to: object, name: str) -> Sink:
+    if not isinstance(to, Sink):
         raise DefinitionError(
             f"{to!r} is nothing that `{name}` can be written to", hint='e.g. ms.log("topic")', origin=here()
         )
@@ -350,14 +463,14 @@ def _named(columns: tuple[str | Expr, ...], named: Mapping[str, str | Expr], wha
     pairs: list[tuple[str, Expr]] = []
     for column in columns:
         expression = expr(column)
-        names = expression.columns()
-        if len(names) != 1 or expression.spark() != f"`{names[0]}`":
+        name = plain_column(expression)
+        if name is None:
             raise DefinitionError(
                 f"`{expression.spark()}` in {what} needs a name",
                 hint=f"write it as {what}(some_name={expression.spark()!r})",
                 origin=here(),
             )
-        pairs.append((names[0], expression))
+        pairs.append((name, expression))
     pairs += [(name, expr(value)) for name, value in named.items()]
     for name, _ in pairs:
         check_name(name, "column")

@@ -5,24 +5,26 @@ Plan in, `Node`s out; `text` draws them for people, `as_json` is for programs. N
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from millstream.model.accumulation import Accumulation
-from millstream.model.connector import Connector, Files, Generator, LogTopic, SparkStream
+from millstream.model.connector import Connector, Files, Generator, LogTopic, Sink, SparkStream
 from millstream.model.duration import Duration
 from millstream.model.trigger import ON_CHANGE, ON_CLOSE, Trigger
 from millstream.model.window import Window
 from millstream.model.window_kinds import CountWindow
+from millstream.plan.explain_chains import chain_nodes
+from millstream.plan.node import Node, named, plain, shown_name
 from millstream.plan.rules.order import ORDERED
 from millstream.plan.stages import (
+    ROW,
     Aggregation,
-    Append,
     Batches,
+    Chained,
     Explode,
     Feed,
+    First,
     Lookup,
     Op,
     Plan,
@@ -48,23 +50,12 @@ _GROWING = {
     "collect": "collect keeps every value",
     "count_distinct": "count_distinct keeps every different value",
 }
-_PLAIN_NAME = re.compile(r"`([A-Za-z_]\w*)`")
-
-
-@dataclass(frozen=True)
-class Node:
-    """A part of the plan: what kind it is, its name, facts about it in order, and the parts inside."""
-
-    kind: str
-    name: str
-    facts: tuple[tuple[str, str], ...] = ()
-    children: tuple[Node, ...] = ()
 
 
 def explain(plan: Plan) -> Node:
     """The whole plan as a tree: its sources, then every view with the path its rows take."""
     sources = tuple(_source(plan, s) for s in plan.sources)
-    views = tuple(_view(plan, v) for v in plan.views)
+    views = tuple(_view(plan, v) for v in plan.views if not v.inner)
     facts = [("plan", plan.id)]
     if plan.tables:
         facts.append(("stored tables", ", ".join(plan.tables)))
@@ -106,7 +97,7 @@ def _below(node: Node, indent: str) -> Iterator[str]:
 
 def _source(plan: Plan, source: SourceStage) -> Node:
     options = source.options
-    behind = f"lateness {options.lateness}" if options.punctuation is None else f"told by {_plain(options.punctuation)}"
+    behind = f"lateness {options.lateness}" if options.punctuation is None else f"told by {plain(options.punctuation)}"
     time = "when it is read" if options.event_time is None else f"{options.event_time}, {behind}"
     idle = "" if options.idle_timeout is None else f", goes on without a partition silent for {options.idle_timeout}"
     facts = [("reads", _connector(source.connector)), ("event time", time + idle)]
@@ -148,14 +139,14 @@ def _positions(plan: Plan, source: SourceStage) -> str:
     if not source.positions:
         return "not needed"
     ordered = [
-        f"{view.name}.{m.name}"
+        f"{view.name.partition('~')[0]}.{m.name}"
         for view in plan.views
         if isinstance(view.stage, Aggregation) and source.name in view.stage.sources
         for m in view.stage.measures
         if m.kind in ORDERED
     ]
     counted = [
-        view.name
+        view.name.partition("~")[0]
         for view in plan.views
         if isinstance(view.stage, Aggregation) and source.name in view.stage.sources and view.stage.keeps_records
     ]
@@ -163,14 +154,14 @@ def _positions(plan: Plan, source: SourceStage) -> str:
 
 
 def _readers(plan: Plan, scan: Scan) -> list[str]:
-    return [v.name for v in plan.views if any(f.scan == scan.id for f in v.stage.feeds)]
+    return [v.name for v in plan.views if not v.inner and any(f.scan == scan.id for f in v.stage.feeds)]
 
 
 def _scan(plan: Plan, view: ViewStage, feed: Feed) -> Node:
     scan = next(s for s in plan.scans if s.id == feed.scan)
-    sql = {c.name: _plain(c.sql) for c in scan.columns}
+    sql = {c.name: plain(c.sql) for c in scan.columns}
     facts = [("runs", _runs(scan.ops))]
-    others = [n for n in _readers(plan, scan) if n != view.name]
+    others = [n for n in _readers(plan, scan) if n != view.name.partition("~")[0]]
     if others:
         facts.append(("shared", f"with {', '.join(others)}"))
     facts += [_op(op) for op in scan.ops if not _passes_on(op)]
@@ -179,13 +170,13 @@ def _scan(plan: Plan, view: ViewStage, feed: Feed) -> Node:
     computed = [sql[c] for c in feed.columns]
     if isinstance(view.stage, Aggregation):
         keys = len(view.stage.keys)
-        pairs = [_named(n, e) for n, e in zip(view.stage.keys, computed[:keys], strict=True)]
+        pairs = [named(n, e) for n, e in zip(view.stage.keys, computed[:keys], strict=True)]
         if pairs:
             facts.append(("keys", ", ".join(pairs)))
         if computed[keys:]:
             facts.append(("columns", ", ".join(dict.fromkeys(computed[keys:]))))
     else:
-        pairs = [_named(n, e) for n, e in zip(view.stage.columns, computed, strict=True)]
+        pairs = [named(shown_name(n), e) for n, e in zip(view.stage.columns, computed, strict=True)]
         facts.append(("columns", ", ".join(pairs)))
     return Node("scan", f"{scan.id} of {scan.source}", tuple(facts))
 
@@ -197,7 +188,7 @@ def _runs(ops: tuple[Op, ...]) -> str:
 
 def _op(op: Op) -> tuple[str, str]:
     if isinstance(op, Explode):
-        return "flat_map", f"{op.name} = each of {_plain(op.array)}" + (
+        return "flat_map", f"{op.name} = each of {plain(op.array)}" + (
             ", rows without one stay" if op.keep_empty else ""
         )
     if isinstance(op, Lookup):
@@ -212,27 +203,19 @@ def _op(op: Op) -> tuple[str, str]:
 
 def _passes_on(op: Op) -> bool:
     """Whether an op only hands the columns over."""
-    return isinstance(op, Project) and op.keep is None and all(_plain(c.sql) == c.name for c in op.columns)
+    return isinstance(op, Project) and op.keep is None and all(plain(c.sql) == c.name for c in op.columns)
 
 
 def _projection(project: Project) -> str:
-    columns = ", ".join(_named(c.name, _plain(c.sql)) for c in project.columns if not c.name.startswith("$"))
-    return columns if project.keep is None else f"{columns} where {_plain(project.keep)}"
-
-
-def _named(name: str, what: str) -> str:
-    return name if name == what else f"{name} = {what}"
+    columns = ", ".join(named(c.name, plain(c.sql)) for c in project.columns if not c.name.startswith("$"))
+    return columns if project.keep is None else f"{columns} where {plain(project.keep)}"
 
 
 # ---------------------------------------------------------------- kernels and views
 
 
 def _view(plan: Plan, view: ViewStage) -> Node:
-    stage = view.stage
-    scans = tuple(_scan(plan, view, f) for f in stage.feeds)
-    if isinstance(stage, Append):
-        return Node("view", view.name, (), (*scans, *_kept(plan, view)))
-    parts = [*scans, _exchange(stage), _kernel(plan, stage)]
+    parts = list(_path(plan, view))
     if view.post is not None:
         parts.append(
             Node(
@@ -242,6 +225,25 @@ def _view(plan: Plan, view: ViewStage) -> Node:
             )
         )
     return Node("view", view.name, (), (*parts, *_kept(plan, view)))
+
+
+def _path(plan: Plan, view: ViewStage) -> Iterator[Node]:
+    """The way of a row to the end of a view's stage."""
+    stage = view.stage
+    if isinstance(stage, Chained):
+        before = plan.view(stage.input)
+        owner = before.name.partition("~")[0]
+        if owner == view.name.partition("~")[0]:
+            yield from _path(plan, before)
+        else:
+            kind = "of the view" if before.name == owner else "inside the view"
+            yield Node("changes", f"{kind} {owner}", (("shared", "computed once"),))
+        yield from chain_nodes(stage, before.stage)
+        return
+    yield from (_scan(plan, view, f) for f in stage.feeds)
+    if isinstance(stage, Aggregation):
+        yield _exchange(stage)
+        yield _kernel(plan, stage)
 
 
 _ANSWERS: dict[Trigger, str] = {ON_CHANGE: "in every epoch that changes it", ON_CLOSE: "when the window closes"}
@@ -276,7 +278,7 @@ def _kernel(plan: Plan, stage: Aggregation) -> Node:
 
 def _measures(plan: Plan, stage: Aggregation) -> Iterator[str]:
     feed = stage.feeds[0]
-    sql = {c.name: _plain(c.sql) for s in plan.scans if s.id == feed.scan for c in s.columns}
+    sql = {c.name: plain(c.sql) for s in plan.scans if s.id == feed.scan for c in s.columns}
     arguments = iter(feed.columns[len(stage.keys) :])
     for measure in stage.measures:
         argument = sql[next(arguments)] if measure.has_argument else "*"
@@ -310,11 +312,26 @@ def _kept(plan: Plan, view: ViewStage) -> Iterator[Node]:
         yield _table(plan, view)
     if view.sink is not None:
         rows = "as they are" if view.identity is None else "changes, with their op"
-        yield Node("sink", f"topic {view.sink.topic}", (("rows", rows), ("guarantee", SINKS[plan.guarantee])))
+        where, promise = _sink(view.sink, plan.guarantee)
+        yield Node("sink", where, (("rows", rows), ("guarantee", promise)))
+
+
+def _sink(sink: Sink, guarantee: str) -> tuple[str, str]:
+    """What a sink is called, and what it promises under a guarantee."""
+    if isinstance(sink, LogTopic):
+        return f"topic {sink.topic}", SINKS[guarantee]
+    if isinstance(sink, Files):
+        lost = guarantee == "at_most_once"
+        return f"{sink.format} files in {sink.path}", SINKS[guarantee] if lost else "exactly once (a file per epoch)"
+    return "console", SINKS["at_most_once" if guarantee == "at_most_once" else "at_least_once"]
 
 
 def _table(plan: Plan, view: ViewStage) -> Node:
-    if view.identity is None:
+    stage = view.stage
+    if isinstance(stage, Chained) and stage.identity == ROW:
+        assert isinstance(stage.what, First)
+        rows = f"up to {stage.what.count:,} per " + (", ".join(stage.keys) or "view")
+    elif view.identity is None:
         rows = "appended, never changed"
     elif not view.identity:
         rows = "one row"
@@ -331,8 +348,3 @@ def _table(plan: Plan, view: ViewStage) -> Node:
         ("guarantee", GUARANTEES[plan.guarantee]),
     )
     return Node("table", view.name, facts)
-
-
-def _plain(sql: str) -> str:
-    """SQL as a person would have written it: quotes only where they are needed."""
-    return _PLAIN_NAME.sub(r"\1", sql)

@@ -20,12 +20,14 @@ from millstream.errors import DefinitionError, Unsupported
 from millstream.model import step as steps
 from millstream.model.expression import Expr, col
 from millstream.model.flow import Flow
-from millstream.model.step import Aggregated, Step
+from millstream.model.step import Aggregated, Keeping, Step
 from millstream.model.window_kinds import Session
+from millstream.plan import chains
 from millstream.plan.stages import (
     Aggregation,
     Append,
     Batches,
+    Chained,
     Column,
     Explode,
     Feed,
@@ -83,6 +85,9 @@ class _Lowering:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.scans: dict[tuple[str, str], _ScanBuilder] = {}
+        self.views: list[ViewStage] = []
+        self.made: dict[int, str] = {}
+        """By the id of a step that keeps state: the view whose stage performs it."""
         for source in flow.sources:
             self.scan(source.name, ())
 
@@ -93,11 +98,14 @@ class _Lowering:
         return self.scans[key]
 
     def plan(self) -> Plan:
-        views = tuple(self.view(v) for v in self.flow.views)
+        for view in self.flow.views:
+            self.views.append(self.view(view))
+        views = tuple(self.views)
         sources = tuple(SourceStage(s.name, s.connector, s.schema, s.options) for s in self.flow.sources)
         scans = tuple(b.build() for b in self.scans.values())
         tables = sorted({op.table for s in scans for op in s.ops if isinstance(op, Lookup)})
-        return Plan(self.flow.name, sources, scans, views, tables=tuple(tables), guarantee=self.flow.guarantee)
+        made = Plan(self.flow.name, sources, scans, views, tables=tuple(tables), guarantee=self.flow.guarantee)
+        return replace(made, functions=tuple(self.flow.functions.values()))
 
     def view(self, view: steps.View) -> ViewStage:
         return replace(self._kept(view), sink=view.sink, kept=view.kept)
@@ -105,38 +113,84 @@ class _Lowering:
     def _kept(self, view: steps.View) -> ViewStage:
         post, root = _split(view.input)
         retention = None if view.retention is None else view.retention.micros
-        if not isinstance(root, Aggregated):
+        if not isinstance(root, Keeping):
             return self._append(view, retention)
-        stage = self._aggregation(view.name, root)
+        stage = self._stage(view.name, root)
+        self.made.setdefault(id(root), view.name)
         project = _post(post, root)
         columns = project.columns if project else tuple(Column(n, f"`{n}`") for n in root.schema.names)
         shown = {c.sql: c.name for c in columns}
-        hidden = tuple(n for n in stage.identity if f"`{n}`" not in shown)
+        end = chains.end_of(root)
+        needed = stage.identity
+        if isinstance(stage, Chained) and end is not None and retention is not None and end not in needed:
+            needed = (*needed, end)
+        hidden = tuple(n for n in needed if f"`{n}`" not in shown)
         if hidden and project:
-            project = Project(project.keep, columns + tuple(Column(f"${n}", f"`{n}`") for n in hidden))
-        stored = {n: shown.get(f"`{n}`", f"${n}") for n in stage.identity}
+            project = Project(project.keep, columns + tuple(Column(_hidden(n), f"`{n}`") for n in hidden))
+        stored = {n: shown.get(f"`{n}`", _hidden(n)) for n in needed}
         return ViewStage(
             view.name,
             stage,
             project,
             tuple(c.name for c in columns),
-            tuple(f"${n}" for n in hidden),
+            tuple(_hidden(n) for n in hidden),
             tuple(stored[n] for n in stage.identity),
             retention,
-            stored.get("window_end"),
+            stored.get(end or ""),
         )
+
+    def _stage(self, name: str, root: Keeping) -> Aggregation | Chained:
+        """The stage of a step that keeps state."""
+        if isinstance(root, Aggregated) and not steps.changes(root.input):
+            return self._aggregation(name, root)
+        taken = chains.taken(root)
+        post, before = _split(root.input)
+        if isinstance(before, Keeping):
+            given = self._inner(name, before)
+            take = _post([*post, chains.projection(root.input, taken)], before)
+        else:
+            given, take = self._rows(name, root.input, taken), None
+        return chains.chained(name, root, given, take)
+
+    def _inner(self, name: str, root: Keeping) -> ViewStage:
+        """The view whose stage performs a step: an earlier one, or else an inner one."""
+        if id(root) not in self.made:
+            chains.refuse_history(root)
+            stage = self._stage(name, root)
+            inner = self._inner_name(name)
+            self.views.append(chains.inner(inner, replace(stage, step=inner), root.schema.names))
+            self.made[id(root)] = inner
+        return next(v for v in self.views if v.name == self.made[id(root)])
+
+    def _inner_name(self, name: str) -> str:
+        return f"{name}~{1 + sum(v.name.startswith(f'{name}~') for v in self.views)}"
+
+    def _rows(self, name: str, step: Step, taken: steps.Named) -> ViewStage:
+        """An inner view that hands on rows of sources, with the columns that a stage takes."""
+        inner, names = self._inner_name(name), tuple(n for n, _ in taken)
+        feeds = self._append_feeds(step, taken)
+        made = chains.inner(inner, Append(inner, names, feeds, ordered=_is_ordered(step)), names)
+        self.views.append(made)
+        return made
 
     def _append(self, view: steps.View, retention: int | None) -> ViewStage:
         names = view.input.schema.names
-        feeds = []
-        for branch in self.branches(view.input):
-            scan, keep, record = self._place(branch)
-            columns = tuple(scan.column(branch.names[n].spark()) for n in names)
-            feeds.append(Feed(scan.id, scan.source, keep, record, columns))
-        ordered = any(isinstance(s, steps.Union) and s.ordered for s in steps.upstream(view.input))
-        stage = Append(view.name, names, tuple(feeds), ordered=ordered)
+        feeds = self._append_feeds(view.input, tuple((n, col(n)) for n in names))
+        stage = Append(view.name, names, feeds, ordered=_is_ordered(view.input))
         hidden = () if retention is None else ("$ts",)
         return ViewStage(view.name, stage, None, names, hidden, None, retention, "$ts" if hidden else None)
+
+    def _append_feeds(self, step: Step, columns: steps.Named) -> tuple[Feed, ...]:
+        feeds = []
+        for branch in self.branches(step):
+            scan, keep, record = self._place(branch)
+            names = {n: steps.plain_column(e) for n, e in columns}
+            taken = tuple(
+                scan.column(branch.names[c].spark() if (c := names[n]) else e.substitute(branch.names).spark())
+                for n, e in columns
+            )
+            feeds.append(Feed(scan.id, scan.source, keep, record, taken))
+        return tuple(feeds)
 
     def _aggregation(self, name: str, root: Aggregated) -> Aggregation:
         feeds = []
@@ -183,7 +237,7 @@ class _Lowering:
             return [_Branch(step, (), {n: col(n) for n in step.schema.names})]
         if isinstance(step, steps.Union):
             return [b for s in step.inputs for b in self.branches(s)]
-        assert not isinstance(step, Aggregated), "the model refuses steps behind an aggregate that need branches"
+        assert not isinstance(step, Keeping), "the model refuses steps behind an aggregate that need branches"
         return [self._through(b, step) for b in self.branches(step.input)]
 
     def _through(self, b: _Branch, step: Step) -> _Branch:
@@ -216,16 +270,16 @@ def lower(flow: Flow) -> Plan:
 
 
 def _split(step: Step) -> tuple[list[Step], Step]:
-    """The steps behind an aggregate, first one first, and the aggregate; or none and the step itself."""
+    """The steps behind one that keeps state, first one first, and that one; or none and the step itself."""
     behind: list[Step] = []
     at = step
     while isinstance(at, steps.Where | steps.Select):
         behind.insert(0, at)
         at = at.input
-    return (behind, at) if isinstance(at, Aggregated) else ([], step)
+    return (behind, at) if isinstance(at, Keeping) else ([], step)
 
 
-def _post(behind: list[Step], root: Aggregated) -> Project | None:
+def _post(behind: list[Step], root: Keeping) -> Project | None:
     if not behind:
         return None
     names: dict[str, Expr] = {n: col(n) for n in root.schema.names}
@@ -237,6 +291,15 @@ def _post(behind: list[Step], root: Aggregated) -> Project | None:
         elif isinstance(step, steps.Select):
             names = {n: e.substitute(names) for n, e in step.columns}
     return Project(_sql(keep), tuple(Column(n, e.spark()) for n, e in names.items()))
+
+
+def _is_ordered(step: Step) -> bool:
+    return any(isinstance(s, steps.Union) and s.ordered for s in steps.upstream(step))
+
+
+def _hidden(name: str) -> str:
+    """The name under which an identity column is kept that is not shown."""
+    return name if name.startswith("$") else f"${name}"
 
 
 def _both(left: Expr, right: Expr) -> Expr:

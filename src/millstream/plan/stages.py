@@ -2,7 +2,7 @@
 
 A plan reads like the path of a record: **sources** give rows, **scans** compute columns over them (one scan serves
 all views that need nothing but expressions), **feeds** say which columns of a scan a stage takes, and a **view**
-keeps what its stage (aggregation or append) gives.
+keeps what its stage (aggregation, append, or one chained to the stage of an earlier view) gives.
 
 System columns begin with ``$``: ``$ts`` event time in micros, ``$part`` and ``$pos`` the position in the source,
 ``$bad`` why a row is an error (0: it is none), ``$h`` hash of the key, ``$s`` start of the slice, ``$n`` rows combined.
@@ -10,14 +10,16 @@ System columns begin with ``$``: ``$ts`` event time in micros, ``$part`` and ``$
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from millstream.model.aggregate import Aggregator
-from millstream.model.connector import Connector, LogTopic, SourceOptions
+from millstream.model.connector import Connector, Sink, SourceOptions
+from millstream.model.function import Function
 from millstream.model.schema import Field, Schema
 from millstream.model.step import borders_of
 from millstream.model.window import Window
@@ -39,6 +41,13 @@ class Project:
 
     keep: str | None
     columns: tuple[Column, ...]
+
+    @property
+    def renames(self) -> dict[str, str] | None:
+        """New names with the columns they stand for, where it does nothing but that."""
+        found = {c.name: c.sql.strip("`") for c in self.columns}
+        plain = self.keep is None and all(c.sql == f"`{found[c.name]}`" for c in self.columns)
+        return found if plain else None
 
 
 @dataclass(frozen=True)
@@ -198,12 +207,107 @@ class Append:
         return frozenset(f.source for f in self.feeds)
 
 
+@dataclass(frozen=True)
+class Sort:
+    """A column that rows are put in order by."""
+
+    column: str
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
+class First:
+    """Keep the first rows of each key; `rank` names the column with their number, and `shown` the columns of a row."""
+
+    count: int
+    order: tuple[Sort, ...]
+    rank: str | None
+    shown: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Regroup:
+    """Aggregate the rows that are there now, per key."""
+
+    measures: tuple[Measure, ...]
+
+
+@dataclass(frozen=True)
+class Once:
+    """Keep every row once."""
+
+
+ROW = ("$row", "$more")
+"""The columns that tell rows apart which nothing else does: hashes of what is in the row and which copy it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chained:
+    """A stage over the changes of another stage; all that its kernel needs to know."""
+
+    step: str
+    input: str
+    """The view whose stage gives the changes."""
+    take: Project | None
+    """What is computed of them first; None: they are taken as they are."""
+    columns: tuple[str, ...]
+    """The columns of the rows that it works on."""
+    names: tuple[str, ...]
+    """The columns by which its input tells its rows apart; none where they never go away."""
+    keys: tuple[str, ...]
+    what: First | Regroup | Once
+    feeds: tuple[Feed, ...]
+    """The feeds of the first stage of the chain."""
+    grows: bool = False
+    """Whether its input only grows, so that a row never goes away."""
+    ends: tuple[str, int] | None = None
+    """The key that is the end of an earlier window, and for how long after it that window still changes; None: groups
+    may change for good.
+    """
+    fingerprint: str = ""
+    types: tuple[pa.DataType, ...] = ()
+    """The types of its columns, once bound."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that tell one result row from another."""
+        if isinstance(self.what, Once):
+            return self.columns
+        if isinstance(self.what, Regroup) or self.what.count == 1:
+            return self.keys
+        return ROW if self.what.rank is None else (*self.keys, self.what.rank)
+
+    @property
+    def result(self) -> tuple[str, ...]:
+        """The columns of its results."""
+        if isinstance(self.what, Regroup):
+            return (*self.keys, *(m.name for m in self.what.measures))
+        if isinstance(self.what, Once):
+            return self.columns
+        rank = () if self.what.rank is None else (self.what.rank,)
+        return (*self.what.shown, *rank, *(ROW if self.identity == ROW else ()))
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether its own results only grow."""
+        return isinstance(self.what, Once) and self.grows
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The sources whose watermarks hold this stage."""
+        return frozenset(f.source for f in self.feeds)
+
+
+Stage = Aggregation | Append | Chained
+
+
 @dataclass(frozen=True, eq=False)
 class ViewStage:
     """A view: the stage that feeds it, the steps after that stage, and how rows are told apart and kept."""
 
     name: str
-    stage: Aggregation | Append
+    stage: Stage
     post: Project | None
     columns: tuple[str, ...]
     hidden: tuple[str, ...]
@@ -219,10 +323,15 @@ class ViewStage:
     """Stored columns with their types, once bound."""
     panes: pa.Schema | None = None
     """Columns of the history of panes, once bound, if it is kept."""
-    sink: LogTopic | None = None
+    sink: Sink | None = None
     """Where its changes are written to."""
     kept: bool = True
     """Whether it is a table of the store."""
+
+    @property
+    def inner(self) -> bool:
+        """Whether it only feeds others: nobody sees its name, and what comes too late for it is set apart for them."""
+        return not self.kept and self.sink is None
 
     @property
     def sink_schema(self) -> pa.Schema:
@@ -249,6 +358,8 @@ class Plan:
     id: str = ""
     tables: tuple[str, ...] = field(default=())
     guarantee: str = "exactly_once"
+    functions: tuple[Function, ...] = ()
+    """The Python functions that its expressions call."""
 
     def source(self, name: str) -> SourceStage:
         """The source of this name."""
@@ -264,9 +375,29 @@ class Plan:
         return tuple(sorted({f for a in self.aggregations for f in a.windowing.fractions}))
 
     @property
-    def stateful(self) -> tuple[Aggregation | Append, ...]:
+    def stateful(self) -> tuple[Stage, ...]:
         """The stages that keep state."""
-        return tuple(v.stage for v in self.views if isinstance(v.stage, Aggregation) or v.stage.ordered)
+        return tuple(v.stage for v in self.views if not isinstance(v.stage, Append) or v.stage.ordered)
+
+    @cached_property
+    def inputs(self) -> frozenset[str]:
+        """The views whose stages others are chained to."""
+        return frozenset(v.stage.input for v in self.views if isinstance(v.stage, Chained))
+
+    @cached_property
+    def behind(self) -> Mapping[str, tuple[str, ...]]:
+        """By view: the views that people see whose chain begins with its stage, itself among them."""
+        first: dict[str, str] = {}
+        found: dict[str, tuple[str, ...]] = {v.name: () for v in self.views}
+        for view in self.views:
+            first[view.name] = first[view.stage.input] if isinstance(view.stage, Chained) else view.name
+            if not view.inner:
+                found[first[view.name]] += (view.name,)
+        return found
+
+    def view(self, name: str) -> ViewStage:
+        """The view of this name."""
+        return next(v for v in self.views if v.name == name)
 
     @property
     def aggregations(self) -> tuple[Aggregation, ...]:

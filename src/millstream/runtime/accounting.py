@@ -19,6 +19,9 @@ from millstream.store.port import EpochRow
 Ports = Mapping[str, Mapping[str, SourcePort]]
 """flow -> source -> port, for the flows that run in this process."""
 
+INNER = "~"
+"""Is in the names of the inner views of a chain; their records are those of the view at its end."""
+
 ENDLESS = 2**61
 """A source that claims to hold more than this makes its records when they are asked for."""
 
@@ -46,7 +49,8 @@ def account_rows(store: Reads, ports: Ports, now: int) -> list[dict[str, Any]]:
         }
         for source in sorted({*progress.offsets, *waiting}):
             listed.append({"kind": "source", "flow": flow, "name": source, **_source(progress, source, waiting)})
-        for view in sorted({*progress.applied, *progress.joined}):
+        shown = (v for v in {*progress.applied, *progress.joined} if INNER not in v)
+        for view in sorted(shown):
             listed.append({"kind": "view", "flow": flow, "name": view, **_view(progress, view, waiting)})
     return listed
 

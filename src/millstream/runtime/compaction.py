@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from millstream.kernels.stage import leaving, records_step, records_unique, unique
-from millstream.plan.stages import Aggregation, Append
+from millstream.plan.stages import Aggregation, Stage
 from millstream.state.run import Run
 from millstream.state.shard import RunCache
 from millstream.state.version import Version, due, merge
@@ -28,7 +28,7 @@ class _Job:
 class Compactor:
     """Keeps the lists of runs short. Used by the flow's thread; large merges run in a thread of its own."""
 
-    def __init__(self, cache: RunCache, stages: Sequence[Aggregation | Append]) -> None:
+    def __init__(self, cache: RunCache, stages: Sequence[Stage]) -> None:
         self._cache = cache
         self._steps: dict[str, tuple[list[str], Callable[[pl.DataFrame], np.ndarray]]] = {}
         for stage in stages:

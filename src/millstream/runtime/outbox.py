@@ -1,10 +1,11 @@
 """What a flow writes to its sinks: each epoch's changes once, whatever happens in between.
 
 With ``exactly_once`` the changes are put down durably before the store commits the epoch, under
-``out/<epoch>-<sink>.<crc>.arrow``, and go to the topic after it, as the sequence of a producer named after the sink; so
-a crash anywhere leaves either nothing or a file that the next start delivers, and the topic knows what it has. No
-reader of a topic sees a change of an epoch that the store does not have. With ``at_least_once`` the changes go out
-before the commit and are not told apart; with ``at_most_once`` after it, and nothing is kept to try again.
+``out/<epoch>-<sink>.<crc>.arrow``, and go to the sink after it (`connect/sinks.py`): to a topic as the sequence of a
+producer named after the sink. A crash anywhere leaves either nothing or a file that the next start delivers, and the
+sink knows what it has. No reader sees a change of an epoch that the store does not have. With ``at_least_once`` the
+changes go out before the commit and are not told apart; with ``at_most_once`` after it, and nothing is kept to try
+again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from millstream.connect.sinks import SinkPort
 from millstream.errors import HomeDamaged
-from millstream.log.topic import Topic
 from millstream.plan.stages import Plan, ViewStage
 from millstream.state.run import write_durably
 
@@ -26,9 +27,9 @@ EXACTLY, AT_LEAST, AT_MOST = "exactly_once", "at_least_once", "at_most_once"
 class Outbox:
     """The sinks of one flow. Used by the flow's thread."""
 
-    def __init__(self, plan: Plan, topics: Mapping[str, Topic], root: Path, generation: int) -> None:
-        self._sinks: dict[str, tuple[ViewStage, Topic]] = {
-            v.name: (v, topics[v.name]) for v in plan.views if v.sink is not None
+    def __init__(self, plan: Plan, ports: Mapping[str, SinkPort], root: Path, generation: int) -> None:
+        self._sinks: dict[str, tuple[ViewStage, SinkPort]] = {
+            v.name: (v, ports[v.name]) for v in plan.views if v.sink is not None
         }
         self._plan, self._root, self._generation = plan, root, generation
 
@@ -79,13 +80,8 @@ class Outbox:
         write_durably(self._root / f"{epoch:012d}-{name}.{zlib.crc32(data):08x}.arrow", data)
 
     def _send(self, epoch: int, name: str, table: pa.Table, digest: str | None = None) -> None:
-        _, topic = self._sinks[name]
-        rows = self._shown(name, table)
-        if digest is None:
-            topic.append(rows)
-        else:
-            producer = f"{self._plan.flow}/{name}/{self._generation}"
-            topic.append(rows, producer=producer, sequence=epoch, digest=digest)
+        writer = f"{self._plan.flow}/{name}/{self._generation}"
+        self._sinks[name][1].write(self._shown(name, table), epoch, writer=writer, digest=digest)
 
     def _shown(self, name: str, table: pa.Table) -> pa.Table:
         schema = self._sinks[name][0].sink_schema

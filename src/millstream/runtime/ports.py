@@ -1,5 +1,5 @@
-"""What a planned flow reads from and writes to, made ready: a port for every source, a topic for every sink,
-a table for every view.
+"""What a planned flow reads from and writes to, made ready: a port for every source and every sink, a table for every
+view.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from millstream.connect.generator import GeneratorSource
 from millstream.connect.log import LogSource
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import Offsets, SourcePort
+from millstream.connect.sinks import ConsoleSink, FilesSink, SinkPort, TopicSink
 from millstream.errors import IncompatibleChange
 from millstream.log.log import Log
 from millstream.log.topic import Topic
 from millstream.model.connector import Files, Generator, LogTopic, Memory, SparkStream
-from millstream.plan.stages import Aggregation, Plan, SourceStage
+from millstream.plan.stages import Append, Plan, SourceStage, ViewStage
 from millstream.store.port import ViewSpec
 
 
@@ -44,28 +45,35 @@ def topic_name(flow: str, source: SourceStage) -> str | None:
     return connector.topic if isinstance(connector, LogTopic) else None
 
 
-def sink_topics(plan: Plan, log: Log) -> dict[str, Topic]:
-    """The topics of a bound plan's sinks, by the name of the view; made where they are missing."""
-    topics: dict[str, Topic] = {}
+def sink_ports(plan: Plan, log: Log, generation: int) -> dict[str, SinkPort]:
+    """The sinks of a bound plan, by the name of the view; topics are made where they are missing."""
+    ports: dict[str, SinkPort] = {}
     for view in plan.views:
-        if view.sink is None:
-            continue
-        name, schema = view.sink.topic, view.sink_schema
-        if any(isinstance(s.connector, LogTopic) and s.connector.topic == name for s in plan.sources):
-            raise IncompatibleChange(
-                f"`{view.name}` writes to the topic `{name}`, which the flow `{plan.flow}` itself reads",
-                detail="it would read its own answers for ever",
-                hint="write to another topic, or read it in another flow",
-            )
-        topic = log.topic(name) if log.exists(name) else log.create(name, schema)
-        if topic.schema.names != schema.names or topic.schema.types != schema.types:
-            raise IncompatibleChange(
-                f"`{view.name}` does not fit the topic `{name}`",
-                detail=f"it writes ({_columns(schema)}), the topic holds ({_columns(topic.schema)})",
-                hint="write to another topic",
-            )
-        topics[view.name] = topic
-    return topics
+        if isinstance(view.sink, LogTopic):
+            ports[view.name] = TopicSink(_sink_topic(plan, view, view.sink.topic, log))
+        elif isinstance(view.sink, Files):
+            ports[view.name] = FilesSink(Path(view.sink.path).absolute(), view.sink.format, view.name, generation)
+        elif view.sink is not None:
+            ports[view.name] = ConsoleSink(view.name)
+    return ports
+
+
+def _sink_topic(plan: Plan, view: ViewStage, name: str, log: Log) -> Topic:
+    schema = view.sink_schema
+    if any(isinstance(s.connector, LogTopic) and s.connector.topic == name for s in plan.sources):
+        raise IncompatibleChange(
+            f"`{view.name}` writes to the topic `{name}`, which the flow `{plan.flow}` itself reads",
+            detail="it would read its own answers for ever",
+            hint="write to another topic, or read it in another flow",
+        )
+    topic = log.topic(name) if log.exists(name) else log.create(name, schema)
+    if topic.schema.names != schema.names or topic.schema.types != schema.types:
+        raise IncompatibleChange(
+            f"`{view.name}` does not fit the topic `{name}`",
+            detail=f"it writes ({_columns(schema)}), the topic holds ({_columns(topic.schema)})",
+            hint="write to another topic",
+        )
+    return topic
 
 
 def view_specs(plan: Plan) -> list[ViewSpec]:
@@ -81,10 +89,11 @@ def view_specs(plan: Plan) -> list[ViewSpec]:
             v.fingerprint,
             v.panes,
             v.panes_kept,
-            not isinstance(v.stage, Aggregation) and v.stage.ordered,
+            isinstance(v.stage, Append) and v.stage.ordered,
             v.kept,
         )
         for v in plan.views
+        if not v.inner
     ]
 
 

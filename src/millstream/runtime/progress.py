@@ -53,7 +53,7 @@ class Progress:
             if name not in self.offsets and hasattr(port, "table"):
                 self.first[name] = {p: s for p, (s, _) in port.admit({}, port.head(0), None).ranges.items()}
         plain = {scan.id for scan in plan.scans if not scan.ops}
-        for view in plan.views:
+        for view in (v for v in plan.views if not v.inner):
             fed = [feed.source for feed in view.stage.feeds]
             if view.name not in self.joined:
                 if view.name in self.applied:

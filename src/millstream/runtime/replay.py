@@ -22,14 +22,22 @@ from millstream.store.port import Store
 
 def view_of(plan: Plan, name: str) -> ViewStage:
     """The view of this name, if its late records can be replayed."""
-    found = next((v for v in plan.views if v.name == name), None)
+    found = next((v for v in plan.views if v.name == name and not v.inner), None)
     if found is None:
         raise UnknownName(
-            f"the flow `{plan.flow}` has no view `{name}`", detail="it has: " + ", ".join(v.name for v in plan.views)
+            f"the flow `{plan.flow}` has no view `{name}`",
+            detail="it has: " + ", ".join(v.name for v in plan.views if not v.inner),
         )
     if not found.kept:
         raise Unsupported(f"`{name}` is a sink: there is no table to take late records into")
     check(found.stage, name)
+    behind = [v for v in plan.behind[name] if v != name]
+    if behind:
+        raise Unsupported(
+            f"the late records of `{name}` cannot be replayed",
+            detail=f"{', '.join(f'`{v}`' for v in behind)} would not follow: computed from its changes",
+            hint=f"they can be read with SELECT * FROM `{name}$late`",
+        )
     return found
 
 

@@ -11,33 +11,51 @@ from dataclasses import replace
 from millstream.model.connector import Files, Generator, LogTopic, SparkStream
 from millstream.model.window_kinds import Custom, Session
 from millstream.plan.lower import code_identity
-from millstream.plan.stages import Aggregation, Append, Batches, Feed, Plan, SourceStage, ViewStage
+from millstream.plan.stages import (
+    Aggregation,
+    Append,
+    Batches,
+    Chained,
+    Feed,
+    Measure,
+    Plan,
+    Regroup,
+    SourceStage,
+    Stage,
+    ViewStage,
+)
 
 
 def identify(plan: Plan) -> Plan:
     """Fill in the fingerprints and the plan's id."""
-    views = tuple(_view(plan, v) for v in plan.views)
+    stages: dict[str, str] = {}
+    views = tuple(_view(plan, v, stages) for v in plan.views)
     shown = [(v.name, v.fingerprint, v.retention) for v in views]
     return replace(plan, views=views, id=_digest([plan.flow, [_source(s) for s in plan.sources], shown]))
 
 
-def _view(plan: Plan, view: ViewStage) -> ViewStage:
-    stage = _stage(plan, view.stage)
-    return replace(
-        view, fingerprint=_digest([stage, repr(view.post), view.columns]), stage=replace(view.stage, fingerprint=stage)
-    )
+def _view(plan: Plan, view: ViewStage, stages: dict[str, str]) -> ViewStage:
+    """The view with its fingerprint; `stages` has those of the stages before it, by view."""
+    stages[view.name] = stage = _stage(plan, view.stage, stages)
+    content = [stage, repr(view.post), view.columns, *called(plan, repr(view.post))]
+    return replace(view, fingerprint=_digest(content), stage=replace(view.stage, fingerprint=stage))
 
 
-def _stage(plan: Plan, stage: Aggregation | Append) -> str:
+def _stage(plan: Plan, stage: Stage, stages: dict[str, str]) -> str:
+    if isinstance(stage, Chained):
+        # the name of its input too: that is where the state lies which its own state was made of
+        what: object = _measures(stage.what.measures) if isinstance(stage.what, Regroup) else repr(stage.what)
+        before = (stage.input, stages[stage.input], repr(stage.take), *called(plan, repr(stage.take)))
+        return _digest(["chained", type(stage.what).__name__, what, stage.columns, stage.keys, before])
     feeds = [_feed(plan, f) for f in stage.feeds]
     if isinstance(stage, Append):
         return _digest(["append", stage.columns, feeds, *(["ordered"] if stage.ordered else [])])
-    measures = [
-        (m.name, m.kind, m.has_argument, str(m.returns), code_identity(m.user) if m.user else "")
-        for m in stage.measures
-    ]
     how = [_windowing(stage), *(["corrected"] if stage.corrected else [])]
-    return _digest(["aggregate", stage.keys, how, measures, feeds])
+    return _digest(["aggregate", stage.keys, how, _measures(stage.measures), feeds])
+
+
+def _measures(measures: tuple[Measure, ...]) -> list[object]:
+    return [(m.name, m.kind, m.has_argument, str(m.returns), code_identity(m.user) if m.user else "") for m in measures]
 
 
 def _windowing(stage: Aggregation) -> object:
@@ -55,9 +73,15 @@ def _feed(plan: Plan, feed: Feed) -> object:
     sql = {c.name: c.sql for c in scan.columns}
     ops = [(o.identity, o.schema.names) if isinstance(o, Batches) else repr(o) for o in scan.ops]
     wanted = [sql.get(feed.keep or "", ""), *(sql[c] for c in feed.columns)]
+    wanted += called(plan, repr((ops, wanted)))
     named = set(re.findall("`([^`]+)`", repr((ops, wanted))))
     types = [(f.name, str(f.type)) for f in plan.source(feed.source).schema if f.name in named]
     return (feed.source, types, ops, wanted)
+
+
+def called(plan: Plan, text: str) -> list[str]:
+    """What names the Python functions that some SQL calls."""
+    return [code_identity(f.call) for f in plan.functions if re.search(rf"\b{f.name}\(", text, re.IGNORECASE)]
 
 
 def _source(source: SourceStage) -> object:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millstream.plan.stages import Aggregation, Append, Plan
+from millstream.plan.stages import Append, Chained, Plan, Stage
 
 ORDERED = frozenset({"first", "last", "collect", "user"})
 """Aggregates whose answer depends on the order of records with equal event time."""
 
 
-def _ordered(stage: Aggregation | Append) -> bool:
+def _ordered(stage: Stage) -> bool:
+    if isinstance(stage, Chained):
+        return False
     if isinstance(stage, Append):
         return stage.ordered
     return stage.keeps_records or any(m.kind in ORDERED for m in stage.measures)

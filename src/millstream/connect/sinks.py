@@ -1,0 +1,103 @@
+"""Where changes go: a topic of the log, a folder of files, or the terminal. One object per sink of a flow.
+
+An epoch is given to `write` once, or again after a crash; what keeps it from being there twice is the topic's producer
+and sequence, or the name of the file. A terminal may show it twice.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Protocol, TextIO
+
+import orjson
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from millstream.errors import SourceError
+from millstream.log.topic import Topic
+
+
+class SinkPort(Protocol):
+    """Takes the changes of epochs."""
+
+    def write(self, rows: pa.Table, epoch: int, *, writer: str, digest: str | None) -> None:
+        """Take an epoch's changes, durably; `digest` (if given) tells the same epoch given again from another one."""
+        ...
+
+
+class TopicSink:
+    """Appends to a topic, as a producer whose sequence is the epoch."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+
+    def write(self, rows: pa.Table, epoch: int, *, writer: str, digest: str | None) -> None:
+        """Append; with a digest the topic knows an epoch that it has."""
+        if digest is None:
+            self.topic.append(rows)
+        else:
+            self.topic.append(rows, producer=writer, sequence=epoch, digest=digest)
+
+
+class FilesSink:
+    """One file per epoch that changes something: ``<sink>-<generation>-<epoch>.json``; written aside and renamed."""
+
+    def __init__(self, folder: Path, form: str, name: str, generation: int) -> None:
+        self._folder, self._form, self._name, self._generation = folder, form, name, generation
+
+    def write(self, rows: pa.Table, epoch: int, *, writer: str, digest: str | None) -> None:
+        """Write the file of this epoch, in the place of one that is there."""
+        del writer, digest
+        path = self._folder / f"{self._name}-{self._generation:03d}-{epoch:012d}.{self._form}"
+        aside = path.with_name(f".{path.name}")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with aside.open("wb") as file:
+                file.write(encoded(rows, self._form))
+                file.flush()
+                os.fsync(file.fileno())
+            aside.rename(path)
+            directory = os.open(self._folder, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise SourceError(
+                f"the sink `{self._name}` cannot write to {self._folder}",
+                detail=error.strerror or str(error),
+                hint="make the folder writable; the flow goes on with the same changes",
+            ) from None
+
+
+class ConsoleSink:
+    """One line per change on standard output."""
+
+    def __init__(self, name: str, out: TextIO | None = None) -> None:
+        self._name, self._out = name, out
+
+    def write(self, rows: pa.Table, epoch: int, *, writer: str, digest: str | None) -> None:
+        """Print the changes."""
+        del writer, digest
+        out = self._out or sys.stdout
+        for row in rows.to_pylist():
+            op = row.pop("op", "+I")
+            out.write(f"{self._name}[{epoch}] {op} {orjson.dumps(row, default=str).decode()}\n")
+        out.flush()
+
+
+def encoded(rows: pa.Table, form: str) -> bytes:
+    """Rows as the bytes of a file."""
+    out = io.BytesIO()
+    if form == "parquet":
+        pa.parquet.write_table(rows, out)
+    elif form == "csv":
+        pa.csv.write_csv(rows, out)
+    else:
+        for row in rows.to_pylist():
+            out.write(orjson.dumps(row, default=str, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z))
+    return out.getvalue()

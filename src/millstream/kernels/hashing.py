@@ -1,0 +1,67 @@
+"""Hashes of rows that stay the same for good: state that an earlier version wrote is found again by them.
+
+Numbers are mixed as columns; each different text is hashed once. Equal values (0.0 and -0.0, all NaN) have equal
+hashes, and NULL has one of its own. Two hashes together tell rows apart by what is in them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import polars as pl
+
+_SEEDS = np.array([[0x9E3779B97F4A7C15], [0xC2B2AE3D27D4EB4F]], dtype=np.uint64)
+_NULL = np.uint64(0x6A09E667F3BCC909)
+_STEP = np.uint64(0x100000001B3)
+
+
+def hashed(rows: pl.DataFrame, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Two hashes of these columns, as signed whole numbers."""
+    found = np.repeat(_SEEDS, len(rows), axis=1)
+    for column in columns:
+        found = _mixed(found ^ _mixed(_values(rows[column]) + _SEEDS)) * _STEP  # so that the order of columns counts
+    first, second = _mixed(found).view(np.int64)
+    return first, second
+
+
+def _values(column: pl.Series) -> np.ndarray:
+    """A number for each value and hash."""
+    kind = column.dtype
+    if kind.is_integer() or kind in (pl.Boolean, pl.Date) or isinstance(kind, pl.Datetime):
+        numbers = column.cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64)
+    elif kind.is_float():
+        plain = column.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0
+        numbers = np.where(np.isnan(plain), np.nan, plain).view(np.uint64)
+    else:
+        numbers = _texts(column)
+    return np.where(column.is_null().to_numpy(), _NULL, numbers)
+
+
+def _texts(column: pl.Series) -> np.ndarray:
+    """Hashes of values that are no numbers, by their bytes or by how they are written down."""
+    if column.dtype.is_nested():
+        return _digests(repr(value).encode() for value in column.to_list())
+    values = column.unique(maintain_order=True)
+    listed = values.to_list()
+    known = _digests(v if isinstance(v, bytes) else str(v).encode() for v in listed)
+    if len(listed) == len(column):
+        return known
+    places = pl.DataFrame([values.alias("$value")]).with_row_index("$at")
+    mine = pl.DataFrame([column.alias("$value")])
+    at = mine.join(places, on="$value", how="left", nulls_equal=True, maintain_order="left")["$at"].to_numpy()
+    return known[:, at]
+
+
+def _digests(texts: Iterable[bytes]) -> np.ndarray:
+    joined = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
+    return np.frombuffer(joined, dtype="<u8").reshape(-1, 2).T.astype(np.uint64)
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """Every bit of a number spread over all bits (the finalizer of splitmix64)."""
+    mixed = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    spread: np.ndarray = mixed ^ (mixed >> np.uint64(31))
+    return spread
