@@ -1,4 +1,4 @@
-"""Runs of one kind or another in turn, A B A B, and answers that are checked before a time counts."""
+"""Runs of one kind or another in turn, A B C B C A, and answers that are checked before a time counts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,15 @@ Timed = Callable[[Path], float]
 
 
 def in_turn(case: str, work: Path, runs: Mapping[str, Timed], rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """The seconds of each run, round by round."""
+    """The seconds of each run, round by round. Every round begins with another one, so that no kind always has the
+    quiet or the warm place; with as many rounds as kinds, or twice as many, each has had every place equally often.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
+    names = list(runs)
     for i in range(rounds):
-        for name, run in runs.items():
-            seconds[name].append(run(work / f"{name}-{i}"))
+        first = i % len(names)
+        for name in (*names[first:], *names[:first]):
+            seconds[name].append(runs[name](work / f"{name}-{i}"))
         told = ", ".join(f"{name} {times[-1]:.2f} s" for name, times in seconds.items())
         print(f"{case}  round {i + 1}/{rounds}  {told}", flush=True)
     return seconds

@@ -6,11 +6,13 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from millstream.engine.archive import archive_options
 from millstream.engine.errors import has_ended, translated
 from millstream.engine.java import require_java
 
@@ -48,6 +50,7 @@ def settings(log: Path, memory: str) -> dict[str, str]:
             (
                 "-XX:+UseParallelGC",  # scans are some 15 % faster than with G1, and the heap is small
                 "-XX:+ExitOnOutOfMemoryError",  # a thread that dies of it leaves its job waiting for ever
+                *archive_options(),
                 f"-Dlog4j2.configurationFile=file:{log.with_suffix('.properties')}",
             )
         ),
@@ -99,6 +102,47 @@ def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = No
             warnings.simplefilter("ignore")
             _launch(log, chosen)
             return SparkSession.builder.config(map=chosen).getOrCreate()
+
+
+def begin(log: Path, *, memory: str = "2g", python: bool = False) -> Future[Any]:
+    """Start the session in a thread of its own, so that the caller can do other things until it needs it.
+
+    A new session first performs a small job, while the caller goes on: what every job needs is loaded then, and with
+    `python` its Python workers too.
+    """
+    found: Future[Any] = Future()
+    fresh = not _is_running()  # this also imports pyspark, which two threads had better not do at once
+
+    def work() -> None:
+        try:
+            found.set_result(start(log, memory=memory))
+        except BaseException as error:  # noqa: BLE001 - whoever asks for the session gets it
+            found.set_exception(error)
+            return
+        if fresh:
+            with suppress(Exception):  # whatever it is, the first epoch meets it too, and tells it
+                _warm(found.result(), python=python)
+
+    threading.Thread(target=work, name="millstream-session", daemon=True).start()
+    return found
+
+
+def _is_running() -> bool:
+    """Whether there is a session to go on with."""
+    from pyspark.sql import SparkSession
+
+    running = SparkSession._instantiatedSession
+    return running is not None and running.sparkContext._jsc is not None and not has_ended()
+
+
+def _warm(spark: Any, *, python: bool) -> None:
+    """A job with one task, so that there is room for those of the first epoch."""
+    frame = spark.range(0, 1, 1, 1)
+    (frame.mapInArrow(_unchanged, "id BIGINT") if python else frame).toArrow()
+
+
+def _unchanged(batches: Iterator[Any]) -> Iterator[Any]:
+    yield from batches
 
 
 def _launch(log: Path, chosen: Mapping[str, str]) -> None:
