@@ -3,6 +3,8 @@
 A request is one line of JSON, ``{"call": "query", "sql": "SELECT ..."}`` (or ``views``, ``flows``, ``watermarks``; or
 ``checkpoint`` with a name). The answer is one line of JSON and, for a query, an Arrow stream behind it:
 ``{"ok": true, "bytes": 1234}``, or ``{"ok": false, "error": {...}}``.
+
+``{"call": "sql", "sql": "..."}`` carries out statements in the session of this connection (see `spoken.py`).
 """
 
 from __future__ import annotations
@@ -12,16 +14,18 @@ import socket
 import socketserver
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import orjson
 import pyarrow as pa
 
-from millstream import errors
 from millstream.errors import MillstreamError, QueryError
 from millstream.result import Result, plain
+from millstream.serve import spoken
+from millstream.serve.spoken import RemoteSession, Speaks
 
 SOCKET = "query.sock"
 LISTINGS = ("views", "flows", "watermarks")
@@ -31,6 +35,10 @@ _LONGEST = 100
 _MAX_REQUEST = 1 << 20
 PATIENCE = 300
 """Seconds that a reader waits for an answer; a query has no limit of its own."""
+GRACE = 10
+"""Seconds that answers under way are waited for when a home is closed."""
+
+T = TypeVar("T")
 
 
 class Reads(Protocol):
@@ -56,6 +64,10 @@ class Reads(Protocol):
         """Keep a checkpoint."""
         ...
 
+    def session(self) -> Speaks:
+        """A session of SQL."""
+        ...
+
 
 class LocalServer:
     """Answers readers in threads of its own until it is closed."""
@@ -77,8 +89,11 @@ class LocalServer:
 
     def close(self) -> None:
         """Stop answering."""
+        with suppress(OSError):  # wakes the thread that waits for callers: it looks up twice a second otherwise
+            self._server.socket.shutdown(socket.SHUT_RDWR)
         self._server.shutdown()
         self._server.server_close()
+        self._server.finish()
         del self._server.reads  # a reader that stays connected must not keep the store open
         self._link.unlink(missing_ok=True)
         if self._folder is not None:
@@ -89,9 +104,33 @@ class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
     reads: Reads
 
+    def __init__(self, path: str, handler: type[socketserver.BaseRequestHandler]) -> None:
+        self._changed, self._asked, self._closing = threading.Condition(), 0, False
+        super().__init__(path, handler)
+
+    def ask(self, question: Callable[[Reads], T]) -> T:
+        """What the home answers, unless it is being closed."""
+        with self._changed:
+            if self._closing:
+                raise QueryError("the process that owns the home is closing it", hint="try again")
+            self._asked += 1
+        try:
+            return question(self.reads)
+        finally:
+            with self._changed:
+                self._asked -= 1
+                self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Wait for the answers under way, and take no more questions: a store in use cannot be closed."""
+        with self._changed:
+            self._closing = True
+            self._changed.wait_for(lambda: not self._asked, GRACE)
+
 
 class _Handler(socketserver.StreamRequestHandler):
     server: _Server
+    session: Speaks | None = None
 
     def handle(self) -> None:
         while line := self.rfile.readline(_MAX_REQUEST):
@@ -99,7 +138,7 @@ class _Handler(socketserver.StreamRequestHandler):
                 self._answer(orjson.loads(line))
             except MillstreamError as error:
                 self._error(error)
-            except BrokenPipeError:
+            except (BrokenPipeError, ConnectionResetError):
                 return
             except Exception as error:  # noqa: BLE001 - a reader must get an answer, not a closed socket
                 self._error(QueryError(f"the request cannot be answered: {type(error).__name__}"))
@@ -107,30 +146,31 @@ class _Handler(socketserver.StreamRequestHandler):
     def _answer(self, request: dict[str, Any]) -> None:
         call = request.get("call")
         if call == "query":
-            table = self.server.reads.query(str(request["sql"])).arrow()
+            table = self.server.ask(lambda reads: reads.query(str(request["sql"])).arrow())
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table)
             data = sink.getvalue()
             self.wfile.write(orjson.dumps({"ok": True, "bytes": data.size}) + b"\n")
             self.wfile.write(data)
+        elif call == "sql":
+            self.server.ask(lambda reads: self._speak(reads, str(request["sql"]), str(request.get("name", "SQL"))))
         elif call == "checkpoint":
-            folder = self.server.reads.checkpoint(str(request["name"]), request.get("to"))
+            folder = self.server.ask(lambda reads: reads.checkpoint(str(request["name"]), request.get("to")))
             self.wfile.write(orjson.dumps({"ok": True, "folder": str(folder)}) + b"\n")
         elif call in LISTINGS:
-            rows = getattr(self.server.reads, call)()
+            rows = self.server.ask(lambda reads: getattr(reads, call)())
             self.wfile.write(orjson.dumps({"ok": True, "rows": [plain(r) for r in rows]}) + b"\n")
         else:
             raise QueryError(f"unknown call {call!r}")
 
+    def _speak(self, reads: Reads, sql: str, name: str) -> None:
+        if self.session is None:
+            self.session = reads.session()
+        spoken.answer(self.wfile, self.session, sql, name)
+
     def _error(self, error: MillstreamError) -> None:
-        said = {
-            "kind": type(error).__name__,
-            "message": error.message,
-            "detail": error.detail,
-            "hint": error.hint,
-        }
-        self.wfile.write(orjson.dumps({"ok": False, "error": said}) + b"\n")
+        self.wfile.write(orjson.dumps({"ok": False, "error": spoken.told(error)}) + b"\n")
 
 
 class LocalClient:
@@ -168,8 +208,14 @@ class LocalClient:
         """Have the home keep a checkpoint; returns its folder."""
         return str(self._ask({"call": "checkpoint", "name": name, "to": to})["folder"])
 
+    def session(self) -> RemoteSession:
+        """A session of SQL in the process that owns the home."""
+        return RemoteSession(self._file)
+
     def close(self) -> None:
         """Hang up."""
+        with suppress(OSError):  # wakes a thread that is reading
+            self._socket.shutdown(socket.SHUT_RDWR)
         with suppress(OSError):  # what was not sent to a process that has died
             self._file.close()
         self._socket.close()
@@ -190,7 +236,5 @@ class LocalClient:
             raise QueryError("the process that owns the home has gone away", hint="try again")
         answer: dict[str, Any] = orjson.loads(line)
         if not answer["ok"]:
-            said = answer["error"]
-            kind = getattr(errors, said["kind"], QueryError)
-            raise kind(said["message"], detail=said["detail"], hint=said["hint"])
+            raise spoken.meant(answer["error"])
         return answer

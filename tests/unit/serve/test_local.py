@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import socketserver
 import stat
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from millstream.errors import HomeDamaged, QueryError, StatementRefused, ViewNotFound
 from millstream.result import Result
+from millstream.serve import local
 from millstream.serve.local import SOCKET, LocalClient, LocalServer
 
 
@@ -171,3 +173,46 @@ def test_after_the_server_has_gone_a_reader_is_told(tmp_path: Path, stub: Stub) 
     client.close()
     with pytest.raises(OSError):
         LocalClient(tmp_path)
+
+
+def test_closing_wakes_the_thread_that_waits_for_callers(
+    tmp_path: Path, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However seldom it looks up by itself: homes are closed often, and quickly."""
+    forever = socketserver.BaseServer.serve_forever
+    monkeypatch.setattr(local._Server, "serve_forever", lambda self: forever(self, poll_interval=3600))
+    made = LocalServer(tmp_path, stub)
+    closing = threading.Thread(target=made.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
+
+
+def test_closing_waits_for_an_answer_that_is_under_way(tmp_path: Path) -> None:
+    """The store cannot be closed under a query; one that comes later is refused."""
+    asked, go = threading.Event(), threading.Event()
+
+    class Slow(Stub):
+        def query(self, sql: str) -> Result:
+            asked.set()
+            assert go.wait(30)
+            return super().query(sql)
+
+    made, found = LocalServer(tmp_path, Slow()), []
+    first, second = LocalClient(tmp_path), LocalClient(tmp_path)
+    assert second.flows()
+    asking = threading.Thread(target=lambda: found.append(first.query("SELECT").rows()), daemon=True)
+    asking.start()
+    assert asked.wait(30)
+    closing = threading.Thread(target=made.close, daemon=True)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive()
+    go.set()
+    closing.join(30)
+    asking.join(30)
+    assert not closing.is_alive() and len(found) == 1
+    with pytest.raises(QueryError, match="is closing it"):
+        second.flows()
+    first.close()
+    second.close()
