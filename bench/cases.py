@@ -135,6 +135,7 @@ OWN = {
         OwnCase("log-read", "bids from a topic of the log against the same from plain Parquet", "bench.own.log_read"),
         OwnCase("recovery", "seconds without a new result when a part dies", "bench.own.recovery"),
         OwnCase("guarantees", "exactly once against at most once, with a view and a sink", "bench.own.guarantees"),
+        OwnCase("questions", "SELECTs over a view of 1 M rows while its flow runs", "bench.own.questions"),
         OwnCase("custom-windows", "10 s windows that a Python function gives", "bench.own.custom_windows"),
     )
 }

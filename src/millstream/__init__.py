@@ -36,7 +36,7 @@ from millstream.model.aggregate import (
     user_aggregate,
     variance,
 )
-from millstream.model.connector import files, generator, log, memory, spark_stream
+from millstream.model.connector import console, files, generator, log, memory, spark_stream
 from millstream.model.expression import Expr, col, expr
 from millstream.model.flow import Flow
 from millstream.model.stream import Stream, merge
@@ -91,6 +91,7 @@ __all__ = [
     "col",
     "collect",
     "connect",
+    "console",
     "count",
     "count_distinct",
     "count_window",

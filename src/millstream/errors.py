@@ -43,13 +43,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Origin:
-    """The user's own file and line that an error speaks of."""
+    """The user's own file and line that an error speaks of; of SQL also the column, and the line itself, marked."""
 
     file: str
     line: int
+    column: int = 0
+    excerpt: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        place = f"{self.file}:{self.line}" + (f":{self.column}" if self.column else "")
+        return f"{place}\n{self.excerpt}" if self.excerpt else place
 
 
 class MillstreamError(Exception):

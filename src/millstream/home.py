@@ -5,6 +5,7 @@ home/
   lock               held by the process that owns the home
   store.duckdb       the views
   flows/<flow>/      epochs/ state/ sources/
+  catalog.json       what SQL has defined
   tables/<table>/    versions of stored tables, for enrichment
   checkpoints/       what `checkpoint` kept
   repair/            what a repair or a restore has replaced
@@ -17,8 +18,11 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +40,7 @@ from millstream.model.duration import Duration
 from millstream.model.flow import Flow
 from millstream.model.schema import Schema
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan
+from millstream.plan.stages import Batches, Plan
 from millstream.result import Result
 from millstream.runtime import recovery, swap
 from millstream.runtime.accounting import account_rows
@@ -46,7 +50,7 @@ from millstream.runtime.loop import EpochReport, FlowLoop
 from millstream.runtime.outbox import Outbox
 from millstream.runtime.place import check_format, make_home
 from millstream.runtime.port import EnginePort
-from millstream.runtime.ports import sink_topics, source_port, view_specs
+from millstream.runtime.ports import sink_ports, source_port, view_specs
 from millstream.runtime.progress import Progress
 from millstream.runtime.records import RecordBook
 from millstream.runtime.run import ENDED, Run
@@ -58,6 +62,8 @@ from millstream.sql.reading import translate
 
 if TYPE_CHECKING:
     from millstream.engine.tap import Tap
+    from millstream.live.live import Live
+    from millstream.live.session import Session
     from millstream.store.duckdb import DuckStore
 
 DEFAULT_RESTARTS = Restarts()
@@ -82,6 +88,11 @@ class Home:
         self._ports: dict[str, Mapping[str, SourcePort]] = {}
         self._store: DuckStore | None = None
         self._server: Any = None
+        self._reviving = threading.Lock()
+        self._live: Live | None = None
+        self._speaking: Session | None = None
+        self.table_lock = threading.RLock()
+        """Held while rows of a stored table are changed."""
         try:
             make_home(self.path)
             check_format(self.path / "millstream.json")
@@ -152,20 +163,27 @@ class Home:
         placement: str = "auto",
         shards: int | None = None,
         on_epoch: Callable[[EpochReport], None] | None = None,
+        on_output: Callable[[EpochReport], None] | None = None,
         restarts: Restarts | None = DEFAULT_RESTARTS,
         poison: str = SET_APART,
+        retract: bool = False,
     ) -> Run:
         """Start a flow in the background; it goes on where it was when it last ran here.
 
         When it fails it is started again, as `restarts` says (None: it ends). A record that breaks its epoch again and
         again is found and put into ``<source>$errors``; with ``poison="stop"`` the flow ends instead.
+
+        `on_epoch` is told of every epoch; `on_output` too, with all that it changed (and with `retract`, what was true
+        before).
         """
         running = self._runs.get(flow.name)
         if running is not None and running.state not in ENDED:
             raise DefinitionError(f"the flow `{flow.name}` is running already", hint="stop it first: run.stop()")
         planned = plan(flow)
-        make = lambda: self.loop(planned, placement=placement, shards=shards)  # noqa: E731
-        self._runs[flow.name] = run = Run(flow.name, make, on_epoch=on_epoch, restarts=restarts, poison=poison)
+        make = lambda: self.loop(planned, placement=placement, shards=shards, retract=retract)  # noqa: E731
+        self._runs[flow.name] = run = Run(
+            flow.name, make, on_epoch=on_epoch, on_output=on_output, restarts=restarts, poison=poison
+        )
         return run
 
     def loop(
@@ -182,6 +200,7 @@ class Home:
 
         `engine` makes another engine than the one on Spark, from a plan, its sources and the folder for state.
         """
+        starting = self._begin(planned) if engine is None else None  # Java takes its time; the rest is done meanwhile
         from millstream.engine.work import EpochInput, Replay
 
         root = self.path / "flows" / planned.flow
@@ -206,10 +225,13 @@ class Home:
         if engine is not None:
             chosen = engine(planned, ports, root / "state")
         else:
+            assert starting is not None
             tables = {name: self.tables.path(name, newest[name]) for name in planned.tables}
-            chosen = self._engine(planned, ports, root, tables, placement, shards or os.cpu_count() or 2, retract)
+            cores = shards or os.cpu_count() or 2
+            chosen = self._engine(starting, planned, ports, root, tables, placement, cores, retract)
         self.store.prepare(planned.flow, view_specs(chosen.plan), [s.name for s in planned.sources])
-        topics = sink_topics(chosen.plan, self.log)
+        generation = self.store.generation(planned.flow)
+        sinks = sink_ports(chosen.plan, self.log, generation)
         token = self.store.take_lease(planned.flow, f"{socket.gethostname()}:{os.getpid()}")
         return FlowLoop(
             chosen,
@@ -220,15 +242,23 @@ class Home:
             token,
             progress=progress,
             tables=self.tables,
-            outbox=Outbox(chosen.plan, topics, root / "out", self.store.generation(planned.flow)),
+            outbox=Outbox(chosen.plan, sinks, root / "out", generation),
             taps=self._taps(planned, ports, root),
             make_input=EpochInput,
             make_replay=Replay,
             failpoint=failpoint,
         )
 
+    def _begin(self, planned: Plan) -> Future[Any]:
+        """Start Spark beside this thread."""
+        from millstream.engine import session
+
+        python = any(isinstance(op, Batches) for scan in planned.scans for op in scan.ops)
+        return session.begin(self.spark_log, memory=self._memory, python=python)
+
     def _engine(
         self,
+        starting: Future[Any],
         planned: Plan,
         ports: Mapping[str, SourcePort],
         root: Path,
@@ -237,12 +267,11 @@ class Home:
         shards: int,
         retract: bool,
     ) -> EnginePort:
-        from millstream.engine import session
         from millstream.engine.epoch import Engine
         from millstream.engine.placement import Placement
 
         return Engine(
-            session.start(self.spark_log, memory=self._memory),
+            starting.result(),
             planned,
             ports,
             root / "state",
@@ -255,6 +284,26 @@ class Home:
     def query(self, sql: str) -> Result:
         """Answer a SELECT (Spark SQL) over the views, as of one epoch."""
         return Result(self.store.query(translate(sql, self.store.tables())))
+
+    def session(self, *, start: bool = True) -> Session:
+        """A session of SQL. The first one brings what SQL has defined in this home to life (unless not to `start`)."""
+        from millstream.live.live import Live
+        from millstream.live.session import Session
+
+        with self._reviving:
+            if self._live is None:
+                self._live = Live(self, start=start)
+        return Session(self._live)
+
+    def sql(self, text: str) -> Result | None:
+        """Carry out statements of SQL, and give the rows of the last one, if it has any."""
+        answers = list(self._session().execute(text))
+        return answers[-1].result if answers else None
+
+    def _session(self) -> Session:
+        if self._speaking is None:
+            self._speaking = self.session()
+        return self._speaking
 
     def views(self) -> list[dict[str, Any]]:
         """The views with rows, last epoch, watermark, freshness, late and error counts."""
@@ -310,8 +359,26 @@ class Home:
         self.store.put_table(name, table)  # refuses a name that is taken
         self.tables.put(name, table)
 
+    def drop_table(self, name: str) -> None:
+        """Forget a stored table, with all its versions."""
+        self.store.forget_table(name)
+        self.tables.drop(name)
+
+    def flow_state(self, flow: str) -> str:
+        """The state of a flow: running, idle, ... or stopped."""
+        run = self._runs.get(flow)
+        return run.status if run is not None else "stopped"
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for the time being."""
+        with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
+            yield Path(folder)
+
     def close(self) -> None:
         """Stop the flows and let go of the home."""
+        if self._live is not None:
+            self._live.close()
         for run in self._runs.values():
             run.stop()
         if self._server is not None:

@@ -1,7 +1,8 @@
-"""The Python blocks of README and docs run, and give the output that the page shows.
+"""The Python and SQL blocks of README and docs run, and give the output that the page shows.
 
-The blocks of a page run in order, in one namespace and one empty directory. A ```text block that follows a
-Python block is what it prints. One of two comments may stand before a block; readers do not see them:
+The blocks of a page run in order, in one namespace and one empty directory; SQL in one session on a home of its own. A
+```text block that follows such a block is what it prints. One of two comments may stand before a block; readers do not
+see them:
 
     <!-- setup: Python that runs first -->
     <!-- not run: the reason -->
@@ -12,11 +13,15 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import sys
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+
+import millstream as ms
+from millstream.live.session import Session
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -26,21 +31,22 @@ COMMENT = re.compile(r"<!--\s*(?P<kind>setup|not run):(?P<content>(?:(?!-->).)*)
 
 @dataclass(frozen=True)
 class Block:
-    """A Python block of a page, what has to run before it, and what it has to print."""
+    """A Python or SQL block of a page, what has to run before it, and what it has to print."""
 
     line: int
     code: str
     setup: str = ""
     output: str | None = None
     skipped: bool = False
+    language: str = "python"
 
 
 def blocks(text: str) -> list[Block]:
-    """The Python blocks of a page, in order."""
+    """The Python and SQL blocks of a page, in order."""
     fences = list(FENCE.finditer(text))
     found = []
     for fence, following in zip_longest(fences, fences[1:]):
-        if fence["language"] != "python":
+        if fence["language"] not in ("python", "sql"):
             continue
         comment = COMMENT.search(text[: fence.start()])
         kind, content = (comment["kind"], comment["content"]) if comment else ("", "")
@@ -52,6 +58,7 @@ def blocks(text: str) -> list[Block]:
                 setup=content.strip() if kind == "setup" else "",
                 output=output,
                 skipped=kind == "not run",
+                language=fence["language"],
             )
         )
     return found
@@ -62,9 +69,25 @@ def run(page: str, block: Block, namespace: dict[str, object]) -> None:
     exec(compile(block.setup, f"{page} (setup)", "exec"), namespace)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile("\n" * (block.line - 1) + block.code, page, "exec"), namespace)
+        if block.language == "sql":
+            speak(block.code, page, namespace)
+        else:
+            exec(compile("\n" * (block.line - 1) + block.code, page, "exec"), namespace)
     if block.output is not None:
         assert printed.getvalue() == block.output, f"{page}:{block.line} prints\n{printed.getvalue()}"
+
+
+def speak(sql: str, page: str, namespace: dict[str, object]) -> None:
+    """Carry out the statements of a block, and print the answers as a shell would."""
+    if "$home" not in namespace:
+        namespace["$home"] = home = ms.open("sql-home")
+        namespace["$session"] = home.session()
+    session = namespace["$session"]
+    assert isinstance(session, Session)
+    for answer in session.execute(sql, name=page):
+        for part in (answer.said, answer.text, answer.result):
+            if part is not None and str(part):
+                sys.stdout.write(f"{part}\n")
 
 
 def name(page: Path) -> str:
@@ -82,8 +105,13 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for block in runnable(page):
-        run(name(page), block, namespace)
+    try:
+        for block in runnable(page):
+            run(name(page), block, namespace)
+    finally:
+        home = namespace.get("$home")
+        if isinstance(home, ms.Home):
+            home.close()
 
 
 def test_blocks_are_found_with_their_setup_and_output() -> None:

@@ -14,7 +14,10 @@ from millstream.cli.failures import report_millstream, report_unexpected, report
 from millstream.cli.options import Settings
 from millstream.errors import MillstreamError
 
-COMMANDS = ("demo", "run", "query", "views", "flows", "watermarks", "log", "explain", "doctor", "checkpoint", "repair")
+COMMANDS = (
+    *("demo", "init", "sql", "run", "check", "test", "query", "views", "flows", "watermarks"),
+    *("log", "explain", "doctor", "checkpoint", "repair"),
+)
 """In the order in which a newcomer meets them; each is `command` in the module of its name."""
 
 UNEXPECTED = 70
@@ -93,7 +96,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, asked: bool) 
 )
 @click.pass_obj
 def cli(settings: Settings, debug: bool) -> None:
-    """Continuous queries over streams, in Python, on Spark.
+    """Continuous queries over streams, in SQL and Python, on Spark.
 
     A flow says what you want to know; Millstream keeps the answer up to date while events arrive.
 
@@ -101,10 +104,12 @@ def cli(settings: Settings, debug: bool) -> None:
     Begin here:
       millstream demo                      an auction house, live in your terminal
       millstream doctor                    is this machine ready?
+      millstream init auctions             a folder with a first flow in SQL, and its tests
     \b
-    Then write a flow, and ask:
-      millstream explain flow.py           what would run, and what it would keep
-      millstream run flow.py               run it; Ctrl-C stops it, the next start goes on from there
+    Then write a flow, in SQL or in Python, and ask:
+      millstream sql                       the shell: define views, ask them, watch them change
+      millstream check flow.sql            is it right? runs nothing (explain flow.py says what a flow would do)
+      millstream run flow.sql              run it; Ctrl-C stops it, the next start goes on from there
       millstream views                     which views are there, how fresh are they
       millstream query "SELECT * FROM hot_auctions LIMIT 10"
 

@@ -32,8 +32,8 @@ ENDED = ("finished", "failed", "crash loop", "stopped")
 BROKEN = ("failed", "crash loop")
 
 
-@click.command(short_help="Run the flows of a Python file.")
-@click.argument("flow_file", metavar="FLOW.py", type=click.Path(path_type=Path))
+@click.command(short_help="Run the flows of a file of SQL or Python.")
+@click.argument("flow_file", metavar="FLOW.sql|FLOW.py", type=click.Path(path_type=Path))
 @home_option()
 @click.option("--until-caught-up", is_flag=True, help="Stop when everything that is there has been read.")
 @click.option("--flow", "name", metavar="NAME", help="Run only this one of the file's flows.")
@@ -56,11 +56,12 @@ def command(
     take_over: bool,
     memory: str,
 ) -> None:
-    """Run the flow of a Python file (or all of them, if there are several).
+    """Run the flow of a Python file (or all of them, if there are several), or the statements of a file of SQL.
 
     The flow goes on where it was when it last ran in this home; nothing is lost or counted twice. When it fails
     it is started again by itself, a few times. Ctrl-C stops it after the current epoch. If the file has a dict
-    TABLES, its tables are stored in the home first, for `enrich`.
+    TABLES, its tables are stored in the home first, for `enrich`. Of a file of SQL, definitions that are in the home
+    already stay as they are; then all flows that SQL has made there are run.
 
     \b
     A flow file is as short as this:
@@ -72,10 +73,25 @@ def command(
     \b
     Examples:
       millstream run flow.py                       until Ctrl-C; ask with `millstream query` meanwhile
+      millstream run flow.sql                      the same for SQL; `millstream sql` asks and changes
       millstream run flow.py --until-caught-up     read what is there, then stop
       millstream run flow.py --home /data/home --flow auctions
       millstream run flow.py --standby active      in a second terminal: goes on when the first run dies
     """  # noqa: D301 - click reads the control character \b
+    if flow_file.suffix == ".sql":
+        from millstream.cli.runsql import run_sql
+
+        run_sql(
+            flow_file,
+            home,
+            memory,
+            until_caught_up=until_caught_up,
+            name=name,
+            standby=standby,
+            take_over=take_over,
+        )
+        return
+
     from millstream.cli.flowfile import load
     from millstream.cli.meter import Meter
     from millstream.cli.standby import Gap, owned

@@ -48,6 +48,15 @@ def hold_for(checkpoint: str, flows: Mapping[str, Mapping[str, Any]], log: Log) 
             topic.hold(f"{CHECKPOINT}.{checkpoint}", needed)
 
 
+def release_flow(flow: str, log: Log) -> None:
+    """Let topics forget what a flow may still have needed."""
+    for name in log.topics():
+        topic = log.topic(name)
+        for reader in topic.holds():
+            if reader.partition(".")[0] == flow:
+                topic.release(reader)
+
+
 def release_for(checkpoint: str, log: Log) -> None:
     """Let topics forget what a checkpoint needed."""
     for name in log.topics():

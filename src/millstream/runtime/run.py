@@ -61,6 +61,7 @@ class Run:
         make: Callable[[], FlowLoop],
         *,
         on_epoch: Callable[[EpochReport], None] | None = None,
+        on_output: Callable[[EpochReport], None] | None = None,
         restarts: Restarts | None = None,
         poison: str = SET_APART,
         pause: Pause = threading.Event.wait,
@@ -73,6 +74,7 @@ class Run:
         self.loop: FlowLoop | None = None
         self._make = make
         self._on_epoch = on_epoch
+        self._on_output = on_output
         self._supervisor = Supervisor(restarts, poison, chance=chance)
         self._pause = pause
         self._suspected: MillstreamError | None = None
@@ -259,6 +261,8 @@ class Run:
 
     def _report(self, report: EpochReport) -> None:
         self._supervisor.good()
+        if self._on_output is not None:
+            self._on_output(report)
         report = replace(report, output=None)  # a long run must not hold the rows of its epochs
         self.reports.append(report)
         if self._on_epoch is not None:

@@ -4,6 +4,7 @@ before.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,6 +31,10 @@ class Tables:
     def path(self, name: str, version: int) -> Path:
         """The file of one version of a table."""
         return self._root / name / f"{version:06d}.arrow"
+
+    def drop(self, name: str) -> None:
+        """Forget a table."""
+        shutil.rmtree(self._root / name, ignore_errors=True)
 
     def put(self, name: str, data: pa.Table) -> None:
         """Keep a new version; durable when this returns."""

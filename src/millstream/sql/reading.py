@@ -14,30 +14,22 @@ from collections.abc import Mapping, Sequence
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import QueryError, StatementRefused, ViewNotFound
-from millstream.model.functions import AGGREGATE, KEYWORDS, SCALAR
+from millstream.model.functions import AGGREGATE, SCALAR
+from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, called, forbidden, reads
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # our errors say it
 
 _DOLLAR = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/|(?<![\w$])([A-Za-z_]\w*\$[a-z]+)(?![\w$])""",
+    r"""('(?:[^'\\]|\\.|'')*')|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/|(?<![\w$])([A-Za-z_]\w*\$[a-z]+)(?![\w$])""",
     re.DOTALL,
 )
 """A name with a dollar sign; what stands in quotes or comments is passed over."""
-_WINDOW = {"row_number", "rank", "dense_rank", "lag", "lead", "ntile", "first_value", "last_value", "nth_value",
-           "percent_rank", "cume_dist"}  # fmt: skip
-_CLOCK = {"now", "current_timestamp", "current_date"}
-_KEYWORDS = KEYWORDS | {
-    "on", "select", "where", "having", "by", "using", "exists", "all", "any", "some", "distinct", "union", "except",
-    "intersect", "join", "over", "within", "filter", "values", "limit", "offset", "qualify", "grouping", "sets",
-    "rollup", "cube", "partition", "explode", "unnest", "asc", "desc", "into", "with", "recursive",
-}  # fmt: skip
-_ALLOWED = SCALAR | AGGREGATE | _WINDOW | _CLOCK | _KEYWORDS | {"explode"}
-_FORBIDDEN = (exp.Command, exp.QueryTransform, exp.DDL, exp.DML, exp.Into, exp.Placeholder, exp.Parameter,
-              exp.SessionParameter, exp.Set, exp.Pragma, exp.Attach, exp.Detach, exp.Copy, exp.Use, exp.LoadData,
-              exp.TableSample)  # fmt: skip
+_ALLOWED = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | {"explode"}
+
+
+_TWICE = re.compile(r"\\.|''", re.DOTALL)
 
 
 def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
@@ -57,16 +49,24 @@ def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
         raise StatementRefused(
             f"only SELECT can be run here, not {_kind(tree)}", hint="views are read with SELECT ... FROM view"
         )
-    _check_nodes(tree)
-    _check_tables(tree, tables)
-    _check_functions(tree)
-    return tree.sql(dialect="duckdb", identify=True)
+    return rendered(tree, tables)
+
+
+def rendered(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> str:
+    """A SELECT in DuckDB's SQL, once all that is in it was found harmless."""
+    try:
+        _check_nodes(tree)
+        _check_tables(tree, tables)
+        _check_functions(tree)
+        return tree.sql(dialect="duckdb", identify=True, comments=False)
+    except RecursionError:
+        raise StatementRefused("too many parts of the query stand inside one another") from None
 
 
 def _check_nodes(tree: exp.Expr) -> None:
-    for node in tree.walk():
-        if isinstance(node, _FORBIDDEN):
-            raise StatementRefused(f"`{node.sql(dialect='spark')[:60]}` is not allowed in a query")
+    node = forbidden(tree)
+    if node is not None:
+        raise StatementRefused(f"`{node.sql(dialect='spark')[:60]}` is not allowed in a query")
 
 
 def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
@@ -75,7 +75,7 @@ def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
             raise StatementRefused(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
         if table.args.get("db") or table.args.get("catalog"):
             raise StatementRefused(f"`{table.sql(dialect='spark')[:60]}`: name a view without a schema or path")
-        if table.name not in tables and table.name not in _in_sight(table):
+        if table.name not in tables and table.name not in in_sight(table):
             close = difflib.get_close_matches(table.name, tables, n=1)
             raise ViewNotFound(
                 f"there is no view or table `{table.name}`",
@@ -84,7 +84,7 @@ def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
             )
 
 
-def _in_sight(table: exp.Expression) -> set[str]:
+def in_sight(table: exp.Expression) -> set[str]:
     """The CTEs a table name may mean where it stands: those of the queries around it, in a CTE only the ones before
     it.
     """
@@ -101,30 +101,22 @@ def _in_sight(table: exp.Expression) -> set[str]:
 
 
 def _check_functions(tree: exp.Expr) -> None:
-    for dialect in ("spark", "duckdb"):
-        tokens = sqlglot.tokenize(tree.sql(dialect=dialect), dialect=dialect)
-        for before, token, following in zip([None, *tokens], tokens, tokens[1:], strict=False):
-            if following.token_type != TokenType.L_PAREN or token.token_type == TokenType.STRING:
-                continue
-            name = token.text.lower()
-            if not (name[:1].isalpha() or name[:1] == "_"):
-                continue
-            if dialect == "spark" and name not in _ALLOWED and not _names_columns(before):
-                raise StatementRefused(f"the function `{name}` cannot be used in a query")
-            if dialect == "duckdb" and name.startswith(
-                ("read_", "parquet_", "glob", "sniff_", "getenv", "query", "duckdb_")
-            ):
-                raise StatementRefused(f"the function `{name}` cannot be used in a query")
-
-
-def _names_columns(before: Token | None) -> bool:
-    """Whether a name before a bracket is an alias with its columns, as in ``AS t(a, b)`` and ``WITH t(a) AS``."""
-    return before is not None and before.token_type in (TokenType.ALIAS, TokenType.WITH, TokenType.RECURSIVE)
+    for name in called(tree, "spark"):
+        if name not in _ALLOWED:
+            raise StatementRefused(f"the function `{name}` cannot be used in a query")
+    found = reads(tree)
+    if found is not None:
+        raise StatementRefused(f"the function `{found}` cannot be used in a query")
 
 
 def _quoted(sql: str) -> str:
     """Names like bids$errors, which Spark would want in backticks."""
-    return _DOLLAR.sub(lambda found: f"`{found[1]}`" if found[1] else found[0], sql)
+    return _DOLLAR.sub(lambda found: f"`{found[2]}`" if found[2] else _escaped(found[1]) or found[0], sql)
+
+
+def _escaped(text: str | None) -> str | None:
+    """A text in which a quote that is written twice has a backslash instead."""
+    return text and "'" + _TWICE.sub(lambda found: found[0].replace("''", "\\'"), text[1:-1]) + "'"
 
 
 def _kind(tree: exp.Expr) -> str:

@@ -1,4 +1,4 @@
-"""Sinks: files are whole, named after their epoch and replaced by the same epoch; the console gets a line per change."""
+"""Sinks: files are whole, named after their epoch and replaced by the same one; the console gets a line per change."""
 
 import io
 import json
@@ -38,7 +38,7 @@ def test_the_same_epoch_again_replaces_its_file_and_a_new_generation_does_not(tm
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(SourceError, match="cannot write to .*taken"):
+    with pytest.raises(SourceError, match=r"cannot write to .*taken"):
         FilesSink(tmp_path / "taken", "json", "hot", 0).write(ROWS, 1, writer="w", digest=None)
 
 

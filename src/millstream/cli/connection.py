@@ -1,0 +1,185 @@
+"""The way to the one who carries SQL out: the process that owns the home, or this one when nobody does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from millstream.cli.shell_wait import patiently
+from millstream.errors import HomeInUse, MillstreamError, QueryError
+from millstream.sql.text import Text, pieces, word
+
+if TYPE_CHECKING:
+    from millstream.home import Home
+    from millstream.live.answer import Answer
+    from millstream.serve.local import LocalClient
+
+_GRACE = 0.5
+NAMED = ("SOURCES", "VIEWS", "TABLES")
+"""What SHOW lists whose names can be completed."""
+
+
+class Session(Protocol):
+    """Carries out SQL, here or in another process."""
+
+    def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
+        """Carry out the statements of a text, one after the other."""
+        ...
+
+
+Begin = Callable[[], tuple[Session, Callable[[], None]]]
+"""Begins a session; gives it, and what ends it."""
+
+
+class Connection:
+    """A session that can be left for a new one, and the names that are known in it. One thread at a time."""
+
+    def __init__(
+        self,
+        begin: Begin,
+        *,
+        where: str = "",
+        starting: Callable[[], bool] = lambda: False,
+        hangs_up: bool = False,
+    ) -> None:
+        self._begin = begin
+        self._session, self._end = begin()
+        self.where = where
+        """The home, and who carries statements out, for a person."""
+        self.starting = starting
+        """Whether Spark is being started just now."""
+        self.hangs_up = hangs_up
+        """Whether a subscription ends only with its session."""
+        self._set: dict[str, str] = {}
+        """What SET has said, to be said again in a new session."""
+        self._names: tuple[str, ...] | None = None
+        self._columns: dict[str, tuple[str, ...]] = {}
+
+    def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
+        """Carry out the statements of a text; what is wrong with one is raised when its turn comes."""
+        waiting = iter(pieces(Text(sql, name)))
+        answers = self._session.execute(sql, name=name)
+        while True:
+            try:
+                answer = next(answers, None)
+            except (OSError, ValueError):  # a socket that nobody listens to, or that was closed here
+                if not self.hangs_up:
+                    raise
+                raise self._gone() from None
+            if answer is None:
+                return
+            piece = next(waiting, None)
+            if piece is not None and word(piece.tokens[0]) == "SET" and len(piece.tokens) > 2:
+                self._set[word(piece.tokens[1])] = piece.sql
+            yield answer
+
+    def anew(self) -> None:
+        """Leave the session, with what still runs in it, and begin another one with the same settings."""
+        self._end()
+        try:
+            self._session, self._end = self._begin()
+        except OSError:
+            raise self._gone() from None
+        for sql in self._set.values():
+            list(self._session.execute(sql))
+
+    def _gone(self) -> QueryError:
+        return QueryError(
+            "the process that owns the home has gone away", hint=r"leave with \q and start the shell again"
+        )
+
+    def names(self) -> tuple[str, ...]:
+        """The sources, views and tables that are there."""
+        if self._names is None:
+            listed = [n for kind in NAMED for n in self._first_column(f"SHOW {kind};")]
+            self._names = tuple(dict.fromkeys(listed))
+        return self._names
+
+    def columns(self, name: str) -> tuple[str, ...]:
+        """The columns of one of them; none when it is not known."""
+        if name not in self._columns:
+            self._columns[name] = self._first_column(f"DESCRIBE {name};")
+        return self._columns[name]
+
+    def forget_names(self) -> None:
+        """Something was made or dropped: look again when names are next asked for."""
+        self._names = None
+        self._columns.clear()
+
+    def close(self) -> None:
+        """End the session."""
+        self._end()
+
+    def _first_column(self, sql: str) -> tuple[str, ...]:
+        with suppress(MillstreamError):
+            for answer in list(self.execute(sql)):
+                if answer.result is not None:
+                    return tuple(str(v) for v in answer.result.arrow().column(0).to_pylist())
+        return ()
+
+
+@contextmanager
+def connected(home: Path, memory: str = "2g") -> Iterator[Connection]:
+    """A connection to a home: through the process that owns it; else this one opens it, and its flows run here."""
+    client = _client(home)
+    if client is None:
+        from millstream.home import Home
+
+        try:
+            opened = Home(home, memory=memory)
+        except HomeInUse:
+            client = _client(home)  # its owner has just begun to answer
+            if client is None:
+                raise
+    with _remote(home, client) if client is not None else _embedded(opened, home) as found:
+        yield found
+
+
+def _client(home: Path) -> LocalClient | None:
+    from millstream.serve.local import LocalClient
+
+    try:
+        return LocalClient(home)
+    except OSError:
+        return None
+
+
+@contextmanager
+def _embedded(home: Home, where: Path) -> Iterator[Connection]:
+    try:
+        _ = home.store  # once it is open, other processes are answered
+        runs = home.session().live.runs
+
+        def starting() -> bool:
+            return any(run.state == "starting" for run in list(runs.values()))
+
+        yield Connection(lambda: (home.session(), lambda: None), where=f"{where}, opened here", starting=starting)
+    finally:
+        patiently(home.close, lambda: "stopping the flows ... (Ctrl-C: at once, and nothing is lost)")
+
+
+@contextmanager
+def _remote(home: Path, first: LocalClient) -> Iterator[Connection]:
+    from millstream.serve.local import LocalClient
+
+    waiting = [first]
+
+    def begin() -> tuple[Session, Callable[[], None]]:
+        client = waiting.pop() if waiting else LocalClient(home)
+        return client.session(), lambda: _hang_up(client)
+
+    connection = Connection(begin, where=f"{home}, through the process that owns it", hangs_up=True)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _hang_up(client: LocalClient) -> None:
+    """Close the line; one that is still waiting for an answer is closed when that comes."""
+    closing = threading.Thread(target=client.close, name="millstream-hang-up", daemon=True)
+    closing.start()
+    closing.join(_GRACE)

@@ -1,0 +1,34 @@
+"""What a statement gives: a sentence, rows, a text, or changes for as long as somebody listens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from millstream.result import Result
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to one statement; which of its parts is there depends on the statement."""
+
+    said: str = ""
+    """A sentence for a person: ``created the view hot_auctions``."""
+    result: Result | None = None
+    """Rows."""
+    text: str = ""
+    """Several lines: a plan."""
+    changes: Iterator[Changes] | None = field(default=None, repr=False)
+    """Of SUBSCRIBE: one after the other, without end; closing the iterator ends the subscription."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What one epoch changed in a view; `op` is the first column. Nothing (None) says that the line is alive."""
+
+    epoch: int
+    table: pa.Table | None
+    snapshot: bool = False
+    """Whether these are the rows that were there when the subscription began."""

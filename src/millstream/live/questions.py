@@ -1,0 +1,93 @@
+"""Questions: a SELECT over views and tables is answered by the store; one over the history of a source by Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millstream.errors import QueryError, Unsupported, ViewNotFound
+from millstream.live import inside
+from millstream.live.answer import Answer
+from millstream.result import Result
+from millstream.sql import reading
+from millstream.sql.catalog import tables_of
+from millstream.sql.statements import Ask, CreateSource
+from millstream.sql.windows import name_of
+
+if TYPE_CHECKING:
+    from millstream.live.live import Live
+    from millstream.live.session import Session
+
+
+def ask(live: Live, statement: Ask, session: Session) -> Answer:
+    """Answer a SELECT."""
+    return Answer(result=Result(answered(live, statement.query, session)))
+
+
+def answered(live: Live, query: exp.Query, session: Session) -> pa.Table:
+    """The rows of a SELECT."""
+    session.settle()
+    calls = {name_of(t.this) for t in query.find_all(exp.Table) if isinstance(t.this, exp.Anonymous)}
+    if "history_of" in calls:
+        return _history(live, query)
+    given: dict[str, pa.Table] = {}
+    asked = query.copy()
+    for table in list(asked.find_all(exp.Table)):
+        if name_of(table.this) == "state":
+            view = _argument(table.this)
+            given[f"state${view}"] = inside.state(live, view)
+            alias = table.args.get("alias")
+            table.replace(exp.Table(this=exp.to_identifier(f"state${view}", quoted=True), alias=alias))
+        elif isinstance(table.this, exp.Anonymous):
+            raise QueryError(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
+    known = {**live.home.store.tables(), **{n: t.column_names for n, t in given.items()}}
+    _explain_sources(live, asked, known)
+    return live.home.store.query(reading.rendered(asked, known), given)
+
+
+def _explain_sources(live: Live, query: exp.Query, known: dict[str, list[str]]) -> None:
+    """A source has no rows of its own: say what can be meant."""
+    there = {n.lower() for n in known}
+    for name in tables_of(query):
+        entry = live.catalog.get(name)
+        if name.lower() in there:
+            continue
+        if isinstance(entry, CreateSource) or live.home.log.exists(name):
+            raise QueryError(
+                f"`{name}` is a {'source' if entry is not None else 'topic'}, whose records go on coming",
+                hint=f"what is there now: SELECT ... FROM HISTORY OF {name}; what comes: SUBSCRIBE TO {name}",
+            )
+        if entry is not None:
+            reason = live.broken.get(name.lower())
+            raise ViewNotFound(
+                f"the view `{name}` has no rows yet" if reason is None else f"the view `{name}` is broken",
+                detail=None if reason is None else reason.message,
+                hint="its flow is starting; ask again in a moment" if reason is None else None,
+            )
+
+
+def _history(live: Live, query: exp.Query) -> pa.Table:
+    """A SELECT over what a source holds now: an ordinary batch query of Spark."""
+    asked = query.copy()
+    names: set[str] = set()
+    for table in list(asked.find_all(exp.Table)):
+        if name_of(table.this) == "history_of":
+            name = _argument(table.this)
+            names.add(name)
+            alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name))
+            table.replace(exp.Table(this=exp.to_identifier(f"history_{name.lower()}"), alias=alias))
+        elif table.name not in {c.alias for c in asked.find_all(exp.CTE)}:
+            raise Unsupported(
+                f"`{table.name}` beside the history of a source in one question",
+                hint="ask for one of them in a view",
+            )
+    return inside.history(live, names, asked.sql(dialect="spark", identify=True))
+
+
+def _argument(call: exp.Anonymous) -> str:
+    given = call.expressions
+    if len(given) != 1:
+        raise QueryError(f"{call.name.upper()} takes one name")
+    return str(given[0].name if isinstance(given[0], exp.Column) else given[0].this)

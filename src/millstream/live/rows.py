@@ -1,0 +1,198 @@
+"""INSERT, UPDATE and DELETE: rows of stored tables and of topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, RecordRefused, SchemaError, StatementRefused
+from millstream.live import questions
+from millstream.live.answer import Answer
+from millstream.model.schema import Schema
+from millstream.sql.catalog import KIND_OF, schema_of
+from millstream.sql.places import topic_name
+from millstream.sql.statements import CreateSink, CreateSource, CreateTable, Delete, Insert, Update
+from millstream.store.names import quoted, sql_type
+
+if TYPE_CHECKING:
+    from millstream.live.live import Live
+    from millstream.live.session import Session
+
+
+def insert(live: Live, statement: Insert, session: Session) -> Answer:
+    """Rows for a table, a source's topic or a topic; a query into a sink goes on for good."""
+    entry = live.catalog.get(statement.target)
+    if isinstance(entry, CreateSink):
+        if statement.query is None:
+            raise DefinitionError(f"`{entry.name}` is a sink: only INSERT INTO {entry.name} SELECT ... fits")
+        if entry.view or entry.query is not None:
+            raise DefinitionError(f"something is written to the sink `{entry.name}` already", hint="make another sink")
+        start = min(m["start"] for n in statement.query.walk() if "start" in (m := n.meta))
+        return live.attach(entry, _query_text(statement, start), session)
+    if isinstance(entry, CreateTable):
+        schema = schema_of(live.catalog, entry)
+        assert schema is not None
+        added = _rows(live, statement, schema, session)
+        with live.home.table_lock:
+            live.home.put_table(
+                entry.name, _unique(entry, pa.concat_tables([_present(live, entry.name, schema), added]))
+            )
+        return Answer(said=_said("inserted", added.num_rows))
+    if isinstance(entry, CreateSource) and entry.place.kind == "LOG":
+        name = topic_name(entry.place, entry.name)
+    elif entry is None and live.home.log.exists(statement.target):
+        name = statement.target
+    else:
+        what = f"`{statement.target}` is a {KIND_OF[type(entry)]}" if entry is not None else None
+        if what is None:
+            raise live.catalog.missing(statement.target, "table, topic or sink")
+        raise DefinitionError(
+            f"{what}: rows cannot be inserted into it", hint="a table, or a source over LOG(...), takes rows"
+        )
+    topic = live.home.log.topic(name)
+    added = _rows(live, statement, Schema.from_arrow(topic.schema), session)
+    topic.append(added)
+    session.written |= {
+        e.name for e in live.catalog.of(CreateSource)
+        if isinstance(e, CreateSource) and e.place.kind == "LOG" and topic_name(e.place, e.name) == name
+    }  # fmt: skip
+    return Answer(said=_said("inserted", added.num_rows))
+
+
+def update(live: Live, statement: Update) -> Answer:
+    """New values for rows of a stored table."""
+    entry, schema = _table(live, statement.table)
+    values: dict[str, exp.Expr] = {}
+    for each in statement.tree.expressions:
+        column = _spelled(schema, each.this.name) if isinstance(each, exp.EQ) else None
+        if column is None:
+            raise DefinitionError("SET column = value, ...")
+        values[column] = each.expression
+    condition = _condition(statement.tree)
+    chosen = [
+        f"CASE WHEN {condition} THEN CAST({_duck(values[f.name])} AS {_cast(f.type)}) ELSE {quoted(f.name)} END "
+        f"AS {quoted(f.name)}" if f.name in values else quoted(f.name)
+        for f in schema
+    ]  # fmt: skip
+    with live.home.table_lock:
+        count = _count(live, entry.name, condition)
+        new = live.home.store.query(f"SELECT {', '.join(chosen)} FROM {quoted(entry.name)}")
+        live.home.put_table(entry.name, _unique(entry, new.cast(schema.to_arrow())))
+    return Answer(said=_said("updated", count))
+
+
+def delete(live: Live, statement: Delete) -> Answer:
+    """Rows of a stored table that are to go."""
+    entry, schema = _table(live, statement.table)
+    condition = _condition(statement.tree)
+    with live.home.table_lock:
+        count = _count(live, entry.name, condition)
+        left = live.home.store.query(f"SELECT * FROM {quoted(entry.name)} WHERE NOT {condition}")
+        live.home.put_table(entry.name, left.cast(schema.to_arrow()))
+    return Answer(said=_said("deleted", count))
+
+
+def _rows(live: Live, statement: Insert, schema: Schema, session: Session) -> pa.Table:
+    """The rows of an INSERT, as its target has them."""
+    names = [_spelled(schema, c) for c in statement.columns] or list(schema.names)
+    if len(set(names)) != len(names):
+        raise SchemaError("a column is named twice")
+    if statement.query is not None:
+        found = questions.answered(live, statement.query, session)
+        if len(found.column_names) != len(names):
+            raise SchemaError(f"{len(found.column_names)} values for {len(names)} columns: {', '.join(names)}")
+        given = dict(zip(names, found.columns, strict=True))
+        try:
+            columns = [
+                given[f.name].cast(f.type) if f.name in given else pa.nulls(found.num_rows, f.type) for f in schema
+            ]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise RecordRefused("the rows do not fit", detail=str(error).splitlines()[0]) from None
+        return pa.table(columns, schema=schema.to_arrow())
+    selects = []
+    for i, row in enumerate(statement.rows, 1):
+        if len(row) != len(names):
+            raise SchemaError(f"row {i} has {len(row)} values for {len(names)} columns: {', '.join(names)}")
+        for value in row:
+            for column in value.find_all(exp.Column):
+                raise SchemaError(f"`{column.name}` in VALUES", hint="a text stands in single quotes: 'text'")
+        values = dict(zip(names, row, strict=True))
+        parts = [
+            f"CAST({_duck(values[f.name]) if f.name in values else 'NULL'} AS {_cast(f.type)}) AS {quoted(f.name)}"
+            for f in schema
+        ]
+        selects.append(f"SELECT {', '.join(parts)}")
+    return live.home.store.query(" UNION ALL ".join(selects)).cast(schema.to_arrow())
+
+
+def _duck(node: exp.Expr) -> str:
+    return f"({node.sql(dialect='duckdb', identify=True)})"
+
+
+def _cast(kind: pa.DataType | None) -> str:
+    assert kind is not None
+    return sql_type(kind)
+
+
+def _condition(tree: exp.Expr) -> str:
+    where = tree.args.get("where")
+    return f"coalesce({_duck(where.this)}, false)" if where is not None else "true"
+
+
+def _count(live: Live, name: str, condition: str) -> int:
+    found = live.home.store.query(f"SELECT count(*) AS n FROM {quoted(name)} WHERE {condition}")
+    return int(found["n"][0].as_py())
+
+
+def _table(live: Live, name: str) -> tuple[CreateTable, Schema]:
+    entry = live.catalog.get(name)
+    if not isinstance(entry, CreateTable):
+        if entry is None:
+            raise live.catalog.missing(name, "table")
+        raise StatementRefused(f"`{name}` is a {KIND_OF[type(entry)]}: its rows follow from its definition")
+    schema = schema_of(live.catalog, entry)
+    assert schema is not None
+    return entry, schema
+
+
+def _present(live: Live, name: str, schema: Schema) -> pa.Table:
+    return live.home.store.query(f"SELECT * FROM {quoted(name)}").cast(schema.to_arrow())
+
+
+def _spelled(schema: Schema, name: str) -> str:
+    found = next((n for n in schema.names if n.lower() == name.lower()), None)
+    if found is None:
+        raise schema.unknown(name)
+    return found
+
+
+def _unique(entry: CreateTable, rows: pa.Table) -> pa.Table:
+    """Refuse a second row with the same key."""
+    keys = [next(n for n in rows.column_names if n.lower() == k.lower()) for k in entry.key]
+    if not keys:
+        return rows
+    for key in keys:
+        if rows[key].null_count:
+            raise RecordRefused(f"NULL in the key `{key}` of `{entry.name}`")
+    counted = rows.group_by(keys).aggregate([([], "count_all")])
+    doubled = counted.filter(pa.compute.greater(counted["count_all"], 1))
+    if doubled.num_rows:
+        first = ", ".join(f"{k} = {doubled[k][0].as_py()}" for k in keys)
+        raise RecordRefused(
+            f"`{entry.name}` would have two rows with {first}", hint="UPDATE the row that is there, or DELETE it first"
+        )
+    return rows
+
+
+def _query_text(statement: Insert, start: int) -> str:
+    """The query of an INSERT as it was written."""
+    tokens = statement.piece.tokens
+    first = next(t for t in tokens if str(t.text).upper() in ("SELECT", "WITH") and t.start <= start)
+    return statement.piece.text.sql[first.start : tokens[-1].end + 1]
+
+
+def _said(what: str, number: int) -> str:
+    return f"{what} {number:,} row{'' if number == 1 else 's'}"

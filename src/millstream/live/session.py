@@ -1,0 +1,138 @@
+"""A session: the statements of one person or program, one after the other, on a home that lives on behind them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import DefinitionError, MillstreamError, Origin
+from millstream.live import listings, questions, rows, subscribe
+from millstream.live.answer import Answer
+from millstream.sql import grammar
+from millstream.sql.statements import (
+    Ask,
+    Create,
+    Delete,
+    Describe,
+    Drop,
+    Explain,
+    Insert,
+    Pause,
+    SetOption,
+    Show,
+    Statement,
+    Subscribe,
+    Update,
+)
+from millstream.sql.text import Piece, Text, pieces
+
+if TYPE_CHECKING:
+    from millstream.live.live import Live
+
+SETTINGS: dict[str, tuple[Any, str]] = {
+    "flow": ("", "the flow that new views join; empty: one is chosen"),
+    "start": ("", "where new views begin: 'earliest', 'now' or a time; empty: 'earliest'"),
+    "wait": (60, "seconds that a SELECT waits for what this session has inserted or defined; 0: not at all"),
+}
+"""Options of a session, what they are at first, and what they mean."""
+
+
+class Session:
+    """Carries out SQL. One thread at a time."""
+
+    def __init__(self, live: Live, *, administrator: bool = True) -> None:
+        self.live = live
+        self.administrator = administrator
+        """Whether Python functions may be registered."""
+        self.settings: dict[str, Any] = {name: value for name, (value, _) in SETTINGS.items()}
+        self.written: set[str] = set()
+        """The sources that this session has inserted into, and no SELECT has waited for yet."""
+        self.begun: set[str] = set()
+        """The flows that it has set to work, and no SELECT has waited for yet."""
+
+    def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
+        """Carry out the statements of a text, one by one; what is wrong with one is raised when its turn comes."""
+        try:
+            for piece in pieces(Text(sql, name)):
+                yield self.one(piece)
+        finally:
+            self.live.flush()
+
+    def one(self, piece: Piece) -> Answer:
+        """Carry out one statement."""
+        statement = grammar.statement(piece, functions=self.live.catalog.functions)
+        try:
+            if not isinstance(statement, Create):
+                self.live.flush()
+            return self._does(statement)
+        except MillstreamError as error:
+            if error.origin is None or not error.origin.column:
+                error.origin = _named_in(piece, error)
+            raise
+
+    def _does(self, statement: Statement) -> Answer:
+        live = self.live
+        answer: Answer | None = None
+        match statement:
+            case Create():
+                answer = live.create(statement, self)
+            case Drop():
+                answer = live.drop(statement)
+            case Pause():
+                answer = live.pause(statement)
+            case Insert():
+                answer = rows.insert(live, statement, self)
+            case Update():
+                answer = rows.update(live, statement)
+            case Delete():
+                answer = rows.delete(live, statement)
+            case Ask():
+                answer = questions.ask(live, statement, self)
+            case Subscribe():
+                answer = subscribe.subscribe(live, statement)
+            case Explain():
+                answer = listings.explain(live, statement)
+            case Describe():
+                answer = listings.describe(live, statement)
+            case Show():
+                answer = listings.show(live, statement)
+            case SetOption():
+                answer = self._set(statement)
+        assert answer is not None, statement
+        return answer
+
+    def _set(self, statement: SetOption) -> Answer:
+        if not statement.name:
+            return listings.settings(self.settings, SETTINGS)
+        if statement.name not in SETTINGS:
+            raise DefinitionError(f"there is no option `{statement.name}`", hint="options are: " + ", ".join(SETTINGS))
+        if statement.value is None:
+            return listings.settings({statement.name: self.settings[statement.name]}, SETTINGS)
+        usual = SETTINGS[statement.name][0]
+        if isinstance(usual, int) != isinstance(statement.value, int | float):
+            raise DefinitionError(f"{statement.name} is a {'number' if isinstance(usual, int) else 'text'}")
+        self.settings[statement.name] = statement.value
+        return Answer(said=f"{statement.name} = {statement.value}")
+
+    def settle(self) -> None:
+        """Wait until what this session inserted and defined is in the views."""
+        deadline = time.monotonic() + float(self.settings["wait"])
+        runs = [r for f in sorted(self.begun) if (r := self.live.runs.get(f)) is not None]
+        for run in dict.fromkeys([*runs, *self.live.readers_of(self.written)]):
+            try:
+                run.catch_up(max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                return  # asked for what is there by now; the next question waits again
+        self.written.clear()
+        self.begun.clear()
+
+
+def _named_in(piece: Piece, error: MillstreamError) -> Origin | None:
+    """Where in a statement the first name stands that an error speaks of."""
+    for name in re.findall(r"`([^`]+)`", error.message):
+        for token in piece.tokens:
+            if str(token.text).lower() == name.lower():
+                return piece.text.of_token(token)
+    return None

@@ -1,0 +1,168 @@
+"""What a definition needs in the home before it can work: topics, tables, columns found in the data, functions."""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+
+from millstream.errors import DefinitionError, SchemaError, SourceMissing, SourceUnreadable, UnknownName
+from millstream.model.connector import Files, LogTopic
+from millstream.model.function import Function
+from millstream.model.schema import TIMESTAMP, Schema, ddl_type
+from millstream.sql.catalog import Catalog, schema_of
+from millstream.sql.places import connector_of, topic_name
+from millstream.sql.statements import CreateFunction, CreateSource, CreateTable
+
+if TYPE_CHECKING:
+    from millstream.home import Home
+
+_SAMPLE = 1 << 20
+"""Bytes of a file that are looked at to find its columns."""
+
+
+def prepare(home: Home, entry: CreateSource, catalog: Catalog) -> Schema | None:
+    """Make the topic of a source that is not there yet; find the columns of one that declares none."""
+    declared = schema_of(catalog, entry)
+    place = entry.place
+    if place.kind == "LOG":
+        return _topic(home, entry, declared)
+    if declared is not None or place.kind == "GENERATOR":
+        return None
+    connector = connector_of(entry, {})
+    assert isinstance(connector, Files)
+    return inferred(connector)
+
+
+def _topic(home: Home, entry: CreateSource, declared: Schema | None) -> Schema | None:
+    name, options = topic_name(entry.place, entry.name), entry.place.options
+    assert isinstance(connector_of(entry, {}), LogTopic)
+    if home.log.exists(name):
+        return None if declared is not None else Schema.from_arrow(home.log.topic(name).schema)
+    if declared is None:
+        raise UnknownName(
+            f"there is no topic `{name}`, and no columns to make it with",
+            hint=f"CREATE SOURCE {entry.name} (column TYPE, ...) FROM LOG('{name}')",
+        )
+    key = options.get("key")
+    home.topic(
+        name,
+        schema=declared,
+        partitions=int(options.get("partitions", 1)),
+        key=None if key is None else str(key),
+        retain=options.get("retain"),
+        retain_bytes=options.get("retain_bytes"),
+    )
+    return None
+
+
+def inferred(files: Files) -> Schema:
+    """The columns of a folder of files, as the first of them has them."""
+    path = Path(files.path)
+    found = sorted(glob.glob(files.path)) if glob.has_magic(files.path) else [str(path)]
+    if path.is_dir():
+        found = sorted(str(p) for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+    first = next((f for f in found if os.path.isfile(f) and os.path.getsize(f)), None)
+    if first is None:
+        raise SourceMissing(
+            f"there is no file in {files.path} yet to find the columns in",
+            hint="declare them: CREATE SOURCE name (column TYPE, ...) FROM FILES(...)",
+        )
+    try:
+        if files.format == "parquet":
+            schema = pa.parquet.read_schema(first)
+        else:
+            with open(first, "rb") as file:
+                data = file.read(_SAMPLE)
+            whole = data if len(data) < _SAMPLE else data[: data.rfind(b"\n") + 1]
+            reader = pa.BufferReader(whole)
+            if files.format == "json":
+                schema = pa.json.read_json(reader).schema
+            else:
+                schema = pa.csv.read_csv(reader, read_options=pa.csv.ReadOptions(
+                    autogenerate_column_names=not files.header)).schema  # fmt: skip
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SourceUnreadable(f"{first} cannot be read as {files.format}", detail=str(error).splitlines()[0]) from None
+    return Schema.from_arrow(pa.schema([pa.field(f.name, _known(f.type)) for f in schema]))
+
+
+def _known(kind: pa.DataType) -> pa.DataType:
+    """A type that was found, as one that a schema can have."""
+    if pa.types.is_timestamp(kind):
+        return TIMESTAMP
+    if pa.types.is_null(kind) or pa.types.is_time(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_unsigned_integer(kind):
+        return pa.int64()
+    if pa.types.is_list(kind):
+        return pa.list_(_known(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _known(f.type)) for f in kind])
+    return kind
+
+
+def ddl(schema: Schema) -> str:
+    """A schema as text."""
+    return ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in schema)
+
+
+def parsed(text: str) -> Schema | None:
+    """A schema from text; None where there is none."""
+    return Schema.parse(text) if text else None
+
+
+def make_table(home: Home, catalog: Catalog, entry: CreateTable) -> None:
+    """Make an empty stored table."""
+    schema = schema_of(catalog, entry)
+    assert schema is not None
+    for column in entry.key:
+        if column not in schema:
+            raise schema.unknown(column)
+    computed = next((c for c in entry.columns if c.computed is not None), None)
+    if computed is not None:
+        raise SchemaError(f"a table cannot have the computed column `{computed.name}`")
+    home.put_table(entry.name, schema.to_arrow().empty_table())
+
+
+_ANNOTATED = {int: "BIGINT", float: "DOUBLE", str: "STRING", bool: "BOOLEAN", bytes: "BINARY"}
+
+
+def function(entry: CreateFunction) -> Function:
+    """The Python function that a definition names."""
+    module, _, name = entry.target.partition(":")
+    if not name:
+        raise DefinitionError(f"`{entry.target}` does not name a function", hint="AS 'module:function'")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:  # noqa: BLE001 - the module is the user's: whatever it raises is told
+        raise DefinitionError(
+            f"`{entry.target}` cannot be loaded", detail=f"{type(error).__name__}: {error}", hint="is it on the path?"
+        ) from None
+    if not callable(found):
+        raise DefinitionError(f"`{entry.target}` is not a function")
+    return Function(entry.name.lower(), found, _returns(entry, found))
+
+
+def _returns(entry: CreateFunction, found: Callable[..., object]) -> str:
+    """The SQL type of what a function gives: as declared, or as its annotation says."""
+    if entry.returns:
+        Schema.parse(f"x {entry.returns}")
+        return entry.returns
+    said = getattr(found, "__annotations__", {}).get("return")
+    kind = _ANNOTATED.get(said) if isinstance(said, type) else {t.__name__: s for t, s in _ANNOTATED.items()}.get(said)  # type: ignore[arg-type]
+    if kind is None:
+        raise DefinitionError(
+            f"what `{entry.target}` gives is not known", hint="CREATE FUNCTION ... RETURNS BIGINT, or annotate it"
+        )
+    return kind

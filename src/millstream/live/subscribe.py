@@ -1,0 +1,99 @@
+"""SUBSCRIBE: the changes of a view as they are committed, or the records of a topic as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.errors import QueryError, Unsupported
+from millstream.live.answer import Answer, Changes
+from millstream.sql.places import topic_name
+from millstream.sql.statements import CreateSource, CreateView, Subscribe
+from millstream.store.names import quoted
+
+if TYPE_CHECKING:
+    from millstream.live.feed import Feed
+    from millstream.live.live import Live
+    from millstream.log.topic import Topic
+
+PATIENCE = 0.5
+"""Seconds after which a silent subscription shows that it is alive."""
+
+_EPOCH = "(SELECT coalesce(max(number), 0) FROM millstream.epochs WHERE flow = '{flow}')"
+
+
+def subscribe(live: Live, statement: Subscribe) -> Answer:
+    """Begin to listen; the answer's changes go on until somebody closes them."""
+    entry = live.catalog.get(statement.view)
+    if isinstance(entry, CreateSource) or (entry is None and live.home.log.exists(statement.view)):
+        if isinstance(entry, CreateSource) and entry.place.kind != "LOG":
+            raise Unsupported(
+                f"the source `{statement.view}` cannot be listened to",
+                hint=f"CREATE VIEW all_{statement.view} AS SELECT * FROM {statement.view}, and SUBSCRIBE to that",
+            )
+        name = topic_name(entry.place, entry.name) if isinstance(entry, CreateSource) else statement.view
+        return Answer(changes=_records(live, live.home.log.topic(name), snapshot=statement.snapshot))
+    if not isinstance(entry, CreateView):
+        raise live.catalog.missing(statement.view, "view or topic")
+    flow = live.flow_of(entry.name)
+    feed = live.feeds.get(flow)
+    if feed is None:
+        raise QueryError(f"the flow `{flow}` of `{entry.name}` does not run", hint=f"RESUME {flow}")
+    return Answer(changes=_changes(live, feed, flow, entry.name, statement))
+
+
+def _changes(live: Live, feed: Feed, flow: str, view: str, statement: Subscribe) -> Iterator[Changes]:
+    last = live.home.store.last(flow)
+    at = statement.epoch if statement.epoch is not None else last.number if last is not None else 0
+    present = last.number if last is not None else 0
+    if statement.epoch is not None:
+        oldest = feed.oldest()
+        if at < present and (oldest is None or at + 1 < oldest):
+            raise QueryError(
+                f"the changes after epoch {at} of `{flow}` are not kept any more",
+                detail=f"the oldest that are kept are those of epoch {oldest}" if oldest else "none are kept",
+                hint="SUBSCRIBE ... WITH SNAPSHOT begins with the rows that are there",
+            )
+    if statement.snapshot and statement.epoch is None:
+        at, rows = _snapshot(live, flow, view)
+        yield Changes(at, rows, snapshot=True)
+    while not feed.ended:
+        heard = feed.after(at, PATIENCE)
+        for epoch in heard:
+            at = epoch.epoch
+            table = epoch.changes.get(view)
+            if table is not None and table.num_rows:
+                yield Changes(at, table.select([c for c in table.column_names if not c.startswith("$")]))
+        if not heard:
+            yield Changes(at, None)
+
+
+def _snapshot(live: Live, flow: str, view: str) -> tuple[int, pa.Table]:
+    """The rows of a view and the epoch they are of, seen together."""
+    if view not in live.home.store.tables():
+        return 0, None
+    epoch = _EPOCH.format(flow=flow)
+    found = live.home.store.query(f"SELECT {epoch} AS \"$epoch\", '+I' AS op, * FROM {quoted(view)}")
+    number = (
+        found["$epoch"][0].as_py() if found.num_rows else live.home.store.query(f"SELECT {epoch} AS n")["n"][0].as_py()
+    )
+    return int(number), found.drop_columns(["$epoch"])
+
+
+def _records(live: Live, topic: Topic, *, snapshot: bool) -> Iterator[Changes]:
+    at = topic.start() if snapshot else topic.end()
+    while not live.closed.is_set():
+        moved = False
+        for partition, end in topic.end().items():
+            start = at.get(partition, 0)
+            if end > start:
+                end = min(end, start + 10_000)
+                table = topic.read(partition, start, end)
+                shown = table.select([c for c in table.column_names if not c.startswith("$")])
+                yield Changes(end, shown.add_column(0, "op", pa.array(["+I"] * len(shown), pa.string())))
+                at[partition], moved = end, True
+        if not moved:
+            yield Changes(0, None)
+            live.closed.wait(0.1)

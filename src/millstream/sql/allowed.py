@@ -1,0 +1,115 @@
+"""What a statement may hold, as an allow-list over its tree: nodes, and the names of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
+
+from millstream.errors import Origin, Unsupported
+from millstream.model import functions
+
+WINDOW = frozenset(
+    "row_number rank dense_rank lag lead ntile first_value last_value nth_value percent_rank cume_dist".split()
+)
+CLOCK = frozenset({"now", "current_timestamp", "current_date"})
+"""Functions of the moment a question is asked; they have no place in a live view."""
+
+KEYWORDS = functions.KEYWORDS | {
+    "on", "select", "where", "having", "by", "using", "exists", "all", "any", "some", "distinct", "union", "except",
+    "intersect", "join", "over", "within", "filter", "values", "limit", "offset", "qualify", "grouping", "sets",
+    "rollup", "cube", "partition", "explode", "unnest", "asc", "desc", "into", "with", "recursive", "view", "lateral",
+    "set", "table", "grouping sets", "group by", "order by", "partition by",
+}  # fmt: skip
+
+GROUPS = frozenset(
+    """
+    tumble hop cumulate session count_window calendar window session_window descriptor partition_by history_of proctime
+    tumble_start tumble_end tumble_rowtime tumble_proctime hop_start hop_end hop_rowtime session_start session_end
+    session_rowtime window_start window_end window_time state
+    """.split()
+)
+"""Names that mean something in FROM, in GROUP BY, or over its groups."""
+
+STREAMING = GROUPS | {"sentence", "timestampdiff", "timestampadd", "to_timestamp_ltz"}
+"""Those, and names that are read as other functions."""
+
+_BARE = frozenset(
+    """
+    current_catalog current_database current_date current_role current_schema current_time current_timestamp
+    current_user localtime localtimestamp session_user sysdate system_user user
+    """.split()
+)
+"""Functions that are called without brackets. Columns of these names are written in quotes."""
+
+FORBIDDEN = (exp.Command, exp.QueryTransform, exp.DDL, exp.DML, exp.Into, exp.Placeholder, exp.Parameter,
+             exp.SessionParameter, exp.Set, exp.Pragma, exp.Attach, exp.Detach, exp.Copy, exp.Use, exp.LoadData,
+             exp.TableSample, exp.ReadCSV, exp.ReadParquet, exp.Pivot, exp.Describe, exp.Drop, exp.Alter, exp.Analyze,
+             exp.Cache, exp.Uncache, exp.Refresh, exp.Comment, exp.Transaction, exp.Commit, exp.Rollback, exp.Kill,
+             exp.TruncateTable, exp.Summarize, exp.Show, exp.Grant, exp.Revoke, exp.Export, exp.Declare, exp.Execute,
+             exp.Heredoc, exp.JSONTable, exp.XMLTable, exp.OpenJSON, exp.Block)  # fmt: skip
+
+_ROWS = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
+"""What gives rows, where a query is expected inside another."""
+
+_READS = ("read_", "parquet_", "glob", "sniff_", "getenv", "query", "duckdb_")
+"""How functions of DuckDB begin that read files, settings or other text as SQL."""
+
+
+def forbidden(tree: exp.Expr) -> exp.Expr | None:
+    """The first part of a tree that no query may have: another statement, files, settings, or a SELECT of nothing."""
+    for node in tree.walk():
+        inner = node.args.get("this") if isinstance(node, exp.CTE | exp.Subquery | exp.Exists) else None
+        rows = (*_ROWS, exp.Table, exp.Join) if isinstance(node, exp.Subquery) else _ROWS
+        listed = isinstance(node, exp.Exists) and not isinstance(
+            inner, exp.Query | exp.Subquery
+        )  # exists(array, x -> ..)
+        if isinstance(inner, exp.Expr) and not isinstance(inner, rows) and not listed:
+            return node
+        if isinstance(node, FORBIDDEN) or (isinstance(node, exp.Select) and not node.expressions):
+            return node
+    return None
+
+
+def reads(tree: exp.Expr) -> str | None:
+    """The first function of a tree, as DuckDB would be told, that reads what is not in the store."""
+    return next((name for name in called(tree, "duckdb") if name.startswith(_READS)), None)
+
+
+def unrepeatable(name: str, origin: Origin | None) -> Unsupported:
+    """The error for a function that gives another answer each time."""
+    return Unsupported(
+        f"`{name}` cannot be used here",
+        detail="its answer changes from run to run, so an epoch that is run again would differ",
+        hint="use the event time; or ask with it: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR",
+        origin=origin,
+    )
+
+
+def called(tree: exp.Expr, dialect: str = "spark") -> Iterator[str]:
+    """The functions of a tree as it would be written, in lower case: names before an opening bracket, and those that
+    need none.
+    """
+    written = _without_column_names(tree).sql(dialect=dialect, identify=True, comments=False)
+    tokens = sqlglot.tokenize(written, dialect=dialect)
+    for token, following in zip_longest(tokens, tokens[1:]):
+        if token.token_type == TokenType.STRING:
+            continue
+        name = token.text.lower()
+        if following is not None and following.token_type == TokenType.L_PAREN:
+            if name[:1].isalpha() or name[:1] == "_":
+                yield name
+        elif name in _BARE and token.token_type != TokenType.IDENTIFIER:
+            yield name
+
+
+def _without_column_names(tree: exp.Expr) -> exp.Expr:
+    """A copy in which no alias names columns, as in ``AS t(a, b)`` and ``WITH t(a) AS``: these look like calls."""
+    plain = tree.copy()
+    for alias in plain.find_all(exp.TableAlias):
+        if all(isinstance(c, exp.Identifier) for c in alias.columns):
+            alias.set("columns", None)
+    return plain

@@ -1,0 +1,215 @@
+"""Binding: what SQL says becomes the steps of a flow, the same that the Python methods make.
+
+This file binds names: sources, views and what stands in FROM. `select.py` binds the rest of a SELECT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.model.flow import Flow
+from millstream.model.schema import Schema
+from millstream.model.step import View
+from millstream.model.stream import Stream
+from millstream.sql import joins, windows
+from millstream.sql.catalog import Catalog, Generators, schema_of
+from millstream.sql.places import OPTIONS, VIEW_OPTIONS, check_start, checked, connector_of, sink_of
+from millstream.sql.relation import Relation
+from millstream.sql.select import bind_select, wanted_select
+from millstream.sql.statements import Clauses, CreateSink, CreateSource, CreateTable, CreateView
+from millstream.sql.text import Text, not_too_deep
+
+
+class Binder:
+    """Binds definitions of a catalog into one flow; each of them once."""
+
+    def __init__(self, flow: Flow, catalog: Catalog, generators: Generators, *, start: str = "") -> None:
+        self.flow, self.catalog, self.generators, self.start = flow, catalog, generators, start
+        flow.functions.update(catalog.functions)
+        self._bound: dict[str, Relation] = {}
+        self._binding: list[str] = []
+
+    def view(self, entry: CreateView) -> View:
+        """Make a view of the flow."""
+        with entry.piece.text.at(entry.piece.tokens[0]):
+            relation = self.named(entry.name)
+            check_start(str(checked(entry.options, VIEW_OPTIONS, "a view").get("start", "")))
+            retain = entry.clauses.retain or entry.options.get("retain")
+            return relation.stream.view(entry.name, retention=retain)
+
+    def sink(self, entry: CreateSink) -> View:
+        """Make a sink of the flow."""
+        with entry.piece.text.at(entry.piece.tokens[0]):
+            if entry.query is not None:
+                stream = self.query(entry.piece.text, entry.query, entry.clauses).stream
+            else:
+                stream = self.named(entry.view).stream
+            return stream.sink(entry.name, sink_of(entry))
+
+    def named(self, name: str) -> Relation:
+        """The relation that a name of the catalog means."""
+        key = name.lower()
+        if key not in self._bound:
+            entry = self.catalog.get(name)
+            if key in self._binding:
+                raise DefinitionError(f"`{name}` is defined by itself")
+            self._binding.append(key)
+            try:
+                if isinstance(entry, CreateSource):
+                    self._bound[key] = self._source(entry)
+                elif isinstance(entry, CreateView):
+                    self._bound[key] = self.query(entry.piece.text, entry.query, entry.clauses, entry.options)
+                elif isinstance(entry, CreateTable):
+                    raise Unsupported(
+                        f"a live view over the stored table `{name}` alone is not supported yet",
+                        hint="join a stream to it, or ask: SELECT ... FROM " + name,
+                    )
+                else:
+                    raise self.catalog.missing(name)
+            finally:
+                self._binding.pop()
+        return self._bound[key]
+
+    def query(
+        self, text: Text, query: exp.Query, clauses: Clauses | None = None, options: Mapping[str, object] | None = None
+    ) -> Relation:
+        """The relation that a whole query means."""
+        with not_too_deep(text):
+            return _Query(self, text, clauses or Clauses(), options or {}).whole(query)
+
+    def _source(self, entry: CreateSource) -> Relation:
+        text = entry.piece.text
+        with text.at(entry.piece.tokens[0]):
+            connector = connector_of(entry, self.generators, start=self.start)
+            options = checked(entry.options, OPTIONS, "a source")
+            column, lateness = entry.watermark or (None, None)
+            schema = schema_of(self.catalog, entry)
+            stream = self.flow.source(
+                entry.name,
+                connector,
+                schema=schema,
+                event_time=self._time(schema, column),
+                lateness=None if "punctuation" in options else lateness,
+                key=entry.key or None,
+                **options,
+            )
+            return self._computed(entry, stream)
+
+    def _time(self, schema: Schema | None, column: str | None) -> str | None:
+        """The event time as the schema spells it."""
+        if column is None or schema is None:
+            return column
+        return next((n for n in schema.names if n.lower() == column.lower()), column)
+
+    def _computed(self, entry: CreateSource, stream: Stream) -> Relation:
+        text, computed = entry.piece.text, [c for c in entry.columns if c.computed is not None]
+        times = frozenset({stream.step.options.event_time} - {None})  # type: ignore[union-attr]
+        relation = Relation(stream, times=times)  # type: ignore[arg-type]
+        clocks: set[str] = set()
+        for column in computed:
+            assert column.computed is not None
+            if windows.name_of(column.computed) == "proctime":
+                clocks.add(column.name)
+                continue
+            made = relation.expr(text, column.computed)
+            with text.at(column.computed):
+                relation = replace(relation, stream=relation.stream.with_columns(**{column.name: made}))
+        return replace(relation, clocks=frozenset(clocks)).called(entry.name)
+
+
+class _Query:
+    """Binds one query text."""
+
+    def __init__(self, binder: Binder, text: Text, clauses: Clauses, options: Mapping[str, object]) -> None:
+        self.binder, self.text, self.clauses, self.options = binder, text, clauses, options
+        self.wanted: exp.Select | None = None
+        """The SELECT that EMIT and its like speak of."""
+
+    def whole(self, query: exp.Query) -> Relation:
+        self.wanted = wanted_select(query)
+        asked = any(c is not None for c in (self.clauses.trigger, self.clauses.accumulation, self.clauses.lateness))
+        if self.wanted is None and asked:
+            raise DefinitionError(
+                "EMIT, ALLOWED LATENESS and their like speak of the windows of a GROUP BY, and this query has none",
+                origin=self.text.of_node(query),
+            )
+        relation = self.query(query, {})
+        return self.settled(relation, query)
+
+    def settled(self, relation: Relation, node: exp.Expr) -> Relation:
+        """Refuse a ROW_NUMBER() that nothing bounds."""
+        if relation.ranked is not None:
+            raise Unsupported(
+                f"the numbers of all rows (`{relation.ranked.name}`) cannot be kept up to date",
+                detail="every new row would change the numbers of those behind it",
+                hint=f"bound them in the query around: SELECT ... FROM (...) WHERE {relation.ranked.name} <= 10",
+                origin=self.text.of_node(node),
+            )
+        return relation
+
+    def query(self, node: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
+        """A query, with the CTEs in sight."""
+        given = node.args.get("with_")
+        if given is not None:
+            if given.args.get("recursive"):
+                raise Unsupported("WITH RECURSIVE is not supported yet", origin=self.text.of_node(given))
+            seen = dict(ctes)
+            for cte in given.expressions:
+                relation = self.query(cte.this, seen)
+                columns = [c.name for c in (cte.args["alias"].args.get("columns") or [])]
+                seen[cte.alias.lower()] = joins.renamed(self.text, relation, columns, cte)
+            ctes = seen
+        if isinstance(node, exp.Subquery):
+            return self.query(node.this, ctes)
+        if isinstance(node, exp.Union):
+            return self._union(node, ctes)
+        if isinstance(node, exp.Select):
+            return bind_select(self, node, ctes)
+        said = "this" if not isinstance(node, exp.SetOperation) else node.key.upper()
+        raise Unsupported(f"{said} is not supported in a view yet", origin=self.text.of_node(node))
+
+    def _union(self, node: exp.Union, ctes: Mapping[str, Relation]) -> Relation:
+        left = self.settled(self.query(node.left, ctes), node.left)
+        right = self.settled(self.query(node.right, ctes), node.right)
+        if len(left.names) != len(right.names):
+            raise SchemaError(
+                f"the parts of a UNION have {len(left.names)} and {len(right.names)} columns",
+                origin=self.text.of_node(node.right),
+            )
+        with self.text.at(node.right):
+            if left.names != right.names:
+                right = joins.renamed(self.text, right, list(left.names), node.right)
+            stream = joins.widened(left.stream, right.stream).union(joins.widened(right.stream, left.stream))
+            if node.args.get("distinct"):
+                stream = stream.distinct()
+        return Relation(stream, times=left.times & right.times, clocks=left.clocks & right.clocks)
+
+    def source(self, node: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
+        """One thing in FROM."""
+        alias = node.alias or None
+        if isinstance(node, exp.Subquery):
+            return self.query(node, ctes).called(alias)
+        if not isinstance(node, exp.Table):
+            raise Unsupported(f"`{node.sql(dialect='spark')[:60]}` in FROM", origin=self.text.of_node(node))
+        if isinstance(node.this, exp.Anonymous):
+            name = windows.name_of(node.this)
+            if name not in windows.GROUPING or name in ("window", "session_window"):
+                what = (
+                    "FROM HISTORY OF is for questions, not for views" if name == "history_of" else f"`{name}` in FROM"
+                )
+                raise Unsupported(what, origin=self.text.of_node(node))
+            call = windows.table_call(self.text, node.this)
+            assert call.table is not None
+            inner = self._by_name(call.table, node, ctes)
+            return windows.windowed(self.text, call, inner).called(alias or call.table)
+        return self._by_name(node.name, node, ctes).called(alias or node.name)
+
+    def _by_name(self, name: str, node: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
+        if name.lower() in ctes:
+            return ctes[name.lower()].called(name)
+        with self.text.at(node):
+            return self.binder.named(name).called(name)

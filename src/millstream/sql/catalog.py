@@ -1,0 +1,133 @@
+"""The catalog: what was defined by SQL, by name, and what depends on what. Kept durably by `runtime/definitions.py`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, UnknownName
+from millstream.model.function import Function
+from millstream.model.schema import Schema
+from millstream.sql.reading import in_sight
+from millstream.sql.statements import Create, CreateFunction, CreateSink, CreateSource, CreateTable, CreateView
+
+KIND_OF: dict[type[Create], str] = {
+    CreateSource: "source",
+    CreateTable: "table",
+    CreateView: "view",
+    CreateSink: "sink",
+    CreateFunction: "function",
+}
+
+
+@dataclass
+class Catalog:
+    """All definitions. Names are told apart without regard to case, across all kinds."""
+
+    entries: dict[str, Create] = field(default_factory=dict)
+    """By name in lower case, in the order they were made."""
+    schemas: dict[str, Schema] = field(default_factory=dict)
+    """Columns of sources that were declared without any, by name in lower case: found when they were created."""
+    functions: dict[str, Function] = field(default_factory=dict)
+    """The Python functions that were found, by name in lower case."""
+
+    def get(self, name: str) -> Create | None:
+        """The definition of a name."""
+        return self.entries.get(name.lower())
+
+    def of(self, kind: type[Create]) -> list[Create]:
+        """All definitions of a kind."""
+        return [e for e in self.entries.values() if isinstance(e, kind)]
+
+    def add(self, entry: Create, schema: Schema | None = None) -> None:
+        """Take a definition in, in the place of one with its name."""
+        self.entries[entry.name.lower()] = entry
+        if schema is not None:
+            self.schemas[entry.name.lower()] = schema
+
+    def remove(self, name: str) -> None:
+        """Forget a definition."""
+        self.entries.pop(name.lower(), None)
+        self.schemas.pop(name.lower(), None)
+        self.functions.pop(name.lower(), None)
+
+    def copy(self) -> Catalog:
+        """A catalog to try something in."""
+        return Catalog(dict(self.entries), dict(self.schemas), dict(self.functions))
+
+    def needs(self, entry: Create) -> set[str]:
+        """The names that a definition uses directly, in lower case."""
+        if isinstance(entry, CreateSink) and entry.view:
+            return {entry.view.lower()}
+        query = entry.query if isinstance(entry, CreateView | CreateSink) else None
+        if query is None:
+            return set()
+        named = {n.lower() for n in tables_of(query)}
+        called = {str(f.this).lower() for f in query.find_all(exp.Anonymous)}
+        return {n for n in self.entries if n in named or (n in called and isinstance(self.entries[n], CreateFunction))}
+
+    def dependents(self, name: str) -> list[Create]:
+        """All that depends on a name, directly or not; the farthest last."""
+        found: list[Create] = []
+        wanted = {name.lower()}
+        for entry in self.entries.values():  # made later than what they need
+            if self.needs(entry) & wanted and entry.name.lower() not in wanted:
+                wanted.add(entry.name.lower())
+                found.append(entry)
+        return found
+
+    def sources_of(self, entry: Create) -> set[str]:
+        """The sources behind a definition, by name in lower case."""
+        found: set[str] = set()
+        for name in self.needs(entry):
+            inner = self.entries.get(name)
+            if isinstance(inner, CreateSource):
+                found.add(name)
+            elif inner is not None:
+                found |= self.sources_of(inner)
+        return found
+
+    def check_free(self, entry: Create) -> None:
+        """Refuse a name that something of another kind has."""
+        there = self.get(entry.name)
+        if there is not None and type(there) is not type(entry):
+            raise DefinitionError(f"`{entry.name}` is the name of a {KIND_OF[type(there)]} already")
+
+    def missing(self, name: str, what: str = "source, table or view") -> UnknownName:
+        """The error for a name that nothing has."""
+        known = [e.name for e in self.entries.values()]
+        close = difflib.get_close_matches(name, known, n=1)
+        return UnknownName(
+            f"there is no {what} `{name}`",
+            detail="there are: " + (", ".join(known) or "none yet"),
+            hint=f"did you mean `{close[0]}`?" if close else None,
+        )
+
+
+def tables_of(query: exp.Expr) -> Iterator[str]:
+    """The names that a query reads from, without those of its CTEs where these are in sight."""
+    for table in query.find_all(exp.Table):
+        name = None
+        if isinstance(table.this, exp.Identifier):
+            name = table.name
+        elif isinstance(table.this, exp.Anonymous) and table.this.expressions:
+            first = table.this.expressions[0]
+            value = first.expression if isinstance(first, exp.Kwarg | exp.PropertyEQ) else first
+            name = value.name if isinstance(value, exp.Column) else None
+        if name is not None and name.lower() not in {n.lower() for n in in_sight(table)}:
+            yield name
+
+
+def schema_of(catalog: Catalog, entry: CreateSource | CreateTable) -> Schema | None:
+    """The columns that are read of a source or table, where they are known."""
+    declared = [c for c in entry.columns if c.computed is None]
+    if not declared:
+        return catalog.schemas.get(entry.name.lower())
+    return Schema.parse(", ".join(f"`{c.name}` {c.type}" for c in declared))
+
+
+Generators = Mapping[str, Callable[..., object]]
+"""Generators by name, which GENERATOR('name', option = value, ...) calls."""

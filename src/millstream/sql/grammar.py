@@ -1,0 +1,424 @@
+"""Statements: from text to values. What is a query goes to `queries.py`, what follows one to `clauses.py`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from millstream.errors import DefinitionError, MillstreamError, SchemaError, StatementRefused
+from millstream.model.duration import Duration
+from millstream.model.schema import Schema
+from millstream.sql import clauses, queries
+from millstream.sql.cursor import Cursor
+from millstream.sql.statements import (
+    Ask,
+    Clauses,
+    ColumnDef,
+    CreateFunction,
+    CreateSink,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Delete,
+    Describe,
+    Drop,
+    Explain,
+    Insert,
+    Pause,
+    Place,
+    SetOption,
+    Show,
+    Statement,
+    Subscribe,
+    Update,
+)
+from millstream.sql.text import Piece, Text, not_too_deep, pieces, word
+
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+KINDS = ("SOURCE", "TABLE", "VIEW", "SINK", "FUNCTION")
+SHOWN = ("SOURCES", "VIEWS", "SINKS", "FLOWS", "TABLES", "FUNCTIONS", "TOPICS")
+PLACES = ("FILES", "LOG", "GENERATOR", "CONSOLE")
+FIRST = ("SELECT", "CREATE", "INSERT", "UPDATE", "DELETE", "SUBSCRIBE", "EXPLAIN", "DESCRIBE", "SHOW", "DROP", "PAUSE",
+         "RESUME", "SET", "WITH", "VALUES")  # fmt: skip
+
+
+class _Any:
+    """Holds every name: functions that are not known here may be known where the statement runs."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+ANY = _Any()
+
+
+def read(text: Text, *, functions: Container[str] = ()) -> list[Statement]:
+    """The statements of a text. The first mistake is raised."""
+    return [statement(p, functions=functions) for p in pieces(text)]
+
+
+def mistakes(text: Text) -> tuple[list[Statement], list[MillstreamError]]:
+    """The statements of a text that can be read, and what is wrong with the others."""
+    found: list[Statement] = []
+    wrong: list[MillstreamError] = []
+    for piece in pieces(text):
+        try:
+            found.append(statement(piece, functions=ANY))
+        except MillstreamError as error:
+            wrong.append(error)
+    return found, wrong
+
+
+def statement(piece: Piece, *, functions: Container[str] = ()) -> Statement:
+    """The one statement of a piece."""
+    with not_too_deep(piece.text, piece.tokens[0]):
+        return _Reading(piece, functions).statement()
+
+
+class _Reading:
+    def __init__(self, piece: Piece, functions: Container[str]) -> None:
+        self.piece, self.functions = piece, functions
+        self.cursor = Cursor(piece)
+
+    def statement(self) -> Statement:
+        c = self.cursor
+        first = word(c.token)
+        if first in ("SELECT", "WITH", "VALUES", "("):
+            return Ask(self.piece, self._query(c.end))
+        parse: dict[str, Callable[[], Statement]] = {
+            "CREATE": self._create,
+            "INSERT": self._insert,
+            "UPDATE": lambda: self._dml(exp.Update),
+            "DELETE": lambda: self._dml(exp.Delete),
+            "SUBSCRIBE": self._subscribe,
+            "EXPLAIN": self._explain,
+            "DESCRIBE": self._describe,
+            "DESC": self._describe,
+            "SHOW": self._show,
+            "DROP": self._drop,
+            "PAUSE": self._pause,
+            "RESUME": self._pause,
+            "SET": self._set,
+        }
+        if first not in parse:
+            if first in _REFUSED:
+                raise StatementRefused(
+                    f"{first} is not a statement of Millstream",
+                    hint="docs/guide/sql.md lists the statements",
+                    origin=c.text.of_token(self.piece.tokens[0]),
+                )
+            c.one_of(FIRST, "a statement")
+        made = parse[first]()
+        c.finish()
+        return made
+
+    # ------------------------------------------------------------ definitions
+
+    def _create(self) -> Statement:
+        c = self.cursor
+        c.expect("CREATE")
+        replace = c.accept("OR", "REPLACE")
+        c.accept("LIVE") or c.accept("MATERIALIZED")
+        kind = c.one_of(KINDS, "what to create")
+        skip = c.accept("IF", "NOT", "EXISTS")
+        name = c.name(kind.lower())
+        common: dict[str, Any] = {"or_replace": replace, "if_not_exists": skip}
+        if kind == "SOURCE":
+            return self._source(name, common)
+        if kind == "TABLE":
+            columns, _, key = self._columns(c.bracketed())
+            return CreateTable(self.piece, name, columns=columns, key=key, **common)
+        if kind == "VIEW":
+            options = self._options() if c.accept("WITH") else {}
+            c.expect("AS", hint=f"CREATE VIEW {name} AS SELECT ...")
+            query, found = self._query_with_clauses()
+            return CreateView(self.piece, name, query=query, clauses=found, options=options, **common)
+        if kind == "FUNCTION":
+            c.expect("AS", hint=f"CREATE FUNCTION {name} AS 'module:function' RETURNS BIGINT")
+            target = c.string("module:function")
+            if not _FUNCTION.fullmatch(target):
+                c.at -= 1
+                c.fail(f"`{target[:60]}` does not name a Python function", hint="AS 'module:function'")
+            returns = ""
+            if c.accept("RETURNS"):
+                returns = self._type(c, c.until_comma(), "what it gives")
+            return CreateFunction(self.piece, name, target=target, returns=returns, **common)
+        return self._sink(name, common)
+
+    def _source(self, name: str, common: dict[str, Any]) -> CreateSource:
+        c = self.cursor
+        columns: tuple[ColumnDef, ...] = ()
+        watermark: tuple[str, Duration] | None = None
+        key: tuple[str, ...] = ()
+        if c.peek("("):
+            columns, watermark, key = self._columns(c.bracketed())
+        c.expect("FROM", hint="FROM FILES('data/bids', format = 'json'), LOG('topic') or GENERATOR('nexmark', 'bid')")
+        place = self._place(("FILES", "LOG", "GENERATOR"))
+        options = self._options() if c.accept("WITH") else {}
+        return CreateSource(
+            self.piece, name, columns=columns, watermark=watermark, key=key, place=place, options=options, **common
+        )
+
+    def _sink(self, name: str, common: dict[str, Any]) -> CreateSink:
+        c = self.cursor
+        if c.accept("FROM"):
+            view = c.name("view")
+            c.expect("INTO", hint="INTO LOG('topic'), FILES('folder', format = 'json') or CONSOLE")
+            return CreateSink(self.piece, name, view=view, place=self._place(("LOG", "FILES", "CONSOLE")), **common)
+        c.expect("INTO", hint=f"CREATE SINK {name} FROM view INTO LOG('topic')")
+        place = self._place(("LOG", "FILES", "CONSOLE"))
+        if not c.accept("AS"):
+            return CreateSink(self.piece, name, place=place, **common)
+        query, found = self._query_with_clauses()
+        return CreateSink(self.piece, name, query=query, clauses=found, place=place, **common)
+
+    def _columns(self, c: Cursor) -> tuple[tuple[ColumnDef, ...], tuple[str, Duration] | None, tuple[str, ...]]:
+        columns: list[ColumnDef] = []
+        watermark: tuple[str, Duration] | None = None
+        key: tuple[str, ...] = ()
+        while not c.done:
+            if c.accept("WATERMARK"):
+                if watermark is not None:
+                    c.fail("a source has one WATERMARK")
+                watermark = self._watermark(c)
+            elif c.accept("PRIMARY", "KEY") or c.accept("PRIMARY KEY"):
+                inner = c.bracketed()
+                key = tuple(self._names(inner))
+                self._not_enforced(c)
+            else:
+                column, is_key = self._column(c)
+                columns.append(column)
+                key = (*key, column.name) if is_key else key
+            if not c.done:
+                c.expect(",")
+        if not columns:
+            c.fail("at least one column is expected here")
+        return tuple(columns), watermark, key
+
+    def _column(self, c: Cursor) -> tuple[ColumnDef, bool]:
+        name = c.name("column")
+        if c.accept("AS"):
+            tokens = c.until_comma()
+            if not tokens:
+                c.fail("an expression is expected here")
+            return ColumnDef(name, "", self._expression(tokens)), False
+        tokens = c.until_comma()
+        words = [word(t) for t in tokens]
+        is_key = False
+        for i in range(len(words)):
+            if words[i] == "PRIMARY KEY" or words[i : i + 2] == ["PRIMARY", "KEY"]:
+                is_key, tokens = True, tokens[:i]
+                break
+            if words[i : i + 2] == ["NOT", "NULL"] or words[i] == "COMMENT":
+                tokens = tokens[:i]
+                break
+        return ColumnDef(name, self._type(c, tokens, f"`{name}`")), is_key
+
+    def _watermark(self, c: Cursor) -> tuple[str, Duration]:
+        c.expect("FOR", hint="WATERMARK FOR ts AS ts - INTERVAL '4' SECOND")
+        column = c.name("column")
+        c.expect("AS")
+        if c.name("column") != column:
+            c.at -= 1
+            c.fail(f"the watermark is `{column}` minus an interval", hint=f"{column} - INTERVAL '4' SECOND")
+        if not c.accept("-"):
+            return column, Duration(0)
+        return column, c.interval("the lateness")
+
+    def _place(self, allowed: tuple[str, ...]) -> Place:
+        c = self.cursor
+        kind = c.one_of(allowed, "where records come from or go to")
+        if kind == "CONSOLE" and not c.peek("("):
+            return Place(kind)
+        inner = c.bracketed()
+        arguments: list[Any] = []
+        options: dict[str, Any] = {}
+        while not inner.done:
+            if inner.peek("=", ahead=1) or inner.peek("=>", ahead=1):
+                name = str(inner.take().text).lower()
+                inner.take()
+                options[name] = inner.value(name)
+            elif options:
+                inner.fail("a value without a name cannot follow one with a name")
+            else:
+                arguments.append(inner.value(kind))
+            if not inner.done:
+                inner.expect(",")
+        return Place(kind, tuple(arguments), options)
+
+    def _options(self) -> Mapping[str, Any]:
+        inner = self.cursor.bracketed()
+        found: dict[str, Any] = {}
+        while not inner.done:
+            token = inner.take()
+            name = str(token.text).lower()
+            inner.expect("=", hint="WITH (name = value, ...)")
+            found[name] = inner.value(name)
+            if not inner.done:
+                inner.expect(",")
+        return found
+
+    # ------------------------------------------------------------ rows
+
+    def _insert(self) -> Statement:
+        c = self.cursor
+        c.expect("INSERT", "INTO", hint="INSERT INTO name VALUES (...)")
+        c.accept("TABLE")
+        target = c.name("table, topic or sink")
+        columns: tuple[str, ...] = ()
+        if c.peek("(") and not any(c.peek("(", w) for w in ("SELECT", "WITH", "(")):
+            columns = tuple(self._names(c.bracketed()))
+        if c.accept("VALUES"):
+            rows = [self._row(c.bracketed())]
+            while c.accept(","):
+                rows.append(self._row(c.bracketed()))
+            return Insert(self.piece, target, columns, rows=tuple(rows))
+        return Insert(self.piece, target, columns, query=self._query(c.end))
+
+    def _row(self, c: Cursor) -> tuple[exp.Expr, ...]:
+        values: list[exp.Expr] = []
+        while not c.done:
+            tokens = c.until_comma()
+            if not tokens:
+                c.fail("a value is expected here")
+            values.append(self._expression(tokens))
+            if not c.done:
+                c.expect(",")
+        return tuple(values)
+
+    def _dml(self, kind: type[exp.Update] | type[exp.Delete]) -> Statement:
+        c = self.cursor
+        tree = queries.parsed(c.text, self.piece.tokens)
+        if not isinstance(tree, kind) or not isinstance(tree.this, exp.Table):
+            raise DefinitionError("the statement cannot be read", origin=c.text.of_token(self.piece.tokens[0]))
+        name = queries.only_rows_of(c.text, tree, self.piece.tokens[0])
+        c.at = c.end
+        if isinstance(tree, exp.Update):
+            return Update(self.piece, name, tree)
+        return Delete(self.piece, name, tree)
+
+    # ------------------------------------------------------------ questions and orders
+
+    def _subscribe(self) -> Statement:
+        c = self.cursor
+        c.expect("SUBSCRIBE")
+        c.accept("TO")
+        view = c.name("view", system=True)
+        snapshot = c.accept("WITH", "SNAPSHOT")
+        epoch = None
+        if c.accept("AS", "OF"):
+            c.expect("EPOCH")
+            epoch = c.whole("the epoch")
+        return Subscribe(self.piece, view, snapshot=snapshot, epoch=epoch)
+
+    def _explain(self) -> Statement:
+        c = self.cursor
+        c.expect("EXPLAIN")
+        analyze = c.accept("ANALYZE")
+        if c.accept("VIEW"):
+            return Explain(self.piece, analyze, view=c.name("view"))
+        if word(c.token) not in ("SELECT", "WITH", "("):
+            return Explain(self.piece, analyze, view=c.name("view"))
+        query, found = self._query_with_clauses()
+        return Explain(self.piece, analyze, query=query, clauses=found)
+
+    def _describe(self) -> Statement:
+        c = self.cursor
+        c.take()
+        c.accept("TABLE") or c.accept("VIEW") or c.accept("SOURCE")
+        return Describe(self.piece, c.name("view", system=True))
+
+    def _show(self) -> Statement:
+        self.cursor.expect("SHOW")
+        return Show(self.piece, self.cursor.one_of(SHOWN, "what to show"))
+
+    def _drop(self) -> Statement:
+        c = self.cursor
+        c.expect("DROP")
+        kind = c.one_of((*KINDS, "TOPIC"), "what to drop")
+        missing = c.accept("IF", "EXISTS")
+        name = c.name(kind.lower())
+        return Drop(self.piece, kind, name, if_exists=missing, cascade=c.accept("CASCADE"))
+
+    def _pause(self) -> Statement:
+        c = self.cursor
+        resume = word(c.take()) == "RESUME"
+        c.accept("FLOW") or c.accept("VIEW")
+        return Pause(self.piece, c.name("flow"), resume=resume)
+
+    def _set(self) -> Statement:
+        c = self.cursor
+        c.expect("SET")
+        if c.done:
+            return SetOption(self.piece)
+        name = c.name("option").lower()
+        if c.token is None:
+            return SetOption(self.piece, name)
+        if not c.accept("="):
+            c.expect("TO")
+        return SetOption(self.piece, name, c.value(name))
+
+    # ------------------------------------------------------------ parts
+
+    def _query_with_clauses(self) -> tuple[exp.Query, Clauses]:
+        c = self.cursor
+        place = clauses.begin(c)
+        query = self._query(place)
+        return query, clauses.read(c)
+
+    def _query(self, end: int) -> exp.Query:
+        c = self.cursor
+        tokens = self.piece.tokens[c.at : end]
+        if not tokens:
+            c.fail("a SELECT is expected here")
+        c.at = end
+        return queries.parse(c.text, tokens, functions=self.functions)
+
+    def _expression(self, tokens: tuple[Any, ...]) -> exp.Expr:
+        tree = queries.parsed(self.cursor.text, tokens)
+        if isinstance(tree, exp.Query | exp.DDL | exp.DML | exp.Command):
+            raise DefinitionError("an expression is expected here", origin=self.cursor.text.of_token(tokens[0]))
+        queries.check(self.cursor.text, tree, tokens[0], functions=self.functions)
+        return tree
+
+    def _names(self, c: Cursor) -> list[str]:
+        found = [c.name("column")]
+        while c.accept(","):
+            found.append(c.name("column"))
+        c.finish()
+        return found
+
+    def _not_enforced(self, c: Cursor) -> None:
+        c.accept("NOT", "ENFORCED")
+
+    def _type(self, c: Cursor, tokens: tuple[Any, ...], what: str) -> str:
+        """A type as it was written, once it was found to be one."""
+        if not tokens:
+            c.fail(f"the type of {what} is expected here", hint="e.g. BIGINT, DECIMAL(10, 2) or ARRAY<STRING>")
+        said = self.piece.text.sql[tokens[0].start : tokens[-1].end + 1]
+        try:
+            sqlglot.parse_one(said, into=exp.DataType, dialect="spark")  # a type, and nothing behind it
+            (field,) = Schema.parse(f"x {said}")
+        except (SqlglotError, MillstreamError, ValueError):
+            field = None
+        if field is None or field.name != "x" or field.type is None:
+            origin = c.text.origin(tokens[0].start, tokens[-1].end)
+            raise SchemaError(
+                f"`{said[:60]}` is not a type", hint="e.g. BIGINT, DECIMAL(10, 2) or ARRAY<STRING>", origin=origin
+            )
+        return said
+
+
+_REFUSED = frozenset(
+    """
+    ADD ALTER ANALYZE ATTACH BEGIN CACHE CALL CHECKPOINT CLEAR COMMENT COMMIT COPY DEALLOCATE DECLARE DETACH EXECUTE
+    EXPORT FORCE FROM GRANT IMPORT INSTALL KILL LIST LOAD LOCK MERGE MSCK OPTIMIZE PIVOT PRAGMA PREPARE REFRESH REPAIR
+    RESET REVOKE ROLLBACK SUMMARIZE TRUNCATE UNCACHE UNLOCK UNPIVOT USE VACUUM
+    """.split()
+)
+"""Statements of Spark and DuckDB that people may try."""

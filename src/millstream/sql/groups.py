@@ -1,0 +1,316 @@
+"""GROUP BY: keys, windows, grouping sets and aggregates, and what the columns of the answer become over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.model.accumulation import Accumulation
+from millstream.model.aggregate import Aggregate
+from millstream.model.expression import Expr
+from millstream.model.step import INDEX, borders_of
+from millstream.model.stream import Keyed
+from millstream.model.trigger import ON_CHANGE
+from millstream.model.window import everything
+from millstream.model.window_kinds import AnyWindow, Session
+from millstream.model.windowing import Windowing
+from millstream.sql import aggregates, windows
+from millstream.sql.relation import BORDERS, Relation, checked, swap
+from millstream.sql.sets import split
+from millstream.sql.text import plain_value
+
+if TYPE_CHECKING:
+    from millstream.sql.bind import _Query
+
+SET = "grouping_set"
+"""The column that tells the rows of one grouping set from those of another."""
+
+
+@dataclass
+class _Groups:
+    """What GROUP BY asks for."""
+
+    keys: list[tuple[str, exp.Expr]] = field(default_factory=list)
+    window: AnyWindow | None = None
+    by_borders: bool = False
+    sets: list[set[str]] = field(default_factory=list)
+    """The keys of each grouping set; none: there is only one."""
+
+
+def grouped(
+    query: _Query, relation: Relation, node: exp.Select, items: list[tuple[str, exp.Expr]]
+) -> tuple[Relation, list[tuple[str, exp.Expr]]]:
+    """The relation of groups, and the columns of the answer over it."""
+    return _Grouping(query, relation, node, items).bound()
+
+
+class _Grouping:
+    def __init__(self, query: _Query, relation: Relation, node: exp.Select, items: list[tuple[str, exp.Expr]]) -> None:
+        self.query, self.text, self.node = query, query.text, node
+        self.relation, self.items = relation, items
+        self.table: dict[str, str] = {}
+        """What a part of the SELECT (as SQL over the input) is called over the groups."""
+        self.groups = self._read()
+
+    def bound(self) -> tuple[Relation, list[tuple[str, exp.Expr]]]:
+        having = self.node.args.get("having")
+        measures = self._measures([*(i for _, i in self.items), *([having.this] if having is not None else [])])
+        keyed = self._keyed()
+        with self.text.at(self.node):
+            if not measures:  # only keys: a group is there as soon as a row is
+                measures = {"rows_": Aggregate("count")}
+            stream = keyed.aggregate(**measures)
+        over = Relation(stream)
+        if having is not None:
+            condition = checked(self.text, self._over(having.this))
+            with self.text.at(having):
+                over = over.with_stream(stream.where(condition))
+        return over, [(name, self._over(inner)) for name, inner in self.items]
+
+    # ------------------------------------------------------------ keys
+
+    def _read(self) -> _Groups:
+        group = self.node.args.get("group")
+        found = _Groups(window=self.relation.windowed.window if self.relation.windowed is not None else None)
+        if group is None:
+            self._check_borders(found)
+            return found
+        if group.args.get("totals") or group.args.get("all"):
+            raise Unsupported("GROUP BY ALL", hint="name the columns", origin=self.text.of_node(group))
+        plain, sets = split(self.text, group)
+        for each in plain:
+            self._key(found, self._spelled(each))
+        always = {n for n, _ in found.keys}
+        by_window: set[bool] = set()
+        for members in sets:
+            named = [self._key(found, self._spelled(each)) for each in members]
+            by_window.add(None in named)
+            found.sets.append(always | {n for n in named if n is not None})
+        if len(by_window) > 1:
+            raise Unsupported(
+                "a window in some of the grouping sets only",
+                hint="group by it outside of them, or in each: GROUPING SETS ((window_start, window_end, a), ...)",
+                origin=self.text.of_node(group),
+            )
+        self._check_borders(found)
+        return found
+
+    def _spelled(self, node: exp.Expr) -> exp.Expr:
+        """A number is the column of the answer with that number; a name may be that of a column of the answer."""
+        inner = node.this if isinstance(node, exp.Paren) else node
+        if isinstance(inner, exp.Literal) and not inner.is_string:
+            number = plain_value(inner)
+            if not isinstance(number, int) or not 1 <= number <= len(self.items):
+                raise DefinitionError(
+                    f"GROUP BY {inner.this}: the answer has {len(self.items)} columns", origin=self.text.of_node(node)
+                )
+            return self.items[number - 1][1]
+        if isinstance(inner, exp.Column) and len(inner.parts) == 1:
+            known = {n.lower() for n in (*self.relation.names, *(c for a in self.relation.aliases.values() for c in a))}
+            alias = next((i for n, i in self.items if n.lower() == inner.name.lower()), None)
+            if inner.name.lower() not in known and alias is not None:
+                return alias
+        return inner
+
+    def _key(self, found: _Groups, node: exp.Expr) -> str | None:
+        """Take in one thing to group by; its name if it is a key."""
+        called = windows.name_of(node)
+        if called in windows.GROUPING:
+            call = windows.group_call(self.text, node)  # type: ignore[arg-type]
+            windows.check_time(self.text, call, self.relation)
+            if found.window is not None:
+                raise Unsupported("two windows in one GROUP BY", origin=self.text.of_node(node))
+            found.window, found.by_borders = windows.window_of(self.text, call), True
+            if isinstance(found.window, Session) and found.window.gap_by is not None:
+                found.window = Session(gap_by=self.relation.expr(self.text, call.values["gap"]))
+            return None
+        if called in windows.STARTS | windows.ENDS | windows.TIMES:
+            return None
+        if (
+            self.relation.windowed is not None
+            and isinstance(node, exp.Column)
+            and node.name.lower() in (*BORDERS, INDEX)
+        ):
+            found.by_borders = found.by_borders or node.name.lower() in ("window_start", "window_end", INDEX)
+            return None
+        tree = self.relation.resolved(self.text, node)
+        sql = tree.sql(dialect="spark")
+        if sql in self.table:
+            return self.table[sql]
+        if any(True for _ in aggregates.found(node)):
+            raise SchemaError("an aggregate cannot be grouped by", origin=self.text.of_node(node))
+        name = tree.name if isinstance(tree, exp.Column) else self._alias(sql) or f"key_{len(found.keys) + 1}"
+        self.table[sql] = name
+        found.keys.append((name, tree))
+        return name
+
+    def _alias(self, sql: str) -> str | None:
+        for name, inner in self.items:
+            if not any(True for _ in aggregates.found(inner)) and not windows.name_of(inner):
+                try:
+                    tree = self.relation.resolved(self.text, inner)
+                except SchemaError:
+                    continue
+                if tree.sql(dialect="spark") == sql:
+                    return name
+        return None
+
+    def _check_borders(self, found: _Groups) -> None:
+        pending = self.relation.windowed
+        if pending is None:
+            return
+        if not found.by_borders:
+            raise Unsupported(
+                "the rows of a window function are grouped without their window",
+                hint="add window_start, window_end to GROUP BY",
+                origin=self.text.of_node(self.node),
+            )
+        if isinstance(pending.window, Session) and set(pending.partition) != {n for n, _ in found.keys}:
+            said = ", ".join(n for n, _ in found.keys)
+            raise Unsupported(
+                "sessions are cut by other columns than the rows are grouped by",
+                hint=f"SESSION(TABLE ... PARTITION BY {said}, ...)" if said else "leave PARTITION BY out",
+                origin=self.text.of_node(self.node),
+            )
+
+    def _keyed(self) -> Keyed:
+        stream, groups = self.relation.stream, self.groups
+        keys = {n: self._made(t) for n, t in groups.keys}
+        if groups.sets:
+            numbers = ", ".join(str(i) for i in range(len(groups.sets)))
+            with self.text.at(self.node):
+                stream = stream.flat_map(keep_empty=False, **{SET: f"array({numbers})"})
+            keys = {n: _in_sets(e, n, groups.sets) for n, e in keys.items()}
+            keys[SET] = Expr(exp.column(SET))
+        with self.text.at(self.node):
+            plain = [n for n, e in keys.items() if e.spark() == f"`{n}`"]
+            if len(plain) == len(keys):
+                keyed = stream.key_by(*plain) if keys else Keyed(stream, ())
+            else:
+                keyed = stream.key_by(**keys)
+            return self._windowed(keyed)
+
+    def _made(self, tree: exp.Expr) -> Expr:
+        return self.relation.expr(self.text, tree)
+
+    def _windowed(self, keyed: Keyed) -> Keyed:
+        clauses, mine = self.query.clauses, self.node is self.query.wanted
+        window = self.groups.window
+        asked = mine and (clauses.trigger, clauses.accumulation, clauses.lateness) != (None, None, None)
+        panes = self.query.options.get("panes") if mine else None
+        if window is None and not asked and panes is None:
+            return keyed
+        given: dict[str, object] = {}
+        if mine:
+            given = {"trigger": clauses.trigger or ON_CHANGE, "panes": panes}
+            given["accumulation"] = clauses.accumulation or Accumulation.RETRACTING
+            if clauses.lateness is not None:
+                given["lateness"] = clauses.lateness
+        return keyed.window(window or everything(), **given)  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------ aggregates and the answer
+
+    def _measures(self, parts: list[exp.Expr]) -> dict[str, Aggregate]:
+        measures: dict[str, Aggregate] = {}
+        taken = {n.lower() for n, _ in self.groups.keys} | {*BORDERS, INDEX, SET}
+        named = {i.sql(dialect="spark"): n for n, i in reversed(self.items) if aggregates.is_aggregate(i)}
+        for part in parts:
+            for node in aggregates.found(part):
+                if isinstance(node, exp.Grouping | exp.GroupingId) or windows.name_of(node) in (
+                    "grouping",
+                    "grouping_id",
+                ):
+                    continue
+                sql = self.relation.resolved(self.text, node).sql(dialect="spark")
+                if sql in self.table:
+                    continue
+                name = named.get(node.sql(dialect="spark")) or aggregates.name_of(node)
+                fresh, number = name, 2
+                while fresh.lower() in taken:
+                    fresh, number = f"{name}_{number}", number + 1
+                taken.add(fresh.lower())
+                with self.text.at(node):
+                    measures[fresh] = aggregates.made(self.text, node, lambda n: self.relation.expr(self.text, n))
+                self.table[sql] = fresh
+        return measures
+
+    def _over(self, node: exp.Expr) -> exp.Expr:
+        """A part of the SELECT over the groups."""
+        root = exp.Paren(this=node.copy())
+        over: exp.Expr = swap(root, lambda p: None if p is root else self._replaced(p)).this
+        return over
+
+    def _replaced(self, part: exp.Expr) -> exp.Expr | None:
+        """What stands for a part over the groups; None: nothing, look inside."""
+        if isinstance(part, exp.Literal | exp.Null | exp.Boolean | exp.DataType | exp.Interval):
+            return part
+        if isinstance(part, exp.Identifier | exp.Var | exp.Lambda):
+            return None
+        border = self._border(part) if self.groups.window is not None else None
+        if border is not None:
+            return border
+        if _is_grouping(part):
+            return self._grouping(part)
+        try:
+            sql = self.relation.resolved(self.text, part).sql(dialect="spark")
+        except SchemaError:
+            sql = ""
+        if sql in self.table:
+            return exp.column(self.table[sql])
+        if isinstance(part, exp.Column):
+            self.relation.resolved(self.text, part)  # says so if there is no such column
+            raise SchemaError(
+                f"`{part.name}` is neither grouped by nor inside an aggregate",
+                hint=f"add it to GROUP BY, or take one of its values: max({part.name})",
+                origin=self.text.of_node(part),
+            )
+        return None
+
+    def _border(self, part: exp.Expr) -> exp.Expr | None:
+        """The window of a group, or one of its borders, if that is what a part means."""
+        assert self.groups.window is not None
+        called, start, end = windows.name_of(part), exp.column("window_start"), exp.column("window_end")
+        name = part.name.lower() if isinstance(part, exp.Column) else ""
+        name = "" if name in {n.lower() for n, _ in self.groups.keys} else name
+        of_window = isinstance(part, exp.Column) and part.table.lower() in ("window", "session_window")
+        found: exp.Expr | None = None
+        if called in windows.STARTS or name == "window_start" or (of_window and name == "start"):
+            found = start
+        elif called in windows.ENDS or name == "window_end" or (of_window and name == "end"):
+            found = end
+        elif called in windows.TIMES or name == "window_time":
+            found = end - exp.Interval(this=exp.Literal.string("1"), unit=exp.var("MILLISECOND"))
+        elif name == INDEX and INDEX in borders_of(Windowing(self.groups.window)):
+            found = exp.column(INDEX)
+        elif called in windows.GROUPING or (name in ("window", "session_window") and self.relation.windowed is None):
+            said = exp.Literal.string
+            found = exp.func("named_struct", said("start"), start, said("end"), end)
+        return found
+
+    def _grouping(self, node: exp.Expr) -> exp.Expr:
+        """GROUPING(key): 1 in the sets that a key is not part of."""
+        arguments = [*([node.this] if isinstance(node.args.get("this"), exp.Expr) else []), *node.expressions]
+        if len(arguments) != 1 or not self.groups.sets:
+            raise Unsupported(
+                "GROUPING needs one key, in a query with GROUPING SETS, ROLLUP or CUBE", origin=self.text.of_node(node)
+            )
+        sql = self.relation.resolved(self.text, arguments[0]).sql(dialect="spark")
+        name = self.table.get(sql)
+        without = [i for i, names in enumerate(self.groups.sets) if name not in names]
+        if not without:
+            return exp.Literal.number(0)
+        return exp.case().when(exp.column(SET).isin(*without), "1").else_("0")
+
+
+def _is_grouping(part: exp.Expr) -> bool:
+    return isinstance(part, exp.Grouping | exp.GroupingId) or windows.name_of(part) in ("grouping", "grouping_id")
+
+
+def _in_sets(key: Expr, name: str, sets: list[set[str]]) -> Expr:
+    inside = [i for i, names in enumerate(sets) if name in names]
+    if len(inside) == len(sets):
+        return key
+    return Expr(exp.case().when(exp.column(SET).isin(*inside), key.node.copy()), key.origin)

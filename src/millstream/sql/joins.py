@@ -1,0 +1,170 @@
+"""What joins a relation in FROM: stored tables, arrays made into rows, other names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.model.expression import col
+from millstream.model.schema import Schema, ddl_type
+from millstream.model.stream import Stream
+from millstream.sql.catalog import schema_of
+from millstream.sql.relation import HIDDEN, Relation
+from millstream.sql.statements import CreateTable
+from millstream.sql.text import Text
+
+if TYPE_CHECKING:
+    from millstream.sql.bind import _Query
+
+_WIDTHS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
+"""Types of numbers, each of which can be made one that comes behind it."""
+_EXPLODES = (exp.Explode, exp.ExplodeOuter, exp.Unnest)
+
+
+def renamed(text: Text, relation: Relation, names: Sequence[str], node: exp.Expr) -> Relation:
+    """A relation with other names for its columns, in order."""
+    if not names or tuple(names) == relation.names:
+        return relation
+    if len(names) != len(relation.names):
+        raise SchemaError(f"{len(names)} names for {len(relation.names)} columns", origin=text.of_node(node))
+    if relation.windowed is not None or relation.ranked is not None:
+        raise Unsupported("other names for the columns of a window or of numbered rows", origin=text.of_node(node))
+    pairs = dict(zip(names, relation.names, strict=True))
+    with text.at(node):
+        stream = relation.stream.select(**{new: col(old) for new, old in pairs.items()})
+    times = frozenset(new for new, old in pairs.items() if old in relation.times)
+    return Relation(stream, times=times)
+
+
+def widened(stream: Stream, other: Stream) -> Stream:
+    """A stream whose numbers are as wide as those of another, column by column, as Spark has it in a UNION."""
+    columns = {}
+    for mine, theirs in zip(stream.schema, other.schema, strict=True):
+        kinds = [k for k in (mine.type, theirs.type) if k is not None and k in _WIDTHS]
+        wide = max(kinds, key=_WIDTHS.index) if len(kinds) == 2 else mine.type
+        columns[mine.name] = f"`{mine.name}`" if wide == mine.type else f"CAST(`{mine.name}` AS {ddl_type(wide)})"
+    return stream if all(c.startswith("`") for c in columns.values()) else stream.select(**columns)
+
+
+def joined(query: _Query, relation: Relation, join: exp.Join, ctes: Mapping[str, Relation]) -> Relation:
+    """A relation with one JOIN applied."""
+    other = join.this
+    inner = other.this if isinstance(other, exp.Lateral) else other
+    if isinstance(inner, _EXPLODES):
+        if join.side and join.side != "LEFT":
+            raise Unsupported(f"{join.side} JOIN to an array", origin=query.text.of_node(join))
+        return exploded(query.text, relation, inner, other, outer=join.side == "LEFT")
+    table = query.binder.catalog.get(other.name) if isinstance(other, exp.Table) else None
+    if isinstance(table, CreateTable) and other.name.lower() not in ctes:
+        return _looked_up(query, relation, join, table)
+    raise Unsupported(
+        "a join of two streams is not supported yet",
+        hint="a join to a stored table (CREATE TABLE) is; docs/limits.md lists the rest",
+        origin=query.text.of_node(other),
+    )
+
+
+def exploded(text: Text, relation: Relation, call: exp.Expr, place: exp.Expr, *, outer: bool = False) -> Relation:
+    """One row per element of an array; its name is given by the alias of the call."""
+    alias = place.args.get("alias")
+    columns = [c.name for c in (alias.args.get("columns") or [])] if alias is not None else []
+    if alias is None or len(columns) != 1:
+        raise DefinitionError(
+            "the elements need one name",
+            hint="e.g. LATERAL VIEW explode(tags) t AS tag, or CROSS JOIN UNNEST(tags) AS t(tag)",
+            origin=text.of_node(call),
+        )
+    array = call.expressions[0] if isinstance(call, exp.Unnest) else call.this
+    return element(text, relation, columns[0], array, outer=outer or isinstance(call, exp.ExplodeOuter), of=alias.name)
+
+
+def element(text: Text, relation: Relation, name: str, array: exp.Expr, *, outer: bool, of: str = "") -> Relation:
+    """A relation with the elements of an array as a column."""
+    made = relation.expr(text, array)
+    with text.at(array):
+        if name.lower() in {n.lower() for n in relation.stream.schema.names}:
+            raise SchemaError(f"there is a column `{name}` already", hint="give the elements another name")
+        stream = relation.stream.flat_map(keep_empty=outer, **{name: made})
+    aliases = {**relation.aliases, **({of.lower(): {name.lower(): name}} if of else {})}
+    return replace(relation, stream=stream, aliases=aliases)
+
+
+def _looked_up(query: _Query, relation: Relation, join: exp.Join, table: CreateTable) -> Relation:
+    text, other = query.text, join.this
+    side, kind = (join.side or "").upper(), (join.kind or "").upper()
+    if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER") or join.args.get("using"):
+        raise Unsupported(f"{side} {kind} JOIN to a stored table".replace("  ", " "), origin=text.of_node(other))
+    schema = schema_of(query.binder.catalog, table)
+    assert schema is not None
+    alias = (other.alias or table.name).lower()
+    relation, pairs = _matched(text, relation, join, alias, schema)
+    matched = {theirs for _, theirs in pairs}
+    added = [f for f in schema if f.name not in matched]
+    relation, within = _out_of_the_way(relation, [f.name for f in added])
+    back = {theirs.lower(): within.get(mine, mine) for mine, theirs in pairs} if not side else {}
+    columns = {**{f.name.lower(): f.name for f in added}, **back}
+    with text.at(other):
+        if not added:
+            raise Unsupported("a join that takes no column of the table", hint="add a column, or filter in a query")
+        stream = relation.stream.enrich(
+            table.name,
+            on={within.get(mine, mine): theirs for mine, theirs in pairs},
+            columns=Schema.of(added),
+            required=not side,
+        )
+    return replace(relation, stream=stream, aliases={**relation.aliases, alias: columns})
+
+
+def _matched(
+    text: Text, relation: Relation, join: exp.Join, alias: str, schema: Schema
+) -> tuple[Relation, list[tuple[str, str]]]:
+    """The columns that must be equal, mine and the table's; what is no column of mine becomes one."""
+    on = join.args.get("on")
+    if on is None or isinstance(on, exp.Boolean):
+        raise DefinitionError(
+            "a join needs ON with equal columns", hint="e.g. JOIN t ON t.id = s.id", origin=text.of_node(join.this)
+        )
+    theirs = {n.lower(): n for n in schema.names}
+    pairs: list[tuple[str, str]] = []
+    for condition in on.flatten() if isinstance(on, exp.And) else [on]:
+        sides: list[exp.Expr] = [condition.left, condition.right] if isinstance(condition, exp.EQ) else []
+        found = [s for s in sides if _is_theirs(s, alias, theirs, relation)]
+        if len(found) != 1:
+            raise Unsupported(
+                f"`{condition.sql(dialect='spark')[:60]}` in ON",
+                hint="each condition is a column of the table = an expression over the stream, joined by AND",
+                origin=text.of_node(condition),
+            )
+        mine = sides[1] if found[0] is sides[0] else sides[0]
+        made = relation.expr(text, mine)
+        column = made.columns()[0] if made.spark() == f"`{(made.columns() or ('',))[0]}`" else f"{HIDDEN}{len(pairs)}"
+        if column.startswith(HIDDEN):
+            relation = replace(relation, stream=relation.stream.with_columns(**{column: made}))
+        pairs.append((column, theirs[found[0].name.lower()]))
+    return relation, pairs
+
+
+def _is_theirs(node: exp.Expr, alias: str, theirs: Mapping[str, str], relation: Relation) -> bool:
+    if not isinstance(node, exp.Column) or node.name.lower() not in theirs:
+        return False
+    if node.table:
+        return node.table.lower() == alias
+    return node.name.lower() not in {n.lower() for n in relation.stream.schema.names}
+
+
+def _out_of_the_way(relation: Relation, names: list[str]) -> tuple[Relation, dict[str, str]]:
+    """Give columns of the stream that are called like new ones a hidden name."""
+    taken = {n.lower() for n in names}
+    clash = [n for n in relation.stream.schema.names if n.lower() in taken]
+    if not clash:
+        return relation, {}
+    moved = {n: f"{HIDDEN}{n}" for n in clash}
+    stream = relation.stream.select(**{moved.get(n, n): col(n) for n in relation.stream.schema.names})
+    aliases = {a: {k: moved.get(v, v) for k, v in c.items()} for a, c in relation.aliases.items()}
+    times = frozenset(moved.get(t, t) for t in relation.times)
+    return replace(relation, stream=stream, aliases=aliases, times=times), moved

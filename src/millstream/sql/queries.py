@@ -1,0 +1,217 @@
+"""Queries: the tokens of a SELECT to a tree, with the forms that streams need, checked against an allow-list.
+
+What Spark's grammar does not know is brought into a form it knows before parsing, token by token, so that every part
+of the tree still says where it stands in the text:
+
+    TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE))   ->  TUMBLE(t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)
+    SESSION(TABLE t PARTITION BY a, DESCRIPTOR(ts), ...)          ->  SESSION(t, PARTITION_BY(a), DESCRIPTOR(ts), ...)
+    FROM HISTORY OF t                                             ->  FROM HISTORY_OF(t)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
+
+from millstream.errors import DefinitionError, StatementRefused, Unsupported
+from millstream.model.functions import AGGREGATE, GENERATOR, SCALAR, UNREPEATABLE
+from millstream.sql.allowed import CLOCK, KEYWORDS, STREAMING, WINDOW, called, forbidden, reads, unrepeatable
+from millstream.sql.dialect import in_spark
+from millstream.sql.text import DIALECT, Text, closing, made, too_deep, word
+
+TABLE_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW", "CALENDAR")
+_ALLOWED = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | GENERATOR | STREAMING
+ANY = "*"
+"""Among the functions that can be called: all of them, for texts that are only looked at."""
+_DEEPEST = 200
+"""Brackets inside one another, and half of the parts of a tree that may be."""
+_LONGEST = 20_000
+"""Tokens of one query."""
+
+
+def parse(text: Text, given: tuple[Token, ...], *, functions: Container[str] = ()) -> exp.Query:
+    """The tree of a query. Refuses what is no query, and functions that are not on the list (or in `functions`)."""
+    tree = parsed(text, given)
+    if isinstance(tree, exp.Values):
+        tree = exp.select("*").from_(tree)
+    if not isinstance(tree, exp.Query):
+        raise StatementRefused(f"only a SELECT can stand here, not {kind(tree)}", origin=text.of_token(given[0]))
+    check(text, tree, given[0], functions=functions)
+    return tree
+
+
+def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
+    """The tree of a statement of Spark SQL, unchecked."""
+    if len(given) > _LONGEST:
+        raise StatementRefused(
+            f"the query is longer than {_LONGEST:,} words", hint="split it into views", origin=text.of_token(given[0])
+        )
+    depth = 0
+    for token in given:
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if depth > _DEEPEST:
+            raise StatementRefused(f"more than {_DEEPEST} brackets inside one another", origin=text.of_token(token))
+    brought = list(_in_known_form(text, list(given)))
+    try:
+        trees = [t for t in DIALECT.parser().parse(brought, text.sql) if t is not None]
+    except ParseError as error:
+        raise _unreadable(text, given, error) from None
+    except RecursionError:
+        raise too_deep(text, given[0]) from None
+    except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError):
+        raise DefinitionError("the statement cannot be read", origin=text.of_token(given[0])) from None
+    if len(trees) != 1:
+        raise DefinitionError("one statement is expected here", origin=text.of_token(given[0]))
+    if _depth(trees[0]) > 2 * _DEEPEST:
+        raise too_deep(text, given[0])
+    return in_spark(trees[0])
+
+
+def _depth(tree: exp.Expr) -> int:
+    """How many parts of a tree stand inside one another, at most."""
+    level, depth = [tree], 0
+    while level:
+        level, depth = [child for node in level for child in node.iter_expressions()], depth + 1
+    return depth
+
+
+def check(text: Text, tree: exp.Expr, first: Token, *, functions: Container[str] = ()) -> None:
+    """Refuse everything in a tree that is not known to be harmless."""
+    node = forbidden(tree)
+    if node is not None:
+        raise StatementRefused(
+            f"`{node.sql(dialect='spark')[:60]}` is not allowed in a query",
+            origin=text.of_node(node) or text.of_token(first),
+        )
+    for table in tree.find_all(exp.Table):
+        if table.args.get("db") or table.args.get("catalog"):
+            raise StatementRefused(
+                f"`{table.sql(dialect='spark')[:60]}`: name a view, table or source without a schema or path",
+                origin=text.of_node(table) or text.of_token(first),
+            )
+    found = reads(tree)
+    if found is not None:
+        raise StatementRefused(f"the function `{found}` cannot be used", origin=text.of_token(first))
+    for name in called(tree):
+        if name in UNREPEATABLE and name not in CLOCK:
+            raise unrepeatable(name, text.of_token(first))
+        if name not in _ALLOWED and name not in functions and ANY not in functions:
+            call = next((f for f in tree.find_all(exp.Func) if f.name.lower() == name), None)
+            raise StatementRefused(
+                f"the function `{name}` cannot be used",
+                hint="docs/guide/sql.md lists what can be called",
+                origin=text.of_node(call) or text.of_token(first),
+            )
+
+
+def only_rows_of(text: Text, tree: exp.Expr, first: Token) -> str:
+    """The table whose rows an UPDATE or DELETE is about. Refuses all but SET and WHERE over its own columns."""
+    table = tree.this
+    assert isinstance(table, exp.Table)
+    known = {"this", "expressions", "where"} if isinstance(tree, exp.Update) else {"this", "where"}
+    more = next((a for a, v in tree.args.items() if v and a not in known), None)
+    more = more or next((a for a, v in table.args.items() if v and a not in ("this", "alias")), None)
+    alias = table.args.get("alias")
+    plain = isinstance(table.this, exp.Identifier) and (alias is None or isinstance(alias.this, exp.Identifier))
+    if more is not None or not plain:
+        raise Unsupported(
+            f"{kind(tree)} takes one table, {'SET and ' if isinstance(tree, exp.Update) else ''}WHERE, and no more",
+            detail=f"here is also: {more.rstrip('_').upper()}" if more else None,
+            origin=text.of_token(first),
+        )
+    for part in (*tree.args.get("expressions", ()), tree.args.get("where")):
+        if part is None:
+            continue
+        check(text, part, first)
+        other = part.find(exp.Query, exp.Star, exp.Window, exp.AggFunc, exp.UDTF)
+        if other is not None:
+            raise Unsupported(
+                "only columns of the table itself can stand here", origin=text.of_node(other) or text.of_token(first)
+            )
+        for column in part.find_all(exp.Column):
+            if column.table and column.table.lower() in (table.name.lower(), table.alias.lower()):
+                column.set("table", None)
+    for part in tree.args.get("expressions", ()):
+        target = part.this if isinstance(part, exp.EQ) else None
+        if not isinstance(target, exp.Column) or target.table:
+            raise DefinitionError(
+                "SET column = value, ... is expected here", origin=text.of_node(part) or text.of_token(first)
+            )
+    return table.name
+
+
+def kind(tree: exp.Expr) -> str:
+    """What sort of statement a tree is."""
+    return str(tree.this).upper() if isinstance(tree, exp.Command) else tree.key.upper()
+
+
+def _in_known_form(text: Text, given: list[Token]) -> list[Token]:
+    done: list[Token] = []
+    skip: set[int] = set()
+    for i, token in enumerate(given):
+        if i in skip:
+            continue
+        said, following = word(token), given[i + 1] if i + 1 < len(given) else None
+        called_now = following is not None and following.token_type is TokenType.L_PAREN
+        before = word(done[-1]) if done else ""
+        if said == "MATCH_RECOGNIZE":
+            raise Unsupported("MATCH_RECOGNIZE is not supported yet", origin=text.of_token(token))
+        if said == "TABLE" and called_now and i + 2 < len(given) and word(given[i + 2]) in TABLE_FUNCTIONS:
+            skip |= {i + 1, closing(given, i + 1)}
+        elif said == "TABLE" and before in ("(", "=>") and following is not None:
+            continue
+        elif said == "HISTORY" and word(following) == "OF" and before in ("FROM", "JOIN", ",") and i + 2 < len(given):
+            name = given[i + 2]
+            done += [made(TokenType.VAR, "HISTORY_OF", token), made(TokenType.L_PAREN, "(", token), name]
+            done.append(made(TokenType.R_PAREN, ")", name))
+            skip |= {i + 1, i + 2}
+        elif said == "PARTITION BY" and _in_table_function(given, i):
+            end = _end_of_partition(given, i)
+            done += [made(TokenType.COMMA, ",", token), made(TokenType.VAR, "PARTITION_BY", token)]
+            done += [made(TokenType.L_PAREN, "(", token), *given[i + 1 : end], made(TokenType.R_PAREN, ")", token)]
+            skip |= set(range(i + 1, end))
+        elif said in ("SESSION", "WINDOW", "TUMBLE", "HOP") and called_now:
+            done.append(made(TokenType.VAR, token.text, token))
+        else:
+            done.append(token)
+    return done
+
+
+def _in_table_function(given: list[Token], at: int) -> bool:
+    depth = 0
+    for i in range(at - 1, 0, -1):
+        depth += (given[i].token_type is TokenType.R_PAREN) - (given[i].token_type is TokenType.L_PAREN)
+        if depth < 0:
+            return word(given[i - 1]) in TABLE_FUNCTIONS
+    return False
+
+
+def _end_of_partition(given: list[Token], at: int) -> int:
+    """Where the columns end: before the comma and DESCRIPTOR, or before the bracket."""
+    depth = 0
+    for i in range(at + 1, len(given)):
+        token = given[i]
+        if depth == 0 and (
+            token.token_type is TokenType.R_PAREN
+            or (
+                token.token_type is TokenType.COMMA
+                and i + 2 < len(given)
+                and (word(given[i + 1]) in ("DESCRIPTOR", "INTERVAL") or word(given[i + 2]) == "=>")
+            )
+        ):
+            return i
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+    return len(given)
+
+
+def _unreadable(text: Text, given: tuple[Token, ...], error: ParseError) -> DefinitionError:
+    found = error.errors[0] if error.errors else {}
+    said = str(found.get("description") or "it is not Spark SQL").rstrip(".")
+    line, column, marked = found.get("line"), found.get("col"), str(found.get("highlight") or "")
+    for token in given:
+        if token.line == line and token.col == column and (not marked or token.text == marked or marked in token.text):
+            return DefinitionError("the statement cannot be read", detail=said, origin=text.of_token(token))
+    return DefinitionError("the statement cannot be read", detail=said, origin=text.of_token(given[-1]))

@@ -1,0 +1,182 @@
+"""Relations: what stands in FROM, as a stream with the names by which its columns can be called."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from millstream.errors import SchemaError, Unsupported
+from millstream.model.expression import Expr, is_lambda_parameter
+from millstream.model.functions import GENERATOR, UNREPEATABLE
+from millstream.model.stream import Stream
+from millstream.model.window_kinds import AnyWindow
+from millstream.sql import aggregates
+from millstream.sql.allowed import GROUPS, called, unrepeatable
+from millstream.sql.text import Text
+
+BORDERS = ("window_start", "window_end", "window_time")
+HIDDEN = "_of_"
+"""Begins the name of a column that a query gives a name of its own."""
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """A window that was asked for in FROM and waits for its GROUP BY."""
+
+    window: AnyWindow
+    partition: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A ROW_NUMBER() that waits for its bound."""
+
+    name: str
+    bounded: Callable[[int, bool], Relation]
+    """The relation of the first n rows; with or without the number as a column."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A stream in FROM."""
+
+    stream: Stream
+    aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """alias -> column as it may be called (in lower case) -> column of the stream."""
+    times: frozenset[str] = frozenset()
+    """Columns that are the event time."""
+    clocks: frozenset[str] = frozenset()
+    """Names for the time of processing; the stream has no such columns."""
+    windowed: Windowed | None = None
+    ranked: Ranked | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns, as `*` gives them."""
+        hidden = tuple(n for n in self.stream.schema.names if not n.startswith(HIDDEN))
+        return (*hidden, *BORDERS) if self.windowed is not None else hidden
+
+    def called(self, alias: str | None) -> Relation:
+        """The same under an alias."""
+        if not alias:
+            return self
+        return replace(self, aliases={alias.lower(): {n.lower(): n for n in (*self.names, *self.clocks)}})
+
+    def with_stream(self, stream: Stream) -> Relation:
+        """The same names over a stream that has changed its rows only."""
+        return replace(self, stream=stream)
+
+    def resolved(self, text: Text, node: exp.Expr, *, also: Iterable[str] = ()) -> exp.Expr:
+        """A copy of an expression with every column as the stream calls it; `also` names columns that come later."""
+        inner = node.find(exp.Query)
+        if inner is not None:
+            raise Unsupported(
+                "a subquery can stand in FROM only, for now",
+                hint="make a view of it; docs/limits.md lists what else cannot be done",
+                origin=text.of_node(inner),
+            )
+        tree = node.copy()
+        if isinstance(tree, exp.Column):
+            return self._column(text, tree, set(also))
+        for column in list(tree.find_all(exp.Column)):
+            if not is_lambda_parameter(column):
+                column.replace(self._column(text, column, set(also)))
+        return tree
+
+    def expr(self, text: Text, node: exp.Expr) -> Expr:
+        """An expression over the columns of the stream."""
+        tree = self.resolved(text, node)
+        for column in tree.find_all(exp.Column):
+            if self.windowed is not None and column.name in BORDERS:
+                raise Unsupported(
+                    f"`{column.name}` can be used only behind GROUP BY window_start, window_end",
+                    origin=text.of_node(node),
+                )
+            if column.name in self.clocks:
+                raise Unsupported(
+                    f"`{column.name}` is the time of processing, which differs from run to run",
+                    hint="use it as the time of a window only",
+                    origin=text.of_node(node),
+                )
+        return checked(text, tree)
+
+    def _column(self, text: Text, column: exp.Column, also: set[str]) -> exp.Expr:
+        parts = [p.name for p in column.parts]
+        known = {n.lower(): n for n in (*self.names, *self.clocks, *sorted(also))}
+        if len(parts) > 1 and parts[0].lower() in self.aliases:
+            within = self.aliases[parts[0].lower()]
+            if parts[1].lower() not in within:
+                raise _unknown(text, column, parts[1], list(within.values()), f" of `{parts[0]}`")
+            found, rest = within[parts[1].lower()], parts[2:]
+        elif parts[0].lower() in known:
+            found, rest = known[parts[0].lower()], parts[1:]
+        else:
+            within = next((a for a in self.aliases.values() if parts[0].lower() in a), {})
+            if parts[0].lower() not in within:
+                raise _unknown(text, column, parts[0], [n for n in (*self.names, *also)], "")
+            found, rest = within[parts[0].lower()], parts[1:]
+        made: exp.Expr = exp.column(found)
+        made.this.meta.update(column.this.meta)
+        for part in rest:
+            made = exp.Dot(this=made, expression=exp.to_identifier(part))
+        return made
+
+
+def checked(text: Text, tree: exp.Expr) -> Expr:
+    """An expression of a live view: one that gives the same whenever it is computed."""
+    total = next(aggregates.found(tree), None)
+    if total is not None:
+        raise SchemaError(
+            f"the aggregate `{total.sql(dialect='spark')[:60]}` cannot stand here",
+            hint="HAVING, or WHERE in a query around it, can speak of what a GROUP BY gives",
+            origin=text.of_node(total) or text.of_node(tree),
+        )
+    for node in tree.walk():
+        if isinstance(node, exp.Window):
+            raise Unsupported(
+                f"`{node.sql(dialect='spark')[:60]}` is not supported here",
+                hint="ROW_NUMBER() in a subquery whose number is bounded by the query around it is",
+                origin=text.of_node(node),
+            )
+        if isinstance(node, exp.Star):
+            raise SchemaError("* cannot stand here", origin=text.of_node(node))
+    for name in called(tree):
+        if name in UNREPEATABLE:
+            raise unrepeatable(name, text.of_node(tree))
+        if name in GENERATOR:
+            raise Unsupported(
+                f"`{name}` makes several rows of one, and cannot stand here",
+                hint="alone in SELECT, explode(tags) AS tag can; or FROM ... LATERAL VIEW explode(tags) t AS tag",
+                origin=text.of_node(tree),
+            )
+        if name in GROUPS:
+            raise Unsupported(
+                f"`{name}` speaks of the windows of a GROUP BY, and cannot stand here", origin=text.of_node(tree)
+            )
+    return Expr(tree, text.of_node(tree))
+
+
+def _unknown(text: Text, column: exp.Expr, name: str, known: list[str], where: str) -> SchemaError:
+    close = difflib.get_close_matches(name.lower(), [n.lower() for n in known], n=1)
+    actual = next((n for n in known if close and n.lower() == close[0]), None)
+    return SchemaError(
+        f"there is no column `{name}`{where}",
+        detail="there are: " + ", ".join(n for n in known if not n.startswith(HIDDEN)),
+        hint=f"did you mean `{actual}`?" if actual else None,
+        origin=text.of_node(column),
+    )
+
+
+def swap(node: exp.Expr, table: Callable[[exp.Expr], exp.Expr | None]) -> exp.Expr:
+    """A tree with parts put in the place of others, from the outside in."""
+    found = table(node)
+    if found is not None:
+        return found
+    for child in list(node.iter_expressions()):
+        new = swap(child, table)
+        if new is not child:
+            child.replace(new)
+    return node

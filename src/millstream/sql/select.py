@@ -1,0 +1,345 @@
+"""SELECT: filter, numbers, groups, aggregates and columns as steps of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, Unsupported
+from millstream.model.expression import Expr
+from millstream.sql import aggregates, joins, windows
+from millstream.sql.groups import grouped
+from millstream.sql.relation import Ranked, Relation, checked
+from millstream.sql.text import plain_value
+
+if TYPE_CHECKING:
+    from millstream.sql.bind import _Query
+
+_NOT_YET = {
+    "qualify": "QUALIFY",
+    "windows": "WINDOW",
+    "sort": "SORT BY",
+    "cluster": "CLUSTER BY",
+    "distribute": "DISTRIBUTE BY",
+    "match": "MATCH_RECOGNIZE",
+    "pivots": "PIVOT",
+    "sample": "TABLESAMPLE",
+    "hint": "a hint",
+    "kind": "SELECT AS",
+    "connect": "CONNECT BY",
+}
+
+Item = tuple[str, exp.Expr]
+"""A column of the answer: its name and what it is."""
+
+
+def wanted_select(node: exp.Expr) -> exp.Select | None:
+    """The outermost SELECT that groups rows, behind subqueries and CTEs: of its windows EMIT speaks."""
+    if isinstance(node, exp.Subquery):
+        return wanted_select(node.this)
+    if not isinstance(node, exp.Select):
+        return None
+    if groups(node):
+        return node
+    start = node.args.get("from_")
+    inner = start.this if start is not None else None
+    if isinstance(inner, exp.Table) and isinstance(inner.this, exp.Identifier):
+        cte = _cte(inner)
+        return wanted_select(cte.this) if cte is not None else None
+    return wanted_select(inner) if inner is not None else None
+
+
+def _cte(table: exp.Table) -> exp.CTE | None:
+    """The CTE that a name means where it stands: one of the queries around it; inside a CTE, one before that."""
+    node: exp.Expr = table
+    while (above := node.parent) is not None:
+        given = above if isinstance(above, exp.With) else above.args.get("with_")
+        seen = [] if given is None or given is node else given.expressions
+        if given is above:
+            seen = seen[: seen.index(node)]
+        found = next((c for c in reversed(seen) if c.alias.lower() == table.name.lower()), None)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+        node = above
+    return None
+
+
+def groups(node: exp.Select) -> bool:
+    """Whether a SELECT puts rows together."""
+    if node.args.get("group") is not None:
+        return True
+    parts = [*node.expressions, node.args.get("having")]
+    return any(True for p in parts if p is not None for _ in aggregates.found(p))
+
+
+def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation]) -> Relation:
+    """The relation that a SELECT means."""
+    text = query.text
+    for argument, said in _NOT_YET.items():
+        if node.args.get(argument):
+            raise Unsupported(f"{said} is not supported in a view", origin=text.of_node(node.expressions[0]))
+    start = node.args.get("from_")
+    if start is None:
+        raise DefinitionError("a view needs FROM: it is computed from a stream", origin=text.of_node(node))
+    relation = query.source(start.this, ctes)
+    for join in (*(start.this.args.get("joins") or ()), *(node.args.get("joins") or ())):
+        relation = joins.joined(query, query.settled(relation, start.this), join, ctes)
+    for lateral in node.args.get("laterals") or ():
+        if not isinstance(lateral.this, exp.Explode):
+            raise Unsupported(f"`{lateral.sql(dialect='spark')[:60]}`", origin=text.of_node(lateral))
+        relation = joins.exploded(text, relation, lateral.this, lateral, outer=bool(lateral.args.get("outer")))
+    where = node.args.get("where")
+    if where is not None:
+        relation = _where(query, relation, where.this, node)
+    relation = query.settled(relation, node)
+    if groups(node):
+        relation, items = grouped(query, relation, node, _select_items(query, relation, node))
+        made = _projected(query, relation, items, node)
+    else:
+        if relation.windowed is not None:
+            relation = windows.rows(text, relation, node)
+        relation, ordered = _first_rows(query, relation, node)
+        made = _plain(query, relation, node)
+        if ordered:
+            return made
+    if node.args.get("distinct") is not None:
+        if node.args["distinct"].args.get("on"):
+            raise Unsupported("DISTINCT ON", hint="use ROW_NUMBER() ... <= 1", origin=text.of_node(node))
+        with text.at(node):
+            made = replace(made, stream=query.settled(made, node).stream.distinct())
+    return _limited(query, made, node)
+
+
+def _where(query: _Query, relation: Relation, condition: exp.Expr, node: exp.Select) -> Relation:
+    text = query.text
+    parts = list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
+    if relation.ranked is not None:
+        bound = next((b for p in parts if (b := _bound(p, relation.ranked.name)) is not None), None)
+        if bound is not None:
+            part, most = bound
+            parts.remove(part)
+            ranked = relation.ranked
+            used = any(isinstance(i, exp.Star) or ranked.name in {c.name for c in i.find_all(exp.Column)}
+                       for i in (*node.expressions, *parts))  # fmt: skip
+            aliases = relation.aliases
+            relation = ranked.bounded(most, used).called(next(iter(aliases), None))
+    for part in parts:
+        made = relation.expr(text, part)
+        with text.at(part):
+            relation = relation.with_stream(relation.stream.where(made))
+    return relation
+
+
+def _bound(part: exp.Expr, name: str) -> tuple[exp.Expr, int] | None:
+    """How many rows a condition on their number lets through."""
+    left, right = part.args.get("this"), part.args.get("expression")
+    flipped = isinstance(right, exp.Column) and right.name.lower() == name.lower()
+    column, value = (right, left) if flipped else (left, right)
+    if not isinstance(column, exp.Column) or column.name.lower() != name.lower() or value is None:
+        return None
+    try:
+        number = plain_value(value)
+    except ValueError:
+        return None
+    upto = (exp.GTE, exp.GT) if flipped else (exp.LTE, exp.LT)
+    if isinstance(part, upto[0]):
+        return part, int(number)
+    if isinstance(part, upto[1]):
+        return part, int(number) - 1
+    return (part, 1) if isinstance(part, exp.EQ) and number == 1 else None
+
+
+def _select_items(query: _Query, relation: Relation, node: exp.Select) -> list[Item]:
+    """The columns that are asked for, with a name each; * is spelled out."""
+    items: list[Item] = []
+    for i, item in enumerate(node.expressions, 1):
+        inner = item.this if isinstance(item, exp.Alias) else item
+        if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
+            items += _star(query, relation, inner)
+        elif isinstance(item, exp.Aliases):
+            raise Unsupported(f"`{item.sql(dialect='spark')[:60]}`", origin=query.text.of_node(item))
+        else:
+            items.append((item.alias if isinstance(item, exp.Alias) else _name(inner, i), inner))
+    seen: set[str] = set()
+    for name, inner in items:
+        if name.lower() in seen:
+            raise DefinitionError(
+                f"two columns of the answer are called `{name}`",
+                hint="give one of them another name: ... AS other_name",
+                origin=query.text.of_node(inner),
+            )
+        seen.add(name.lower())
+    return items
+
+
+def _star(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]:
+    star = node.this if isinstance(node, exp.Column) else node
+    out = {e.name.lower() for e in (star.args.get("except_") or star.args.get("except") or [])}
+    names = relation.names
+    if isinstance(node, exp.Column):
+        alias = node.table.lower()
+        if alias not in relation.aliases:
+            raise query.binder.catalog.missing(node.table)
+        names = tuple(relation.aliases[alias].values())
+    return [(n, exp.column(n)) for n in names if n.lower() not in out and n not in relation.clocks]
+
+
+def _name(node: exp.Expr, number: int) -> str:
+    if isinstance(node, exp.Column | exp.Dot):
+        return str(node.name if isinstance(node, exp.Column) else node.expression.name)
+    if aggregates.is_aggregate(node):
+        return aggregates.name_of(node)
+    called = windows.name_of(node)
+    for names, name in ((windows.STARTS, "window_start"), (windows.ENDS, "window_end"), (windows.TIMES, "window_time")):
+        if called in names:
+            return name
+    return f"column_{number}"
+
+
+def _plain(query: _Query, relation: Relation, node: exp.Select) -> Relation:
+    """A SELECT that puts no rows together."""
+    items = _select_items(query, relation, node)
+    arrays = [(n, i) for n, i in items if isinstance(i, exp.Explode | exp.ExplodeOuter)]
+    if len(arrays) > 1:
+        raise Unsupported("two explode(...) in one SELECT", origin=query.text.of_node(arrays[1][1]))
+    for name, inner in arrays:
+        outer = isinstance(inner, exp.ExplodeOuter)
+        relation = joins.element(query.text, relation, name, inner.this, outer=outer)
+        items = [(n, exp.column(name) if i is inner else i) for n, i in items]
+    numbers = [(n, i) for n, i in items if isinstance(i, exp.Window)]
+    if not numbers:
+        return _projected(query, relation, items, node)
+    if len(numbers) > 1:
+        raise Unsupported("two numberings of rows in one SELECT", origin=query.text.of_node(numbers[1][1]))
+    (name, window), rest = numbers[0], [(n, i) for n, i in items if not isinstance(i, exp.Window)]
+    return _numbered(query, relation, name, window, rest, node)
+
+
+def _numbered(
+    query: _Query, relation: Relation, name: str, window: exp.Window, rest: list[Item], node: exp.Select
+) -> Relation:
+    text = query.text
+    order = window.args.get("order")
+    if not isinstance(window.this, exp.RowNumber) or order is None:
+        raise Unsupported(
+            f"`{window.sql(dialect='spark')[:60]}` is not supported in a view yet",
+            hint="ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) is",
+            origin=text.of_node(window),
+        )
+    keys = [relation.expr(text, k) for k in window.args.get("partition_by") or ()]
+    by = [_ordered(relation, query, o) for o in order.expressions]
+
+    def bounded(most: int, used: bool) -> Relation:
+        with text.at(window):
+            top = _top(relation, keys, most, by, name if used else None)
+            items: list[Item] = [*rest, (name, exp.column(name))] if used else rest
+            return _projected(query, relation.with_stream(top), items, node, also={name} if used else set())
+
+    inner = _projected(query, relation, rest, node)
+    aliases = {a: {**c, name.lower(): name} for a, c in inner.aliases.items()}
+    return replace(inner, ranked=Ranked(name, bounded), aliases=aliases)
+
+
+def _top(relation: Relation, keys: list[Expr], most: int, by: list[str], rank: str | None):  # type: ignore[no-untyped-def]
+    if most <= 0:
+        raise DefinitionError("a bound below 1 lets no row through")
+    if not keys:
+        return relation.stream.top(most, *by, rank=rank)
+    plain = [k.columns()[0] for k in keys if k.columns() and k.spark() == f"`{k.columns()[0]}`"]
+    named = {f"key_{i}": k for i, k in enumerate(keys) if k.spark() not in {f"`{p}`" for p in plain}}
+    return relation.stream.key_by(*plain, **named).top(most, *by, rank=rank)
+
+
+def _ordered(relation: Relation, query: _Query, order: exp.Expr) -> str:
+    inner = order.this if isinstance(order, exp.Ordered) else order
+    down = isinstance(order, exp.Ordered) and bool(order.args.get("desc"))
+    first = not down
+    if isinstance(order, exp.Ordered) and order.args.get("nulls_first") is not None:
+        first = bool(order.args["nulls_first"])
+    said = relation.expr(query.text, inner).spark()
+    return f"{said} {'DESC' if down else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+
+
+def _projected(
+    query: _Query,
+    relation: Relation,
+    items: list[Item],
+    node: exp.Expr,
+    *,
+    also: set[str] | frozenset[str] = frozenset(),
+) -> Relation:
+    """The columns of the answer over a relation."""
+    text = query.text
+    made: dict[str, Expr] = {}
+    clocks: set[str] = set()
+    times: set[str] = set()
+    for name, inner in items:
+        if windows.name_of(inner) == "proctime":
+            clocks.add(name)
+            continue
+        tree = relation.resolved(text, inner, also=also)
+        if isinstance(tree, exp.Column) and tree.name in relation.clocks:
+            clocks.add(name)
+            continue
+        if isinstance(tree, exp.Column) and tree.name in relation.times:
+            times.add(name)
+        made[name] = checked(text, tree) if also else relation.expr(text, inner)
+    if not made:
+        raise DefinitionError("a view needs at least one column", origin=text.of_node(node))
+    with text.at(node):
+        same = list(made) == list(relation.stream.schema.names) and all(e.spark() == f"`{n}`" for n, e in made.items())
+        stream = relation.stream if same else relation.stream.select(**made)
+    return Relation(stream, times=frozenset(times), clocks=frozenset(clocks))
+
+
+def _first_rows(query: _Query, relation: Relation, node: exp.Select) -> tuple[Relation, bool]:
+    """ORDER BY ... LIMIT n over columns that the answer does not have: before they are gone."""
+    order, limit = node.args.get("order"), node.args.get("limit")
+    shown = {n.lower() for n, _ in _select_items(query, relation, node)}
+    if order is None or limit is None or node.args.get("distinct") is not None:
+        return relation, False
+    if all(c.name.lower() in shown for c in order.find_all(exp.Column)):
+        return relation, False
+    return _limited(query, relation, node), True
+
+
+def _spelled(query: _Query, relation: Relation, order: exp.Expr) -> exp.Expr:
+    """An order by the number of a column is one by that column."""
+    inner = order.this
+    if not isinstance(inner, exp.Literal) or inner.is_string:
+        return order
+    number = plain_value(inner)
+    if not isinstance(number, int) or not 1 <= number <= len(relation.names):
+        raise DefinitionError(
+            f"ORDER BY {inner.this}: the answer has {len(relation.names)} columns", origin=query.text.of_node(order)
+        )
+    spelled = order.copy()
+    spelled.set("this", exp.column(relation.names[number - 1]))
+    return spelled
+
+
+def _limited(query: _Query, relation: Relation, node: exp.Select) -> Relation:
+    """ORDER BY ... LIMIT n keeps the first n rows; a view has no other order."""
+    order, limit, text = node.args.get("order"), node.args.get("limit"), query.text
+    if node.args.get("offset") is not None:
+        raise Unsupported("OFFSET in a view", origin=text.of_node(node.args["offset"]))
+    if limit is None and order is None:
+        return relation
+    if limit is None or order is None:
+        lone = order if limit is None else limit
+        raise Unsupported(
+            "a view has no order of its own" if limit is None else "LIMIT without ORDER BY would keep any rows",
+            hint="order when you ask: SELECT ... FROM view ORDER BY ..." if limit is None else "add ORDER BY",
+            origin=text.of_node(lone) or text.of_node(node),
+        )
+    try:
+        most = int(plain_value(limit.expression))
+    except (ValueError, TypeError):
+        raise DefinitionError("LIMIT needs a whole number", origin=text.of_node(limit)) from None
+    relation = query.settled(relation, node)
+    by = [_ordered(relation, query, _spelled(query, relation, o)) for o in order.expressions]
+    with text.at(order):
+        return relation.with_stream(_top(relation, [], most, by, None))

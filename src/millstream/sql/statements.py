@@ -1,0 +1,196 @@
+"""Statements as values: what was asked, and where. Parsed by `grammar.py`; carried out by a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from millstream.model.accumulation import Accumulation
+from millstream.model.duration import Duration
+from millstream.model.trigger import Trigger
+from millstream.sql.text import Piece
+
+
+@dataclass(frozen=True)
+class ColumnDef:
+    """A declared column; `computed` is the expression of one that is not read but made."""
+
+    name: str
+    type: str
+    computed: exp.Expr | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """FILES(...), LOG(...), GENERATOR(...) or CONSOLE: where records come from or go to."""
+
+    kind: str
+    arguments: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Clauses:
+    """What may follow the query of a view."""
+
+    trigger: Trigger | None = None
+    accumulation: Accumulation | None = None
+    lateness: Duration | None = None
+    retain: Duration | None = None
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement, and the piece of text it was read from."""
+
+    piece: Piece
+
+
+@dataclass(frozen=True)
+class Create(Statement):
+    """What all definitions have."""
+
+    name: str
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class CreateSource(Create):
+    """A source: columns, event time, and where from."""
+
+    columns: tuple[ColumnDef, ...] = ()
+    watermark: tuple[str, Duration] | None = None
+    key: tuple[str, ...] = ()
+    place: Place = field(default_factory=lambda: Place(""))
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CreateTable(Create):
+    """A stored table."""
+
+    columns: tuple[ColumnDef, ...] = ()
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CreateView(Create):
+    """A live view."""
+
+    query: exp.Query = field(default_factory=exp.Select)
+    clauses: Clauses = field(default_factory=Clauses)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CreateSink(Create):
+    """The changes of a view, or what a query gives, written elsewhere."""
+
+    view: str = ""
+    query: exp.Query | None = None
+    clauses: Clauses = field(default_factory=Clauses)
+    place: Place = field(default_factory=lambda: Place(""))
+
+
+@dataclass(frozen=True)
+class CreateFunction(Create):
+    """A Python function for expressions: ``module:function``."""
+
+    target: str = ""
+    returns: str = ""
+
+
+@dataclass(frozen=True)
+class Insert(Statement):
+    """Rows for a table or a topic; or, into a sink, all that a query gives from now on."""
+
+    target: str
+    columns: tuple[str, ...] = ()
+    query: exp.Query | None = None
+    rows: tuple[tuple[exp.Expr, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Update(Statement):
+    """New values for rows of a table."""
+
+    table: str
+    tree: exp.Update
+
+
+@dataclass(frozen=True)
+class Delete(Statement):
+    """Rows of a table that are to go."""
+
+    table: str
+    tree: exp.Delete
+
+
+@dataclass(frozen=True)
+class Ask(Statement):
+    """A SELECT that is answered at once."""
+
+    query: exp.Query
+
+
+@dataclass(frozen=True)
+class Subscribe(Statement):
+    """The changes of a view as they are committed."""
+
+    view: str
+    snapshot: bool = False
+    epoch: int | None = None
+
+
+@dataclass(frozen=True)
+class Explain(Statement):
+    """How a view, or a query that would be one, is computed."""
+
+    analyze: bool = False
+    view: str = ""
+    query: exp.Query | None = None
+    clauses: Clauses = field(default_factory=Clauses)
+
+
+@dataclass(frozen=True)
+class Describe(Statement):
+    """The columns of something."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Show(Statement):
+    """All things of a kind."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class Drop(Statement):
+    """Something is to go; with `cascade` also what depends on it."""
+
+    kind: str
+    name: str
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True)
+class Pause(Statement):
+    """A flow, by its name or that of a view in it, is to rest, or (`resume`) to go on."""
+
+    name: str
+    resume: bool = False
+
+
+@dataclass(frozen=True)
+class SetOption(Statement):
+    """An option of the session; without a value it is shown."""
+
+    name: str = ""
+    value: Any = None

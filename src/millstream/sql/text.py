@@ -1,0 +1,207 @@
+"""SQL text: its tokens, its statements, and where in it something stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
+
+from millstream.errors import DefinitionError, MillstreamError, Origin, StatementRefused
+
+
+class Millstream(Spark):
+    """Spark's dialect, in which no word makes all that follows it one token."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """Its tokens."""
+
+        COMMANDS = set()  # noqa: RUF012 - sqlglot's own way
+
+
+DIALECT = Millstream()
+LONGEST = 1_000_000
+"""Characters that one text may have."""
+
+_WIDEST = 110
+_OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSED = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+
+
+@dataclass(frozen=True)
+class Text:
+    """SQL as somebody wrote it, with a name for error messages."""
+
+    sql: str
+    name: str = "SQL"
+
+    def origin(self, start: int, end: int) -> Origin:
+        """The place from one character to another, with its line underlined."""
+        start = max(0, min(start, len(self.sql)))
+        line = self.sql.count("\n", 0, start) + 1
+        first = self.sql.rfind("\n", 0, start) + 1
+        last = self.sql.find("\n", first)
+        shown = self.sql[first : last if last >= 0 else len(self.sql)].rstrip("\r")
+        column, width = start - first, max(1, min(end + 1, first + len(shown)) - start)
+        cut = max(0, column - _WIDEST // 2)
+        piece = shown[cut : cut + _WIDEST].replace("\t", " ")
+        mark = " " * (column - cut) + "^" * max(1, min(width, len(piece) - (column - cut)))
+        margin = f"{line:>5} | "
+        return Origin(self.name, line, column + 1, f"{margin}{piece}\n{' ' * (len(margin) - 2)}| {mark}")
+
+    def of_token(self, token: Token) -> Origin:
+        """Where a token stands."""
+        return self.origin(token.start, token.end)
+
+    def of_node(self, node: exp.Expr | None) -> Origin | None:
+        """Where a part of a query stands: from the first to the last name or number in it, on one line."""
+        if node is None:
+            return None
+        marks = [n.meta for n in node.walk() if "start" in n.meta]
+        if not marks:
+            return None
+        start, end = min(m["start"] for m in marks), max(m["end"] for m in marks)
+        return self.origin(start, end)
+
+    @contextmanager
+    def at(self, where: exp.Expr | Token | None) -> Iterator[None]:
+        """Errors of the model that are raised inside speak of this place of the text."""
+        try:
+            yield
+        except MillstreamError as error:
+            if error.origin is None or not error.origin.column:
+                found = self.of_token(where) if isinstance(where, Token) else self.of_node(where)
+                error.origin = found if found is not None else error.origin
+            raise
+
+
+@contextmanager
+def not_too_deep(text: Text, where: Token | None = None) -> Iterator[None]:
+    """Refuse a statement whose parts stand so deep inside one another that Python gives up."""
+    try:
+        yield
+    except RecursionError:
+        raise too_deep(text, where) from None
+
+
+def too_deep(text: Text, where: Token | None = None) -> StatementRefused:
+    """The error for it."""
+    return StatementRefused(
+        "too many parts of the statement stand inside one another",
+        hint="split it: a view can read from another view",
+        origin=text.of_token(where) if where is not None else None,
+    )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One statement of a text: its tokens, without the semicolon."""
+
+    text: Text
+    tokens: tuple[Token, ...]
+    ended: bool = field(default=False)
+    """Whether a semicolon followed."""
+
+    @property
+    def sql(self) -> str:
+        """The statement as it was written."""
+        return self.text.sql[self.tokens[0].start : self.tokens[-1].end + 1]
+
+
+def tokens(text: Text) -> list[Token]:
+    """The tokens; a name like bids$errors is one."""
+    if len(text.sql) > LONGEST:
+        raise DefinitionError(f"the text is longer than {LONGEST:,} characters")
+    try:
+        found: list[Token] = list(DIALECT.tokenize(text.sql))
+    except (SqlglotError, ValueError, RecursionError) as error:
+        raise DefinitionError(
+            "the text cannot be read", detail=str(error).splitlines()[0][:200], hint="is a quote left open?"
+        ) from None
+    merged: list[Token] = []
+    for token in found:
+        if merged and _doubled(text, merged[-1], token):
+            before = merged.pop()
+            merged.append(made(TokenType.STRING, f"{before.text}{text.sql[token.start]}{token.text}", before, token))
+        elif len(merged) > 1 and _glued(merged[-2], merged[-1], token):
+            sign, name = merged.pop(), merged.pop()
+            merged.append(made(TokenType.VAR, f"{name.text}{sign.text}{token.text}", name, token))
+        else:
+            merged.append(token)
+    return merged
+
+
+def _doubled(text: Text, before: Token, token: Token) -> bool:
+    """Whether two texts are one with a quote in it, written twice: ``'it''s'``."""
+    texts = before.token_type is TokenType.STRING and token.token_type is TokenType.STRING
+    return texts and before.end + 1 == token.start and text.sql[before.end] == text.sql[token.start]
+
+
+def _glued(name: Token, sign: Token, after: Token) -> bool:
+    plain = name.token_type is not TokenType.STRING and after.token_type is not TokenType.STRING
+    return plain and sign.text == "$" and name.end + 1 == sign.start and sign.end + 1 == after.start
+
+
+def made(kind: TokenType, text: str, first: Token, last: Token | None = None) -> Token:
+    """A token that stands where others stood."""
+    return Token(kind, text, first.line, first.col, first.start, (last or first).end)
+
+
+def pieces(text: Text) -> list[Piece]:
+    """The statements of a text."""
+    found: list[Piece] = []
+    current: list[Token] = []
+    for token in tokens(text):
+        if token.token_type is TokenType.SEMICOLON:
+            if current:
+                found.append(Piece(text, tuple(current), ended=True))
+            current = []
+        else:
+            current.append(token)
+    if current:
+        found.append(Piece(text, tuple(current)))
+    return found
+
+
+def is_complete(sql: str) -> bool:
+    """Whether a shell need not wait for more: all statements have ended, and no quote is open."""
+    try:
+        return all(p.ended for p in pieces(Text(sql)))
+    except DefinitionError:
+        return False
+
+
+def closing(given: list[Token] | tuple[Token, ...], opening: int) -> int:
+    """The place of the bracket that closes the one at `opening`; the end if there is none."""
+    depth = 0
+    for i in range(opening, len(given)):
+        kind = given[i].token_type
+        depth += (kind in _OPEN) - (kind in _CLOSED)
+        if depth == 0:
+            return i
+    return len(given)
+
+
+def word(token: Token | None) -> str:
+    """A token as a keyword: in capitals; nothing for text and quoted names."""
+    quoted = token is None or token.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
+    return "" if quoted else str(token.text).upper()  # type: ignore[union-attr]
+
+
+def plain_value(node: exp.Expr) -> Any:
+    """The value of a literal, as Python has it."""
+    if isinstance(node, exp.Neg):
+        return -plain_value(node.this)
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if isinstance(node, exp.Literal):
+        if node.is_string:
+            return str(node.this)
+        return float(node.this) if any(c in node.this for c in ".eE") else int(node.this)
+    msg = "no literal"
+    raise ValueError(msg)

@@ -1,0 +1,260 @@
+"""Windows as SQL says them: table functions in FROM, functions in GROUP BY, and Spark's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, Unsupported
+from millstream.model.duration import Duration
+from millstream.model.expression import col, expr
+from millstream.model.window import Window, hopping, tumbling
+from millstream.model.window_kinds import AnyWindow, Cumulating, calendar, count_window, cumulating, session
+from millstream.sql.relation import BORDERS, Relation, Windowed
+from millstream.sql.text import Text, plain_value
+
+STARTS = {"tumble_start", "hop_start", "session_start", "window_start"}
+ENDS = {"tumble_end", "hop_end", "session_end", "window_end"}
+TIMES = {"tumble_rowtime", "hop_rowtime", "session_rowtime", "tumble_proctime", "window_time"}
+GROUPING = {"tumble", "hop", "cumulate", "session", "window", "session_window", "count_window", "calendar"}
+_SHAPES = {
+    "tumble": ("size", "offset"),
+    "hop": ("slide", "size", "offset"),
+    "cumulate": ("step", "size", "offset"),
+    "session": ("gap",),
+    "count_window": ("size", "slide"),
+    "calendar": ("unit", "zone"),
+    "window": ("size", "slide", "offset"),
+    "session_window": ("gap",),
+}
+_FORMS = {
+    "tumble": "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)",
+    "hop": "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '10' SECOND): first the slide, then the size",
+    "cumulate": "CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '1' DAY): first the step, then the size",
+    "session": "SESSION(TABLE t PARTITION BY user, DESCRIPTOR(ts), INTERVAL '30' MINUTE)",
+    "count_window": "COUNT_WINDOW(TABLE t, 100), or COUNT_WINDOW(TABLE t, 100, 10) for one every 10 rows",
+    "calendar": "CALENDAR(TABLE t, DESCRIPTOR(ts), 'day', 'Europe/Berlin')",
+    "window": "window(ts, '10 seconds', '5 seconds')",
+    "session_window": "session_window(ts, '30 minutes')",
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A window function as it was called."""
+
+    name: str
+    table: str | None
+    time: exp.Expr | None
+    partition: tuple[exp.Expr, ...]
+    values: dict[str, exp.Expr]
+    node: exp.Expr
+
+
+def name_of(node: exp.Expr) -> str:
+    """The name of a function that sqlglot has no class for, in lower case."""
+    return str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
+
+
+def table_call(text: Text, node: exp.Anonymous) -> Call:
+    """A window function in FROM: its table, then its time, then its lengths; by place or by name."""
+    name = name_of(node)
+    given = list(node.expressions)
+    table = partition = time = None
+    named: dict[str, exp.Expr] = {}
+    placed: list[exp.Expr] = []
+    for argument in given:
+        if isinstance(argument, exp.Kwarg | exp.PropertyEQ):
+            named[argument.this.name.lower()] = argument.expression
+        elif name_of(argument) == "partition_by":
+            partition = tuple(argument.expressions)
+        else:
+            placed.append(argument)
+    table = named.pop("data", None) or (placed.pop(0) if placed else None)
+    if not isinstance(table, exp.Column) or len(table.parts) != 1:
+        raise _wrong(text, node, name, "it begins with a table")
+    if name != "count_window":
+        time = named.pop("timecol", None) or (placed.pop(0) if placed else None)
+        if name_of(time) == "descriptor" if time is not None else False:
+            time = time.expressions[0] if time is not None and time.expressions else None
+        if not isinstance(time, exp.Column):
+            raise _wrong(text, node, name, "after the table comes the time: DESCRIPTOR(ts)")
+    return Call(name, table.name, time, partition or (), _lengths(text, node, name, placed, named), node)
+
+
+def group_call(text: Text, node: exp.Anonymous) -> Call:
+    """A window function in GROUP BY: its time, then its lengths."""
+    name = name_of(node)
+    placed = list(node.expressions)
+    time = placed.pop(0) if placed and name != "count_window" else None
+    if name != "count_window" and not isinstance(time, exp.Column):
+        raise _wrong(text, node, name, "it begins with the time column")
+    return Call(name, None, time, (), _lengths(text, node, name, placed, {}), node)
+
+
+def window_of(text: Text, call: Call) -> AnyWindow:
+    """The window that a call asks for."""
+    v = call.values
+    with text.at(call.node):
+        if call.name == "count_window":
+            return count_window(
+                _number(text, call, "size"), slide=_number(text, call, "slide") if "slide" in v else None
+            )
+        if call.name == "calendar":
+            zone = {"zone": _string(text, call, "zone")} if "zone" in v else {}
+            return calendar(_string(text, call, "unit"), **zone)
+        if call.name in ("session", "session_window"):
+            gap = _duration(text, v["gap"], optional=True)
+            return session(gap) if gap is not None else session(gap_by=v["gap"].sql(dialect="spark"))
+        offset = _duration(text, v["offset"]) if "offset" in v else Duration(0)
+        assert offset is not None
+        size = _duration(text, v["size"])
+        assert size is not None
+        if call.name == "cumulate":
+            step = _duration(text, v["step"])
+            assert step is not None
+            return cumulating(step, size, offset=offset)
+        slide = _duration(text, v["slide"]) if "slide" in v else size
+        assert slide is not None
+        return tumbling(size, offset=offset) if slide == size else hopping(size, slide, offset=offset)
+
+
+def windowed(text: Text, call: Call, relation: Relation) -> Relation:
+    """A relation with a window that waits for its GROUP BY."""
+    check_time(text, call, relation)
+    columns = tuple(relation.resolved(text, p).name for p in call.partition)
+    pending = Windowed(window_of(text, call), columns)
+    made = Relation(relation.stream, relation.aliases, relation.times, relation.clocks, pending)
+    return made.called(next(iter(relation.aliases), None))
+
+
+def rows(text: Text, relation: Relation, node: exp.Expr) -> Relation:
+    """The rows of a window function one by one, each with the borders of its window (one copy for each)."""
+    pending = relation.windowed
+    assert pending is not None
+    window = pending.window
+    time = next(iter(sorted(relation.times)), None)
+    if time is None or not isinstance(window, Window | Cumulating) or window.is_global:
+        raise Unsupported(
+            "the rows of this window function without GROUP BY are not supported",
+            detail=f"the borders of `{window}` are known only when it has closed" if time else None,
+            hint="add GROUP BY window_start, window_end, ...",
+            origin=text.of_node(node),
+        )
+    at = f"unix_micros(`{time}`)"
+    stream = relation.stream
+    with text.at(node):
+        if isinstance(window, Window) and window.is_tumbling:
+            stream = stream.with_columns(window_start=f"timestamp_micros({window.slice_sql(at)})")
+            assert window.size is not None
+            length = f"{window.size.micros}L"
+            stream = stream.with_columns(window_end=f"timestamp_micros(unix_micros(window_start) + {length})")
+        else:
+            stream = stream.flat_map(keep_empty=False, **{_ENDS_OF: _borders(window, at)})
+            kept = {n: col(n) for n in relation.stream.schema.names}
+            borders = {b: expr(f"{_ENDS_OF}.{b}") for b in ("window_start", "window_end")}
+            stream = stream.select(**kept, **borders)
+        stream = stream.with_columns(window_time="window_end - INTERVAL '1' MILLISECOND")
+    aliases = {a: {**c, **{b: b for b in BORDERS}} for a, c in relation.aliases.items()}
+    return Relation(stream, aliases, relation.times, relation.clocks)
+
+
+_ENDS_OF = "windows_of_row"
+
+
+def _borders(window: Window | Cumulating, at: str) -> str:
+    """Spark SQL for the windows of a time: an array of structs."""
+    if isinstance(window, Cumulating):
+        size, step, offset = window.size.micros, window.step.micros, window.offset.micros
+        first = f"({at} - pmod({at} - {offset}L, {size}L))"
+        ends = f"sequence({at} - pmod({at} - {offset}L, {step}L) + {step}L, {first} + {size}L, {step}L)"
+        start, end = first, "e"
+    else:
+        assert window.size is not None and window.slide is not None
+        size, slide, offset = window.size.micros, window.slide.micros, window.offset.micros
+        last = f"({at} - pmod({at} - {offset}L, {slide}L) + {size}L)"
+        ends = f"filter(sequence({last} - {size // slide * slide}L, {last}, {slide}L), w -> w > {at})"
+        start, end = f"e - {size}L", "e"
+    made = f"named_struct('window_start', timestamp_micros({start}), 'window_end', timestamp_micros({end}))"
+    return f"transform({ends}, e -> {made})"
+
+
+def check_time(text: Text, call: Call, relation: Relation) -> None:
+    """A window goes by the event time of its source, or by that of processing where the source has none."""
+    if call.time is None:
+        return
+    column = relation.resolved(text, call.time)
+    name = column.name
+    if name in relation.times or (name in relation.clocks and not relation.times):
+        return
+    if name in relation.clocks:
+        raise Unsupported(
+            f"a window over `{name}`, the time of processing, of a source with a WATERMARK",
+            hint="declare a second source over the same records without a WATERMARK",
+            origin=text.of_node(call.time),
+        )
+    known = ", ".join(f"`{t}`" for t in sorted(relation.times)) or "none"
+    raise DefinitionError(
+        f"`{name}` is not the event time here",
+        detail=f"event times are: {known}",
+        hint=f"declare it with the source: WATERMARK FOR {name} AS {name} - INTERVAL '4' SECOND",
+        origin=text.of_node(call.time),
+    )
+
+
+def _lengths(
+    text: Text, node: exp.Expr, name: str, placed: Sequence[exp.Expr], named: dict[str, exp.Expr]
+) -> dict[str, exp.Expr]:
+    shape = _SHAPES[name]
+    if len(placed) > len(shape):
+        raise _wrong(text, node, name, f"at most {len(shape)} values can follow")
+    values = {**dict(zip(shape, placed, strict=False)), **named}
+    unknown = [n for n in values if n not in shape]
+    if unknown:
+        raise _wrong(text, node, name, f"there is no `{unknown[0]}`")
+    needed = {"tumble": ("size",), "hop": ("slide", "size"), "cumulate": ("step", "size"), "calendar": ("unit",)}
+    missing = [n for n in needed.get(name, shape[:1]) if n not in values]
+    if missing:
+        raise _wrong(text, node, name, f"its {missing[0]} is missing")
+    return values
+
+
+def _duration(text: Text, node: exp.Expr, *, optional: bool = False) -> Duration | None:
+    if isinstance(node, exp.Literal) and node.is_string:
+        with text.at(node):
+            return Duration.of(str(node.this), what="the length of a window")
+    if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal) and node.unit is not None:
+        with text.at(node):
+            return Duration.of(f"{node.this.this} {node.unit.name.lower()}", what="the length of a window")
+    if optional:
+        return None
+    raise DefinitionError(
+        f"`{node.sql(dialect='spark')}` is not a length of time",
+        hint="e.g. INTERVAL '10' SECOND",
+        origin=text.of_node(node),
+    )
+
+
+def _number(text: Text, call: Call, what: str) -> int:
+    try:
+        value = plain_value(call.values[what])
+    except ValueError:
+        value = None
+    if not isinstance(value, int):
+        raise _wrong(text, call.node, call.name, f"its {what} is a whole number")
+    return value
+
+
+def _string(text: Text, call: Call, what: str) -> str:
+    try:
+        return str(plain_value(call.values[what]))
+    except ValueError:
+        raise _wrong(text, call.node, call.name, f"its {what} is a text") from None
+
+
+def _wrong(text: Text, node: exp.Expr, name: str, why: str) -> DefinitionError:
+    return DefinitionError(
+        f"{name.upper()} cannot be read: {why}", hint=f"e.g. {_FORMS[name]}", origin=text.of_node(node)
+    )

@@ -1,0 +1,127 @@
+"""The local engine of tests/local.py with all that queries need: explode, and steps behind an aggregate, by DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from millstream.connect.port import SourcePort
+from millstream.engine import bind
+from millstream.engine.post import _paired, _retracts
+from millstream.engine.work import EpochInput, EpochOutput, polars
+from millstream.home import Home
+from millstream.model.schema import Schema
+from millstream.plan.stages import Explode, Plan, Project, Scan, SourceStage, ViewStage
+from millstream.state.version import Version
+from tests.local import LocalEngine, LocalScript, _duck, _LocalWork, _plain
+
+_NAMES = "abcdef"
+_HASH = "CREATE OR REPLACE MACRO xxhash64" + ", ".join(
+    f"({', '.join(_NAMES[:n])}) AS signed(hash(({', '.join(_NAMES[:n])})))" for n in range(1, 7)
+)
+
+
+class QueryEngine(LocalEngine):
+    """Performs epochs of the plans that SQL makes."""
+
+    _hashes = False
+
+    def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], root: Path) -> None:
+        self._projected = bind._projected
+        bind._projected = lambda _, schema, project: _kinds(self.projected(project, schema.empty_table()).schema)
+        try:
+            super().__init__(plan, ports, root)
+        finally:
+            bind._projected = self._projected
+
+    def run(self, version: Version, given: EpochInput) -> EpochOutput:
+        return _QueryWork(self, version, given).run()
+
+    def _types(self, source: SourceStage, scan: Scan) -> dict[str, pa.DataType]:
+        return {n: _small(t) for n, t in super()._types(source, scan).items()}
+
+    def projected(self, project: Project, table: pa.Table) -> pa.Table:
+        """What a projection makes of rows; `op` stays if it is there."""
+        shown = (["op"] if "op" in table.column_names else []) + [
+            f'{_duck(c.sql)} AS "{c.name}"' for c in project.columns
+        ]
+        self.duck.register("changed", table)
+        kept = "" if project.keep is None else f" WHERE {_duck(project.keep)}"
+        return self.duck.sql(f"SELECT {', '.join(shown)} FROM changed{kept}").to_arrow_table()
+
+    def columns(self, source: SourceStage, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
+        if not self._hashes:
+            self.duck.execute(_HASH)
+            self._hashes = True
+        if not scan.ops:
+            return super().columns(source, scan, table, now)
+        time = source.options.event_time
+        rows = table.append_column("$ts", table[time].cast(pa.int64())) if time and table.num_rows else None
+        if rows is None:
+            rows = table.append_column("$ts", pa.array([now] * table.num_rows, pa.int64()))
+        for op in scan.ops:
+            rows = self._op(op, rows)
+        system = ["$ts", "$part", "$pos", "$bad"]
+        shown = [f'"{c}"' for c in system] + [f'{_duck(c.sql)} AS "{c.name}"' for c in scan.columns]
+        self.duck.register("opened", rows)
+        return polars(self.duck.sql(f"SELECT {', '.join(shown)} FROM opened").to_arrow_table())
+
+    def _op(self, op: Any, rows: pa.Table) -> pa.Table:
+        self.duck.register("opened", rows)
+        others = ", ".join(f'"{c}"' for c in rows.column_names if c.startswith("$") or isinstance(op, Explode))
+        if isinstance(op, Explode):
+            array = _duck(op.array)
+            array = f"CASE WHEN len({array}) > 0 THEN {array} ELSE [NULL] END" if op.keep_empty else array
+            return self.duck.sql(f'SELECT {others}, unnest({array}) AS "{op.name}" FROM opened').to_arrow_table()
+        assert isinstance(op, Project), "stored tables and Python are for Spark"
+        shown = ", ".join(f'{_duck(c.sql)} AS "{c.name}"' for c in op.columns)
+        kept = "" if op.keep is None else f" WHERE {_duck(op.keep)}"
+        return self.duck.sql(f"SELECT {others}, {shown} FROM opened{kept}").to_arrow_table()
+
+
+def _kinds(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(f.name, _small(f.type)) for f in schema])
+
+
+def _small(kind: pa.DataType) -> pa.DataType:
+    """A type as Spark would name it, and what is inside it too."""
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(_small(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _small(f.type)) for f in kind])
+    return _plain(pa.schema([pa.field("x", kind)])).field("x").type
+
+
+class _QueryWork(_LocalWork):
+    engine: QueryEngine
+
+    def post(self, view: ViewStage, changes: pa.Table) -> pa.Table:
+        if view.post is None:
+            return changes
+        done = self.engine.projected(view.post, changes)
+        return done if view.post.keep is None else _paired(done, view.identity or (), retract=_retracts(view))
+
+    def computed(self, project: Project, changes: pa.Table) -> pa.Table:
+        return self.engine.projected(project, changes)
+
+
+class QueryScript(LocalScript):
+    """A script over topics, on that engine."""
+
+    def _loop_of(self, home: Home) -> Any:
+        return home.loop(self._plan, failpoint=self._failpoint, engine=QueryEngine)
+
+
+def with_topics(path: Path, schemas: Mapping[str, Schema]) -> Path:
+    """A home with these topics."""
+    home = Home(path)
+    try:
+        for name, schema in schemas.items():
+            home.topic(name, schema=schema)
+    finally:
+        home.close()
+    return path

@@ -1,0 +1,81 @@
+"""The queries of the Nexmark suite that need no join of two streams: live views against DuckDB over the same bids."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import millstream as ms
+from millstream.connect.nexmark import Nexmark, events
+from millstream.model.schema import ddl_type
+
+TEXT = (Path(__file__).parent / "nexmark.sql").read_text(encoding="utf-8")
+QUERIES = re.findall(r"^-- query (\w+)\n(.*?)\n-- batch\n(.*?)\s*(?=^-- query|\Z)", TEXT, re.DOTALL | re.MULTILINE)
+EVENTS = 3_000
+
+
+def count_char(text: str, char: str) -> int:
+    return text.count(char)
+
+
+def bids() -> pa.Table:
+    made = events("bid", 0, EVENTS, Nexmark(rate=50, seed=7, out_of_order_group=5))
+    return made.rename_columns(["dateTime" if c == "date_time" else c for c in made.column_names])
+
+
+def multiset(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(repr(_plain(v)) for v in row.values()) for row in table.to_pylist())
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "timestamp"):
+        return round(value.timestamp() * 1_000_000)
+    return float(value) if type(value).__name__ == "Decimal" else round(value, 6) if isinstance(value, float) else value
+
+
+def test_all_queries_are_found() -> None:
+    assert len(QUERIES) == 14
+
+
+@pytest.mark.spark
+def test_the_views_are_what_a_batch_query_gives(spark: object, tmp_path: Path) -> None:
+    rows = bids()
+    right = duckdb.connect()
+    right.execute("SET TimeZone = 'UTC'")
+    right.register("bid", rows)
+    with ms.open(tmp_path / "home") as home:
+        home.topic("bid", schema=rows.schema)
+        session = home.session()
+
+        def say(sql: str) -> None:
+            list(session.execute(sql))
+
+        say(_source(rows))
+        say(f"CREATE FUNCTION count_char AS '{__name__}:count_char' RETURNS INT")
+        say("CREATE TABLE side_input (key BIGINT PRIMARY KEY, value STRING)")
+        say("INSERT INTO side_input VALUES " + ", ".join(f"({i}, '{i}')" for i in range(50)))
+        say(";\n".join(f"CREATE VIEW {name} AS {live}" for name, live, _ in QUERIES))
+        assert len(session.live.runs) == 1, "all views share one flow and one pass over the bids"
+        topic = home.topic("bid")
+        for first in range(0, len(rows), 1_000):
+            topic.append(rows.slice(first, 1_000))
+        session.written.add("bid")
+        session.settings["wait"] = 300
+        session.settle()
+        for name, _, batch in QUERIES:
+            found = home.query(f"SELECT * FROM {name}").arrow()
+            expected = right.sql(batch).to_arrow_table()
+            assert multiset(found) == multiset(expected), name
+            assert found.num_rows, name
+        assert home.query("SELECT * FROM bid$errors").rows() == []
+
+
+def _source(rows: pa.Table) -> str:
+    columns = ", ".join(f"{f.name} {ddl_type(f.type)}" for f in rows.schema)
+    return f"CREATE SOURCE bid ({columns}, WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND) FROM LOG('bid')"
