@@ -20,6 +20,12 @@ import pytest
 PATIENCE = 60
 ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[a-zA-Z]|[=>])")
 
+BEFORE = """
+import fcntl, signal, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests in the background has it ignored
+"""
+
 SHELL = """
 import itertools, sys, threading
 import pyarrow as pa
@@ -67,7 +73,7 @@ class Terminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
         environment = {"PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm", "XDG_STATE_HOME": str(folder), "PAGER": "cat"}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n{program}"],
+            [sys.executable, "-c", f"{BEFORE}\n{program}"],
             stdin=slave,
             stdout=slave,
             stderr=slave,
