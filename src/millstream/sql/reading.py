@@ -18,6 +18,7 @@ from sqlglot import exp
 from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
 from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, called, forbidden, reads
+from millstream.sql.text import Bounded
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # our errors say it
 
@@ -37,7 +38,7 @@ def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
     if len(sql) > 100_000:
         raise StatementRefused("the statement is longer than 100,000 characters")
     try:
-        statements = [s for s in sqlglot.parse(_quoted(sql), dialect="spark") if s is not None]
+        statements = [s for s in sqlglot.parse(_quoted(sql), dialect=Bounded) if s is not None]
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
         raise QueryError(
             "the query cannot be read", detail=_problem(error), hint="queries are written in Spark SQL"

@@ -15,8 +15,30 @@ from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 from millstream.errors import DefinitionError, MillstreamError, Origin, StatementRefused
 
 
-class Millstream(Spark):
-    """Spark's dialect, in which no word makes all that follows it one token."""
+class TooMuchWork(RecursionError):
+    """A parser went back and forth over its tokens too often."""
+
+
+class Bounded(Spark):
+    """Spark's dialect, whose parser gives up on texts that it would try to read in ever more ways."""
+
+    class Parser(Spark.Parser):
+        """Its parser. Going back doubles the work with every bracket or JOIN inside another; steps are counted."""
+
+        def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:
+            """The trees of some tokens."""
+            self._left = 20_000 + 200 * len(raw_tokens)
+            return super().parse(raw_tokens, sql)
+
+        def _advance(self, times: int = 1) -> None:
+            self._left -= 1
+            if self._left < 0:
+                raise TooMuchWork
+            super()._advance(times)
+
+
+class Millstream(Bounded):
+    """The same, in which no word makes all that follows it one token."""
 
     class Tokenizer(Spark.Tokenizer):
         """Its tokens."""

@@ -57,6 +57,8 @@ class DuckStore:
         """After a fatal error, as of a disk that is full while it checkpoints, DuckDB refuses all work."""
         self._writing, self._handing = threading.Lock(), threading.Lock()
         self._views: dict[str, dict[str, ViewSpec]] = {}
+        self._known: dict[str, list[str]] | None = None
+        self._made = 0
 
     def prepare(self, flow: str, views: Sequence[ViewSpec], sources: Sequence[str]) -> None:
         """Make missing tables; refuse a view whose meaning changed under its kept rows."""
@@ -98,6 +100,7 @@ class DuckStore:
                 cursor.execute("UPDATE millstream.views SET fingerprint = ? WHERE name = ?", [_GONE, name])
             for source in sources:
                 cursor.execute(f"CREATE TABLE IF NOT EXISTS {quoted(source + '$errors')} ({_ERRORS})")
+        self._altered()
 
     def _create(self, cursor: duckdb.DuckDBPyConnection, flow: str, view: ViewSpec) -> None:
         if view.kept:
@@ -279,16 +282,26 @@ class DuckStore:
         return listed
 
     def tables(self) -> dict[str, list[str]]:
-        """Every table that may be read, with its columns."""
-        rows = (
-            self._cursor()
-            .execute(
-                "SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns() "
-                "WHERE schema_name = 'main' AND NOT internal AND table_name NOT LIKE '%$rows' GROUP BY table_name"
+        """Every table that may be read, with its columns. Asked for with every question, so they are remembered."""
+        known, made = self._known, self._made
+        if known is None:
+            rows = (
+                self._cursor()
+                .execute(
+                    "SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns() "
+                    "WHERE schema_name = 'main' AND NOT internal AND table_name NOT LIKE '%$rows' GROUP BY table_name"
+                )
+                .fetchall()
             )
-            .fetchall()
-        )
-        return {name: list(columns) for name, columns in rows}
+            known = {name: list(columns) for name, columns in rows}
+            if made == self._made:  # nobody has made or dropped one meanwhile
+                self._known = known
+        return dict(known)
+
+    def _altered(self) -> None:
+        """Tables were made or dropped."""
+        self._made += 1
+        self._known = None
 
     def put_table(self, name: str, data: pa.Table) -> None:
         """Replace a stored table."""
@@ -301,16 +314,19 @@ class DuckStore:
             cursor.register("$given", data)
             cursor.execute(f'CREATE OR REPLACE TABLE {quoted(name)} AS SELECT * FROM "$given"')
             cursor.unregister("$given")
+        self._altered()
 
     def forget_table(self, name: str) -> None:
         """Drop a stored table."""
         with self._writing, self._transaction() as cursor:
             cursor.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
+        self._altered()
 
     def forget_view(self, name: str) -> None:
         """Drop a view, with its rows, its late records and its panes."""
         with self._writing, self._transaction() as cursor:
             _drop(cursor, name)
+        self._altered()
         for views in self._views.values():
             views.pop(name, None)
 
@@ -321,13 +337,13 @@ class DuckStore:
                 _drop(cursor, name)
             for table in ("flows", "epochs", "generations"):
                 cursor.execute(f"DELETE FROM millstream.{table} WHERE flow = ?", [flow])
+        self._altered()
         self._views.pop(flow, None)
 
     def query(self, sql: str, given: Mapping[str, pa.Table] | None = None) -> pa.Table:
         """Answer a checked SELECT in the store's own dialect; `given` are tables for this question only."""
         cursor = self._cursor()
         try:
-            cursor.execute("SET TimeZone = 'UTC'")
             for name, table in (given or {}).items():
                 cursor.register(name, table)
             return cursor.sql(sql).to_arrow_table()

@@ -44,7 +44,7 @@ def opened(path: Path, *, read_only: bool, temp: Path | None) -> duckdb.DuckDBPy
             connection.execute(_SYSTEM)  # an older store may lack a table
     except duckdb.Error as error:
         raise _not_opened(path, error) from None
-    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute("SET python_enable_replacements = false")
     connection.execute("SET enable_external_access = false")  # no query reads a file, whatever its text
     return connection
