@@ -129,7 +129,7 @@ def _rows(live: Live, statement: Insert, schema: Schema, session: Session) -> pa
 
 
 def _duck(node: exp.Expr) -> str:
-    return f"({node.sql(dialect='duckdb', identify=True)})"
+    return f"({node.sql(dialect='duckdb', identify=True, comments=False)})"
 
 
 def _cast(kind: pa.DataType | None) -> str:

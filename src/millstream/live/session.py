@@ -11,6 +11,7 @@ from millstream.errors import DefinitionError, MillstreamError, Origin
 from millstream.live import listings, questions, rows, subscribe
 from millstream.live.answer import Answer
 from millstream.sql import grammar
+from millstream.sql.places import check_start
 from millstream.sql.statements import (
     Ask,
     Create,
@@ -113,6 +114,8 @@ class Session:
         usual = SETTINGS[statement.name][0]
         if isinstance(usual, int) != isinstance(statement.value, int | float):
             raise DefinitionError(f"{statement.name} is a {'number' if isinstance(usual, int) else 'text'}")
+        if statement.name == "start":
+            check_start(str(statement.value))
         self.settings[statement.name] = statement.value
         return Answer(said=f"{statement.name} = {statement.value}")
 

@@ -35,6 +35,8 @@ _FORBIDDEN_NODES = (
     exp.SessionParameter,
     exp.SessionUser,
     exp.Alias,
+    exp.ReadCSV,
+    exp.ReadParquet,
 )
 
 

@@ -15,13 +15,13 @@ from millstream.model.flow import Flow
 from millstream.model.schema import Schema
 from millstream.model.step import View
 from millstream.model.stream import Stream
-from millstream.sql import joins, windows
+from millstream.sql import joins, queries, windows
 from millstream.sql.catalog import Catalog, Generators, schema_of
 from millstream.sql.places import OPTIONS, VIEW_OPTIONS, check_start, checked, connector_of, sink_of
 from millstream.sql.relation import Relation
 from millstream.sql.select import bind_select, wanted_select
 from millstream.sql.statements import Clauses, CreateSink, CreateSource, CreateTable, CreateView
-from millstream.sql.text import Text, not_too_deep
+from millstream.sql.text import Text, not_too_deep, tokens
 
 
 class Binder:
@@ -86,6 +86,9 @@ class Binder:
         with text.at(entry.piece.tokens[0]):
             connector = connector_of(entry, self.generators, start=self.start)
             options = checked(entry.options, OPTIONS, "a source")
+            if "punctuation" in options:
+                said = Text(options["punctuation"], "punctuation")
+                queries.parsed(said, tuple(tokens(said)))  # the model reads it again, without a bound on the work
             column, lateness = entry.watermark or (None, None)
             schema = schema_of(self.catalog, entry)
             stream = self.flow.source(

@@ -40,6 +40,7 @@ from millstream.sql.statements import (
 from millstream.sql.text import Piece, Text, not_too_deep, pieces, word
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_DEEPEST_TYPE = 100
 KINDS = ("SOURCE", "TABLE", "VIEW", "SINK", "FUNCTION")
 SHOWN = ("SOURCES", "VIEWS", "SINKS", "FLOWS", "TABLES", "FUNCTIONS", "TOPICS")
 PLACES = ("FILES", "LOG", "GENERATOR", "CONSOLE")
@@ -401,6 +402,8 @@ class _Reading:
         if not tokens:
             c.fail(f"the type of {what} is expected here", hint="e.g. BIGINT, DECIMAL(10, 2) or ARRAY<STRING>")
         said = self.piece.text.sql[tokens[0].start : tokens[-1].end + 1]
+        if said.count("<") + said.count("(") > _DEEPEST_TYPE:
+            c.fail(f"the type of {what} has more than {_DEEPEST_TYPE} brackets")
         try:
             sqlglot.parse_one(said, into=exp.DataType, dialect="spark")  # a type, and nothing behind it
             (field,) = Schema.parse(f"x {said}")

@@ -45,6 +45,8 @@ def parse(text: Text, given: tuple[Token, ...], *, functions: Container[str] = (
 
 def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
     """The tree of a statement of Spark SQL, unchecked."""
+    if not given:
+        raise DefinitionError("an expression is expected here", origin=text.origin(0, 0))
     if len(given) > _LONGEST:
         raise StatementRefused(
             f"the query is longer than {_LONGEST:,} words", hint="split it into views", origin=text.of_token(given[0])

@@ -10,6 +10,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
+from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, MillstreamError, Origin, StatementRefused
@@ -22,12 +23,14 @@ class TooMuchWork(RecursionError):
 class Bounded(Spark):
     """Spark's dialect, whose parser gives up on texts that it would try to read in ever more ways."""
 
-    class Parser(Spark.Parser):
+    class Parser(SparkParser):
         """Its parser. Going back doubles the work with every bracket or JOIN inside another; steps are counted."""
+
+        _left = 10_000
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:
             """The trees of some tokens."""
-            self._left = 20_000 + 200 * len(raw_tokens)
+            self._left = 10_000 + 50 * len(raw_tokens)
             return super().parse(raw_tokens, sql)
 
         def _advance(self, times: int = 1) -> None:

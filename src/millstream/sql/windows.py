@@ -231,7 +231,7 @@ def _duration(text: Text, node: exp.Expr, *, optional: bool = False) -> Duration
     if optional:
         return None
     raise DefinitionError(
-        f"`{node.sql(dialect='spark')}` is not a length of time",
+        f"`{node.sql(dialect='spark')[:60]}` is not a length of time",
         hint="e.g. INTERVAL '10' SECOND",
         origin=text.of_node(node),
     )

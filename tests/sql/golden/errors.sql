@@ -657,3 +657,20 @@ CREATE VIEW v AS SELECT ((((((((((((((((((((((((((((((((((((((((((((((((((((((((
 CREATE VIEW v AS SELECT auction FROM bids ORDER BY 2 LIMIT 1;
 -- expect error:
 --   definition_error at 1:52: ORDER BY 2: the answer has 1 columns
+
+-- case: Types as functions inside one another
+CREATE VIEW v AS SELECT date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(ts)))))))))))))))))))))))))))))) AS x FROM bids;
+-- expect error:
+--   statement_refused at 1:18: too many parts of the statement stand inside one another
+--   hint: split it: a view can read from another view
+
+-- case: Many joins without ON
+CREATE VIEW v AS SELECT auction FROM bids JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items;
+-- expect error:
+--   statement_refused at 1:18: too many parts of the statement stand inside one another
+--   hint: split it: a view can read from another view
+
+-- case: A punctuation that cannot be read
+CREATE SOURCE s (a INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) FROM LOG('s') WITH (punctuation = 'a = (');
+-- expect error:
+--   definition_error at 1:5: the statement cannot be read
