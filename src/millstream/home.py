@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -368,12 +366,6 @@ class Home:
         """The state of a flow: running, idle, ... or stopped."""
         run = self._runs.get(flow)
         return run.status if run is not None else "stopped"
-
-    @contextmanager
-    def scratch(self) -> Iterator[Path]:
-        """A folder for the time being."""
-        with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
-            yield Path(folder)
 
     def close(self) -> None:
         """Stop the flows and let go of the home."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from sqlglot import exp
@@ -12,21 +10,19 @@ from millstream.cli.check import Report
 from millstream.cli.shell import read_file
 from millstream.errors import DuplicateName, MillstreamError, Origin
 from millstream.live import sources
-from millstream.live.live import GENERATORS
 from millstream.model.connector import Files
 from millstream.model.flow import Flow
 from millstream.plan.explain import explain
-from millstream.plan.node import Node
+from millstream.plan.node import growing
 from millstream.plan.planner import plan
 from millstream.sql import grammar
 from millstream.sql.bind import Binder
-from millstream.sql.catalog import Catalog, schema_of, tables_of
-from millstream.sql.places import connector_of, topic_name
+from millstream.sql.catalog import Catalog, read_by, schema_of, tables_of
+from millstream.sql.places import connector_of, topic_of
 from millstream.sql.statements import (
     Ask,
     Create,
     CreateFunction,
-    CreateSink,
     CreateSource,
     CreateTable,
     CreateView,
@@ -40,8 +36,6 @@ from millstream.sql.statements import (
     Update,
 )
 from millstream.sql.text import Piece, Text, pieces, word
-
-_BOUNDED = re.compile(r"one row, for good\Z|[\d,]+ rows, for good\Z")
 
 
 class Checking:
@@ -111,15 +105,10 @@ class Checking:
             self.catalog.functions[entry.name.lower()] = sources.function(entry)
         elif isinstance(entry, CreateSource) and not self._columns_known(entry):
             self.unsure.add(entry.name.lower())
-        elif self._uses(entry) & self.unsure:
+        elif read_by(entry) & self.unsure:
             self.unsure.add(entry.name.lower())
         else:
             self._bind(entry)
-
-    def _uses(self, entry: Create) -> set[str]:
-        query = entry.query if isinstance(entry, CreateView | CreateSink) else None
-        named = {n.lower() for n in tables_of(query)} if query is not None else set()
-        return named | ({entry.view.lower()} if isinstance(entry, CreateSink) and entry.view else set())
 
     def _columns_known(self, entry: CreateSource) -> bool:
         """Whether the columns of a source are declared, or can be found; else that is a warning."""
@@ -144,21 +133,14 @@ class Checking:
 
     def _bind(self, entry: Create) -> None:
         flow = Flow("checked")
-        binder = Binder(flow, self.catalog, GENERATORS)
-        if isinstance(entry, CreateSource):
-            binder.named(entry.name)
-        elif isinstance(entry, CreateTable):
+        if isinstance(entry, CreateTable):
             schema_of(self.catalog, entry)
-        elif isinstance(entry, CreateSink) and (entry.view or entry.query is not None):
-            binder.sink(entry)
-            plan(flow)
-        elif isinstance(entry, CreateView):
-            binder.view(entry)
-            for said in growing(explain(plan(flow))):
-                self.report.warnings.append(self._warning(entry, said))
+        elif Binder(flow, self.catalog, sources.GENERATORS).definition(entry) is not None:
+            planned = plan(flow)
+            if isinstance(entry, CreateView):
+                self.report.warnings += [self._warning(entry, said) for said in growing(explain(planned))]
 
-    def _warning(self, entry: Create, said: str) -> MillstreamError:
-        assert isinstance(entry, CreateView)
+    def _warning(self, entry: CreateView, said: str) -> MillstreamError:
         text: Text = entry.piece.text
         group = entry.query.find(exp.Group, exp.Distinct)
         return MillstreamError(
@@ -197,17 +179,7 @@ class Checking:
                 self.catalog.remove(name)
 
     def _topics(self) -> set[str]:
-        found = (e for e in self.catalog.entries.values() if isinstance(e, CreateSource | CreateSink))
-        return {topic_name(e.place, e.name).lower() for e in found if e.place.kind == "LOG"}
-
-
-def growing(node: Node) -> Iterator[str]:
-    """What the facts of a plan say of state that is kept for good and not bounded."""
-    said = dict(node.facts).get("state", "")
-    if node.kind == "kernel" and "for good" in said and not _BOUNDED.match(said):
-        yield said
-    for child in node.children:
-        yield from growing(child)
+        return {topic.lower() for e in self.catalog.entries.values() if (topic := topic_of(e)) is not None}
 
 
 def _named(statement: Statement) -> list[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from millstream.cli.shell_wait import patiently
 from millstream.errors import HomeInUse, MillstreamError, QueryError
@@ -16,21 +15,13 @@ if TYPE_CHECKING:
     from millstream.home import Home
     from millstream.live.answer import Answer
     from millstream.serve.local import LocalClient
+    from millstream.serve.spoken import Speaks
 
-_GRACE = 0.5
 NAMED = ("SOURCES", "VIEWS", "TABLES")
 """What SHOW lists whose names can be completed."""
 
 
-class Session(Protocol):
-    """Carries out SQL, here or in another process."""
-
-    def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
-        """Carry out the statements of a text, one after the other."""
-        ...
-
-
-Begin = Callable[[], tuple[Session, Callable[[], None]]]
+Begin: TypeAlias = "Callable[[], tuple[Speaks, Callable[[], None]]]"
 """Begins a session; gives it, and what ends it."""
 
 
@@ -167,19 +158,12 @@ def _remote(home: Path, first: LocalClient) -> Iterator[Connection]:
 
     waiting = [first]
 
-    def begin() -> tuple[Session, Callable[[], None]]:
+    def begin() -> tuple[Speaks, Callable[[], None]]:
         client = waiting.pop() if waiting else LocalClient(home)
-        return client.session(), lambda: _hang_up(client)
+        return client.session(), client.close
 
     connection = Connection(begin, where=f"{home}, through the process that owns it", hangs_up=True)
     try:
         yield connection
     finally:
         connection.close()
-
-
-def _hang_up(client: LocalClient) -> None:
-    """Close the line; one that is still waiting for an answer is closed when that comes."""
-    closing = threading.Thread(target=client.close, name="millstream-hang-up", daemon=True)
-    closing.start()
-    closing.join(_GRACE)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from millstream.runtime.run import Run
 
 SUFFIX = ".sql"
-UNCHANGED = "is there already"
 
 
 class RunMeter(Meter):
@@ -90,7 +89,7 @@ def perform(session: Session, text: str, name: str, show: Shows) -> None:
             raise StatementRefused(
                 "SUBSCRIBE has no end, and no place in a file to run", hint="see `millstream sql -c`"
             )
-        if answer.said and UNCHANGED not in answer.said:
+        if answer.said and not answer.unchanged:
             show.note(answer.said)
         if answer.text:
             click.echo(answer.text)

@@ -7,8 +7,8 @@ and sequence, or the name of the file. A terminal may show it twice.
 from __future__ import annotations
 
 import io
-import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TextIO
 
@@ -19,6 +19,9 @@ import pyarrow.parquet
 
 from millstream.errors import SourceError
 from millstream.log.topic import Topic
+
+Durably = Callable[[Path, bytes], None]
+"""Writes a whole file, under another name first; durable when it returns."""
 
 
 class SinkPort(Protocol):
@@ -46,26 +49,17 @@ class TopicSink:
 class FilesSink:
     """One file per epoch that changes something: ``<sink>-<generation>-<epoch>.json``; written aside and renamed."""
 
-    def __init__(self, folder: Path, form: str, name: str, generation: int) -> None:
+    def __init__(self, folder: Path, form: str, name: str, generation: int, durably: Durably) -> None:
         self._folder, self._form, self._name, self._generation = folder, form, name, generation
+        self._durably = durably
 
     def write(self, rows: pa.Table, epoch: int, *, writer: str, digest: str | None) -> None:
         """Write the file of this epoch, in the place of one that is there."""
         del writer, digest
         path = self._folder / f"{self._name}-{self._generation:03d}-{epoch:012d}.{self._form}"
-        aside = path.with_name(f".{path.name}")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with aside.open("wb") as file:
-                file.write(encoded(rows, self._form))
-                file.flush()
-                os.fsync(file.fileno())
-            aside.rename(path)
-            directory = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            self._durably(path, encoded(rows, self._form))
         except OSError as error:
             raise SourceError(
                 f"the sink `{self._name}` cannot write to {self._folder}",

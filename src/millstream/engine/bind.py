@@ -27,6 +27,7 @@ from millstream.plan.stages import (
     Project,
     Regroup,
     ViewStage,
+    view_of,
 )
 
 Types = dict[int | str, dict[str, pa.DataType]]
@@ -50,7 +51,7 @@ def _view(spark: SparkSession, view: ViewStage, types: Types, *, retract: bool) 
     stage = view.stage
     if isinstance(stage, Append):
         kinds = [
-            _same(stage.step.partition("~")[0], n, [types[f.scan][f.columns[i]] for f in stage.feeds])
+            _same(view_of(stage.step), n, [types[f.scan][f.columns[i]] for f in stage.feeds])
             for i, n in enumerate(stage.columns)
         ]
         stored = [pa.field(n, k) for n, k in zip(stage.columns, kinds, strict=True)]
@@ -90,7 +91,7 @@ def _chained(spark: SparkSession, stage: Chained, types: Types) -> tuple[Chained
         else:
             given = pa.schema([pa.field(n, t) for n, t in known.items()])
             known = {f.name: f.type for f in _projected(spark, given, stage.take)}
-    view = stage.step.partition("~")[0]
+    view = view_of(stage.step)
     _check_keys(view, {k: known[k] for k in stage.keys})
     bound = replace(stage, types=tuple(known[c] for c in stage.columns))
     if isinstance(stage.what, Regroup):
@@ -124,7 +125,7 @@ def panes_schema(stage: Aggregation) -> pa.Schema:
 
 
 def _aggregation(stage: Aggregation, types: Types, *, retract: bool) -> Aggregation:
-    view = stage.step.partition("~")[0]
+    view = view_of(stage.step)
 
     def kind(place: int, name: str) -> pa.DataType:
         return _same(view, name, [types[f.scan][f.columns[place]] for f in stage.feeds])

@@ -22,7 +22,7 @@ from millstream.kernels.combine import combine, results
 from millstream.kernels.hashing import hashed
 from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.model.windowing import Windowing
-from millstream.plan.stages import ROW, Aggregation, Chained, First, Once, Regroup
+from millstream.plan.stages import ROW, Aggregation, Chained, First, Once, Regroup, view_of
 
 UNIQUE = ("$h", "$a", "$b")
 _GROUP = ("$h", "$g")
@@ -131,7 +131,7 @@ def _first(what: First, rows: pl.DataFrame, count: str) -> pl.DataFrame:
 
 def _regrouped(spec: Chained, what: Regroup, rows: pl.DataFrame, count: str) -> pl.DataFrame:
     """The aggregates of every group over its rows."""
-    view = Aggregation(spec.step.partition("~")[0], spec.keys, Windowing(), what.measures, ())
+    view = Aggregation(view_of(spec.step), spec.keys, Windowing(), what.measures, ())
     partials = combine(view, _repeated(rows, rows[count].to_numpy()), [*_GROUP, *spec.keys]).sort(_GROUP)
     found = partials.select(*spec.keys, *results(view, partials))
     return found.with_columns(_pair(_CONTENT, found, [m.name for m in what.measures]))

@@ -20,6 +20,8 @@ class Answer:
     """Rows."""
     text: str = ""
     """Several lines: a plan."""
+    unchanged: bool = False
+    """Whether a definition was there already."""
     changes: Iterator[Changes] | None = field(default=None, repr=False)
     """Of SUBSCRIBE: one after the other, without end; closing the iterator ends the subscription."""
 

@@ -1,7 +1,7 @@
 """Definitions on disk: ``catalog.json`` in the home, written whole (temp, fsync, rename) whenever one changes.
 
-    {"format": 1, "entries": [{"sql": "CREATE SOURCE bids ...", "schema": "..."},
-                              {"sql": "CREATE VIEW hot AS ...", "flow": "bids"}],
+    {"format": 1, "entries": [{"name": "bids", "kind": "source", "sql": "CREATE SOURCE bids ...", "schema": "..."},
+                              {"name": "hot", "kind": "view", "sql": "CREATE VIEW hot AS ...", "flow": "bids"}],
      "flows": {"bids": {"start": "", "paused": false}}, "dropped": [], "crc": 123}
 
 A definition is kept as it was written. `schema` is that of a source whose columns were found in its data. Flows in
@@ -29,6 +29,7 @@ class Definition:
     """One definition as it is kept."""
 
     sql: str
+    kind: str
     flow: str = ""
     """The flow of a view or sink."""
     schema: str = ""

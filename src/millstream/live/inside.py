@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -86,8 +88,8 @@ def history(live: Live, names: set[str], sql: str) -> pa.Table:
         source = next(s for s in upstream(stream.step) if isinstance(s, Source))
         assert not isinstance(source.connector, Generator | Memory)
         stage = planned.source(source.name)
-        with live.home.scratch() as folder:
-            port = source_port(folder, "history", stage, {}, live.home.log)
+        with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
+            port = source_port(Path(folder), "history", stage, {}, live.home.log)
             start = port.start() if hasattr(port, "start") else {}
             given[alias] = (stage, port, port.admit(start, port.head(now), None), planned)
     return answered(spark, given, sql, now, live.home.spark_log)

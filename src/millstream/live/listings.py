@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millstream.errors import UnknownName
+from millstream.live import sources
 from millstream.live.answer import Answer
 from millstream.model.flow import Flow
 from millstream.model.schema import Schema, ddl_type
 from millstream.plan import explain as explaining
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan
+from millstream.plan.stages import Plan, view_of
 from millstream.result import Result
 from millstream.sql.bind import Binder
 from millstream.sql.catalog import schema_of
@@ -56,7 +58,6 @@ def settings(given: Mapping[str, Any], known: Mapping[str, tuple[Any, str]]) -> 
 def _sources(live: Live) -> Answer:
     rows = []
     for entry in live.catalog.of(CreateSource):
-        assert isinstance(entry, CreateSource)
         time = f"{entry.watermark[0]}, lateness {entry.watermark[1]}" if entry.watermark else "when it is read"
         read = [e.name for e in live.catalog.dependents(entry.name)]
         rows.append((entry.name, _said(entry.place, entry.name), time, ", ".join(read), _state(live, entry.name)))
@@ -75,15 +76,15 @@ def _views(live: Live) -> Answer:
         state = live.home.flow_state(known["flow"])
         rows.append((name, known["flow"], known["rows"], known["epoch"], known["watermark"], known["late"], state))
     for name in live.broken:
-        if live.catalog.get(name) is None and "view" in live.definitions.entries[name].sql.lower()[:40]:
-            rows.append((name, live.definitions.entries[name].flow, None, None, None, 0, _state(live, name)))
+        kept = live.definitions.entries[name]
+        if live.catalog.get(name) is None and kept.kind == "view":
+            rows.append((name, kept.flow, None, None, None, 0, _state(live, name)))
     return _table(("view", "flow", "rows", "epoch", "watermark", "late", "state"), rows)
 
 
 def _sinks(live: Live) -> Answer:
     rows = []
     for entry in live.catalog.of(CreateSink):
-        assert isinstance(entry, CreateSink)
         flow = live.definitions.entries[entry.name.lower()].flow
         what = entry.view or ("a query" if entry.query is not None else "nothing yet")
         rows.append((entry.name, what, _said(entry.place, entry.name), flow, _state(live, entry.name, flow)))
@@ -104,7 +105,6 @@ def _flows(live: Live) -> Answer:
 def _tables(live: Live) -> Answer:
     rows = []
     for entry in live.catalog.of(CreateTable):
-        assert isinstance(entry, CreateTable)
         found = live.home.query(f"SELECT count(*) AS n FROM `{entry.name}`").rows()[0]["n"]
         read = [e.name for e in live.catalog.dependents(entry.name)]
         rows.append((entry.name, ", ".join(entry.key), found, ", ".join(read)))
@@ -112,7 +112,7 @@ def _tables(live: Live) -> Answer:
 
 
 def _functions(live: Live) -> Answer:
-    rows = [(e.name, e.target, e.returns) for e in live.catalog.of(CreateFunction) if isinstance(e, CreateFunction)]
+    rows = [(e.name, e.target, e.returns) for e in live.catalog.of(CreateFunction)]
     return _table(("function", "python", "returns"), rows)
 
 
@@ -131,7 +131,7 @@ def describe(live: Live, statement: Describe) -> Answer:
     entry = live.catalog.get(name)
     schema: Schema | pa.Schema | None = None
     if isinstance(entry, CreateSource):
-        stream = Binder(Flow("trial"), live.catalog, _generators(live)).named(name).stream
+        stream = Binder(Flow("trial"), live.catalog, sources.GENERATORS).named(name).stream
         schema = stream.schema
     elif isinstance(entry, CreateTable):
         schema = schema_of(live.catalog, entry)
@@ -140,7 +140,7 @@ def describe(live: Live, statement: Describe) -> Answer:
         if actual is not None:
             schema = live.home.query(f"SELECT * FROM `{actual}` LIMIT 0").arrow().schema
         elif isinstance(entry, CreateView):
-            schema = Binder(Flow("trial"), live.catalog, _generators(live)).named(name).stream.schema
+            schema = Binder(Flow("trial"), live.catalog, sources.GENERATORS).named(name).stream.schema
         elif live.home.log.exists(name):
             schema = live.home.log.topic(name).schema
     if schema is None:
@@ -161,7 +161,7 @@ def explain(live: Live, statement: Explain) -> Answer:
     """The plan of a view (with ANALYZE, and how it goes), or of a query that would be one."""
     if statement.query is not None:
         flow = Flow("query")
-        binder = Binder(flow, live.catalog, _generators(live))
+        binder = Binder(flow, live.catalog, sources.GENERATORS)
         binder.query(statement.piece.text, statement.query, statement.clauses).stream.view("query")
         return Answer(text=explaining.text(explaining.explain(plan(flow))))
     name = live.flow_of(statement.view)
@@ -177,12 +177,9 @@ def explain(live: Live, statement: Explain) -> Answer:
 
 def _only(planned: Plan, view: str) -> Plan:
     """A plan as far as one view is concerned."""
-    from dataclasses import replace
-
-    wanted = {view.lower()} if any(v.name.lower() == view.lower() for v in planned.views) else None
-    if wanted is None:
+    kept = tuple(v for v in planned.views if view_of(v.name).lower() == view.lower())
+    if not kept:
         return planned
-    kept = tuple(v for v in planned.views if v.name.split("~")[0].lower() in wanted)
     used = {s for v in kept for s in v.stage.sources}
     return replace(
         planned,
@@ -205,7 +202,7 @@ def _going(live: Live, planned: Plan, flow: str, view: str) -> list[str]:
                      f"{sum(r.seconds for r in recent) / len(recent) * 1000:,.0f} ms each")  # fmt: skip
     if last is not None:
         version = Version.from_json(last.version)
-        steps = [s for s in version.runs if s.split("$")[0].split("~")[0].lower() == view.lower()]
+        steps = [s for s in version.runs if view_of(s).lower() == view.lower()]
         lines.append(f"  epoch {last.number}; state of {view}: {sum(version.rows(s) for s in steps):,} rows, "
                      f"{sum(version.bytes(s) for s in steps):,} bytes")  # fmt: skip
         for row in live.home.views():
@@ -213,12 +210,6 @@ def _going(live: Live, planned: Plan, flow: str, view: str) -> list[str]:
                 lines.append(f"  watermark {row['watermark']}, {row['rows']:,} rows, {row['late']:,} late, "
                              f"{row['errors']:,} errors")  # fmt: skip
     return lines
-
-
-def _generators(live: Live) -> Any:
-    from millstream.live.live import GENERATORS
-
-    return GENERATORS
 
 
 def _flow_state(live: Live, flow: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millstream.errors import DefinitionError, DuplicateName, MillstreamError, StatementRefused, UnknownName
@@ -18,10 +17,10 @@ from millstream.live.answer import Answer
 from millstream.live.definitions import Definition, Definitions, FlowNote
 from millstream.live.feed import Feed
 from millstream.model.flow import Flow
-from millstream.nexmark import nexmark
 from millstream.plan.explain import explain
+from millstream.plan.node import growing
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan
+from millstream.plan.stages import Plan, view_of
 from millstream.runtime.run import ENDED, Run
 from millstream.sql import grammar
 from millstream.sql.bind import Binder
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from millstream.home import Home
     from millstream.live.session import Session
 
-GENERATORS = {"nexmark": nexmark}
 BOUND = "a window in GROUP BY bounds it, e.g. TUMBLE(ts, INTERVAL '1' HOUR)"
 
 
@@ -94,13 +92,11 @@ class Live:
             there = self.catalog.get(entry.name)
             if there is not None:
                 if entry.if_not_exists or (there.piece.sql == entry.piece.sql and name not in self.broken):
-                    return Answer(said=f"the {kind} {entry.name} is there already")
+                    return Answer(said=f"the {kind} {entry.name} is there already", unchanged=True)
                 self._check_replaceable(there, entry)
             elif isinstance(entry, CreateView | CreateTable):
                 self._refuse_taken(entry)
-            if there is not None:
-                removal.forget(self, [there])
-            return Answer(said=self._add(entry, kind, session))
+            return Answer(said=self._add(entry, session, there))
 
     def _check_replaceable(self, there: Create, entry: Create) -> None:
         kind = KIND_OF[type(there)]
@@ -109,9 +105,6 @@ class Live:
                 f"there is a {kind} `{there.name}` already", hint=f"CREATE OR REPLACE {kind.upper()} {there.name} ..."
             )
         self._refuse_dependents(there, "replaced")
-        trial = self.catalog.copy()
-        trial.add(entry)
-        self._try(trial, entry)  # the old one stays unless the new one works
 
     def _refuse_dependents(self, there: Create, what: str) -> None:
         dependents = self.catalog.dependents(there.name)
@@ -130,8 +123,10 @@ class Live:
                 hint="give this one another name",
             )
 
-    def _add(self, entry: Create, kind: str, session: Session) -> str:
-        name, kept = entry.name.lower(), Definition(entry.piece.sql)
+    def _add(self, entry: Create, session: Session, there: Create | None = None) -> str:
+        """Take a definition in, in the place of one that is there; that one stays unless the new one works."""
+        name, kind = entry.name.lower(), KIND_OF[type(entry)]
+        kept = Definition(entry.piece.sql, kind)
         said = f"created the {kind} {entry.name}"
         trial = self.catalog.copy()
         if isinstance(entry, CreateFunction):
@@ -142,10 +137,12 @@ class Live:
             kept.schema = sources.ddl(schema) if schema is not None else ""
         trial.add(entry, schema)
         tried = self._try(trial, entry)
+        if there is not None:
+            removal.forget(self, [there])
         if isinstance(entry, CreateTable):
             sources.make_table(self.home, trial, entry)
         flow = ""
-        if isinstance(entry, CreateView) or (isinstance(entry, CreateSink) and (entry.view or entry.query is not None)):
+        if tried is not None:
             flow = self._choose(trial, entry, session)
             kept.flow = flow
             said += f" in the flow {flow}" if flow != entry.name else ""
@@ -161,16 +158,8 @@ class Live:
     def _try(self, catalog: Catalog, entry: Create) -> Plan | None:
         """Refuse a definition that does not work; the plan of one that has one."""
         flow = Flow("trial")
-        binder = Binder(flow, catalog, GENERATORS)
-        if isinstance(entry, CreateView):
-            binder.view(entry)
-        elif isinstance(entry, CreateSink) and (entry.view or entry.query is not None):
-            binder.sink(entry)
-        else:
-            if isinstance(entry, CreateSource):
-                binder.named(entry.name)
-            return None
-        return plan(flow)
+        bound = Binder(flow, catalog, sources.GENERATORS).definition(entry)
+        return None if bound is None else plan(flow)
 
     # ------------------------------------------------------------ flows
 
@@ -208,7 +197,7 @@ class Live:
             note = self.definitions.flows.get(flow)
             if note is None:
                 continue
-            theirs = set().union(*(catalog.sources_of(e) for e in self.members(flow))) if self.members(flow) else set()
+            theirs = {s for e in self.members(flow) for s in catalog.sources_of(e)}
             fits = not self._has_read(flow) and note.start == start
             if (start == NOW and theirs >= mine) or (fits and (theirs & mine or asked)):
                 if not self._knows(flow, entry.name):
@@ -232,7 +221,7 @@ class Live:
     def _knows(self, flow: str, view: str) -> bool:
         """Whether state of an earlier view of this name may still be in a flow."""
         last = self.home.store.last(flow)
-        return last is not None and any(step.split("$")[0].split("~")[0] == view for step in last.version)
+        return last is not None and any(view_of(step) == view for step in last.version)
 
     def _unused(self, name: str) -> str:
         taken = {*self.home.store.flows(), *self.definitions.flows, *self.definitions.dropped, "checkpoint"}
@@ -246,10 +235,10 @@ class Live:
         note = self.definitions.flows.get(flow, FlowNote())
         while members := self.members(flow):
             made = Flow(flow)
-            binder = Binder(made, self.catalog, GENERATORS, start="" if self._has_read(flow) else note.start)
+            binder = Binder(made, self.catalog, sources.GENERATORS, start="" if self._has_read(flow) else note.start)
             for entry in members:
                 try:
-                    binder.view(entry) if isinstance(entry, CreateView) else binder.sink(entry)  # type: ignore[arg-type]
+                    binder.definition(entry)
                 except MillstreamError as error:
                     self.broken[entry.name.lower()] = error
                     break
@@ -336,11 +325,7 @@ class Live:
         entry = grammar.statement(piece, functions=self.catalog.functions)
         assert isinstance(entry, CreateSink)
         with self._lock:
-            trial = self.catalog.copy()
-            trial.add(entry)
-            self._try(trial, entry)  # the sink stays as it is unless this works
-            removal.forget(self, [sink])
-            self._add(replace(entry, or_replace=True), "sink", session)
+            self._add(entry, session, sink)
         return Answer(said=f"the sink {sink.name} gets what the query gives from now on")
 
     def readers_of(self, names: Iterable[str]) -> list[Run]:
@@ -364,11 +349,6 @@ class Live:
 
 def _advice(planned: Plan | None) -> str:
     """What to say of state that grows for good."""
-    waiting = list(explain(planned).children) if planned is not None else []
-    while waiting:
-        node = waiting.pop(0)
-        waiting += node.children
-        growing = next((said for label, said in node.facts if label == "state" and "grows" in said), None)
-        if growing is not None:
-            return f"\nnote: its state is kept {growing}; {BOUND}"
-    return ""
+    found = growing(explain(planned)) if planned is not None else iter(())
+    said = next((s for s in found if "grows" in s), None)
+    return "" if said is None else f"\nnote: its state is kept {said}; {BOUND}"

@@ -10,8 +10,8 @@ from millstream.errors import DefinitionError
 from millstream.live.answer import Answer
 from millstream.runtime.lag import release_flow
 from millstream.sql.catalog import KIND_OF
-from millstream.sql.places import topic_name
-from millstream.sql.statements import Create, CreateSink, CreateSource, CreateTable, Drop
+from millstream.sql.places import topic_of
+from millstream.sql.statements import Create, CreateTable, Drop
 
 if TYPE_CHECKING:
     from millstream.live.live import Live
@@ -61,12 +61,11 @@ def topic(live: Live, statement: Drop) -> Answer:
     """DROP TOPIC: records and all; refused while a source reads it or a sink writes to it."""
     name = statement.name
     for entry in live.catalog.entries.values():
-        if isinstance(entry, CreateSource | CreateSink) and entry.place.kind == "LOG":
-            if topic_name(entry.place, entry.name) == name:
-                raise DefinitionError(
-                    f"the {KIND_OF[type(entry)]} `{entry.name}` uses the topic `{name}`",
-                    hint=f"DROP {KIND_OF[type(entry)].upper()} {entry.name} first",
-                )
+        if topic_of(entry) == name:
+            raise DefinitionError(
+                f"the {KIND_OF[type(entry)]} `{entry.name}` uses the topic `{name}`",
+                hint=f"DROP {KIND_OF[type(entry)].upper()} {entry.name} first",
+            )
     if statement.if_exists and not live.home.log.exists(name):
         return Answer(said=f"there is no topic {name}")
     live.home.log.drop(name)

@@ -13,7 +13,7 @@ from millstream.live import questions
 from millstream.live.answer import Answer
 from millstream.model.schema import Schema
 from millstream.sql.catalog import KIND_OF, schema_of
-from millstream.sql.places import topic_name
+from millstream.sql.places import topic_of
 from millstream.sql.statements import CreateSink, CreateSource, CreateTable, Delete, Insert, Update
 from millstream.store.names import quoted, sql_type
 
@@ -28,7 +28,7 @@ def insert(live: Live, statement: Insert, session: Session) -> Answer:
     if isinstance(entry, CreateSink):
         if statement.query is None:
             raise DefinitionError(f"`{entry.name}` is a sink: only INSERT INTO {entry.name} SELECT ... fits")
-        if entry.view or entry.query is not None:
+        if entry.is_fed:
             raise DefinitionError(f"something is written to the sink `{entry.name}` already", hint="make another sink")
         start = min(m["start"] for n in statement.query.walk() if "start" in (m := n.meta))
         return live.attach(entry, _query_text(statement, start), session)
@@ -41,24 +41,18 @@ def insert(live: Live, statement: Insert, session: Session) -> Answer:
                 entry.name, _unique(entry, pa.concat_tables([_present(live, entry.name, schema), added]))
             )
         return Answer(said=_said("inserted", added.num_rows))
-    if isinstance(entry, CreateSource) and entry.place.kind == "LOG":
-        name = topic_name(entry.place, entry.name)
-    elif entry is None and live.home.log.exists(statement.target):
-        name = statement.target
-    else:
-        what = f"`{statement.target}` is a {KIND_OF[type(entry)]}" if entry is not None else None
-        if what is None:
-            raise live.catalog.missing(statement.target, "table, topic or sink")
+    name = statement.target if entry is None else topic_of(entry)
+    if entry is None and not live.home.log.exists(statement.target):
+        raise live.catalog.missing(statement.target, "table, topic or sink")
+    if name is None:
         raise DefinitionError(
-            f"{what}: rows cannot be inserted into it", hint="a table, or a source over LOG(...), takes rows"
+            f"`{statement.target}` is a {KIND_OF[type(entry)]}: rows cannot be inserted into it",  # type: ignore[index]
+            hint="a table, or a source over LOG(...), takes rows",
         )
     topic = live.home.log.topic(name)
     added = _rows(live, statement, Schema.from_arrow(topic.schema), session)
     topic.append(added)
-    session.written |= {
-        e.name for e in live.catalog.of(CreateSource)
-        if isinstance(e, CreateSource) and e.place.kind == "LOG" and topic_name(e.place, e.name) == name
-    }  # fmt: skip
+    session.written |= {e.name for e in live.catalog.of(CreateSource) if topic_of(e) == name}
     return Answer(said=_said("inserted", added.num_rows))
 
 

@@ -121,6 +121,8 @@ class Session:
 
     def settle(self) -> None:
         """Wait until what this session inserted and defined is in the views."""
+        if not self.begun and not self.written:
+            return
         deadline = time.monotonic() + float(self.settings["wait"])
         runs = [r for f in sorted(self.begun) if (r := self.live.runs.get(f)) is not None]
         for run in dict.fromkeys([*runs, *self.live.readers_of(self.written)]):

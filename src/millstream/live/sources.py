@@ -19,12 +19,16 @@ from millstream.errors import DefinitionError, SchemaError, SourceMissing, Sourc
 from millstream.model.connector import Files, LogTopic
 from millstream.model.function import Function
 from millstream.model.schema import TIMESTAMP, Schema, ddl_type
+from millstream.nexmark import nexmark
 from millstream.sql.catalog import Catalog, schema_of
 from millstream.sql.places import connector_of, topic_name
 from millstream.sql.statements import CreateFunction, CreateSource, CreateTable
 
 if TYPE_CHECKING:
     from millstream.home import Home
+
+GENERATORS = {"nexmark": nexmark}
+"""What GENERATOR('name', ...) can name."""
 
 _SAMPLE = 1 << 20
 """Bytes of a file that are looked at to find its columns."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millstream.errors import QueryError, Unsupported
 from millstream.live.answer import Answer, Changes
-from millstream.sql.places import topic_name
+from millstream.sql.places import topic_of
 from millstream.sql.statements import CreateSource, CreateView, Subscribe
 from millstream.store.names import quoted
 
@@ -28,12 +28,12 @@ def subscribe(live: Live, statement: Subscribe) -> Answer:
     """Begin to listen; the answer's changes go on until somebody closes them."""
     entry = live.catalog.get(statement.view)
     if isinstance(entry, CreateSource) or (entry is None and live.home.log.exists(statement.view)):
-        if isinstance(entry, CreateSource) and entry.place.kind != "LOG":
+        name = statement.view if entry is None else topic_of(entry)
+        if name is None:
             raise Unsupported(
                 f"the source `{statement.view}` cannot be listened to",
                 hint=f"CREATE VIEW all_{statement.view} AS SELECT * FROM {statement.view}, and SUBSCRIBE to that",
             )
-        name = topic_name(entry.place, entry.name) if isinstance(entry, CreateSource) else statement.view
         return Answer(changes=_records(live, live.home.log.topic(name), snapshot=statement.snapshot))
     if not isinstance(entry, CreateView):
         raise live.catalog.missing(statement.view, "view or topic")

@@ -32,6 +32,7 @@ from millstream.plan.stages import (
     Scan,
     SourceStage,
     ViewStage,
+    view_of,
 )
 
 GUARANTEES = {
@@ -146,7 +147,7 @@ def _positions(plan: Plan, source: SourceStage) -> str:
         if m.kind in ORDERED
     ]
     counted = [
-        view.name.partition("~")[0]
+        view_of(view.name)
         for view in plan.views
         if isinstance(view.stage, Aggregation) and source.name in view.stage.sources and view.stage.keeps_records
     ]
@@ -161,7 +162,7 @@ def _scan(plan: Plan, view: ViewStage, feed: Feed) -> Node:
     scan = next(s for s in plan.scans if s.id == feed.scan)
     sql = {c.name: plain(c.sql) for c in scan.columns}
     facts = [("runs", _runs(scan.ops))]
-    others = [n for n in _readers(plan, scan) if n != view.name.partition("~")[0]]
+    others = [n for n in _readers(plan, scan) if n != view_of(view.name)]
     if others:
         facts.append(("shared", f"with {', '.join(others)}"))
     facts += [_op(op) for op in scan.ops if not _passes_on(op)]
@@ -232,8 +233,8 @@ def _path(plan: Plan, view: ViewStage) -> Iterator[Node]:
     stage = view.stage
     if isinstance(stage, Chained):
         before = plan.view(stage.input)
-        owner = before.name.partition("~")[0]
-        if owner == view.name.partition("~")[0]:
+        owner = view_of(before.name)
+        if owner == view_of(view.name):
             yield from _path(plan, before)
         else:
             kind = "of the view" if before.name == owner else "inside the view"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+_BOUNDED = re.compile(r"one row, for good\Z|[\d,]+ rows, for good\Z")
 _PLAIN_NAME = re.compile(r"`([A-Za-z_]\w*)`")
 
 
@@ -16,6 +18,15 @@ class Node:
     name: str
     facts: tuple[tuple[str, str], ...] = ()
     children: tuple[Node, ...] = ()
+
+
+def growing(node: Node) -> Iterator[str]:
+    """What a plan says of state that is kept for good and not bounded."""
+    said = dict(node.facts).get("state", "")
+    if node.kind == "kernel" and "for good" in said and not _BOUNDED.match(said):
+        yield said
+    for child in node.children:
+        yield from growing(child)
 
 
 def plain(sql: str) -> str:

@@ -125,6 +125,17 @@ class Feed:
     """For sessions whose gap is an expression: the column with the gap in micros."""
 
 
+class _Fed:
+    """What all stages have: feeds."""
+
+    feeds: tuple[Feed, ...]
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The sources that feed a stage: their watermarks hold it."""
+        return frozenset(f.source for f in self.feeds)
+
+
 @dataclass(frozen=True, eq=False)
 class Measure:
     """One aggregate of an aggregation; `type` is its argument's, once bound."""
@@ -138,7 +149,7 @@ class Measure:
 
 
 @dataclass(frozen=True, eq=False)
-class Aggregation:
+class Aggregation(_Fed):
     """Keys, window and aggregates of one keyed stage; all that a kernel needs to know."""
 
     step: str
@@ -184,14 +195,9 @@ class Aggregation:
         """The columns that tell one result row from another."""
         return (self.borders[:1] if isinstance(self.window, CountWindow) else self.borders) + self.keys
 
-    @property
-    def sources(self) -> frozenset[str]:
-        """The sources whose watermarks hold this stage."""
-        return frozenset(f.source for f in self.feeds)
-
 
 @dataclass(frozen=True, eq=False)
-class Append:
+class Append(_Fed):
     """Rows go to the view as they come."""
 
     step: str
@@ -200,11 +206,6 @@ class Append:
     fingerprint: str = ""
     ordered: bool = False
     """Whether rows are held back until they can go on in the order of event time."""
-
-    @property
-    def sources(self) -> frozenset[str]:
-        """The sources that feed it."""
-        return frozenset(f.source for f in self.feeds)
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ ROW = ("$row", "$more")
 
 
 @dataclass(frozen=True, eq=False)
-class Chained:
+class Chained(_Fed):
     """A stage over the changes of another stage; all that its kernel needs to know."""
 
     step: str
@@ -293,13 +294,13 @@ class Chained:
         """Whether its own results only grow."""
         return isinstance(self.what, Once) and self.grows
 
-    @property
-    def sources(self) -> frozenset[str]:
-        """The sources whose watermarks hold this stage."""
-        return frozenset(f.source for f in self.feeds)
-
 
 Stage = Aggregation | Append | Chained
+
+
+def view_of(step: str) -> str:
+    """The view that a step of state belongs to: one of its stages, or the records that a stage keeps."""
+    return step.partition("$")[0].partition("~")[0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from millstream.log.log import Log
 from millstream.log.topic import Topic
 from millstream.model.connector import Files, Generator, LogTopic, Memory, SparkStream
 from millstream.plan.stages import Append, Plan, SourceStage, ViewStage
+from millstream.state.run import write_durably
 from millstream.store.port import ViewSpec
 
 
@@ -52,7 +53,8 @@ def sink_ports(plan: Plan, log: Log, generation: int) -> dict[str, SinkPort]:
         if isinstance(view.sink, LogTopic):
             ports[view.name] = TopicSink(_sink_topic(plan, view, view.sink.topic, log))
         elif isinstance(view.sink, Files):
-            ports[view.name] = FilesSink(Path(view.sink.path).absolute(), view.sink.format, view.name, generation)
+            folder = Path(view.sink.path).absolute()
+            ports[view.name] = FilesSink(folder, view.sink.format, view.name, generation, write_durably)
         elif view.sink is not None:
             ports[view.name] = ConsoleSink(view.name)
     return ports

@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import orjson
-import pyarrow as pa
 
 from millstream.errors import MillstreamError, QueryError
 from millstream.result import Result, plain
 from millstream.serve import spoken
-from millstream.serve.spoken import RemoteSession, Speaks
+from millstream.serve.spoken import PATIENCE, RemoteSession, Speaks
 
 SOCKET = "query.sock"
 LISTINGS = ("views", "flows", "watermarks")
@@ -33,8 +32,6 @@ LISTINGS = ("views", "flows", "watermarks")
 
 _LONGEST = 100
 _MAX_REQUEST = 1 << 20
-PATIENCE = 300
-"""Seconds that a reader waits for an answer; a query has no limit of its own."""
 GRACE = 10
 """Seconds that answers under way are waited for when a home is closed."""
 
@@ -147,12 +144,7 @@ class _Handler(socketserver.StreamRequestHandler):
         call = request.get("call")
         if call == "query":
             table = self.server.ask(lambda reads: reads.query(str(request["sql"])).arrow())
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table)
-            data = sink.getvalue()
-            self.wfile.write(orjson.dumps({"ok": True, "bytes": data.size}) + b"\n")
-            self.wfile.write(data)
+            spoken.frame(self.wfile, {"ok": True}, table)
         elif call == "sql":
             self.server.ask(lambda reads: self._speak(reads, str(request["sql"]), str(request.get("name", "SQL"))))
         elif call == "checkpoint":
@@ -188,9 +180,9 @@ class LocalClient:
 
     def query(self, sql: str) -> Result:
         """Answer a SELECT."""
-        answer = self._ask({"call": "query", "sql": sql})
-        with pa.ipc.open_stream(self._file.read(answer["bytes"])) as reader:
-            return Result(reader.read_all())
+        table = spoken.table_of(self._file, self._ask({"call": "query", "sql": sql}))
+        assert table is not None
+        return Result(table)
 
     def views(self) -> list[dict[str, Any]]:
         """The views."""
@@ -221,20 +213,7 @@ class LocalClient:
         self._socket.close()
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        try:
+        with suppress(OSError):  # one who has gone away is noticed when there is no answer
             self._file.write(orjson.dumps(request) + b"\n")
             self._file.flush()
-            line = self._file.readline()
-        except TimeoutError:
-            raise QueryError(
-                f"the process that owns the home has not answered for {PATIENCE} seconds",
-                hint="it is busy or frozen: `millstream doctor` says who it is",
-            ) from None
-        except OSError:
-            line = b""
-        if not line:
-            raise QueryError("the process that owns the home has gone away", hint="try again")
-        answer: dict[str, Any] = orjson.loads(line)
-        if not answer["ok"]:
-            raise spoken.meant(answer["error"])
-        return answer
+        return spoken.read(self._file)

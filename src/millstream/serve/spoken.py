@@ -20,6 +20,9 @@ from millstream.errors import MillstreamError, Origin, QueryError
 from millstream.live.answer import Answer, Changes
 from millstream.result import Result
 
+PATIENCE = 300
+"""Seconds that a reader waits for an answer; a query has no limit of its own."""
+
 
 class Speaks(Protocol):
     """A session."""
@@ -33,19 +36,18 @@ def answer(out: BufferedIOBase, session: Speaks, sql: str, name: str) -> None:
     """Carry out statements and write the frames of their answers."""
     for given in session.execute(sql, name=name):
         table = given.result.arrow() if given.result is not None else None
-        _frame(
-            out, {"ok": True, "more": True, "said": given.said, "text": given.text, "rows": table is not None}, table
-        )
+        frame(out, {"ok": True, "more": True, "said": given.said, "text": given.text, "rows": table is not None}, table)
         if given.changes is not None:
             for changes in given.changes:
-                _frame(
+                frame(
                     out, {"ok": True, "more": True, "epoch": changes.epoch, "snapshot": changes.snapshot}, changes.table
                 )
     out.write(orjson.dumps({"ok": True, "more": False}) + b"\n")
     out.flush()
 
 
-def _frame(out: BufferedIOBase, head: dict[str, Any], table: pa.Table | None) -> None:
+def frame(out: BufferedIOBase, head: dict[str, Any], table: pa.Table | None) -> None:
+    """Write a frame: its head, and the table behind it."""
     if table is None:
         out.write(orjson.dumps(head) + b"\n")
     else:
@@ -74,18 +76,18 @@ class RemoteSession:
         self._file.flush()
         self._busy = True
         while (head := self._next())["more"]:
-            table = self._table(head)
+            table = table_of(self._file, head)
             if "epoch" in head:
                 continue  # of a subscription that nobody reads any more
             result = Result(table) if head.get("rows") and table is not None else None
             changes = self._changes() if not head["said"] and not head["text"] and result is None else None
-            yield Answer(head["said"], result, head["text"], changes)
+            yield Answer(head["said"], result, head["text"], changes=changes)
 
     def _finish(self) -> None:
         """Read what is left of the statements before."""
         while self._busy:
             try:
-                self._table(self._next())
+                table_of(self._file, self._next())
             except MillstreamError:
                 return
 
@@ -95,30 +97,42 @@ class RemoteSession:
             if "epoch" not in head:
                 self._ahead.append(head)
                 return
-            yield Changes(head["epoch"], self._table(head), head["snapshot"])
-
-    def _table(self, head: dict[str, Any]) -> pa.Table | None:
-        if "bytes" not in head:
-            return None
-        with pa.ipc.open_stream(self._file.read(head["bytes"])) as reader:
-            return reader.read_all()
+            yield Changes(head["epoch"], table_of(self._file, head), head["snapshot"])
 
     def _next(self) -> dict[str, Any]:
         if self._ahead:
             return self._ahead.pop()
-        head = self._read()
+        self._busy = False  # unless this frame says so
+        head = read(self._file)
         self._busy = head["more"]
         return head
 
-    def _read(self) -> dict[str, Any]:
-        line = self._file.readline()
-        if not line:
-            raise QueryError("the process that owns the home has gone away", hint="try again")
-        head: dict[str, Any] = orjson.loads(line)
-        if not head["ok"]:
-            self._busy = False
-            raise meant(head["error"])
-        return head
+
+def read(file: Any) -> dict[str, Any]:
+    """The head of the next frame; raises the error that it tells of."""
+    try:
+        line = file.readline()
+    except TimeoutError:
+        raise QueryError(
+            f"the process that owns the home has not answered for {PATIENCE} seconds",
+            hint="it is busy or frozen: `millstream doctor` says who it is",
+        ) from None
+    except OSError:
+        line = b""
+    if not line:
+        raise QueryError("the process that owns the home has gone away", hint="try again")
+    head: dict[str, Any] = orjson.loads(line)
+    if not head["ok"]:
+        raise meant(head["error"])
+    return head
+
+
+def table_of(file: Any, head: dict[str, Any]) -> pa.Table | None:
+    """The table behind the head of a frame, if there is one."""
+    if "bytes" not in head:
+        return None
+    with pa.ipc.open_stream(file.read(head["bytes"])) as reader:
+        return reader.read_all()
 
 
 def told(error: MillstreamError) -> dict[str, Any]:

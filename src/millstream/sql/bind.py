@@ -20,7 +20,7 @@ from millstream.sql.catalog import Catalog, Generators, schema_of
 from millstream.sql.places import OPTIONS, VIEW_OPTIONS, check_start, checked, connector_of, sink_of
 from millstream.sql.relation import Relation
 from millstream.sql.select import bind_select, wanted_select
-from millstream.sql.statements import Clauses, CreateSink, CreateSource, CreateTable, CreateView
+from millstream.sql.statements import Clauses, Create, CreateSink, CreateSource, CreateTable, CreateView
 from millstream.sql.text import Text, not_too_deep, tokens
 
 
@@ -32,6 +32,16 @@ class Binder:
         flow.functions.update(catalog.functions)
         self._bound: dict[str, Relation] = {}
         self._binding: list[str] = []
+
+    def definition(self, entry: Create) -> View | None:
+        """Bind a definition, whatever it is; gives what it adds to the flow: a view or a sink, or nothing."""
+        if isinstance(entry, CreateView):
+            return self.view(entry)
+        if isinstance(entry, CreateSink) and entry.is_fed:
+            return self.sink(entry)
+        if isinstance(entry, CreateSource):
+            self.named(entry.name)
+        return None
 
     def view(self, entry: CreateView) -> View:
         """Make a view of the flow."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from sqlglot import exp
 
@@ -14,6 +15,7 @@ from millstream.model.schema import Schema
 from millstream.sql.reading import in_sight
 from millstream.sql.statements import Create, CreateFunction, CreateSink, CreateSource, CreateTable, CreateView
 
+Kind = TypeVar("Kind", bound=Create)
 KIND_OF: dict[type[Create], str] = {
     CreateSource: "source",
     CreateTable: "table",
@@ -38,7 +40,7 @@ class Catalog:
         """The definition of a name."""
         return self.entries.get(name.lower())
 
-    def of(self, kind: type[Create]) -> list[Create]:
+    def of(self, kind: type[Kind]) -> list[Kind]:
         """All definitions of a kind."""
         return [e for e in self.entries.values() if isinstance(e, kind)]
 
@@ -59,14 +61,10 @@ class Catalog:
         return Catalog(dict(self.entries), dict(self.schemas), dict(self.functions))
 
     def needs(self, entry: Create) -> set[str]:
-        """The names that a definition uses directly, in lower case."""
-        if isinstance(entry, CreateSink) and entry.view:
-            return {entry.view.lower()}
+        """The names of the catalog that a definition uses directly, in lower case."""
         query = entry.query if isinstance(entry, CreateView | CreateSink) else None
-        if query is None:
-            return set()
-        named = {n.lower() for n in tables_of(query)}
-        called = {str(f.this).lower() for f in query.find_all(exp.Anonymous)}
+        called = {str(f.this).lower() for f in query.find_all(exp.Anonymous)} if query is not None else set()
+        named = read_by(entry)
         return {n for n in self.entries if n in named or (n in called and isinstance(self.entries[n], CreateFunction))}
 
     def dependents(self, name: str) -> list[Create]:
@@ -105,6 +103,14 @@ class Catalog:
             detail="there are: " + (", ".join(known) or "none yet"),
             hint=f"did you mean `{close[0]}`?" if close else None,
         )
+
+
+def read_by(entry: Create) -> set[str]:
+    """The names that a definition reads from, known or not, in lower case."""
+    if isinstance(entry, CreateSink) and entry.view:
+        return {entry.view.lower()}
+    query = entry.query if isinstance(entry, CreateView | CreateSink) else None
+    return {n.lower() for n in tables_of(query)} if query is not None else set()
 
 
 def tables_of(query: exp.Expr) -> Iterator[str]:

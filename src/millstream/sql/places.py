@@ -11,7 +11,7 @@ from millstream.errors import DefinitionError, Unsupported
 from millstream.model.connector import Connector, Generator, Sink, console, files, log
 from millstream.model.duration import Duration
 from millstream.sql.catalog import Generators
-from millstream.sql.statements import CreateSink, CreateSource, Place
+from millstream.sql.statements import Create, CreateSink, CreateSource, Place
 
 _SPAN = (str, Duration)
 Kinds = Mapping[str, type | tuple[type, ...]]
@@ -72,6 +72,13 @@ def connector_of(entry: CreateSource, generators: Generators, *, start: str = ""
 def topic_name(place: Place, default: str) -> str:
     """The topic that LOG(...) names: its first argument, or the name of the source or sink."""
     return str(place.options.get("topic") or (place.arguments[0] if place.arguments else default))
+
+
+def topic_of(entry: Create) -> str | None:
+    """The topic that a source reads or a sink writes; None for all else."""
+    if isinstance(entry, CreateSource | CreateSink) and entry.place.kind == "LOG":
+        return topic_name(entry.place, entry.name)
+    return None
 
 
 def sink_of(entry: CreateSink) -> Sink:

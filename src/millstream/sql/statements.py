@@ -95,6 +95,11 @@ class CreateSink(Create):
     clauses: Clauses = field(default_factory=Clauses)
     place: Place = field(default_factory=lambda: Place(""))
 
+    @property
+    def is_fed(self) -> bool:
+        """Whether it is said what is written to it."""
+        return bool(self.view) or self.query is not None
+
 
 @dataclass(frozen=True)
 class CreateFunction(Create):

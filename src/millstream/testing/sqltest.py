@@ -24,7 +24,6 @@ import pyarrow as pa
 from millstream.errors import DefinitionError, DuplicateName, MillstreamError, UnknownName
 from millstream.home import Home
 from millstream.live import sources
-from millstream.live.live import GENERATORS
 from millstream.log.rows import from_dicts
 from millstream.model.connector import Connector, Generator, memory
 from millstream.model.flow import Flow
@@ -213,16 +212,9 @@ class _Play:
         if isinstance(entry, CreateFunction):
             trial.functions[entry.name.lower()] = sources.function(entry)
         flow = FedFlow("trial")
-        binder = Binder(flow, trial, GENERATORS)
-        if isinstance(entry, CreateView):
-            binder.view(entry)
+        if Binder(flow, trial, sources.GENERATORS).definition(entry) is not None:
             plan(flow)
-        elif isinstance(entry, CreateSink) and (entry.view or entry.query is not None):
-            binder.sink(entry)
-            plan(flow)
-        elif isinstance(entry, CreateSource):
-            binder.named(entry.name)
-        elif isinstance(entry, CreateTable):
+        if isinstance(entry, CreateTable):
             self.tables[entry.name] = []
         self.catalog = trial
 
@@ -256,12 +248,10 @@ class _Play:
     def _started(self) -> Script:
         """The script; made when it is first needed, so that a test of definitions alone runs nothing."""
         if self.script is None:
-            binder = Binder(self.flow, self.catalog, GENERATORS)
+            binder = Binder(self.flow, self.catalog, sources.GENERATORS)
             for entry in self.catalog.entries.values():
-                if isinstance(entry, CreateView):
-                    binder.view(entry)
-                elif isinstance(entry, CreateSink) and (entry.view or entry.query is not None):
-                    binder.sink(entry)
+                if isinstance(entry, CreateView | CreateSink):
+                    binder.definition(entry)
             if self.tables:
                 with Home(self.folder) as home:
                     for name in self.tables:
