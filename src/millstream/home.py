@@ -48,11 +48,12 @@ from millstream.runtime.loop import EpochReport, FlowLoop
 from millstream.runtime.outbox import Outbox
 from millstream.runtime.place import check_format, make_home
 from millstream.runtime.port import EnginePort
-from millstream.runtime.ports import sink_ports, source_port, view_specs
+from millstream.runtime.ports import errors_of, sink_ports, source_port, view_specs
 from millstream.runtime.progress import Progress
 from millstream.runtime.records import RecordBook
 from millstream.runtime.run import ENDED, Run
 from millstream.runtime.standby import Standby
+from millstream.runtime.states import state_table
 from millstream.runtime.status import flow_rows, view_rows, watermark_rows
 from millstream.runtime.supervisor import SET_APART, Restarts
 from millstream.runtime.tables import Tables
@@ -227,7 +228,7 @@ class Home:
             tables = {name: self.tables.path(name, newest[name]) for name in planned.tables}
             cores = shards or os.cpu_count() or 2
             chosen = self._engine(starting, planned, ports, root, tables, placement, cores, retract)
-        self.store.prepare(planned.flow, view_specs(chosen.plan), [s.name for s in planned.sources])
+        self.store.prepare(planned.flow, view_specs(chosen.plan), errors_of(chosen.plan))
         generation = self.store.generation(planned.flow)
         sinks = sink_ports(chosen.plan, self.log, generation)
         token = self.store.take_lease(planned.flow, f"{socket.gethostname()}:{os.getpid()}")
@@ -314,6 +315,12 @@ class Home:
     def watermarks(self) -> list[dict[str, Any]]:
         """How far every partition of every source has come, and which one holds its flow back."""
         return watermark_rows(self.store, self.clock.now())
+
+    def state(self, view: str) -> pa.Table:
+        """What the process behind a view remembers, as of the last committed epoch: a row per key."""
+        flow = next((v["flow"] for v in self.store.views() if v["view"] == view), None)
+        root = self.path / "flows" / str(flow) / "state"
+        return state_table(root, None if flow is None else self.store.last(flow), view)
 
     def accounting(self) -> list[dict[str, Any]]:
         """Where every record went: one row per source and one per view, each with `balanced`."""

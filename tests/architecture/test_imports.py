@@ -27,7 +27,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "model": frozenset(),
     "sql": frozenset({"model"}),
     "plan": frozenset({"model"}),
-    "kernels": frozenset({"model", "plan.stage", "plan.stages"}),  # of plan only the stage values
+    "kernels": frozenset(
+        {"model", "plan.stages", "plan.chained", "plan.parts", "plan.matching", "plan.processing", "plan.looping"}
+    ),  # of plan only the stage values
     "state": frozenset({"model"}),
     "log": frozenset({"model"}),
     "store": frozenset({"model"}),

@@ -46,6 +46,10 @@ KINDS = {
     "last": ms.last("price"),
     "collect": ms.collect("price"),
     "user": ms.user_aggregate(Any1(), "price", returns="BIGINT"),
+    "median": ms.median("price"),
+    "approx_count_distinct": ms.approx_count_distinct("price"),
+    "approx_top_k": ms.approx_top_k("price"),
+    "sample": ms.sample("price", 2),
 }
 
 
@@ -96,7 +100,7 @@ def test_order_asks_for_positions_only_where_an_aggregate_depends_on_them(kind: 
     ordered = order(prune(lower(flow(kind))))
     wanted = (
         PRUNED.replace("source bids", "source bids with positions")
-        if kind in {"first", "last", "collect", "user"}
+        if kind in {"first", "last", "collect", "user", "sample"}
         else PRUNED
     )
     assert shape(ordered) == wanted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from millstream.engine.post import _paired, _retracts
 from millstream.engine.work import EpochInput, EpochOutput, polars
 from millstream.home import Home
 from millstream.model.schema import Schema
-from millstream.plan.stages import Explode, Plan, Project, Scan, SourceStage, ViewStage
+from millstream.plan.stages import Explode, Op, Plan, Project, Scan, SourceStage, ViewStage
 from millstream.state.version import Version
 from tests.local import LocalEngine, LocalScript, _duck, _LocalWork, _plain
 
@@ -32,7 +32,7 @@ class QueryEngine(LocalEngine):
 
     def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], root: Path) -> None:
         self._projected = bind._projected
-        bind._projected = lambda _, schema, project: _kinds(self.projected(project, schema.empty_table()).schema)
+        bind._projected = lambda _, schema, ops: _kinds(self.projected(ops, schema.empty_table()).schema)
         try:
             super().__init__(plan, ports, root)
         finally:
@@ -44,14 +44,22 @@ class QueryEngine(LocalEngine):
     def _types(self, source: SourceStage, scan: Scan) -> dict[str, pa.DataType]:
         return {n: _small(t) for n, t in super()._types(source, scan).items()}
 
-    def projected(self, project: Project, table: pa.Table) -> pa.Table:
-        """What a projection makes of rows; `op` stays if it is there."""
-        shown = (["op"] if "op" in table.column_names else []) + [
-            f'{_duck(c.sql)} AS "{c.name}"' for c in project.columns
-        ]
-        self.duck.register("changed", table)
-        kept = "" if project.keep is None else f" WHERE {_duck(project.keep)}"
-        return self.duck.sql(f"SELECT {', '.join(shown)} FROM changed{kept}").to_arrow_table()
+    def projected(self, ops: Sequence[Op], table: pa.Table) -> pa.Table:
+        """What ops make of rows; `op` stays if it is there."""
+        for op in ops:
+            self.duck.register("changed", table)
+            shown = ["op"] if "op" in table.column_names else []
+            if isinstance(op, Explode):
+                array = _duck(op.array)
+                array = f"CASE WHEN len({array}) > 0 THEN {array} ELSE [NULL] END" if op.keep_empty else array
+                shown = [f'"{c}"' for c in table.column_names if c != op.name] + [f'unnest({array}) AS "{op.name}"']
+                table = self.duck.sql(f"SELECT {', '.join(shown)} FROM changed").to_arrow_table()
+                continue
+            assert isinstance(op, Project), "stored tables and Python are for Spark"
+            shown += [f'{_duck(c.sql)} AS "{c.name}"' for c in op.columns]
+            kept = "" if op.keep is None else f" WHERE {_duck(op.keep)}"
+            table = self.duck.sql(f"SELECT {', '.join(shown)} FROM changed{kept}").to_arrow_table()
+        return table
 
     def columns(self, source: SourceStage, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
         if not self._hashes:
@@ -102,11 +110,12 @@ class _QueryWork(_LocalWork):
     def post(self, view: ViewStage, changes: pa.Table) -> pa.Table:
         if view.post is None:
             return changes
-        done = self.engine.projected(view.post, changes)
-        return done if view.post.keep is None else _paired(done, view.identity or (), retract=_retracts(view))
+        done = self.engine.projected([view.post], changes)
+        plain = view.post.keep is None or view.identity is None
+        return done if plain else _paired(done, view.identity or (), retract=_retracts(view))
 
-    def computed(self, project: Project, changes: pa.Table) -> pa.Table:
-        return self.engine.projected(project, changes)
+    def computed(self, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
+        return self.engine.projected(ops, changes)
 
 
 class QueryScript(LocalScript):

@@ -144,11 +144,8 @@ def said(error: MillstreamError | None) -> list[str]:
 
 def summary(plan: Plan, view: str) -> list[str]:
     """The stages of a view, one line each."""
-    chain = [plan.view(view)]
-    while isinstance(chain[0].stage, Chained):
-        chain.insert(0, plan.view(chain[0].stage.input))
-    lines = [line for each in chain for line in _stage(plan, each.stage)]
-    last: ViewStage = chain[-1]
+    last: ViewStage = plan.view(view)
+    lines = list(_lines(plan, last))
     if last.post is not None:
         lines.append(f"then {_project(last.post)}")
     kept = [f"kept {last.retention // 1_000_000} s"] if last.retention is not None else []
@@ -156,12 +153,20 @@ def summary(plan: Plan, view: str) -> list[str]:
     return [*lines, "gives " + ", ".join((*last.columns, *kept, *sink))]
 
 
-def _stage(plan: Plan, stage: Stage) -> Iterable[str]:
-    if isinstance(stage, Chained):
-        if stage.take is not None:
-            yield f"take {_project(stage.take)}"
-        yield _chained(stage)
+def _lines(plan: Plan, view: ViewStage) -> Iterable[str]:
+    stage = view.stage
+    if not isinstance(stage, Chained):
+        yield from _stage(plan, stage)
         return
+    for side in stage.sides:
+        for take in side.takes:
+            yield from _lines(plan, plan.view(take.view))
+            yield from (f"take {_project(op)}" for op in take.ops if isinstance(op, Project))
+    yield _chained(stage)
+
+
+def _stage(plan: Plan, stage: Stage) -> Iterable[str]:
+    assert not isinstance(stage, Chained)
     for feed in stage.feeds:
         scan = next(s for s in plan.scans if s.id == feed.scan)
         sql = {c.name: c.sql.replace("`", "") for c in scan.columns}

@@ -1,5 +1,5 @@
--- The queries of the Nexmark suite that need no join of two streams, in the forms that are usual for Flink. Behind each is the
--- same question for DuckDB, over a table `bid` of all bids.
+-- The queries of the Nexmark suite, in the forms that are usual for Flink. Behind each is the same question for DuckDB, over tables
+-- `bid`, `auction` and `person` of all events.
 
 -- query q0
 SELECT auction, bidder, price, dateTime, extra FROM bid
@@ -135,3 +135,115 @@ SELECT auction, bidder, price, channel, SPLIT_INDEX(url, '/', 3) AS dir1, SPLIT_
 FROM bid
 -- batch
 SELECT auction, bidder, price, channel, string_split(url, '/')[4], string_split(url, '/')[5], string_split(url, '/')[6] FROM bid
+
+-- query q3
+SELECT P.name, P.city, P.state, A.id FROM auction A JOIN person P ON A.seller = P.id
+WHERE A.category = 10 AND (P.state = 'OR' OR P.state = 'ID' OR P.state = 'CA')
+-- batch
+SELECT P.name, P.city, P.state, A.id FROM auction A JOIN person P ON A.seller = P.id
+WHERE A.category = 10 AND (P.state = 'OR' OR P.state = 'ID' OR P.state = 'CA')
+
+-- query q4
+SELECT Q.category, AVG(Q.final) AS price FROM (
+    SELECT MAX(B.price) AS final, A.category FROM auction A, bid B
+    WHERE A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires GROUP BY A.id, A.category
+) Q GROUP BY Q.category
+-- batch
+SELECT Q.category, AVG(Q.final) AS price FROM (
+    SELECT MAX(B.price) AS final, A.category FROM auction A, bid B
+    WHERE A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires GROUP BY A.id, A.category
+) Q GROUP BY Q.category
+
+-- query q5
+SELECT AuctionBids.auction, AuctionBids.num FROM (
+    SELECT auction, count(*) AS num, window_start AS starttime, window_end AS endtime
+    FROM TABLE(HOP(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '2' SECOND, INTERVAL '10' SECOND))
+    GROUP BY auction, window_start, window_end
+) AS AuctionBids JOIN (
+    SELECT max(CountBids.num) AS maxn, CountBids.starttime, CountBids.endtime FROM (
+        SELECT count(*) AS num, window_start AS starttime, window_end AS endtime
+        FROM TABLE(HOP(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '2' SECOND, INTERVAL '10' SECOND))
+        GROUP BY auction, window_start, window_end
+    ) AS CountBids GROUP BY CountBids.starttime, CountBids.endtime
+) AS MaxBids
+ON AuctionBids.starttime = MaxBids.starttime AND AuctionBids.endtime = MaxBids.endtime
+    AND AuctionBids.num >= MaxBids.maxn
+-- batch
+WITH counted AS (
+    SELECT auction, w, count(*) AS num
+    FROM (SELECT auction, unnest(range(epoch_us(dateTime) // 2000000 - 4, epoch_us(dateTime) // 2000000 + 1)) AS w FROM bid)
+    GROUP BY ALL
+)
+SELECT auction, num FROM counted QUALIFY num = max(num) OVER (PARTITION BY w)
+
+-- query q6
+SELECT seller, AVG(final) OVER (PARTITION BY seller ORDER BY dateTime, id ROWS BETWEEN 10 PRECEDING AND CURRENT ROW) AS price
+FROM (
+    SELECT id, seller, final, dateTime FROM (
+        SELECT A.id, A.seller, B.price AS final, B.dateTime,
+            ROW_NUMBER() OVER (PARTITION BY A.id ORDER BY B.price DESC, B.dateTime) AS place
+        FROM auction A, bid B WHERE A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires
+    ) WHERE place <= 1
+) W
+-- batch
+SELECT seller, AVG(final) OVER (PARTITION BY seller ORDER BY dateTime, id ROWS BETWEEN 10 PRECEDING AND CURRENT ROW) AS price
+FROM (
+    SELECT A.id, A.seller, B.price AS final, B.dateTime FROM auction A, bid B
+    WHERE A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires
+    QUALIFY ROW_NUMBER() OVER (PARTITION BY A.id ORDER BY B.price DESC, B.dateTime) = 1
+)
+
+-- query q7
+SELECT B.auction, B.price, B.bidder, B.dateTime, B.extra FROM bid B JOIN (
+    SELECT MAX(price) AS maxprice, window_end AS dateTime
+    FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '10' SECOND)) GROUP BY window_start, window_end
+) B1 ON B.price = B1.maxprice
+WHERE B.dateTime BETWEEN B1.dateTime - INTERVAL '10' SECOND AND B1.dateTime
+-- batch
+SELECT B.auction, B.price, B.bidder, B.dateTime, B.extra FROM bid B JOIN (
+    SELECT MAX(price) AS maxprice, make_timestamptz((epoch_us(dateTime) // 10000000 + 1) * 10000000) AS dateTime
+    FROM bid GROUP BY 2
+) B1 ON B.price = B1.maxprice
+WHERE B.dateTime BETWEEN B1.dateTime - INTERVAL '10' SECOND AND B1.dateTime
+
+-- query q8
+SELECT P.id, P.name, P.starttime FROM (
+    SELECT id, name, window_start AS starttime, window_end AS endtime, count(*) AS n
+    FROM TABLE(TUMBLE(TABLE person, DESCRIPTOR(dateTime), INTERVAL '10' SECOND))
+    GROUP BY id, name, window_start, window_end
+) P JOIN (
+    SELECT seller, window_start AS starttime, window_end AS endtime, count(*) AS n
+    FROM TABLE(TUMBLE(TABLE auction, DESCRIPTOR(dateTime), INTERVAL '10' SECOND))
+    GROUP BY seller, window_start, window_end
+) A ON P.id = A.seller AND P.starttime = A.starttime AND P.endtime = A.endtime
+-- batch
+SELECT P.id, P.name, P.starttime FROM (
+    SELECT DISTINCT id, name, make_timestamptz(epoch_us(dateTime) // 10000000 * 10000000) AS starttime FROM person
+) P JOIN (
+    SELECT DISTINCT seller, make_timestamptz(epoch_us(dateTime) // 10000000 * 10000000) AS starttime FROM auction
+) A ON P.id = A.seller AND P.starttime = A.starttime
+
+-- query q9
+SELECT id, itemName, seller, category, auction, bidder, price, bid_dateTime FROM (
+    SELECT A.id, A.itemName, A.seller, A.category, B.auction, B.bidder, B.price, B.dateTime AS bid_dateTime,
+        ROW_NUMBER() OVER (PARTITION BY A.id ORDER BY B.price DESC, B.dateTime ASC, B.bidder) AS rownum
+    FROM auction A, bid B WHERE A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires
+) WHERE rownum <= 1
+-- batch
+SELECT A.id, A.itemName, A.seller, A.category, B.auction, B.bidder, B.price, B.dateTime AS bid_dateTime
+FROM auction A, bid B WHERE A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires
+QUALIFY ROW_NUMBER() OVER (PARTITION BY A.id ORDER BY B.price DESC, B.dateTime ASC, B.bidder) = 1
+
+-- query q20
+SELECT auction, bidder, price, channel, url, B.dateTime AS bid_dateTime, itemName, seller, category
+FROM bid B JOIN auction A ON B.auction = A.id WHERE A.category = 10
+-- batch
+SELECT auction, bidder, price, channel, url, B.dateTime AS bid_dateTime, itemName, seller, category
+FROM bid B JOIN auction A ON B.auction = A.id WHERE A.category = 10
+
+-- query q23
+SELECT B.auction, B.price, P.name, A.itemName FROM bid B, person P, auction A
+WHERE B.bidder = P.id AND B.auction = A.id AND A.category <> 11
+-- batch
+SELECT B.auction, B.price, P.name, A.itemName FROM bid B, person P, auction A
+WHERE B.bidder = P.id AND B.auction = A.id AND A.category <> 11

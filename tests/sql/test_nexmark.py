@@ -1,4 +1,4 @@
-"""The queries of the Nexmark suite that need no join of two streams: live views against DuckDB over the same bids."""
+"""The queries of the Nexmark suite: live views against DuckDB over the same persons, auctions and bids."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ def count_char(text: str, char: str) -> int:
     return text.count(char)
 
 
-def bids() -> pa.Table:
-    made = events("bid", 0, EVENTS, Nexmark(rate=50, seed=7, out_of_order_group=5))
-    return made.rename_columns(["dateTime" if c == "date_time" else c for c in made.column_names])
+NAMES = {"date_time": "dateTime", "item_name": "itemName"}
+
+
+def rows_of(kind: str) -> pa.Table:
+    made = events(kind, 0, EVENTS, Nexmark(rate=50, seed=7, out_of_order_group=5))
+    return made.rename_columns([NAMES.get(c, c) for c in made.column_names])
 
 
 def multiset(table: pa.Table) -> Counter[tuple[Any, ...]]:
@@ -40,32 +43,38 @@ def _plain(value: Any) -> Any:
 
 
 def test_all_queries_are_found() -> None:
-    assert len(QUERIES) == 14
+    assert len(QUERIES) == 23
 
 
 @pytest.mark.spark
 def test_the_views_are_what_a_batch_query_gives(spark: object, tmp_path: Path) -> None:
-    rows = bids()
+    kinds = {kind: rows_of(kind) for kind in ("bid", "auction", "person")}
     right = duckdb.connect()
     right.execute("SET TimeZone = 'UTC'")
-    right.register("bid", rows)
+    for kind, rows in kinds.items():
+        right.register(kind, rows)
     with ms.open(tmp_path / "home") as home:
-        home.topic("bid", schema=rows.schema)
+        for kind, rows in kinds.items():
+            home.topic(kind, schema=rows.schema)
         session = home.session()
 
         def say(sql: str) -> None:
             list(session.execute(sql))
 
-        say(_source(rows))
+        for kind, rows in kinds.items():
+            say(_source(kind, rows))
         say(f"CREATE FUNCTION count_char AS '{__name__}:count_char' RETURNS INT")
         say("CREATE TABLE side_input (key BIGINT PRIMARY KEY, value STRING)")
         say("INSERT INTO side_input VALUES " + ", ".join(f"({i}, '{i}')" for i in range(50)))
         say(";\n".join(f"CREATE VIEW {name} AS {live}" for name, live, _ in QUERIES))
-        assert len(session.live.runs) == 1, "all views share one flow and one pass over the bids"
-        topic = home.topic("bid")
-        for first in range(0, len(rows), 1_000):
-            topic.append(rows.slice(first, 1_000))
-        session.written.add("bid")
+        assert set(session.live.runs) == {"bid", "auction_person"}, (
+            "all views of bids share one flow and one pass over them"
+        )
+        for kind, rows in kinds.items():
+            topic = home.topic(kind)
+            for first in range(0, len(rows), 1_000):
+                topic.append(rows.slice(first, 1_000))
+            session.written.add(kind)
         session.settings["wait"] = 300
         session.settle()
         for name, _, batch in QUERIES:
@@ -76,6 +85,7 @@ def test_the_views_are_what_a_batch_query_gives(spark: object, tmp_path: Path) -
         assert home.query("SELECT * FROM bid$errors").rows() == []
 
 
-def _source(rows: pa.Table) -> str:
+def _source(kind: str, rows: pa.Table) -> str:
     columns = ", ".join(f"{f.name} {ddl_type(f.type)}" for f in rows.schema)
-    return f"CREATE SOURCE bid ({columns}, WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND) FROM LOG('bid')"
+    mark = "WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND"
+    return f"CREATE SOURCE {kind} ({columns}, {mark}) FROM LOG('{kind}')"

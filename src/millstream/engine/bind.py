@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,21 +11,31 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from millstream.engine import prelude
 from millstream.engine.errors import translated
+from millstream.engine.post import through
 from millstream.engine.readers import empty
 from millstream.errors import SchemaError, Unsupported
 from millstream.model.accumulation import Accumulation
+from millstream.model.aggregate import BOOLEAN_ONLY, NUMERIC_ONLY, PLAIN_ONLY, settled_type
 from millstream.model.schema import TIMESTAMP, ddl_type
 from millstream.model.step import INDEX, summed_type
 from millstream.plan.stages import (
     ROW,
     Aggregation,
     Append,
+    AsOf,
+    Batches,
+    Call,
     Chained,
     First,
+    Join,
     Measure,
+    Op,
+    Over,
     Plan,
     Project,
     Regroup,
+    Stored,
+    Take,
     ViewStage,
     view_of,
 )
@@ -68,46 +78,94 @@ def _view(spark: SparkSession, view: ViewStage, types: Types, *, retract: bool) 
         panes = panes_schema(keyed) if keyed.windowing.panes is not None else None
     types[view.name] = {f.name: f.type for f in schema}
     if view.post is not None:
-        schema = _projected(spark, schema, view.post)
+        schema = _projected(spark, schema, [view.post])
     return replace(view, stage=bound, panes=panes, schema=pa.schema([pa.field(f.name, f.type) for f in schema]))
 
 
-def _projected(spark: SparkSession, schema: pa.Schema, project: Project) -> pa.Schema:
-    """The columns that a projection makes of others."""
+def _projected(spark: SparkSession, schema: pa.Schema, ops: Sequence[Op]) -> pa.Schema:
+    """The columns that ops make of others."""
     ddl = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in schema)
-    frame = spark.createDataFrame([], ddl)
-    frame = frame if project.keep is None else frame.where(project.keep)
-    frame = frame.selectExpr(*(f"{c.sql} AS `{c.name}`" for c in project.columns))
-    return to_arrow_schema(frame.schema, timezone="UTC")
+    mark = [] if any(isinstance(op, Batches) for op in ops) else ["op STRING"]
+    frame = through(spark.createDataFrame([], ", ".join([*mark, ddl])), ops)
+    return pa.schema([f for f in to_arrow_schema(frame.schema, timezone="UTC") if f.name != "op"])
 
 
 def _chained(spark: SparkSession, stage: Chained, types: Types) -> tuple[Chained, pa.Schema]:
     """A chained stage with its types, and the columns of its results."""
-    known = types[stage.input]
-    if stage.take is not None:
-        names = stage.take.renames
-        if names is not None:
-            known = {name: known[given] for name, given in names.items()}
-        else:
-            given = pa.schema([pa.field(n, t) for n, t in known.items()])
-            known = {f.name: f.type for f in _projected(spark, given, stage.take)}
     view = view_of(stage.step)
-    _check_keys(view, {k: known[k] for k in stage.keys})
-    bound = replace(stage, types=tuple(known[c] for c in stage.columns))
-    if isinstance(stage.what, Regroup):
-        measures = _measures(view, stage.what.measures, lambda m: known[f"@{m.name}"])
-        answers = [pa.field(m.name, _answer(m)) for m in measures]
-        keys = [pa.field(k, known[k]) for k in stage.keys]
-        return replace(bound, what=Regroup(measures)), pa.schema([*keys, *answers])
-    if isinstance(stage.what, First):
-        for sort in stage.what.order:
+    sides, known = [], {}
+    if isinstance(stage.what, Stored):
+        kinds = {f.name: f.type for f in stage.what.schema}
+        bound = replace(stage, sides=(replace(stage.sides[0], types=tuple(kinds.values())),))
+        return bound, pa.schema([pa.field(c, kinds.get(c, pa.int64())) for c in stage.result])
+    for side in stage.sides:
+        each = [_taken(spark, take, types) for take in side.takes]
+        mine = {n: _same(view, n, [e[n] for e in each]) for n in dict.fromkeys((*side.columns, *side.names))}
+        sides.append(replace(side, types=tuple(mine[c] for c in side.columns)))
+        _check_keys(view, {k: mine[k] for k in stage.keys})
+        known.update(mine)
+    bound = replace(stage, sides=tuple(sides))
+    what = stage.what
+    if isinstance(what, Join | AsOf):
+        _check_pairs(view, bound)
+    if isinstance(what, Regroup):
+        measures = _measures(view, what.measures, lambda m: known[f"@{m.name}"])
+        known |= {m.name: _answer(m) for m in measures}
+        bound = replace(bound, what=replace(what, measures=measures))
+    elif isinstance(what, First | Over):
+        for sort in what.order:
             if pa.types.is_nested(known[sort.column]):
                 raise SchemaError(
                     f"`{view}` cannot be put in order by {ddl_type(known[sort.column])}",
                     hint="use a field of it, or to_json(...)",
                 )
-    numbers = {*ROW, stage.what.rank} if isinstance(stage.what, First) else set()
-    return bound, pa.schema([pa.field(c, pa.int64() if c in numbers else known[c]) for c in stage.result])
+        if isinstance(what, Over):
+            known |= {c.name: _called(view, c, known) for c in what.calls}
+        elif what.rank is not None:
+            known[what.rank] = pa.int64()
+    elif hasattr(what, "types"):
+        known |= what.types(known)
+    known |= dict.fromkeys(ROW, pa.int64())
+    return bound, pa.schema([pa.field(c, known[c]) for c in stage.result])
+
+
+def _taken(spark: SparkSession, take: Take, types: Types) -> dict[str, pa.DataType]:
+    """The columns that a take gives."""
+    known = types[take.view]
+    if not take.ops:
+        return known
+    only = take.ops[0] if len(take.ops) == 1 else None
+    names = only.renames if isinstance(only, Project) else None
+    if names is not None:
+        return {name: known[given] for name, given in names.items()}
+    given = pa.schema([pa.field(n, t) for n, t in known.items()])
+    return {f.name: f.type for f in _projected(spark, given, take.ops)}
+
+
+def _check_pairs(view: str, stage: Chained) -> None:
+    """Refuse keys that are of different kinds on the two sides."""
+    for key in stage.keys:
+        left, right = (dict(zip(s.columns, s.types, strict=True))[key] for s in stage.sides)
+        alike = left == right or (pa.types.is_integer(left) and pa.types.is_integer(right))
+        if not alike and not (pa.types.is_floating(left) and pa.types.is_floating(right)):
+            raise SchemaError(
+                f"the join of `{view}` compares {ddl_type(left)} with {ddl_type(right)}",
+                hint="cast one of them, as in CAST(a.id AS BIGINT) = b.id",
+            )
+
+
+def _called(view: str, call: Call, known: Mapping[str, pa.DataType]) -> pa.DataType:
+    """The type of a window function's result."""
+    if call.function in ("row_number", "rank", "dense_rank", "ntile", "count"):
+        return pa.int64()
+    if call.function in ("percent_rank", "cume_dist", "avg"):
+        return pa.float64()
+    of = known[call.argument or ""]
+    if call.function == "sum":
+        if not _number(of):
+            raise SchemaError(f"sum(...) OVER of `{view}` needs numbers, but its argument is {ddl_type(of)}")
+        return summed_type("sum", of)
+    return of
 
 
 def result_schema(stage: Aggregation) -> pa.Schema:
@@ -154,12 +212,19 @@ def _measures(view: str, given: tuple[Measure, ...], argument: Callable[[Measure
             measures.append(measure)
             continue
         found = argument(measure)
-        if measure.kind in ("sum", "avg", "variance", "stddev") and not _number(found):
+        if measure.kind in NUMERIC_ONLY and not _number(found):
             raise SchemaError(
                 f"{measure.name}={measure.kind}(...) of `{view}` needs numbers, but its argument is {ddl_type(found)}",
                 hint="cast it, as in ms.sum('CAST(price AS DOUBLE)')",
             )
-        if measure.kind in ("min", "max", "count_distinct") and pa.types.is_nested(found):
+        if measure.kind in BOOLEAN_ONLY and not pa.types.is_boolean(found):
+            raise SchemaError(
+                f"{measure.name}={measure.kind}(...) of `{view}` needs a condition, but its argument is "
+                f"{ddl_type(found)}",
+                hint="compare it, as in price > 0",
+            )
+        values = [f.type for f in found] if measure.kind in ("min_by", "max_by") else [found]
+        if measure.kind in PLAIN_ONLY and any(pa.types.is_nested(v) for v in values):
             raise SchemaError(
                 f"{measure.name}={measure.kind}(...) of `{view}` has no order over {ddl_type(found)}",
                 hint="use a field of it, or to_json(...)",
@@ -169,13 +234,9 @@ def _measures(view: str, given: tuple[Measure, ...], argument: Callable[[Measure
 
 
 def _answer(measure: Measure) -> pa.DataType:
-    if measure.kind in ("count", "count_distinct"):
-        return pa.int64()
-    if measure.kind in ("avg", "variance", "stddev"):
-        return pa.float64()
     if measure.kind == "user":
         return measure.returns
-    return summed_type(measure.kind, measure.type)
+    return settled_type(measure.kind) or summed_type(measure.kind, measure.type)
 
 
 def _same(step: str, name: str, kinds: list[pa.DataType]) -> pa.DataType:

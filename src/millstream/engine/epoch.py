@@ -7,7 +7,7 @@ version it returns is committed by `runtime/`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from millstream.engine.work import EpochInput, EpochOutput, Work, polars
 from millstream.kernels.intake import Intake, Role, Tally, take_in
 from millstream.kernels.stage import records_step
 from millstream.model.connector import Files, Generator
-from millstream.plan.stages import Aggregation, Plan, Project, Scan, ViewStage
+from millstream.plan.stages import Aggregation, Op, Plan, Scan, ViewStage
 from millstream.state.shard import RunCache
 from millstream.state.version import Version
 
@@ -98,8 +98,8 @@ class _Epoch(Work):
     def post(self, view: ViewStage, changes: pa.Table) -> pa.Table:
         return after(self.spark, view, changes)
 
-    def computed(self, project: Project, changes: pa.Table) -> pa.Table:
-        return computed(self.spark, project, changes)
+    def computed(self, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
+        return computed(self.spark, ops, changes)
 
     def run(self) -> EpochOutput:
         started = time.perf_counter()

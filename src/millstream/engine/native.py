@@ -14,6 +14,7 @@ from millstream.kernels import assign
 from millstream.kernels.aggregates import PARTIALS, is_exact
 from millstream.kernels.combine import fold, group_columns, in_order
 from millstream.kernels.intake import Intake, Role, Tally
+from millstream.kernels.sketches import SKETCHES
 from millstream.plan.stages import Aggregation
 
 _BAD, _FILTERED = -(2**63) + 1, -(2**63) + 2
@@ -82,5 +83,6 @@ def taken_in(rows: pl.DataFrame, role: Role, future: int) -> Intake | None:
     if len(kept):
         by = group_columns(stage)
         partials = in_order(stage, kept, by)
-        intake.frames[role.view] = [fold(stage, partials, by) if "$part" in kept.columns else partials]
+        sketched = any(m.kind in SKETCHES for m in stage.measures)  # Spark's bytes have more in them than ours
+        intake.frames[role.view] = [fold(stage, partials, by) if sketched or "$part" in kept.columns else partials]
     return intake

@@ -2,31 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
+from millstream.engine import prelude
+from millstream.errors import Unsupported
 from millstream.model.accumulation import Accumulation
-from millstream.plan.stages import Aggregation, Project, ViewStage
+from millstream.plan.stages import Aggregation, Batches, Explode, Op, Project, ViewStage
 
 
 def after(spark: Any, view: ViewStage, changes: pa.Table) -> pa.Table:
     """The changes of a view from the changes of its stage."""
     if view.post is None:
         return changes
-    done = computed(spark, view.post, changes)
-    if view.post.keep is None:
+    done = computed(spark, [view.post], changes)
+    if view.post.keep is None or view.identity is None:
         return done
-    return _paired(done, view.identity or (), retract=_retracts(view))
+    return _paired(done, view.identity, retract=_retracts(view))
 
 
-def computed(spark: Any, project: Project, changes: pa.Table) -> pa.Table:
-    """The changes with other columns, those left out whose row is not kept."""
-    frame = spark.createDataFrame(changes)
-    if project.keep is not None:
-        frame = frame.where(project.keep)
-    return frame.selectExpr("op", *(f"{c.sql} AS `{c.name}`" for c in project.columns)).toArrow()
+def computed(spark: Any, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
+    """The changes behind ops. A Python function sees rows that come and rows that go apart from one another."""
+    if any(isinstance(op, Batches) for op in ops):
+        signs = pc.is_in(changes["op"], pa.array(["+I", "+U"]))
+        halves = [(changes.filter(pc.invert(signs)), "-D"), (changes.filter(signs), "+I")]
+        done = [through(spark.createDataFrame(h.drop_columns("op")), ops, op) for h, op in halves if h.num_rows]
+        return pa.concat_tables(done)
+    return through(spark.createDataFrame(changes), ops).toArrow()
+
+
+def through(frame: DataFrame, ops: Sequence[Op], op: str | None = None) -> Any:
+    """Rows behind ops, with their ``op`` first; an Arrow table where one `op` is given that all have."""
+    kept = [] if op is not None else ["op"]
+    for part in ops:
+        if isinstance(part, Project):
+            frame = frame if part.keep is None else frame.where(part.keep)
+            frame = frame.selectExpr(*kept, *(f"{c.sql} AS `{c.name}`" for c in part.columns))
+        elif isinstance(part, Explode):
+            frame = prelude.exploded(frame, part)
+        elif isinstance(part, Batches):
+            frame = prelude.mapped(frame, part)
+        else:
+            raise Unsupported(f"a stored table cannot be joined behind a step that keeps state: `{part.table}`")
+    if op is None:
+        return frame
+    found = frame.toArrow()
+    return found.add_column(0, "op", pa.array([op] * found.num_rows, pa.string()))
 
 
 def _retracts(view: ViewStage) -> bool:

@@ -37,12 +37,24 @@ def _apply(frame: DataFrame, op: Op, source: SourceStage, tables: Mapping[str, D
         kept = frame if op.keep is None else frame.where(op.keep)
         return kept.selectExpr(*system, *(f"{c.sql} AS `{c.name}`" for c in op.columns))
     if isinstance(op, Explode):
-        function = F.explode_outer if op.keep_empty else F.explode
-        others = [c for c in frame.columns if c != op.name]
-        return frame.select(*(F.col(f"`{c}`") for c in others), function(F.expr(op.array)).alias(op.name))
+        return exploded(frame, op)
     if isinstance(op, Lookup):
         return _join(frame, op, tables[op.table])
     return _batches(frame, op, source, now)
+
+
+def exploded(frame: DataFrame, op: Explode) -> DataFrame:
+    """One row per element of an array."""
+    function = F.explode_outer if op.keep_empty else F.explode
+    others = [c for c in frame.columns if c != op.name]
+    return frame.select(*(F.col(f"`{c}`") for c in others), function(F.expr(op.array)).alias(op.name))
+
+
+def mapped(frame: DataFrame, op: Batches, event_time: str | None = None) -> DataFrame:
+    """What a Python function makes of rows."""
+    fields = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in op.schema if f.type is not None)
+    plain = frame.select(*(F.col(f"`{c}`") for c in frame.columns if not c.startswith("$")))
+    return plain.mapInArrow(_runner(op.function, op.takes, op.schema.to_arrow(), event_time), fields)
 
 
 def _join(frame: DataFrame, op: Lookup, table: DataFrame) -> DataFrame:
@@ -62,10 +74,8 @@ def _join(frame: DataFrame, op: Lookup, table: DataFrame) -> DataFrame:
 
 
 def _batches(frame: DataFrame, op: Batches, source: SourceStage, now: int) -> DataFrame:
-    fields = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in op.schema if f.type is not None)
-    plain = frame.select(*(F.col(f"`{c}`") for c in frame.columns if not c.startswith("$")))
     name = source.options.event_time
-    result = plain.mapInArrow(_runner(op.function, op.takes, op.schema.to_arrow(), name), fields)
+    result = mapped(frame, op, name)
     time = F.expr(f"unix_micros(`{name}`)") if name else F.lit(now).cast("bigint")
     return (
         result.withColumn("$ts", time)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from millstream.connect.port import FUTURE, REASONS, SourcePort, SourceSlice
 from millstream.engine import prelude
+from millstream.engine.failures import ERRORS
 from millstream.engine.readers import read
 from millstream.engine.work import polars
 from millstream.kernels import assign
@@ -23,16 +24,6 @@ from millstream.kernels.outcome import BEHIND, NO_WINDOW, Dropped, together
 from millstream.model.schema import TIMESTAMP
 from millstream.plan.stages import Aggregation, Append, Plan, Scan, SourceStage
 
-ERRORS = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("reason", pa.string()),
-        ("raw", pa.string()),
-        ("partition", pa.string()),
-        ("offset", pa.int64()),
-        ("seen_at", TIMESTAMP),
-    ]
-)
 LATE = pa.schema(
     [
         ("epoch", pa.int64()),

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
@@ -14,14 +14,39 @@ import pyarrow as pa
 
 from millstream.clock import BEGINNING
 from millstream.connect.port import SourceSlice
+from millstream.engine import rounds
+from millstream.engine.asking import forget, recorder
+from millstream.engine.failures import errors_of, reached
+from millstream.errors import Unsupported
+from millstream.kernels.ask import Ask
 from millstream.kernels.intake import Intake, Role, Tally, gather
 from millstream.kernels.outcome import Dropped, Outcome, StageClock, net
+from millstream.kernels.process import Processed
 from millstream.kernels.replay import check, recomputed, windows_of
-from millstream.kernels.stage import advance, records_step, records_unique, unique
-from millstream.plan.stages import Aggregation, Chained, Plan, Project, Scan, Stage, ViewStage
+from millstream.kernels.stage import advance, advance_chained, records_step, records_unique, states, unique
+from millstream.plan.processing import Asking
+from millstream.plan.stages import (
+    Aggregation,
+    Append,
+    Chained,
+    Column,
+    Op,
+    Plan,
+    Project,
+    Scan,
+    Side,
+    Stage,
+    Stored,
+    Test,
+    ViewStage,
+)
 from millstream.state.run import Run, write_run
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version
+
+PLACE = ("$part", "$pos")
+KEPT = 5
+"""For how many epochs the answers of functions are kept: as long as versions of the state."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +95,8 @@ class EpochOutput:
     panes: dict[str, pa.Table] = field(default_factory=dict)
     errors: dict[str, pa.Table] = field(default_factory=dict)
     late: dict[str, pa.Table] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+    """view -> rows that user code failed on."""
     replayed: pa.Table | None = None
     """The rows that a view is to show of the windows that late records were replayed into."""
     tallies: dict[str, Tally] = field(default_factory=dict)
@@ -98,7 +125,10 @@ class Work:
         self._inputs = plan.inputs
         self._behind = [plan.behind[v.name] for v in plan.views]
         self.clocks = {
-            i: StageClock.of(v.stage, given.before, given.watermarks, given.now, given.fractions, given.since)
+            i: replace(
+                StageClock.of(v.stage, given.before, given.watermarks, given.now, given.fractions, given.since),
+                epoch=given.number,
+            )
             for i, v in enumerate(plan.views)
         }
 
@@ -106,14 +136,14 @@ class Work:
         """The changes of a view from those of its stage."""
         raise NotImplementedError
 
-    def computed(self, project: Project, changes: pa.Table) -> pa.Table:
-        """What a projection makes of changes, in the order they come."""
+    def computed(self, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
+        """What ops make of changes, in the order they come."""
         raise NotImplementedError
 
     def roles(self, scan: Scan) -> list[Role]:
         """The stages that a scan feeds."""
         return [
-            Role(i, view.stage, feed, self.clocks[i].watermark)
+            Role(i, view.stage, feed, _taken_from(view.stage, self.clocks[i]))
             for i, view in enumerate(self.plan.views)
             if not isinstance(view.stage, Chained)
             for feed in view.stage.feeds
@@ -189,7 +219,8 @@ class Work:
             elif view.stage.ordered:
                 self._ordered(i, view)
             elif self.frames.get(i):
-                self._rows(view, pl.concat(self.frames[i], how="vertical_relaxed"))
+                rows = pl.concat(self.frames[i], how="vertical_relaxed")
+                self._rows(view, rows.sort(*PLACE, maintain_order=True) if view.stage.by_place else rows)
 
     def _given(self, view: ViewStage, changes: pl.DataFrame) -> None:
         """The changes of a stage go to its view, and to the stages that are chained to it."""
@@ -207,26 +238,89 @@ class Work:
             self.out.changes[view.name] = self.out.stored[view.name] = table
 
     def _chained(self, i: int, view: ViewStage, stage: Chained) -> None:
-        """A stage over the changes that another stage gave in this epoch."""
-        came, clock = self.handed.get(stage.input), self.clocks[i]
-        if came is not None and stage.take is not None:
-            came = self._taken_of(stage.take, came)
-        state = StateReader(self.cache, self.version.of(stage.step), unique(stage))
-        outcome = advance(stage, came, state, clock)
+        """A stage over the changes that other stages gave in this epoch."""
+        clock = self.clocks[i]
+        came = [self._came(side) for side in stage.sides]
+        if isinstance(stage.what, Stored):
+            came = [self._table(stage, stage.what)]
+        held = [StateReader(self.cache, self.version.of(step), columns) for step, columns in states(stage)]
+        asks = self._asks(stage, stage.what) if isinstance(stage.what, Asking) else None
+        outcome = advance_chained(stage, came, held, clock, self._holds, asks, rounds.repeat)
         name = f"{self.given.number:012d}-{self.given.attempt}"
-        self._add(stage.step, write_outcome(self.cache.root, stage, outcome, name), clock.watermark)
+        runs = write_outcome(self.cache.root, stage, outcome, name)
+        for step, _ in states(stage):
+            self._add(step, [r for r in runs if r.step == step], clock.watermark)
+        if isinstance(stage.what, Stored):
+            files = tuple(r.file for r in self.out.version.of(stage.step))
+            self.cache.notes[stage.step] = (str(self.given.tables[stage.what.table]), files)
+        if isinstance(outcome, Processed):
+            self._failed(view, outcome)
         if outcome.changes is not None:
             self._given(view, outcome.changes)
 
-    def _taken_of(self, project: Project, changes: pl.DataFrame) -> pl.DataFrame:
-        names = project.renames
+    def _asks(self, stage: Chained, what: Asking) -> Ask:
+        """What asks the outside; answers are written down beside the state."""
+        folder, epoch = self.cache.root.parent / "answers", self.given.number
+        forget(folder, stage.step, epoch - KEPT)
+        return recorder(stage, what, folder, epoch)
+
+    def _failed(self, view: ViewStage, outcome: Processed) -> None:
+        """Set apart, or only count, the rows that user code failed on."""
+        failed = len(outcome.failures) + outcome.skipped
+        for name in reached(self.plan, view.name) if failed else ():
+            self.out.failed[name] = self.out.failed.get(name, 0) + failed
+            if outcome.failures:
+                rows = errors_of(outcome, self.given.number, self.given.now)
+                before = self.out.errors.get(name)
+                self.out.errors[name] = rows if before is None else pa.concat_tables([before, rows])
+
+    def _table(self, stage: Chained, what: Stored) -> pl.DataFrame | None:
+        """All rows of a stored table, if it may have changed since the state was written."""
+        path = self.given.tables[what.table]
+        seen = (str(path), tuple(r.file for r in self.version.of(stage.step)))
+        if self.cache.notes.get(stage.step) == seen:
+            return None
+        with pa.memory_map(str(path)) as file:
+            rows = pa.ipc.open_file(file).read_all()
+        missing = [n for n in what.schema.names if n not in rows.column_names]
+        if missing:
+            raise Unsupported(
+                f"the table `{what.table}` has no column `{missing[0]}`",
+                detail="it has: " + ", ".join(rows.column_names),
+            )
+        typed = rows.select(what.schema.names).cast(what.schema.to_arrow())
+        return polars(typed).select(pl.lit("+I").alias("op"), *what.schema.names)
+
+    def _came(self, side: Side) -> pl.DataFrame | None:
+        """What came to one side of a chained stage."""
+        found = []
+        for take in side.takes:
+            given = self.handed.get(take.view)
+            if given is not None and take.ops:
+                given = self._taken_of(take.ops, given)
+            if given is not None and len(given):
+                found.append(given)
+        if len(found) < 2:
+            return found[0] if found else None
+        return pl.concat([f.select("op", *side.columns) for f in found], how="vertical_relaxed")
+
+    def _taken_of(self, ops: Sequence[Op], changes: pl.DataFrame) -> pl.DataFrame:
+        names = ops[0].renames if len(ops) == 1 and isinstance(ops[0], Project) else None
         if names is None:
-            return polars(self.computed(project, changes.to_arrow()))
+            return polars(self.computed(ops, changes.to_arrow()))
         return changes.select("op", *(pl.col(given).alias(name) for name, given in names.items()))
+
+    def _holds(self, test: Test, pairs: pl.DataFrame) -> pl.Series:
+        """For which pairs a condition holds."""
+        given = pairs.select(pl.lit("+I").alias("op"), *test.columns).with_row_index("$pair")
+        only = Project(test.sql, (Column("$pair", "`$pair`"),))
+        kept = self.computed([only], given.cast({"$pair": pl.Int64}).to_arrow())
+        return given["$pair"].is_in(polars(kept)["$pair"].cast(pl.UInt32).implode())
 
     def _ordered(self, i: int, view: ViewStage) -> None:
         """Rows that wait until they can go on in the order of event time."""
         stage, clock = view.stage, self.clocks[i]
+        assert isinstance(stage, Append)
         frames = self.frames.get(i)
         state = StateReader(self.cache, self.version.of(stage.step), unique(stage))
         came = pl.concat(frames, how="vertical_relaxed") if frames else None
@@ -299,6 +393,11 @@ def polars(table: pa.Table) -> pl.DataFrame:
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
     return frame
+
+
+def _taken_from(stage: Stage, clock: StageClock) -> int:
+    """The time from which rows are not late for a stage that takes them from a scan."""
+    return clock.watermark - (stage.lateness or 0) if isinstance(stage, Append) else clock.watermark
 
 
 def _appended(view: ViewStage, rows: pl.DataFrame) -> pa.Table:

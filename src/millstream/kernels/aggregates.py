@@ -3,7 +3,8 @@
 A **partial** is the columns an aggregate keeps per key and slice, named ``<measure>$<part>``. An aggregate is *exact*
 when folding partials in any grouping and order gives the same; only then may rows be combined piece by piece on the
 executors. The others (sums of floating numbers) see all rows of a key and slice of an epoch at once, in an order of
-their own, so that the answer does not depend on the number of cores.
+their own, so that the answer does not depend on the number of cores. What is kept as a structure of its own per key
+(sketches, percentiles) is in `kernels/sketches.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
+from millstream.kernels import sketches_hll
+from millstream.kernels.sketches import SKETCHES
+from millstream.kernels.sketches_tally import one_zero
 from millstream.plan.stages import Measure
 
+_MOMENTS = frozenset({"variance", "stddev", "var_pop", "stddev_pop", "skewness", "kurtosis"})
 ORDER = ("$ts", "$part", "$pos")
 """What rows are ordered by: event time, then position."""
 
@@ -38,9 +43,19 @@ def is_float(measure: Measure) -> bool:
 
 def is_exact(measure: Measure) -> bool:
     """Whether partials may be folded in any grouping and order."""
-    if measure.kind in ("variance", "stddev", "user"):
+    if measure.kind in _MOMENTS or measure.kind in ("user", "approx_top_k"):
         return False
     return not (measure.kind in ("sum", "avg") and is_float(measure))
+
+
+def powers_of(measure: Measure) -> tuple[int, ...]:
+    """The powers of the distances from the mean that are summed up."""
+    return (2, 3, 4) if measure.kind in ("skewness", "kurtosis") else (2,)
+
+
+def by_expressions(measure: Measure) -> bool:
+    """Whether partials are made, folded and answered by expressions over columns."""
+    return is_exact(measure) and measure.kind not in SKETCHES
 
 
 def _p(measure: Measure, part: str) -> str:
@@ -101,6 +116,28 @@ def _extreme(which: str) -> Partial:
     )
 
 
+def _by_another(which: str) -> Partial:
+    """The value beside the least or the greatest of others; their place and the value are one struct."""
+
+    def pick(m: Measure, pair: pl.Expr) -> pl.Expr:
+        there = pair.filter(pair.struct.field("by").is_not_null())
+        order = [there.struct.field(f) for f in ("by", "value")]
+        ordered = there.sort_by(*order, nulls_last=False)
+        return ordered.first() if which == "first" else ordered.last()
+
+    def combine(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
+        assert x is not None
+        return [pick(m, x).alias(_p(m, "v"))]
+
+    extreme = "min" if which == "first" else "max"
+    return Partial(
+        combine,
+        lambda m: [pick(m, pl.col(_p(m, "v")))],
+        lambda m: pl.col(_p(m, "v")).struct.field("value"),
+        lambda m, x: [(_p(m, "v"), f"{extreme}({x}) FILTER (WHERE {x}.by IS NOT NULL)")],
+    )
+
+
 def _edge(which: str) -> Partial:
     """The value of the first or the last record; its place in the order is kept beside it."""
 
@@ -129,7 +166,8 @@ def _fold_collect(m: Measure) -> list[pl.Expr]:
 
 def _distinct(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
     assert x is not None
-    return [x.drop_nulls().unique().sort().alias(_p(m, "l"))]
+    value = one_zero(x) if is_float(m) else x
+    return [value.drop_nulls().unique().sort().alias(_p(m, "l"))]
 
 
 def _fold_distinct(m: Measure) -> list[pl.Expr]:
@@ -141,8 +179,23 @@ def _variance_result(m: Measure) -> pl.Expr:
     return pl.when(n > 1).then(pl.col(_p(m, "m2")) / (n - 1))
 
 
+def _population_result(m: Measure) -> pl.Expr:
+    n = pl.col(_p(m, "n"))
+    return pl.when(n > 0).then(pl.col(_p(m, "m2")) / n)
+
+
+def _shape_result(m: Measure) -> pl.Expr:
+    """Skewness or kurtosis; NULL where all values are equal, for then there is no shape."""
+    n, spread = pl.col(_p(m, "n")), pl.col(_p(m, "m2"))
+    if m.kind == "skewness":
+        shape = n.sqrt() * pl.col(_p(m, "m3")) / spread**1.5
+    else:
+        shape = n * pl.col(_p(m, "m4")) / (spread * spread) - 3
+    return pl.when((n > 0) & (spread != 0)).then(shape)
+
+
 def _elsewhere(*_: object) -> list[pl.Expr]:
-    msg = "an aggregate that is not exact is combined and folded by functions of its own in kernels/combine.py"
+    msg = "this aggregate is combined and folded by functions of its own: kernels/combine.py, kernels/sketches.py"
     raise NotImplementedError(msg)
 
 
@@ -164,5 +217,16 @@ PARTIALS: dict[str, Partial] = {
     "variance": Partial(_elsewhere, _elsewhere, _variance_result),
     "stddev": Partial(_elsewhere, _elsewhere, lambda m: _variance_result(m).sqrt()),
     "user": Partial(_elsewhere, _elsewhere, lambda m: pl.col(_p(m, "acc"))),
+    "var_pop": Partial(_elsewhere, _elsewhere, _population_result),
+    "stddev_pop": Partial(_elsewhere, _elsewhere, lambda m: _population_result(m).sqrt()),
+    "skewness": Partial(_elsewhere, _elsewhere, _shape_result),
+    "kurtosis": Partial(_elsewhere, _elsewhere, _shape_result),
+    "bool_and": _extreme("min"),
+    "bool_or": _extreme("max"),
+    "min_by": _by_another("first"),
+    "max_by": _by_another("last"),
+    "collect_set": Partial(_distinct, _fold_distinct, lambda m: pl.col(_p(m, "l"))),
+    **{kind: Partial(_elsewhere, _elsewhere, lambda m: pl.col(m.name)) for kind in SKETCHES},
+    "approx_count_distinct": Partial(_elsewhere, _elsewhere, lambda m: pl.col(m.name), sketches_hll.native),
 }
 """One entry per kind of aggregate; a test holds it against `model.aggregate.KINDS`."""

@@ -14,8 +14,9 @@ import orjson
 import polars as pl
 
 from millstream.errors import RunError, UserCodeFailed
-from millstream.kernels.aggregates import ORDER, PARTIALS, is_exact, is_float
+from millstream.kernels.aggregates import ORDER, PARTIALS, by_expressions, is_float, powers_of
 from millstream.kernels.assign import by_slices, sessions
+from millstream.kernels.sketches import SKETCHES
 from millstream.model.window_kinds import Session
 from millstream.plan.stages import Aggregation, Measure
 
@@ -44,15 +45,15 @@ def combine(spec: Aggregation, rows: pl.DataFrame, by: Sequence[str] | None = No
     if isinstance(spec.window, Session):  # rows of one session need not be told apart
         rows = sessions(rows, spec.keys)
     _refuse_wrapping(spec, rows, columns, "@{}")
-    exact = [m for m in spec.measures if is_exact(m)]
-    exprs = [e for m in exact for e in PARTIALS[m.kind].combine(m, _argument(m))]
+    plain = [m for m in spec.measures if by_expressions(m)]
+    exprs = [e for m in plain for e in PARTIALS[m.kind].combine(m, _argument(m))]
     counted = pl.len().cast(pl.Int64).alias("$n")
-    if len(exact) == len(spec.measures):
+    if len(plain) == len(spec.measures):
         return in_order(spec, rows.group_by(columns).agg(counted, *exprs), columns)
     ordered = rows.sort(columns, nulls_last=False, maintain_order=True)
     partial = ordered.group_by(columns, maintain_order=True).agg(counted, *exprs)
     starts = _starts(partial["$n"])
-    extra = [c for m in spec.measures if not is_exact(m) for c in _inexact(m, ordered, columns, starts)]
+    extra = [c for m in spec.measures if not by_expressions(m) for c in _combined(m, ordered, columns, starts)]
     return in_order(spec, partial.with_columns(extra), columns)
 
 
@@ -61,14 +62,14 @@ def fold(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl.Dat
     order.
     """
     _refuse_wrapping(spec, partials, by, "{}$s")
-    exact = [m for m in spec.measures if is_exact(m)]
-    exprs = [e for m in exact for e in PARTIALS[m.kind].fold(m)]
-    if len(exact) == len(spec.measures):
+    plain = [m for m in spec.measures if by_expressions(m)]
+    exprs = [e for m in plain for e in PARTIALS[m.kind].fold(m)]
+    if len(plain) == len(spec.measures):
         return in_order(spec, partials.group_by(by).agg(pl.col("$n").sum(), *exprs), by)
     ordered = partials.sort(by, maintain_order=True)
     folded = ordered.group_by(by, maintain_order=True).agg(pl.col("$n").sum(), pl.len().alias("$rows"), *exprs)
     starts = _starts(folded["$rows"])
-    extra = [c for m in spec.measures if not is_exact(m) for c in _fold_inexact(m, ordered, starts)]
+    extra = [c for m in spec.measures if not by_expressions(m) for c in _folded(m, ordered, starts)]
     return in_order(spec, folded.with_columns(extra), by)
 
 
@@ -78,6 +79,8 @@ def results(spec: Aggregation, partials: pl.DataFrame) -> list[pl.Expr | pl.Seri
     for m in spec.measures:
         if m.user is not None:
             answers.append(_user_results(m, partials[f"{m.name}$acc"]))
+        elif m.kind in SKETCHES:
+            answers.append(SKETCHES[m.kind].result(m, partials))
         else:
             answers.append(PARTIALS[m.kind].result(m).alias(m.name))
     return answers
@@ -132,7 +135,9 @@ def _argument(m: Measure) -> pl.Expr | None:
     return pl.col(f"@{m.name}") if m.has_argument else None
 
 
-def _inexact(m: Measure, rows: pl.DataFrame, columns: list[str], starts: np.ndarray) -> list[pl.Series]:
+def _combined(m: Measure, rows: pl.DataFrame, columns: list[str], starts: np.ndarray) -> list[pl.Series]:
+    if m.kind in SKETCHES:
+        return SKETCHES[m.kind].combine(m, rows, _numbers(starts, len(rows)), len(starts))
     if m.kind == "user":
         ordered = rows.sort([*columns, *(c for c in ORDER if c in rows.columns)], maintain_order=True)
         return [_accumulate(m, ordered[f"@{m.name}"], starts)]
@@ -150,11 +155,13 @@ def _inexact(m: Measure, rows: pl.DataFrame, columns: list[str], starts: np.ndar
         mean = np.where(count > 0, total / np.maximum(count, 1), 0.0)
     lengths = np.diff(np.append(starts, len(numbers)))
     away = np.where(valid, numbers - np.repeat(mean, lengths), 0.0)
-    spread = _sums(away * away, starts)
-    return [pl.Series(f"{m.name}${part}", v) for part, v in (("n", count), ("mean", mean), ("m2", spread))]
+    powers = [_sums(away**power, starts) for power in powers_of(m)]
+    return _moments(m, count, mean, powers)
 
 
-def _fold_inexact(m: Measure, rows: pl.DataFrame, starts: np.ndarray) -> list[pl.Series]:
+def _folded(m: Measure, rows: pl.DataFrame, starts: np.ndarray) -> list[pl.Series]:
+    if m.kind in SKETCHES:
+        return SKETCHES[m.kind].fold(m, rows, _numbers(starts, len(rows)), len(starts))
     if m.kind == "user":
         return [_merge_accumulators(m, rows[f"{m.name}$acc"].to_list(), starts)]
     counts = rows[f"{m.name}$n"].to_numpy()
@@ -167,8 +174,17 @@ def _fold_inexact(m: Measure, rows: pl.DataFrame, starts: np.ndarray) -> list[pl
     means = rows[f"{m.name}$mean"].to_numpy()
     centre = _sums(counts * means, starts) / np.maximum(n, 1)
     away = means - np.repeat(centre, np.diff(np.append(starts, len(means))))
-    spread = _sums(rows[f"{m.name}$m2"].to_numpy() + counts * away * away, starts)
-    return [pl.Series(f"{m.name}${part}", v) for part, v in (("n", n), ("mean", centre), ("m2", spread))]
+    held = {p: rows[f"{m.name}$m{p}"].to_numpy() for p in powers_of(m)}
+    moved = [held[2] + counts * away * away]  # the powers of the distances from another centre
+    if len(held) > 1:
+        moved.append(held[3] + 3 * away * held[2] + counts * away**3)
+        moved.append(held[4] + 4 * away * held[3] + 6 * away**2 * held[2] + counts * away**4)
+    return _moments(m, n, centre, [_sums(values, starts) for values in moved])
+
+
+def _moments(m: Measure, count: np.ndarray, mean: np.ndarray, powers: list[np.ndarray]) -> list[pl.Series]:
+    parts = [("n", count), ("mean", mean), *((f"m{p}", v) for p, v in zip(powers_of(m), powers, strict=True))]
+    return [pl.Series(f"{m.name}${part}", values) for part, values in parts]
 
 
 def _starts(lengths: pl.Series) -> np.ndarray:
@@ -178,6 +194,11 @@ def _starts(lengths: pl.Series) -> np.ndarray:
         if len(lengths)
         else np.empty(0, np.int64)
     )
+
+
+def _numbers(starts: np.ndarray, rows: int) -> np.ndarray:
+    """The number of each row's group."""
+    return np.repeat(np.arange(len(starts)), np.diff(np.append(starts, rows)))
 
 
 def _sums(values: np.ndarray, starts: np.ndarray) -> np.ndarray:

@@ -21,8 +21,8 @@ def hashed(rows: pl.DataFrame, columns: Sequence[str]) -> tuple[np.ndarray, np.n
     """Two hashes of these columns, as signed whole numbers."""
     found = np.repeat(_SEEDS, len(rows), axis=1)
     for column in columns:
-        found = _mixed(found ^ _mixed(_values(rows[column]) + _SEEDS)) * _STEP  # so that the order of columns counts
-    first, second = _mixed(found).view(np.int64)
+        found = mixed(found ^ mixed(_values(rows[column]) + _SEEDS)) * _STEP  # so that the order of columns counts
+    first, second = mixed(found).view(np.int64)
     return first, second
 
 
@@ -59,7 +59,7 @@ def _digests(texts: Iterable[bytes]) -> np.ndarray:
     return np.frombuffer(joined, dtype="<u8").reshape(-1, 2).T.astype(np.uint64)
 
 
-def _mixed(numbers: np.ndarray) -> np.ndarray:
+def mixed(numbers: np.ndarray) -> np.ndarray:
     """Every bit of a number spread over all bits (the finalizer of splitmix64)."""
     mixed = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

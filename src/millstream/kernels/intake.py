@@ -95,7 +95,7 @@ def take_in(rows: pl.DataFrame, roles: list[Role], future: int, known: Mapping[i
         taken = _feed_rows(good, role)
         _count(intake.filtered, role.view, len(good) - len(taken))
         _count(intake.applied, role.view, len(taken))
-        if isinstance(role.stage, Append) and role.stage.ordered and len(taken):
+        if isinstance(role.stage, Append) and role.stage.is_timely and len(taken):
             late = taken["$ts"] < role.watermark
             if late.any():
                 _came_late(intake, role, late)
@@ -200,7 +200,7 @@ def _feed_rows(rows: pl.DataFrame, role: Role) -> pl.DataFrame:
     kept = rows if feed.keep is None or corrected else rows.filter(pl.col(feed.keep))
     if isinstance(stage, Append):
         named = [pl.col(c).alias(n) for c, n in zip(feed.columns, stage.columns, strict=True)]
-        return kept.select(*named, *(_order(kept, role) if stage.ordered else ["$ts"]))
+        return kept.select(*named, *(_order(kept, role) if stage.ordered or stage.by_place else ["$ts"]))
     keys = [pl.col(c).alias(n) for c, n in zip(feed.columns, stage.keys, strict=False)]
     with_argument = [m for m in stage.measures if m.has_argument]
     arguments = [

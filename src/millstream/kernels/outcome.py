@@ -51,6 +51,8 @@ class StageClock:
     """The watermarks for fractions of the data."""
     since: int = BEGINNING
     """The processing time of the epoch before."""
+    epoch: int = 0
+    """The number of the epoch."""
 
     @classmethod
     def of(
@@ -64,6 +66,8 @@ class StageClock:
     ) -> StageClock:
         """The clock of a stage from those of the sources (and of fractions of their records) that feed it."""
         sources = stage.sources
+        if not sources:  # rows of a stored table have no time
+            return cls(BEGINNING, BEGINNING, now, {}, since)
         watermark = min(watermarks[s] for s in sources)
         wanted = stage.windowing.fractions if isinstance(stage, Aggregation) else ()
         shares = {f: min(fractions.get(s, {}).get(f, watermark) for s in sources) for f in wanted}

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import polars as pl
 
-from millstream.kernels import aggregate, corrected, hold, panes, relate
+from millstream.kernels import (
+    aggregate,
+    as_of,
+    ask,
+    corrected,
+    fold,
+    hold,
+    join,
+    loops,
+    match,
+    panes,
+    process,
+    relate,
+    rows,
+    settle,
+)
 from millstream.kernels.combine import group_columns
 from millstream.kernels.outcome import Outcome, StageClock, State, due_columns
 from millstream.kernels.slices import closes_between
-from millstream.plan.stages import Aggregation, Append, Chained, Stage
+from millstream.plan.looping import Loop
+from millstream.plan.matching import Match
+from millstream.plan.processing import Asking, Folded, Processing
+from millstream.plan.stages import Aggregation, Append, AsOf, Chained, Join, Settled, Stage
 
 
 def advance(
-    spec: Stage,
+    spec: Aggregation | Append,
     partials: pl.DataFrame | None,
     state: State,
     clock: StageClock,
     records: State | None = None,
 ) -> Outcome:
     """Run one epoch of a stage. `records` is the state of the rows it keeps one by one, if it does."""
-    if isinstance(spec, Chained):
-        return relate.advance(spec, partials, state, clock)
     if isinstance(spec, Append):
         return hold.advance(spec, partials, state, clock)
     if spec.by_slices:
@@ -29,43 +47,98 @@ def advance(
     return panes.advance(spec, partials, state, clock, records)
 
 
+_ONE_SIDED: dict[type, Callable[[Chained, pl.DataFrame | None, State, StageClock], Outcome]] = {
+    Settled: settle.advance,
+    Match: match.advance,
+    Folded: fold.advance,
+    Processing: process.advance,
+}
+"""Kernels of chained stages with one side, by what they do; `relate` does the rest."""
+
+
+def advance_chained(
+    spec: Chained,
+    came: Sequence[pl.DataFrame | None],
+    states: Sequence[State],
+    clock: StageClock,
+    holds: join.Holds,
+    asks: ask.Ask | None = None,
+    repeat: loops.Repeat | None = None,
+) -> Outcome:
+    """Run one epoch of a chained stage: changes and state by side."""
+    what = spec.what
+    if isinstance(what, Join):
+        return join.advance(spec, (came[0], came[1]), (states[0], states[1]), clock, holds)
+    if isinstance(what, AsOf):
+        return as_of.advance(spec, (came[0], came[1]), (states[0], states[1]), clock)
+    if isinstance(what, Loop):
+        assert repeat is not None, "somebody repeats"
+        return loops.advance(spec, came, states, clock, repeat)
+    if isinstance(what, Asking):
+        assert asks is not None, "somebody asks"
+        return ask.advance(spec, came[0], states[0], clock, asks)
+    kernel = _ONE_SIDED.get(type(what), relate.advance)
+    return kernel(spec, came[0], states[0], clock)
+
+
 def records_step(spec: Stage) -> str | None:
-    """The name under which a stage keeps rows one by one; None when it does not."""
-    if not isinstance(spec, Aggregation):
+    """The name under which a stage keeps rows one by one, or those of its second side; None when it does not."""
+    if isinstance(spec, Chained):
+        return f"{spec.step}$right" if len(spec.sides) > 1 else None
+    if isinstance(spec, Append):
         return None
     return f"{spec.step}$records" if spec.keeps_records else None
 
 
-def records_unique(spec: Aggregation) -> list[str]:
+def records_unique(spec: Stage) -> list[str]:
     """The columns that make such a row unique."""
+    if not isinstance(spec, Aggregation):
+        return list(rows.UNIQUE)
     return list(corrected.UNIQUE) if spec.corrected else ["$h", "$part", "$pos", *spec.keys]
 
 
 def unique(spec: Stage) -> list[str]:
     """The columns that make a row of a stage's state unique."""
     if not isinstance(spec, Aggregation):
-        return list(hold.UNIQUE if isinstance(spec, Append) else relate.UNIQUE)
+        return list(hold.UNIQUE if isinstance(spec, Append) else rows.UNIQUE)
     return group_columns(spec) if spec.by_slices else panes.identity(spec)
 
 
-def leaving(spec: Stage, rows: pl.DataFrame) -> np.ndarray:
+def states(spec: Stage) -> list[tuple[str, list[str]]]:
+    """The states of a stage: names of their steps, and the columns that make a row unique there."""
+    second = records_step(spec)
+    return [(spec.step, unique(spec)), *([] if second is None else [(second, records_unique(spec))])]
+
+
+def leaving(spec: Stage, held: pl.DataFrame) -> np.ndarray:
     """When each row of a stage's state may be forgotten."""
     if isinstance(spec, Aggregation) and spec.by_slices:
-        return aggregate.leaving(spec, rows)
-    return rows["$x"].to_numpy()
+        return aggregate.leaving(spec, held)
+    return held["$x"].to_numpy()
+
+
+def _is_chained_due(spec: Chained, state: State, clock: StageClock) -> bool:
+    """Whether a chained stage has something to do by the clock alone; most only have to do with what others give."""
+    if isinstance(spec.what, Settled | AsOf):
+        return settle.is_due(state, clock)
+    if isinstance(spec.what, Match):
+        return match.is_due(state, clock)
+    if isinstance(spec.what, Processing):
+        return process.is_due(spec, state, clock)
+    return isinstance(spec.what, Join) and join.is_due(spec, state, clock)
 
 
 def is_due(spec: Stage, state: State, clock: StageClock) -> bool:
     """Whether a stage that holds something has something to do by the clock alone."""
     if isinstance(spec, Chained):
-        return False  # it only has to do with what others give
+        return _is_chained_due(spec, state, clock)
     if isinstance(spec, Append):
-        return state.first() <= clock.watermark
+        return settle.is_due(state, clock)
     if not spec.by_slices:
         hashes = state.due(due_columns(clock), clock.before)
-        rows = state.lookup(hashes, clock.before) if len(hashes) else None
-        if rows is None:
+        found = state.lookup(hashes, clock.before) if len(hashes) else None
+        if found is None:
             return False
         due = pl.any_horizontal(pl.col(c) <= upto for c, (_, upto) in due_columns(clock).items())
-        return not rows.filter(due & ~pl.col("$gone") & (pl.col("$x") > clock.before)).is_empty()
+        return not found.filter(due & ~pl.col("$gone") & (pl.col("$x") > clock.before)).is_empty()
     return closes_between(spec.grid, clock.before, clock.watermark)

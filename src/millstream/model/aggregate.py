@@ -1,7 +1,8 @@
 """Aggregates: what is computed per key and window.
 
 The value here says *what*; how rows are combined and merged into state is in `kernels/aggregates.py`, which has one
-entry for every name in KINDS (a test holds them together).
+entry for every name in KINDS (a test holds them together). Those whose name begins with ``approx_`` keep bounded state
+and answer about right; they are made in `model/approximate.py`, those of distributions in `model/distribution.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
+from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError
 from millstream.model.expression import Expr, expr
@@ -29,8 +31,54 @@ KINDS = (
     "collect",
     "count_distinct",
     "user",
+    "var_pop",
+    "stddev_pop",
+    "skewness",
+    "kurtosis",
+    "bool_and",
+    "bool_or",
+    "min_by",
+    "max_by",
+    "collect_set",
+    "mode",
+    "percentile",
+    "percentile_disc",
+    "sample",
+    "approx_count_distinct",
+    "approx_percentile",
+    "approx_top_k",
+    "approx_f2",
 )
-_NUMERIC_ONLY = {"sum", "avg", "variance", "stddev"}
+_SPREADS = frozenset({"variance", "stddev", "var_pop", "stddev_pop", "skewness", "kurtosis"})
+NUMERIC_ONLY = _SPREADS | {"sum", "avg", "percentile", "percentile_disc", "approx_percentile"}
+BOOLEAN_ONLY = frozenset({"bool_and", "bool_or"})
+PLAIN_ONLY = frozenset({"min", "max", "count_distinct", "min_by", "max_by", "collect_set", "mode", "approx_top_k"})
+"""Aggregates that put values in order, which lists, structs and maps have none of."""
+
+
+class Kind(str):
+    """The name of a kind together with what was set for it. It equals the plain name; `repr` has the settings too, so
+    that fingerprints of a plan tell them apart.
+    """
+
+    settings: tuple[Any, ...]
+
+    def __new__(cls, name: str, *settings: Any) -> Kind:
+        """A kind with settings."""
+        made = super().__new__(cls, name)
+        made.settings = settings
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (str(self), *self.settings)
+
+    def __repr__(self) -> str:
+        return f"{str(self)!r}{self.settings!r}"
+
+
+def settings_of(kind: str) -> tuple[Any, ...]:
+    """What was set for a kind."""
+    return kind.settings if isinstance(kind, Kind) else ()
 
 
 @runtime_checkable
@@ -38,6 +86,10 @@ class Aggregator(Protocol):
     """A user-defined aggregate. The accumulator is JSON data (numbers, text, lists, dicts), kept in state.
 
     Values that are not NULL are added in the order of event time. `add` and `merge` return the new accumulator.
+
+    An aggregator that does not go by the order of values may have ``retract(accumulator, value)`` too: it takes back a
+    value that was added, and returns the new accumulator. Then over rows that change (behind another aggregate, a top
+    or a join) only accumulators are kept; without it, all rows are.
     """
 
     def create(self) -> Any:
@@ -72,10 +124,16 @@ class Aggregate:
             return self
         argument = self.argument.bind(schema)
         kind = argument.type_in(schema)
-        if kind is not None and self.kind in _NUMERIC_ONLY and not _is_numeric(kind):
+        if kind is not None and self.kind in NUMERIC_ONLY and not _is_numeric(kind):
             raise SchemaError(
                 f"{name}={self.kind}(...) needs numbers, but `{argument.spark()}` is {ddl_type(kind)}",
                 hint="cast it, as in ms.sum('CAST(price AS DOUBLE)')",
+                origin=self.argument.origin,
+            )
+        if kind is not None and self.kind in BOOLEAN_ONLY and not pa.types.is_boolean(kind):
+            raise SchemaError(
+                f"{name}={self.kind}(...) needs a condition, but `{argument.spark()}` is {ddl_type(kind)}",
+                hint=f"compare it, as in ms.{self.kind}('price > 0')",
                 origin=self.argument.origin,
             )
         return Aggregate(self.kind, argument, self.user, self.returns)
@@ -139,6 +197,72 @@ def collect(column: str | Expr) -> Aggregate:
 def count_distinct(column: str | Expr) -> Aggregate:
     """How many different values, exactly."""
     return Aggregate("count_distinct", expr(column))
+
+
+def any_value(column: str | Expr) -> Aggregate:
+    """Some value: that of the earliest record."""
+    return first(column)
+
+
+def count_if(condition: str | Expr) -> Aggregate:
+    """How many records a condition holds for."""
+    given = expr(condition)
+    ones = exp.Case(ifs=[exp.If(this=given.node.copy(), true=exp.Literal.number(1))])
+    return Aggregate("count", Expr(ones, given.origin))
+
+
+def bool_and(condition: str | Expr) -> Aggregate:
+    """Whether a condition holds for every record where it is not NULL."""
+    return Aggregate("bool_and", expr(condition))
+
+
+def bool_or(condition: str | Expr) -> Aggregate:
+    """Whether a condition holds for some record."""
+    return Aggregate("bool_or", expr(condition))
+
+
+def min_by(column: str | Expr, by: str | Expr) -> Aggregate:
+    """The value of the record where `by` is smallest; of several the smallest value."""
+    return Aggregate("min_by", paired(expr(column), expr(by)))
+
+
+def max_by(column: str | Expr, by: str | Expr) -> Aggregate:
+    """The value of the record where `by` is greatest; of several the greatest value."""
+    return Aggregate("max_by", paired(expr(column), expr(by)))
+
+
+def collect_set(column: str | Expr) -> Aggregate:
+    """The different values that are not NULL, as a list in their order."""
+    return Aggregate("collect_set", expr(column))
+
+
+def paired(value: Expr, by: Expr) -> Expr:
+    """The argument of min_by and max_by: both as one struct."""
+    both = (("by", by), ("value", value))
+    fields = [exp.PropertyEQ(this=exp.to_identifier(n), expression=e.node.copy()) for n, e in both]
+    return Expr(exp.Struct(expressions=fields), value.origin)
+
+
+def settled_type(kind: str) -> pa.DataType | None:
+    """The type of answers that do not depend on the argument's type."""
+    if kind in ("count", "count_distinct", "approx_count_distinct"):
+        return pa.int64()
+    if kind in _SPREADS or kind in ("avg", "approx_f2"):
+        return pa.float64()
+    if kind in ("percentile", "percentile_disc"):
+        return pa.list_(pa.float64()) if settings_of(kind)[1] else pa.float64()
+    return None
+
+
+def typed_by(kind: str, of: pa.DataType) -> pa.DataType:
+    """The type of answers that are values of the argument, or lists of them."""
+    if kind in ("collect", "collect_set", "sample") or (kind == "approx_percentile" and settings_of(kind)[1]):
+        return pa.list_(of)
+    if kind == "approx_top_k":
+        return pa.list_(pa.struct([("item", of), ("count", pa.int64())]))
+    if kind in ("min_by", "max_by"):
+        return of.field("value").type
+    return of
 
 
 def user_aggregate(aggregator: Aggregator, column: str | Expr, *, returns: str) -> Aggregate:

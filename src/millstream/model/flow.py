@@ -13,6 +13,7 @@ from millstream.model.duration import Duration
 from millstream.model.expression import Expr, boolean
 from millstream.model.function import Function
 from millstream.model.origin import here
+from millstream.model.relational import TableRows
 from millstream.model.schema import Schema
 from millstream.model.step import Source, View
 from millstream.model.stream import Stream
@@ -59,6 +60,21 @@ class Flow:
     def views(self) -> tuple[View, ...]:
         """The views, in the order they were declared."""
         return tuple(self._views.values())
+
+    def table(self, name: str, *, schema: str | Schema) -> Stream:
+        """The rows of a stored table (see `Home.put_table`) as a stream: what is computed from them is revised when the
+        table changes. (`Stream.enrich` adds columns of a table as it is when a row comes, and leaves them so.)
+
+        >>> import millstream as ms
+        >>> flow = ms.Flow("shop")
+        >>> bids = flow.source("bids", ms.memory(), schema="auction BIGINT, price BIGINT")
+        >>> items = flow.table("items", schema="auction BIGINT, name STRING")
+        >>> bids.join(items, on="auction").schema.names
+        ('auction', 'price', 'name')
+        """
+        check_name(name, "table")
+        columns = schema if isinstance(schema, Schema) else Schema.parse(schema)
+        return Stream(self, TableRows(name, columns, here()))
 
     def source(
         self,

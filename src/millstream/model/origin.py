@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from types import FrameType
@@ -16,7 +17,7 @@ def here() -> Origin | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not os.path.abspath(file).startswith(_PACKAGE):
+        if file != functools.__file__ and not os.path.abspath(file).startswith(_PACKAGE):
             return Origin(_shorten(file), frame.f_lineno)
         frame = frame.f_back
     return None

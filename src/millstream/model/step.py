@@ -8,16 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, Origin
-from millstream.model.aggregate import Aggregate
+from millstream.model.aggregate import Aggregate, settled_type, typed_by
 from millstream.model.connector import Connector, Sink, SourceOptions
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr, expr
+from millstream.model.loop import Iterated, Round, outside
+from millstream.model.matched import Matched
 from millstream.model.origin import here
+from millstream.model.processed import Asked, Processed
+from millstream.model.relational import Compared, Gathered, Joined, JoinedAsOf, Settling, TableRows, Windowed
 from millstream.model.schema import TIMESTAMP, Field, Schema
 from millstream.model.window_kinds import CountWindow
 from millstream.model.windowing import Windowing
@@ -44,7 +49,7 @@ class Where:
     input: Step
     condition: Expr
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         """The columns stay."""
         return self.input.schema
@@ -57,6 +62,8 @@ class Select:
     input: Step
     columns: Named
     schema: Schema
+    after: tuple[tuple[str, str], ...] = ()
+    """Columns that are ends of windows over a time: their names, each with the time that is before it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +108,7 @@ class Union:
     inputs: tuple[Step, ...]
     ordered: bool = False
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         """The columns of the first input."""
         return self.inputs[0].schema
@@ -117,7 +124,7 @@ class Aggregated:
     aggregates: tuple[tuple[str, Aggregate], ...]
     origin: Origin | None = None
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         """Window borders, keys, then the aggregates."""
         borders = [Field(name, pa.int64() if name == INDEX else TIMESTAMP) for name in borders_of(self.windowing)]
@@ -171,7 +178,7 @@ class Top:
         """The keys that are no columns of the row yet."""
         return tuple((name, e) for name, e in self.keys if plain_column(e) != name)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         """All columns of the rows, keys that were computed, then the rank."""
         before = self.input.schema
@@ -186,7 +193,7 @@ class Distinct:
     input: Step
     origin: Origin | None = None
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         """The columns stay."""
         return self.input.schema
@@ -213,17 +220,27 @@ class View:
     origin: Origin | None = None
     sink: Sink | None = None
     kept: bool = True
+    state_ttl: Duration | None = None
+    """How long stages behind others keep rows that nothing comes for."""
 
 
-Step = Source | Where | Select | FlatMap | MapBatches | Enrich | Union | Aggregated | Top | Distinct
-Keeping = Aggregated | Top | Distinct
+Two = Joined | JoinedAsOf | Compared
+"""The steps with two inputs, `left` and `right`."""
+Called = Processed | Asked | Matched
+"""The steps that look at the rows of a key one behind the other."""
+Keeping = Aggregated | Top | Distinct | Two | Windowed | Settling | Gathered | Called | Iterated | TableRows
 """The steps that keep state; what is behind them changes."""
+Step = Source | Where | Select | FlatMap | MapBatches | Enrich | Union | Keeping | Round
 
 
 def inputs(step: Step) -> tuple[Step, ...]:
     """The steps that feed this one."""
-    if isinstance(step, Source):
+    if isinstance(step, Source | Round | TableRows):
         return ()
+    if isinstance(step, Two):
+        return (step.left, step.right)
+    if isinstance(step, Iterated):
+        return (step.input, *outside(step.body, step.round))
     return step.inputs if isinstance(step, Union) else (step.input,)
 
 
@@ -245,44 +262,22 @@ def plain_column(given: Expr) -> str | None:
     return names[0] if len(names) == 1 and given.spark() == f"`{names[0]}`" else None
 
 
-def is_window_end(step: Step, column: str) -> bool:
-    """Whether a column holds the end of an earlier window, as it was."""
-    if isinstance(step, Where | Distinct):
-        return is_window_end(step.input, column)
-    if isinstance(step, Aggregated) and not changes(step.input):
-        return column == "window_end" and column in borders_of(step.windowing)
-    named: dict[str, Expr] = {}
-    if isinstance(step, Select):
-        named = dict(step.columns)
-    elif isinstance(step, Aggregated):
-        named = dict(step.keys)
-    elif isinstance(step, Top):
-        if column in step.input.schema:
-            return is_window_end(step.input, column)
-        named = dict(step.added)
-    before = plain_column(named[column]) if column in named else None
-    return before is not None and not isinstance(step, Source | Union) and is_window_end(step.input, before)
-
-
 def result_type(aggregate: Aggregate, schema: Schema) -> pa.DataType | None:
     """The type of an aggregate's result where it is known before the engine binds the plan."""
     kind = aggregate.kind
-    if kind in ("count", "count_distinct"):
-        return pa.int64()
-    if kind in ("avg", "variance", "stddev"):
-        return pa.float64()
     if kind == "user":
         return aggregate.returns
+    settled = settled_type(kind)
+    if settled is not None or kind in ("min_by", "max_by"):  # of a pair the engine knows the type
+        return settled
     of = aggregate.argument.type_in(schema) if aggregate.argument is not None else None
     return None if of is None else summed_type(kind, of)
 
 
 def summed_type(kind: str, of: pa.DataType) -> pa.DataType:
-    """The type of sum, min, max, first, last or collect over values of a type."""
-    if kind == "collect":
-        return pa.list_(of)
+    """The type of a sum over values of a type, or of an aggregate that gives such values."""
     if kind != "sum":
-        return of
+        return typed_by(kind, of)
     if pa.types.is_integer(of):
         return pa.int64()
     if pa.types.is_decimal(of):

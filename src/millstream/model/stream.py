@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.model import rewindow
 from millstream.model.accumulation import Accumulation
 from millstream.model.aggregate import Aggregate
+from millstream.model.clocks import clocks
 from millstream.model.connector import Sink, check_name
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr, boolean, col, expr
+from millstream.model.matches import KeyedMatches, Matches
+from millstream.model.operators import KeyedOperators, Operators
 from millstream.model.origin import here
+from millstream.model.relations import Relations
 from millstream.model.schema import Field, Schema
 from millstream.model.step import (
     Aggregated,
@@ -34,7 +39,6 @@ from millstream.model.step import (
     View,
     Where,
     changes,
-    is_window_end,
     plain_column,
     upstream,
 )
@@ -46,21 +50,14 @@ if TYPE_CHECKING:
     from millstream.model.flow import Flow
 
 BATCH_KINDS = ("arrow", "pandas", "polars")
-BY_ARRIVAL = ("first", "last", "collect", "user")
-"""Aggregates that go by the order of records, which rows that change do not have."""
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class Stream(Relations, Operators, Matches):
     """Rows on their way through a flow. Made by `Flow.source` and by the methods below."""
 
     flow: Flow
     step: Step
-
-    @property
-    def schema(self) -> Schema:
-        """The columns at this point."""
-        return self.step.schema
 
     def where(self, condition: str | Expr) -> Stream:
         """Keep the rows for which the condition is true: ``.where("price > 100")``."""
@@ -84,7 +81,7 @@ class Stream:
 
         Rows whose array is empty or NULL go away, unless `keep_empty` (then the element is NULL).
         """
-        self._refuse_after_aggregate("flat_map")
+        self._refuse_panes("flat_map")
         if len(array) != 1:
             raise DefinitionError("flat_map takes one name=array", hint="e.g. flat_map(tag='tags')", origin=here())
         ((name, text),) = array.items()
@@ -104,7 +101,7 @@ class Stream:
         be deterministic and must not rely on where batches are cut. The column named ``event_time`` of the
         source keeps its meaning only if it stays; see docs/guide/steps.md.
         """
-        self._refuse_after_aggregate("map_batches")
+        self._refuse_panes("map_batches")
         if takes not in BATCH_KINDS:
             raise DefinitionError(f"takes={takes!r}", hint="one of: " + ", ".join(BATCH_KINDS), origin=here())
         out = schema if isinstance(schema, Schema) else Schema.parse(schema)
@@ -166,7 +163,9 @@ class Stream:
                         origin=here(),
                     )
         united = Stream(self.flow, Union((self.step, *(o.step for o in others)), ordered))
-        united._refuse_after_aggregate("merge" if ordered else "union")
+        if ordered:
+            united._refuse_after_aggregate("merge")
+        united._refuse_panes("a union")
         return united
 
     def key_by(self, *columns: str | Expr, **named: str | Expr) -> Keyed:
@@ -213,18 +212,23 @@ class Stream:
         *,
         retention: str | timedelta | Duration | None = None,
         changes_to: Sink | None = None,
+        state_ttl: str | timedelta | Duration | None = None,
     ) -> View:
         """Keep the result under a name, as a table that can be queried while the flow runs.
 
         `retention` says how long rows stay after the watermark has passed them (windows by their end, other
         rows by their event time); without it they stay for good. `changes_to` writes every change of the view
-        elsewhere too, as `sink` does.
+        elsewhere too, as `sink` does. With a `state_ttl`, joins, aggregates over rows that change and their like forget
+        rows for which nothing came for so long (in event time), where nothing else bounds them: results of rows that
+        come even later are then as if those had never been.
         """
         check_name(name, "view")
         kept = None if retention is None else Duration.positive(retention, what="retention")
         if kept is not None:
             self._check_retention(name)
-        view = View(name, self.step, kept, here(), None if changes_to is None else _sink(changes_to, name))
+        lives = None if state_ttl is None else Duration.positive(state_ttl, what="state_ttl")
+        to = None if changes_to is None else _sink(changes_to, name)
+        view = View(name, self.step, kept, here(), to, state_ttl=lives)
         self.flow.add_view(view)
         return view
 
@@ -253,13 +257,15 @@ class Stream:
                     origin=here(),
                 )
             return
-        keys = last.schema.names if isinstance(last, Distinct) else [n for n, _ in last.keys]
-        if not any(is_window_end(last, key) for key in keys):
+        if not clocks(last, certain=False):
             raise Unsupported(
-                f"the view `{name}` has a retention, but none of its keys is the end of a window",
+                f"the view `{name}` has a retention, but no column that says how old a row is",
                 hint="key by the `window_end` of the aggregate before, or leave the retention out",
                 origin=here(),
             )
+
+    def _with(self, step: Step) -> Stream:
+        return Stream(self.flow, step)
 
     def _project(self, columns: Named) -> Stream:
         bound = tuple((name, e.bind(self.schema)) for name, e in columns)
@@ -307,12 +313,14 @@ def merge(stream: Stream, *others: Stream, order: str = "event_time") -> Stream:
 
 
 @dataclass(frozen=True, eq=False)
-class Keyed:
+class Keyed(KeyedOperators, KeyedMatches):
     """A stream with its keys and window chosen, waiting for aggregates, or for how many rows to keep of each key."""
 
     stream: Stream
     keys: Named
     windowing: Windowing = field(default_factory=Windowing)
+    time: str | None = None
+    """The column that windows over rows which change go by."""
 
     def window(
         self,
@@ -322,14 +330,15 @@ class Keyed:
         accumulation: Accumulation = Accumulation.RETRACTING,
         lateness: str | timedelta | Duration = "0 seconds",
         panes: str | timedelta | Duration | None = None,
+        time: str | None = None,
     ) -> Keyed:
         """Cut event time into windows.
 
         `trigger` says when a window answers, `accumulation` how an answer relates to the ones before it, `lateness`
         for how long after the watermark a window still takes records and answers anew. With `panes`, every
-        answer ever given is kept in ``<view>$panes`` for that long.
+        answer ever given is kept in ``<view>$panes`` for that long. Behind a join, an aggregate or the like, `time`
+        names the column that windows go by, where there are several times.
         """
-        self.stream._refuse_after_aggregate("a window")
         for value, kind, what, example in (
             (window, AnyWindow, "a window", 'ms.tumbling("10 seconds")'),
             (trigger, Trigger, "a trigger", "ms.on_close()"),
@@ -349,7 +358,7 @@ class Keyed:
             window = Session(gap_by=bound)
         allowed = Duration.not_negative(lateness, what="lateness")
         kept = None if panes is None else Duration.positive(panes, what="panes")
-        return Keyed(self.stream, self.keys, Windowing(window, trigger, accumulation, allowed, kept).check())
+        return Keyed(self.stream, self.keys, Windowing(window, trigger, accumulation, allowed, kept).check(), time)
 
     def aggregate(self, **aggregates: Aggregate) -> Stream:
         """Compute aggregates per key and window: ``.aggregate(bids=ms.count(), top=ms.max("price"))``.
@@ -373,7 +382,9 @@ class Keyed:
                 )
             checked.append((name, aggregate.check(name, self.stream.schema)))
         if changes(self.stream.step):
-            self._check_changing(aggregates)
+            self.stream._refuse_panes("an aggregate")
+            if not self.windowing.window.is_global:
+                return rewindow.aggregated(self, dict(aggregates))
         else:
             self._check_corrections()
         step = Aggregated(self.stream.step, self.keys, self.windowing, tuple(checked), here())
@@ -414,18 +425,6 @@ class Keyed:
         step = Top(self.stream.step, self.keys, n, tuple(orders), rank, here())
         assert step.schema.names  # refuses a name that is there twice
         return Stream(self.stream.flow, step)
-
-    def _check_changing(self, aggregates: Mapping[str, Aggregate]) -> None:
-        """Refuse what is not defined over rows that change."""
-        self.stream._refuse_panes("an aggregate")
-        for name, aggregate in aggregates.items():
-            if aggregate.kind in BY_ARRIVAL:
-                raise Unsupported(
-                    f"{name}={aggregate.kind}(...) behind an aggregate, top or distinct is not supported",
-                    detail="it goes by the order of records, and rows that change have none",
-                    hint="use ms.min or ms.max, or .top(1, ...) for the first or last row in an order",
-                    origin=here(),
-                )
 
     def _check_corrections(self) -> None:
         """Refuse what is not defined over records that revise others."""

@@ -14,12 +14,13 @@ from millstream.model.duration import Duration
 from millstream.model.trigger import ON_CHANGE, ON_CLOSE, Trigger
 from millstream.model.window import Window
 from millstream.model.window_kinds import CountWindow
-from millstream.plan.explain_chains import chain_nodes
+from millstream.plan.explain_chains import chain_nodes, take_nodes
 from millstream.plan.node import Node, named, plain, shown_name
 from millstream.plan.rules.order import ORDERED
 from millstream.plan.stages import (
     ROW,
     Aggregation,
+    Append,
     Batches,
     Chained,
     Explode,
@@ -49,7 +50,10 @@ SINKS = {
 
 _GROWING = {
     "collect": "collect keeps every value",
-    "count_distinct": "count_distinct keeps every different value",
+    **{
+        kind: f"{kind} keeps every different value"
+        for kind in ("count_distinct", "collect_set", "mode", "percentile", "percentile_disc")
+    },
 }
 
 
@@ -151,7 +155,12 @@ def _positions(plan: Plan, source: SourceStage) -> str:
         for view in plan.views
         if isinstance(view.stage, Aggregation) and source.name in view.stage.sources and view.stage.keeps_records
     ]
-    return f"rows carry them: {', '.join(ordered or counted)} depends on the order of rows"
+    held = [
+        view_of(view.name)
+        for view in plan.views
+        if isinstance(view.stage, Append) and view.stage.ordered and source.name in view.stage.sources
+    ]
+    return f"rows carry them: {', '.join(ordered or counted or held)} depends on the order of rows"
 
 
 def _readers(plan: Plan, scan: Scan) -> list[str]:
@@ -232,19 +241,30 @@ def _path(plan: Plan, view: ViewStage) -> Iterator[Node]:
     """The way of a row to the end of a view's stage."""
     stage = view.stage
     if isinstance(stage, Chained):
-        before = plan.view(stage.input)
-        owner = view_of(before.name)
-        if owner == view_of(view.name):
-            yield from _path(plan, before)
-        else:
-            kind = "of the view" if before.name == owner else "inside the view"
-            yield Node("changes", f"{kind} {owner}", (("shared", "computed once"),))
-        yield from chain_nodes(stage, before.stage)
+        for number, side in enumerate(stage.sides):
+            if len(stage.sides) > 1:
+                parts = (n for take in side.takes for n in (*_before(plan, view, take.view), *take_nodes(take)))
+                yield Node("side", ("left", "right")[number], (), tuple(parts))
+                continue
+            for take in side.takes:
+                yield from _before(plan, view, take.view)
+                yield from take_nodes(take)
+        yield from chain_nodes(stage, [plan.view(n).stage for n in stage.inputs])
         return
     yield from (_scan(plan, view, f) for f in stage.feeds)
     if isinstance(stage, Aggregation):
         yield _exchange(stage)
         yield _kernel(plan, stage)
+
+
+def _before(plan: Plan, view: ViewStage, name: str) -> Iterator[Node]:
+    """The way of a row to a stage that gives changes to a view's."""
+    owner = view_of(name)
+    if owner == view_of(view.name):
+        yield from _path(plan, plan.view(name))
+        return
+    kind = "of the view" if name == owner else "inside the view"
+    yield Node("changes", f"{kind} {owner}", (("shared", "computed once"),))
 
 
 _ANSWERS: dict[Trigger, str] = {ON_CHANGE: "in every epoch that changes it", ON_CLOSE: "when the window closes"}
@@ -329,9 +349,10 @@ def _sink(sink: Sink, guarantee: str) -> tuple[str, str]:
 
 def _table(plan: Plan, view: ViewStage) -> Node:
     stage = view.stage
-    if isinstance(stage, Chained) and stage.identity == ROW:
-        assert isinstance(stage.what, First)
+    if isinstance(stage, Chained) and isinstance(stage.what, First) and stage.identity == ROW:
         rows = f"up to {stage.what.count:,} per " + (", ".join(stage.keys) or "view")
+    elif isinstance(stage, Chained) and stage.identity == ROW:
+        rows = "they come and go"
     elif view.identity is None:
         rows = "appended, never changed"
     elif not view.identity:

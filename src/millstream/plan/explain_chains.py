@@ -2,39 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from millstream.model.duration import Duration
 from millstream.plan.node import Node, named, plain, shown_name
-from millstream.plan.stages import Append, Chained, First, Once, Regroup, Sort, Stage
+from millstream.plan.processing import Folded
+from millstream.plan.stages import (
+    Append,
+    AsOf,
+    Chained,
+    Column,
+    Every,
+    Explode,
+    First,
+    Join,
+    Once,
+    Over,
+    Project,
+    Regroup,
+    Sets,
+    Settled,
+    Sort,
+    Stage,
+    Stored,
+    Take,
+)
+
+_SETS = {"intersect": "rows in both", "except": "rows in the first only"}
 
 
-def chain_nodes(stage: Chained, before: Stage) -> Iterator[Node]:
-    """The nodes of a stage that is chained to another one."""
-    sql = {c.name: plain(c.sql) for c in stage.take.columns} if stage.take is not None else {}
-    if stage.take is not None and stage.take.renames is None:
-        gives = ", ".join(named(shown_name(n), e) for n, e in sql.items() if not n.startswith("$id"))
-        kept = "" if stage.take.keep is None else f" where {plain(stage.take.keep)}"
-        yield Node("select", "", (("runs", "native Spark SQL, on changed rows only"), ("gives", gives + kept)))
-    facts = [("takes", "rows as they come" if isinstance(before, Append) else "changes of the stage before")]
+def take_nodes(take: Take) -> Iterator[Node]:
+    """What is done with changes on their way to a chained stage."""
+    for op in take.ops:
+        if isinstance(op, Project) and op.renames is None:
+            gives = ", ".join(named(shown_name(c.name), plain(c.sql)) for c in op.columns if _is_told(c))
+            kept = "" if op.keep is None else f" where {plain(op.keep)}"
+            yield Node("select", "", (("runs", "native Spark SQL, on changed rows only"), ("gives", gives + kept)))
+        elif isinstance(op, Explode):
+            facts = (("runs", "native Spark SQL, on changed rows only"), ("of", plain(op.array)))
+            yield Node("flat_map", op.name, facts)
+
+
+def _is_told(column: Column) -> bool:
+    return not column.name.startswith("$id")
+
+
+def chain_nodes(stage: Chained, before: Sequence[Stage]) -> Iterator[Node]:
+    """The node of a stage that is chained to others."""
+    only = [op for s in stage.sides for t in s.takes for op in t.ops if isinstance(op, Project)]
+    sql = {c.name: plain(c.sql) for op in only for c in op.columns}
+    rows = "rows as they come" if all(isinstance(b, Append) for b in before) else "changes of the stage before"
+    if len(stage.sides) > 1:
+        rows = "rows and changes of both sides"
+    elif any(isinstance(b, Append) and b.ordered for b in before):
+        rows = "rows in the order of event time, held until the watermark has passed them"
+    facts = [("takes", rows)]
     what = stage.what
-    if not isinstance(what, Once):
-        facts.append(("keys", ", ".join(stage.keys) or "none"))
-    if isinstance(what, First):
+    if not isinstance(what, Once | Every | Sets | Settled | Stored):
+        facts.append(("keys", ", ".join(sql.get(k, shown_name(k)) for k in stage.keys) or "none"))
+    if isinstance(what, First | Over):
         facts.append(("order", ", ".join(_order(s, sql) for s in what.order)))
-        if what.rank is not None:
-            facts.append(("rank", what.rank))
+    if isinstance(what, First) and what.rank is not None:
+        facts.append(("rank", what.rank))
+    elif isinstance(what, Over):
+        facts.append(("gives", ", ".join(f"{c.name} = {c.function}(...)" for c in what.calls)))
     elif isinstance(what, Regroup):
         arguments = {m.name: sql.get(f"@{m.name}", "*") for m in what.measures}
         facts.append(("measures", ", ".join(f"{m.name} = {m.kind}({arguments[m.name]})" for m in what.measures)))
+    elif isinstance(what, Join):
+        facts += _join(what)
+    elif isinstance(what, AsOf):
+        facts.append(("chooses", f"{what.direction} by {what.times[1]}, when the watermark has passed {what.times[0]}"))
+    elif isinstance(what, Stored):
+        facts = [("takes", f"what came and went in the table {what.table}")]
+    elif not isinstance(what, First | Once | Every | Sets | Settled):
+        facts += what.facts(stage)
     facts += [("placed", "in the driver"), ("state", _state(stage))]
     yield Node("kernel", _name(what), tuple(facts))
 
 
-def _name(what: First | Regroup | Once) -> str:
+def _join(what: Join) -> list[tuple[str, str]]:
+    facts = [] if what.test is None else [("where", plain(what.test.sql))]
+    if any(what.pads) or what.how == "anti":
+        when = "when it is certain that none comes" if what.certain else "at once, and taken back when one comes"
+        facts.append(("without a partner", when))
+    return facts
+
+
+def _name(what: object) -> str:
     if isinstance(what, First):
         return f"top {what.count:,}"
-    return "aggregate of changing rows" if isinstance(what, Regroup) else "distinct"
+    if isinstance(what, Join):
+        return f"{what.how} join"
+    if isinstance(what, Sets):
+        return _SETS[what.keep]
+    names = {Regroup: "aggregate of changing rows", Once: "distinct", Every: "rows as they are", Stored: "stored table"}
+    more = {Over: "window functions", Settled: "rows that change no more", AsOf: "as-of join"}
+    return {**names, **more}.get(type(what)) or str(what.name)  # type: ignore[attr-defined]
 
 
 def _order(sort: Sort, sql: dict[str, str]) -> str:
@@ -46,8 +110,32 @@ def _order(sort: Sort, sql: dict[str, str]) -> str:
 
 def _state(stage: Chained) -> str:
     """What is kept, and for how long."""
-    if isinstance(stage.what, First) and stage.grows:
-        rows = f"rows of {stage.what.count:,} per key" if stage.keys else f"{stage.what.count:,} rows"
+    kept = _kept(stage)
+    return kept if stage.ttl is None else kept.replace("for good", f"until {Duration(stage.ttl)} after it changed")
+
+
+def _kept(stage: Chained) -> str:
+    what = stage.what
+    if isinstance(what, Every) and stage.grows:
+        return "none"
+    if isinstance(what, Stored):
+        return "the rows of the table as it was last seen"
+    if isinstance(what, Settled):
+        return f"rows until {what.column} is past"
+    if isinstance(what, AsOf):
+        chosen = "per key those that a later row may choose, for good"
+        return f"left: rows until {what.times[0]} is past; right: {chosen}"
+    if isinstance(what, Join):
+        kept = ["each row until its time bound is past" if s.bounded else "all rows, for good" for s in stage.sides]
+        return kept[0] if kept[0] == kept[1] else f"left: {kept[0]}; right: {kept[1]}"
+    if not isinstance(what, First | Once | Regroup | Over | Sets | Every):
+        return str(what.state(stage))
+    if isinstance(what, First) and stage.grows:
+        rows = f"rows of {what.count:,} per key" if stage.keys else f"{what.count:,} rows"
+    elif isinstance(what, Folded):
+        rows = "accumulators per key" if stage.keys else "one row"
+    elif stage.grows and isinstance(what, Regroup) and not what.order:
+        rows = "a row per key" if stage.keys else "one row"
     elif stage.grows:
         rows = "every different row of its input"
     else:

@@ -20,9 +20,13 @@ from millstream.errors import DefinitionError, Unsupported
 from millstream.model import step as steps
 from millstream.model.expression import Expr, col
 from millstream.model.flow import Flow
+from millstream.model.loop import Round
+from millstream.model.processed import Processed
+from millstream.model.relational import Gathered
 from millstream.model.step import Aggregated, Keeping, Step
 from millstream.model.window_kinds import Session
 from millstream.plan import chains
+from millstream.plan.needed import needed
 from millstream.plan.stages import (
     Aggregation,
     Append,
@@ -81,47 +85,58 @@ class _ScanBuilder:
         return Scan(self.id, self.source, self.ops, tuple(Column(n, sql) for sql, n in self.names.items()))
 
 
-class _Lowering:
+class Lowering:
+    """A flow on its way to a plan."""
+
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.scans: dict[tuple[str, str], _ScanBuilder] = {}
         self.views: list[ViewStage] = []
-        self.made: dict[int, str] = {}
-        """By the id of a step that keeps state: the view whose stage performs it."""
+        self.chains = chains.Chains(self, needed(flow))
         for source in flow.sources:
             self.scan(source.name, ())
 
     def scan(self, source: str, ops: tuple[Op, ...]) -> _ScanBuilder:
+        """The scan over a source behind some ops."""
         key = (source, repr([_identity(op) for op in ops]))
         if key not in self.scans:
             self.scans[key] = _ScanBuilder(len(self.scans), source, ops)
         return self.scans[key]
 
     def plan(self) -> Plan:
+        """The plan of the whole flow."""
         for view in self.flow.views:
             self.views.append(self.view(view))
         views = tuple(self.views)
         sources = tuple(SourceStage(s.name, s.connector, s.schema, s.options) for s in self.flow.sources)
         scans = tuple(b.build() for b in self.scans.values())
-        tables = sorted({op.table for s in scans for op in s.ops if isinstance(op, Lookup)})
-        made = Plan(self.flow.name, sources, scans, views, tables=tuple(tables), guarantee=self.flow.guarantee)
+        tables = {op.table for s in scans for op in s.ops if isinstance(op, Lookup)}
+        made = Plan(self.flow.name, sources, scans, views, guarantee=self.flow.guarantee)
+        made = replace(made, tables=tuple(sorted(tables | made.watched)))
         return replace(made, functions=tuple(self.flow.functions.values()))
 
     def view(self, view: steps.View) -> ViewStage:
+        """A view with its stage."""
+        self.chains.ttl = None if view.state_ttl is None else view.state_ttl.micros
         return replace(self._kept(view), sink=view.sink, kept=view.kept)
 
     def _kept(self, view: steps.View) -> ViewStage:
         post, root = _split(view.input)
         retention = None if view.retention is None else view.retention.micros
         if not isinstance(root, Keeping):
-            return self._append(view, retention)
-        stage = self._stage(view.name, root)
-        self.made.setdefault(id(root), view.name)
+            if not steps.changes(view.input):
+                return self._append(view, retention)
+            post, root = [], Gathered(view.input, view.origin)
+        elif isinstance(root, Processed) and len(root.outputs) > 1:
+            post, root = [], Gathered(view.input, view.origin)  # several views may share it: it runs once
+        stage = self.chains.stage(view.name, root)
+        self.chains.made.setdefault(self.chains.signature(root), view.name)
         project = _post(post, root)
         columns = project.columns if project else tuple(Column(n, f"`{n}`") for n in root.schema.names)
         shown = {c.sql: c.name for c in columns}
         end = chains.end_of(root)
-        needed = stage.identity
+        assert not isinstance(stage, Append)
+        needed = identity = stage.identity or ()
         if isinstance(stage, Chained) and end is not None and retention is not None and end not in needed:
             needed = (*needed, end)
         hidden = tuple(n for n in needed if f"`{n}`" not in shown)
@@ -134,53 +149,20 @@ class _Lowering:
             project,
             tuple(c.name for c in columns),
             tuple(_hidden(n) for n in hidden),
-            tuple(stored[n] for n in stage.identity),
+            None if stage.identity is None else tuple(stored[n] for n in identity),
             retention,
             stored.get(end or ""),
         )
 
-    def _stage(self, name: str, root: Keeping) -> Aggregation | Chained:
-        """The stage of a step that keeps state."""
-        if isinstance(root, Aggregated) and not steps.changes(root.input):
-            return self._aggregation(name, root)
-        taken = chains.taken(root)
-        post, before = _split(root.input)
-        if isinstance(before, Keeping):
-            given = self._inner(name, before)
-            take = _post([*post, chains.projection(root.input, taken)], before)
-        else:
-            given, take = self._rows(name, root.input, taken), None
-        return chains.chained(name, root, given, take)
-
-    def _inner(self, name: str, root: Keeping) -> ViewStage:
-        """The view whose stage performs a step: an earlier one, or else an inner one."""
-        if id(root) not in self.made:
-            chains.refuse_history(root)
-            stage = self._stage(name, root)
-            inner = self._inner_name(name)
-            self.views.append(chains.inner(inner, replace(stage, step=inner), root.schema.names))
-            self.made[id(root)] = inner
-        return next(v for v in self.views if v.name == self.made[id(root)])
-
-    def _inner_name(self, name: str) -> str:
-        return f"{name}~{1 + sum(v.name.startswith(f'{name}~') for v in self.views)}"
-
-    def _rows(self, name: str, step: Step, taken: steps.Named) -> ViewStage:
-        """An inner view that hands on rows of sources, with the columns that a stage takes."""
-        inner, names = self._inner_name(name), tuple(n for n, _ in taken)
-        feeds = self._append_feeds(step, taken)
-        made = chains.inner(inner, Append(inner, names, feeds, ordered=_is_ordered(step)), names)
-        self.views.append(made)
-        return made
-
     def _append(self, view: steps.View, retention: int | None) -> ViewStage:
         names = view.input.schema.names
-        feeds = self._append_feeds(view.input, tuple((n, col(n)) for n in names))
-        stage = Append(view.name, names, feeds, ordered=_is_ordered(view.input))
+        feeds = self.append_feeds(view.input, tuple((n, col(n)) for n in names))
+        stage = Append(view.name, names, feeds, ordered=chains.is_ordered(view.input))
         hidden = () if retention is None else ("$ts",)
         return ViewStage(view.name, stage, None, names, hidden, None, retention, "$ts" if hidden else None)
 
-    def _append_feeds(self, step: Step, columns: steps.Named) -> tuple[Feed, ...]:
+    def append_feeds(self, step: Step, columns: steps.Named) -> tuple[Feed, ...]:
+        """What a stage takes that hands rows on, with these columns."""
         feeds = []
         for branch in self.branches(step):
             scan, keep, record = self._place(branch)
@@ -192,7 +174,8 @@ class _Lowering:
             feeds.append(Feed(scan.id, scan.source, keep, record, taken))
         return tuple(feeds)
 
-    def _aggregation(self, name: str, root: Aggregated) -> Aggregation:
+    def aggregation(self, name: str, root: Aggregated) -> Aggregation:
+        """The stage of an aggregate over rows of sources."""
         feeds = []
         for branch in self.branches(root.input):
             scan, keep, record = self._place(branch)
@@ -237,7 +220,7 @@ class _Lowering:
             return [_Branch(step, (), {n: col(n) for n in step.schema.names})]
         if isinstance(step, steps.Union):
             return [b for s in step.inputs for b in self.branches(s)]
-        assert not isinstance(step, Keeping), "the model refuses steps behind an aggregate that need branches"
+        assert not isinstance(step, Keeping | Round), "the model refuses steps behind an aggregate that need branches"
         return [self._through(b, step) for b in self.branches(step.input)]
 
     def _through(self, b: _Branch, step: Step) -> _Branch:
@@ -246,11 +229,6 @@ class _Lowering:
             return replace(b, keep=condition if b.keep is None else _both(b.keep, condition))
         if isinstance(step, steps.Select):
             return replace(b, names={n: e.substitute(b.names) for n, e in step.columns})
-        if isinstance(step, steps.FlatMap):
-            array = step.array.spark()
-            return b.after(Explode(step.name, array, step.keep_empty), step.schema.names)
-        if isinstance(step, steps.Enrich):
-            return b.after(Lookup(step.table, step.on, step.columns, step.required), step.schema.names)
         if isinstance(step, steps.MapBatches):
             event_time = b.source.options.event_time
             if event_time is not None and event_time not in step.schema:
@@ -259,14 +237,22 @@ class _Lowering:
                     hint=f"keep a column `{event_time} TIMESTAMP` in its schema",
                     origin=step.origin,
                 )
-            op = Batches(step.function, step.takes, step.schema, code_identity(step.function))
-            return b.after(op, step.schema.names)
+        return b.after(self.op(step), step.schema.names)
+
+    def op(self, step: Step) -> Op:
+        """A step that makes other rows of rows, as an op."""
+        if isinstance(step, steps.FlatMap):
+            return Explode(step.name, step.array.spark(), step.keep_empty)
+        if isinstance(step, steps.Enrich):
+            return Lookup(step.table, step.on, step.columns, step.required)
+        if isinstance(step, steps.MapBatches):
+            return Batches(step.function, step.takes, step.schema, code_identity(step.function))
         raise Unsupported(f"no plan for the step {type(step).__name__}")
 
 
 def lower(flow: Flow) -> Plan:
     """The plain plan of a flow; the planner's rules improve on it."""
-    return _Lowering(flow).plan()
+    return Lowering(flow).plan()
 
 
 def _split(step: Step) -> tuple[list[Step], Step]:
@@ -291,10 +277,6 @@ def _post(behind: list[Step], root: Keeping) -> Project | None:
         elif isinstance(step, steps.Select):
             names = {n: e.substitute(names) for n, e in step.columns}
     return Project(_sql(keep), tuple(Column(n, e.spark()) for n, e in names.items()))
-
-
-def _is_ordered(step: Step) -> bool:
-    return any(isinstance(s, steps.Union) and s.ordered for s in steps.upstream(step))
 
 
 def _hidden(name: str) -> str:
@@ -332,7 +314,8 @@ def code_identity(function: Callable[..., Any] | object, _seen: frozenset[int] =
         return f"partial({code_identity(function.func, seen)}{_held((function.args, function.keywords), seen)})"
     code = getattr(function, "__code__", None)
     if code is None:
-        methods = [getattr(type(function), m, None) for m in ("create", "add", "merge", "result", "__call__")]
+        names = ("create", "add", "merge", "result", "retract", "__call__")
+        methods = [getattr(type(function), m, None) for m in names]
         parts = [code_identity(m, seen) for m in methods if getattr(m, "__code__", None) is not None]
         return f"{type(function).__qualname__}({','.join(parts)}){_held(getattr(function, '__dict__', {}), seen)}"
     cells = [c.cell_contents for c in getattr(function, "__closure__", None) or () if c != types.CellType()]

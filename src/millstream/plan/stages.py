@@ -10,76 +10,75 @@ System columns begin with ``$``: ``$ts`` event time in micros, ``$part`` and ``$
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 
-from millstream.model.aggregate import Aggregator
 from millstream.model.connector import Connector, Sink, SourceOptions
 from millstream.model.function import Function
-from millstream.model.schema import Field, Schema
+from millstream.model.schema import Schema
 from millstream.model.step import borders_of
 from millstream.model.window import Window
 from millstream.model.window_kinds import AnyWindow, CountWindow
 from millstream.model.windowing import Windowing
+from millstream.plan.chained import (
+    ROW,
+    AsOf,
+    Call,
+    Chained,
+    Every,
+    First,
+    Join,
+    Once,
+    Over,
+    Regroup,
+    Sets,
+    Settled,
+    Side,
+    Sort,
+    Stored,
+    Take,
+    Test,
+)
+from millstream.plan.parts import Batches, Column, Explode, Fed, Feed, Lookup, Measure, Op, Project
 
-
-@dataclass(frozen=True)
-class Column:
-    """A column computed natively: its name and Spark SQL."""
-
-    name: str
-    sql: str
-
-
-@dataclass(frozen=True)
-class Project:
-    """Filter, then compute columns (native)."""
-
-    keep: str | None
-    columns: tuple[Column, ...]
-
-    @property
-    def renames(self) -> dict[str, str] | None:
-        """New names with the columns they stand for, where it does nothing but that."""
-        found = {c.name: c.sql.strip("`") for c in self.columns}
-        plain = self.keep is None and all(c.sql == f"`{found[c.name]}`" for c in self.columns)
-        return found if plain else None
-
-
-@dataclass(frozen=True)
-class Explode:
-    """One row per element of an array (native)."""
-
-    name: str
-    array: str
-    keep_empty: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Batches:
-    """A Python function over batches of rows, on the executors."""
-
-    function: Callable[[Any], Any]
-    takes: str
-    schema: Schema
-    identity: str
-
-
-@dataclass(frozen=True)
-class Lookup:
-    """A broadcast join to a stored table (native)."""
-
-    table: str
-    on: tuple[tuple[str, str], ...]
-    columns: tuple[Field, ...]
-    required: bool
-
-
-Op = Project | Explode | Batches | Lookup
+__all__ = [
+    "ROW",
+    "Aggregation",
+    "Append",
+    "AsOf",
+    "Batches",
+    "Call",
+    "Chained",
+    "Column",
+    "Every",
+    "Explode",
+    "Feed",
+    "First",
+    "Join",
+    "Lookup",
+    "Measure",
+    "Once",
+    "Op",
+    "Over",
+    "Plan",
+    "Project",
+    "Regroup",
+    "Scan",
+    "Sets",
+    "Settled",
+    "Side",
+    "Sort",
+    "SourceStage",
+    "Stage",
+    "Stored",
+    "Take",
+    "Test",
+    "ViewStage",
+    "view_of",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,49 +106,8 @@ class Scan:
     columns: tuple[Column, ...]
 
 
-@dataclass(frozen=True)
-class Feed:
-    """Which columns of a scan a stage takes. `record` is SQL for the whole row as JSON, for rows that come late."""
-
-    scan: int
-    source: str
-    keep: str | None
-    record: str
-    columns: tuple[str, ...]
-    """For an append: the view's columns. For an aggregation: its keys, then the argument of each aggregate that has
-    one.
-    """
-    hash: str = ""
-    slice: str = ""
-    gap: str = ""
-    """For sessions whose gap is an expression: the column with the gap in micros."""
-
-
-class _Fed:
-    """What all stages have: feeds."""
-
-    feeds: tuple[Feed, ...]
-
-    @property
-    def sources(self) -> frozenset[str]:
-        """The sources that feed a stage: their watermarks hold it."""
-        return frozenset(f.source for f in self.feeds)
-
-
 @dataclass(frozen=True, eq=False)
-class Measure:
-    """One aggregate of an aggregation; `type` is its argument's, once bound."""
-
-    name: str
-    kind: str
-    has_argument: bool
-    user: Aggregator | None = None
-    returns: pa.DataType | None = None
-    type: pa.DataType | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Aggregation(_Fed):
+class Aggregation(Fed):
     """Keys, window and aggregates of one keyed stage; all that a kernel needs to know."""
 
     step: str
@@ -197,7 +155,7 @@ class Aggregation(_Fed):
 
 
 @dataclass(frozen=True, eq=False)
-class Append(_Fed):
+class Append(Fed):
     """Rows go to the view as they come."""
 
     step: str
@@ -206,93 +164,22 @@ class Append(_Fed):
     fingerprint: str = ""
     ordered: bool = False
     """Whether rows are held back until they can go on in the order of event time."""
-
-
-@dataclass(frozen=True)
-class Sort:
-    """A column that rows are put in order by."""
-
-    column: str
-    descending: bool
-    nulls_first: bool
-
-
-@dataclass(frozen=True)
-class First:
-    """Keep the first rows of each key; `rank` names the column with their number, and `shown` the columns of a row."""
-
-    count: int
-    order: tuple[Sort, ...]
-    rank: str | None
-    shown: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Regroup:
-    """Aggregate the rows that are there now, per key."""
-
-    measures: tuple[Measure, ...]
-
-
-@dataclass(frozen=True)
-class Once:
-    """Keep every row once."""
-
-
-ROW = ("$row", "$more")
-"""The columns that tell rows apart which nothing else does: hashes of what is in the row and which copy it is."""
-
-
-@dataclass(frozen=True, eq=False)
-class Chained(_Fed):
-    """A stage over the changes of another stage; all that its kernel needs to know."""
-
-    step: str
-    input: str
-    """The view whose stage gives the changes."""
-    take: Project | None
-    """What is computed of them first; None: they are taken as they are."""
-    columns: tuple[str, ...]
-    """The columns of the rows that it works on."""
-    names: tuple[str, ...]
-    """The columns by which its input tells its rows apart; none where they never go away."""
-    keys: tuple[str, ...]
-    what: First | Regroup | Once
-    feeds: tuple[Feed, ...]
-    """The feeds of the first stage of the chain."""
-    grows: bool = False
-    """Whether its input only grows, so that a row never goes away."""
-    ends: tuple[str, int] | None = None
-    """The key that is the end of an earlier window, and for how long after it that window still changes; None: groups
-    may change for good.
-    """
-    fingerprint: str = ""
-    types: tuple[pa.DataType, ...] = ()
-    """The types of its columns, once bound."""
+    lateness: int | None = None
+    """How far behind the watermark, in micros, rows are still taken; None: none comes too late."""
+    beside: frozenset[str] = frozenset()
+    """Sources whose watermarks count too, because its rows meet theirs."""
+    by_place: bool = False
+    """Whether rows go on in the order of partition and offset, however they were read."""
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        """The columns that tell one result row from another."""
-        if isinstance(self.what, Once):
-            return self.columns
-        if isinstance(self.what, Regroup) or self.what.count == 1:
-            return self.keys
-        return ROW if self.what.rank is None else (*self.keys, self.what.rank)
+    def is_timely(self) -> bool:
+        """Whether rows may come too late for it."""
+        return self.ordered or self.lateness is not None
 
     @property
-    def result(self) -> tuple[str, ...]:
-        """The columns of its results."""
-        if isinstance(self.what, Regroup):
-            return (*self.keys, *(m.name for m in self.what.measures))
-        if isinstance(self.what, Once):
-            return self.columns
-        rank = () if self.what.rank is None else (self.what.rank,)
-        return (*self.what.shown, *rank, *(ROW if self.identity == ROW else ()))
-
-    @property
-    def only_inserts(self) -> bool:
-        """Whether its own results only grow."""
-        return isinstance(self.what, Once) and self.grows
+    def sources(self) -> frozenset[str]:
+        """The sources whose watermarks hold it."""
+        return super().sources | self.beside
 
 
 Stage = Aggregation | Append | Chained
@@ -383,22 +270,30 @@ class Plan:
     @cached_property
     def inputs(self) -> frozenset[str]:
         """The views whose stages others are chained to."""
-        return frozenset(v.stage.input for v in self.views if isinstance(v.stage, Chained))
+        return frozenset(n for v in self.views if isinstance(v.stage, Chained) for n in v.stage.inputs)
 
     @cached_property
     def behind(self) -> Mapping[str, tuple[str, ...]]:
         """By view: the views that people see whose chain begins with its stage, itself among them."""
-        first: dict[str, str] = {}
+        first: dict[str, dict[str, None]] = {}
         found: dict[str, tuple[str, ...]] = {v.name: () for v in self.views}
         for view in self.views:
-            first[view.name] = first[view.stage.input] if isinstance(view.stage, Chained) else view.name
+            inputs = view.stage.inputs if isinstance(view.stage, Chained) else ()
+            first[view.name] = {f: None for name in inputs for f in first[name]} or {view.name: None}
             if not view.inner:
-                found[first[view.name]] += (view.name,)
+                for name in first[view.name]:
+                    found[name] += (view.name,)
         return found
 
     def view(self, name: str) -> ViewStage:
         """The view of this name."""
         return next(v for v in self.views if v.name == name)
+
+    @cached_property
+    def watched(self) -> frozenset[str]:
+        """The stored tables whose changes are followed."""
+        whats = (v.stage.what for v in self.views if isinstance(v.stage, Chained))
+        return frozenset(w.table for w in whats if isinstance(w, Stored))
 
     @property
     def aggregations(self) -> tuple[Aggregation, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from millstream.kernels.stage import leaving, records_step, records_unique, unique
-from millstream.plan.stages import Aggregation, Stage
+from millstream.plan.stages import Stage
 from millstream.state.run import Run
 from millstream.state.shard import RunCache
 from millstream.state.version import Version, due, merge
@@ -34,7 +34,7 @@ class Compactor:
         for stage in stages:
             self._steps[stage.step] = (unique(stage), partial(leaving, stage))
             records = records_step(stage)
-            if records is not None and isinstance(stage, Aggregation):
+            if records is not None:
                 self._steps[records] = (records_unique(stage), lambda rows: rows["$x"].to_numpy())
         self._jobs: dict[str, _Job] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="millstream-compaction")

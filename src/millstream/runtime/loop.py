@@ -26,9 +26,9 @@ from millstream.clock import BEGINNING, END_OF_TIME, Clock
 from millstream.connect.log import LogSource
 from millstream.connect.port import SourcePort, SourceSlice
 from millstream.kernels.outcome import StageClock
-from millstream.kernels.stage import is_due, unique
+from millstream.kernels.stage import is_due, states
 from millstream.model.connector import Generator
-from millstream.plan.stages import Plan
+from millstream.plan.stages import Chained, Plan
 from millstream.runtime import gap, replay
 from millstream.runtime.compaction import Compactor
 from millstream.runtime.gap import Gap
@@ -102,6 +102,7 @@ class FlowLoop:
         self.version = Version()
         self.watermarks: dict[str, int] = {s.name: BEGINNING for s in self.plan.sources}
         self._tables = tables
+        self._tables_seen: dict[str, int] = {}
         self._taps = taps
         self._past: deque[dict[str, dict[int, int]]] = deque(maxlen=HOLD_EVERY)
         self._make_input, self._make_replay = make_input, make_replay
@@ -225,22 +226,30 @@ class FlowLoop:
             since=self.now,
         )
 
+    def _watched(self) -> dict[str, int]:
+        """The newest versions of the stored tables whose changes are followed."""
+        return {name: version for name, version in self._tables.newest().items() if name in self.plan.watched}
+
     def _looks(self, progress: Progress, slices: Mapping[str, SourceSlice] | None = None) -> list[Look]:
         return look_at(self.plan.sources, self.ports, progress.offsets, slices or {})
 
     def _due(self, watermarks: Mapping[str, int], now: int, shares: Mapping[str, Mapping[str, int]]) -> bool:
         """Whether the clock alone is a reason for an epoch: a window with something in it closes or fires."""
+        if self.plan.watched and self._watched() != self._tables_seen:
+            return True
         seen = (self.number, dict(watermarks), dict(shares))
         if self._quiet is not None and self._quiet[0] == seen and now < self._quiet[1]:
             return False
         fractions = {s: {float(f): w for f, w in by.items()} for s, by in shares.items()}
         following: int = END_OF_TIME
         for stage in self.plan.stateful:
-            if self.version.rows(stage.step):
-                state = StateReader(self.engine.cache, self.version.of(stage.step), unique(stage))
-                if is_due(stage, state, StageClock.of(stage, self.watermarks, watermarks, now, fractions, self.now)):
-                    return True
-                following = min(following, state.next("$pd", now))
+            clock = StageClock.of(stage, self.watermarks, watermarks, now, fractions, self.now)
+            for step, columns in states(stage)[: None if isinstance(stage, Chained) else 1]:
+                if self.version.rows(step):
+                    state = StateReader(self.engine.cache, self.version.of(step), columns)
+                    if is_due(stage, state, clock):
+                        return True
+                    following = min(following, state.next("$pd", now))
         self._quiet = (seen, following)
         return False
 
@@ -251,6 +260,7 @@ class FlowLoop:
         given = self.given(record)
         self._fail("before work")
         output = self.engine.run(self.version, given)
+        self._tables_seen = {name: v for name, v in record.tables.items() if name in self.plan.watched}
         if record.replay is not None:
             output = replay.with_replayed(output, replay.view_of(self.plan, record.replay), self.store)
         self._fail("before sinks")
@@ -287,7 +297,7 @@ class FlowLoop:
             time.perf_counter() - started,
             {name: table.num_rows for name, table in output.changes.items()},
             sum(t.num_rows for t in output.late.values()),
-            sum(t.num_rows for t in output.errors.values()),
+            sum(t.num_rows for n, t in output.errors.items() if n not in output.failed) + sum(output.failed.values()),
             watermark,
             record.now,
             output,
@@ -338,6 +348,8 @@ class FlowLoop:
             count(progress.filtered, view, filtered)
         for view, table in output.late.items():
             count(progress.late, view, table.num_rows)
+        for view, failed in output.failed.items():
+            count(progress.errors, view, failed)
         progress.changed.update({view: record.epoch for view in output.changes})
         progress.reached = progress.watermarks.reach(self._looks(progress), record.now)
         return progress

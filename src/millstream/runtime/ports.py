@@ -12,11 +12,12 @@ from millstream.connect.log import LogSource
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import Offsets, SourcePort
 from millstream.connect.sinks import ConsoleSink, FilesSink, SinkPort, TopicSink
+from millstream.engine.failures import quarantines
 from millstream.errors import IncompatibleChange
 from millstream.log.log import Log
 from millstream.log.topic import Topic
 from millstream.model.connector import Files, Generator, LogTopic, Memory, SparkStream
-from millstream.plan.stages import Append, Plan, SourceStage, ViewStage
+from millstream.plan.stages import Append, Chained, Plan, SourceStage, ViewStage
 from millstream.state.run import write_durably
 from millstream.store.port import ViewSpec
 
@@ -91,12 +92,26 @@ def view_specs(plan: Plan) -> list[ViewSpec]:
             v.fingerprint,
             v.panes,
             v.panes_kept,
-            isinstance(v.stage, Append) and v.stage.ordered,
+            _may_come_late(plan, v),
             v.kept,
         )
         for v in plan.views
         if not v.inner
     ]
+
+
+def errors_of(plan: Plan) -> list[str]:
+    """The sources and views of which rows may be set apart as errors."""
+    return [*(s.name for s in plan.sources), *quarantines(plan)]
+
+
+def _may_come_late(plan: Plan, view: ViewStage) -> bool:
+    """Whether rows may come too late for a stage that hands them on to a view."""
+    if isinstance(view.stage, Append):
+        return view.stage.is_timely
+    if not isinstance(view.stage, Chained):
+        return False
+    return any(_may_come_late(plan, plan.view(name)) for name in view.stage.inputs)
 
 
 def _columns(schema: object) -> str:

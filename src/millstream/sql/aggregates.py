@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from sqlglot import exp
 
 from millstream.errors import SchemaError, Unsupported
-from millstream.model.aggregate import Aggregate
+from millstream.model import approximate, distribution
+from millstream.model.aggregate import Aggregate, paired
 from millstream.model.expression import Expr
 from millstream.model.functions import AGGREGATE
-from millstream.sql.text import Text
+from millstream.sql.text import Text, plain_value
 
 _KINDS: dict[type[exp.Expr], str] = {
     exp.Sum: "sum",
@@ -26,9 +29,34 @@ _KINDS: dict[type[exp.Expr], str] = {
     exp.Variance: "variance",
     exp.Stddev: "stddev",
     exp.StddevSamp: "stddev",
-    exp.LogicalAnd: "min",
-    exp.LogicalOr: "max",
+    exp.VariancePop: "var_pop",
+    exp.StddevPop: "stddev_pop",
+    exp.Skewness: "skewness",
+    exp.Kurtosis: "kurtosis",
+    exp.LogicalAnd: "bool_and",
+    exp.LogicalOr: "bool_or",
+    exp.ArrayUniqueAgg: "collect_set",
+    exp.Mode: "mode",
 }
+_ANONYMOUS = {"every": "bool_and", "some": "bool_or", "std": "stddev"}
+"""Aggregates that sqlglot has no node of its own for."""
+
+_SPARK_NAMES: dict[type[exp.Expr], str] = {
+    exp.ApproxDistinct: "approx_count_distinct",
+    exp.ApproxQuantile: "approx_percentile",
+    exp.Quantile: "percentile",
+    exp.ArgMax: "max_by",
+    exp.ArgMin: "min_by",
+    exp.ArrayUniqueAgg: "collect_set",
+}
+_ONCE = frozenset({"min", "max", "bool_and", "bool_or", "collect_set"})
+"""Aggregates for which it is all the same whether a value is there once or more often."""
+
+_KNOWN = (
+    "count, count(DISTINCT), count_if, sum, avg, min, max, min_by, max_by, first, last, any_value, mode, collect_list, "
+    "collect_set, variance, var_pop, stddev, stddev_pop, skewness, kurtosis, bool_and, bool_or, median, percentile, "
+    "approx_count_distinct, approx_percentile, approx_top_k"
+)
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -64,18 +92,24 @@ def made(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggreg
         return Aggregate("count", expr(_case(_both(condition, inner.this), exp.Literal.number(1))))
     if isinstance(inner, exp.Count):
         return _count(inner, condition, expr)
+    special = _with_settings(text, inner, lambda n: expr(n if condition is None else _case(condition, n)))
+    if special is not None:
+        return special
     kind = _KINDS.get(type(inner))
     argument = inner.args.get("this")
-    if kind is None or argument is None or inner.args.get("expressions"):
-        name = inner.sql(dialect="spark")
+    if isinstance(inner, exp.Anonymous) and len(inner.expressions) == 1:
+        kind, argument = _ANONYMOUS.get(str(inner.this).lower()), inner.expressions[0]
+    elif inner.args.get("expressions"):
+        kind = None
+    if kind is None or argument is None:
+        name = inner.sql(dialect="spark") if not isinstance(inner, exp.PercentileCont | exp.PercentileDisc) else ""
         raise Unsupported(
-            f"the aggregate `{name[:60]}` is not supported yet",
-            hint="there are: count, count(DISTINCT), count_if, sum, avg, min, max, first, last, any_value, "
-            "collect_list, variance, stddev, bool_and, bool_or",
+            f"the aggregate `{name[:60] or 'percentile_cont and percentile_disc'}` is not supported yet",
+            hint="write percentile(x, 0.5)" if not name else f"there are: {_KNOWN}",
             origin=text.of_node(node),
         )
     if isinstance(argument, exp.Distinct):
-        if kind not in ("min", "max"):
+        if kind not in _ONCE:
             raise Unsupported(
                 f"DISTINCT in {kind} is not supported yet",
                 hint="count(DISTINCT x) is",
@@ -87,6 +121,75 @@ def made(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggreg
             f"`{argument.sql(dialect='spark')[:60]}` is not supported in an aggregate", origin=text.of_node(node)
         )
     return Aggregate(kind, expr(argument if condition is None else _case(condition, argument)))
+
+
+def _with_settings(text: Text, node: exp.Expr, of: Callable[[exp.Expr], Expr]) -> Aggregate | None:
+    """The aggregates that have more than one argument, or another than the column; `of` makes the column's."""
+    if isinstance(node, exp.ApproxDistinct):
+        value = node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this
+        error = node.args.get("accuracy")
+        precision = 12 if error is None else _precision(text, error)
+        return approximate.approx_count_distinct(of(value), precision)
+    if not isinstance(node, exp.ApproxQuantile | exp.ApproxTopK | exp.Quantile | exp.Median | exp.ArgMax | exp.ArgMin):
+        return None
+    if isinstance(node.this, exp.Distinct):
+        raise Unsupported(f"DISTINCT in {_called(node)} is not supported yet", origin=text.of_node(node))
+    if isinstance(node, exp.Median):
+        return distribution.median(of(node.this))
+    if isinstance(node, exp.ArgMax | exp.ArgMin):
+        if node.args.get("count") is not None:
+            raise Unsupported(f"{_called(node)} gives one value here", origin=text.of_node(node))
+        both = paired(Expr(node.this.copy()), Expr(node.expression.copy()))
+        return Aggregate(_called(node), of(both.node))
+    if isinstance(node, exp.ApproxTopK):
+        given = [node.args.get("expression"), node.args.get("counters")]
+        k, tracked = (d if n is None else _constant(text, node, n) for n, d in zip(given, (5, 10_000), strict=True))
+        return approximate.approx_top_k(of(node.this), k, tracked)
+    wanted = node.args["quantile"]
+    parts = [_constant(text, node, p) for p in wanted.expressions] if isinstance(wanted, exp.Array) else None
+    p = _constant(text, node, wanted) if parts is None else parts
+    if not isinstance(node, exp.ApproxQuantile):
+        _refuse_frequency(text, node, wanted)
+        return distribution.percentile(of(node.this), p)
+    accuracy = node.args.get("accuracy")
+    buckets = 10_000 if accuracy is None else _constant(text, node, accuracy)
+    return approximate.approx_percentile(of(node.this), p, buckets)
+
+
+def _constant(text: Text, node: exp.Expr, given: exp.Expr) -> Any:
+    try:
+        return plain_value(given)
+    except ValueError:
+        raise Unsupported(
+            f"`{given.sql(dialect='spark')[:60]}` in {_called(node)} must be a number", origin=text.of_node(given)
+        ) from None
+
+
+def _precision(text: Text, error: exp.Expr) -> int:
+    """The precision for a standard error, as Spark is told it."""
+    wanted = _constant(text, exp.ApproxDistinct(), error)
+    if isinstance(wanted, str) or not 0.00072 <= wanted < 1:
+        raise SchemaError(
+            f"{wanted!r} is no error that a distinct count can have",
+            hint="a number from 0.00072 to 1; 0.05 is five in a hundred",
+            origin=text.of_node(error),
+        )
+    return max(4, math.ceil(2 * math.log2(1.04 / wanted)))
+
+
+def _refuse_frequency(text: Text, node: exp.Expr, wanted: exp.Expr) -> None:
+    """percentile(x, p, how_often): the third argument is lost when SQL is read, so the text is looked at."""
+    ends = [n.meta["end"] for n in wanted.walk() if "end" in n.meta]
+    behind = text.sql[max(ends) + 1 :].lstrip() if ends else ""
+    behind = behind.removeprefix(")").lstrip() if isinstance(wanted, exp.Array) else behind
+    if behind.startswith(","):
+        raise Unsupported("percentile with a frequency is not supported yet", origin=text.of_node(node))
+
+
+def _called(node: exp.Expr) -> str:
+    """The name of an aggregate as Spark has it."""
+    known = _SPARK_NAMES.get(type(node))
+    return known or (node.sql_name().lower() if isinstance(node, exp.Func) else "value")
 
 
 def _count(node: exp.Count, condition: exp.Expr | None, expr: Callable[[exp.Expr], Expr]) -> Aggregate:
@@ -119,8 +222,10 @@ def _both(left: exp.Expr | None, right: exp.Expr) -> exp.Expr:
 def name_of(node: exp.Expr) -> str:
     """What to call an aggregate that was given no name."""
     inner = node.this if isinstance(node, exp.Filter) else node
-    kind = inner.sql_name().lower() if isinstance(inner, exp.Func) and not isinstance(inner, exp.Anonymous) else "value"
-    argument = inner.args.get("this")
+    kind = str(inner.this).lower() if isinstance(inner, exp.Anonymous) else _called(inner)
+    argument = (
+        inner.expressions[0] if isinstance(inner, exp.Anonymous) and inner.expressions else inner.args.get("this")
+    )
     if isinstance(argument, exp.Distinct):
         argument = argument.expressions[0]
     return f"{kind}_{argument.name}" if isinstance(argument, exp.Column) else kind

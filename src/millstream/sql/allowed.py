@@ -29,7 +29,7 @@ GROUPS = frozenset(
     """
     tumble hop cumulate session count_window calendar window session_window descriptor partition_by history_of proctime
     tumble_start tumble_end tumble_rowtime tumble_proctime hop_start hop_end hop_rowtime session_start session_end
-    session_rowtime window_start window_end window_time state
+    session_rowtime window_start window_end window_time state match_recognize
     """.split()
 )
 """Names that mean something in FROM, in GROUP BY, or over its groups."""

@@ -15,13 +15,15 @@ from millstream.model.flow import Flow
 from millstream.model.schema import Schema
 from millstream.model.step import View
 from millstream.model.stream import Stream
-from millstream.sql import joins, queries, windows
+from millstream.sql import joins, queries, recursive, windows
 from millstream.sql.catalog import Catalog, Generators, schema_of
 from millstream.sql.places import OPTIONS, VIEW_OPTIONS, check_start, checked, connector_of, sink_of
 from millstream.sql.relation import Relation
 from millstream.sql.select import bind_select, wanted_select
 from millstream.sql.statements import Clauses, Create, CreateSink, CreateSource, CreateTable, CreateView
 from millstream.sql.text import Text, not_too_deep, tokens
+
+_ARTICLES = {"union": "a UNION", "intersect": "an INTERSECT", "except": "an EXCEPT"}
 
 
 class Binder:
@@ -47,9 +49,10 @@ class Binder:
         """Make a view of the flow."""
         with entry.piece.text.at(entry.piece.tokens[0]):
             relation = self.named(entry.name)
-            check_start(str(checked(entry.options, VIEW_OPTIONS, "a view").get("start", "")))
+            options = checked(entry.options, VIEW_OPTIONS, "a view")
+            check_start(str(options.get("start", "")))
             retain = entry.clauses.retain or entry.options.get("retain")
-            return relation.stream.view(entry.name, retention=retain)
+            return relation.stream.view(entry.name, retention=retain, state_ttl=options.get("state_ttl"))
 
     def sink(self, entry: CreateSink) -> View:
         """Make a sink of the flow."""
@@ -74,10 +77,9 @@ class Binder:
                 elif isinstance(entry, CreateView):
                     self._bound[key] = self.query(entry.piece.text, entry.query, entry.clauses, entry.options)
                 elif isinstance(entry, CreateTable):
-                    raise Unsupported(
-                        f"a live view over the stored table `{name}` alone is not supported yet",
-                        hint="join a stream to it, or ask: SELECT ... FROM " + name,
-                    )
+                    schema = schema_of(self.catalog, entry)
+                    assert schema is not None
+                    self._bound[key] = Relation(self.flow.table(entry.name, schema=schema)).called(entry.name)
                 else:
                     raise self.catalog.missing(name)
             finally:
@@ -154,51 +156,54 @@ class _Query:
         return self.settled(relation, query)
 
     def settled(self, relation: Relation, node: exp.Expr) -> Relation:
-        """Refuse a ROW_NUMBER() that nothing bounds."""
-        if relation.ranked is not None:
-            raise Unsupported(
-                f"the numbers of all rows (`{relation.ranked.name}`) cannot be kept up to date",
-                detail="every new row would change the numbers of those behind it",
-                hint=f"bound them in the query around: SELECT ... FROM (...) WHERE {relation.ranked.name} <= 10",
-                origin=self.text.of_node(node),
-            )
-        return relation
+        """A relation as it is, the numbers of all rows with it where nothing bounds them."""
+        if relation.ranked is None:
+            return relation
+        with self.text.at(node):
+            whole = relation.ranked.whole()
+        return whole.called(next(iter(relation.aliases), None))
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
         """A query, with the CTEs in sight."""
         given = node.args.get("with_")
         if given is not None:
-            if given.args.get("recursive"):
-                raise Unsupported("WITH RECURSIVE is not supported yet", origin=self.text.of_node(given))
             seen = dict(ctes)
             for cte in given.expressions:
-                relation = self.query(cte.this, seen)
                 columns = [c.name for c in (cte.args["alias"].args.get("columns") or [])]
+                if given.args.get("recursive") and recursive.calls_itself(cte):
+                    seen[cte.alias.lower()] = recursive.loop(self, cte, columns, seen)
+                    continue
+                relation = self.query(cte.this, seen)
                 seen[cte.alias.lower()] = joins.renamed(self.text, relation, columns, cte)
             ctes = seen
         if isinstance(node, exp.Subquery):
             return self.query(node.this, ctes)
-        if isinstance(node, exp.Union):
-            return self._union(node, ctes)
+        if isinstance(node, exp.SetOperation):
+            return self._set(node, ctes)
         if isinstance(node, exp.Select):
             return bind_select(self, node, ctes)
-        said = "this" if not isinstance(node, exp.SetOperation) else node.key.upper()
-        raise Unsupported(f"{said} is not supported in a view yet", origin=self.text.of_node(node))
+        raise Unsupported("this is not supported in a view yet", origin=self.text.of_node(node))
 
-    def _union(self, node: exp.Union, ctes: Mapping[str, Relation]) -> Relation:
+    def _set(self, node: exp.SetOperation, ctes: Mapping[str, Relation]) -> Relation:
         left = self.settled(self.query(node.left, ctes), node.left)
         right = self.settled(self.query(node.right, ctes), node.right)
         if len(left.names) != len(right.names):
             raise SchemaError(
-                f"the parts of a UNION have {len(left.names)} and {len(right.names)} columns",
+                f"the parts of {_ARTICLES[node.key]} have {len(left.names)} and {len(right.names)} columns",
                 origin=self.text.of_node(node.right),
             )
         with self.text.at(node.right):
             if left.names != right.names:
                 right = joins.renamed(self.text, right, list(left.names), node.right)
-            stream = joins.widened(left.stream, right.stream).union(joins.widened(right.stream, left.stream))
-            if node.args.get("distinct"):
-                stream = stream.distinct()
+            mine, theirs = joins.widened(left.stream, right.stream), joins.widened(right.stream, left.stream)
+            once = bool(node.args.get("distinct"))
+            if isinstance(node, exp.Intersect):
+                stream = mine.intersect(theirs, copies=not once)
+            elif isinstance(node, exp.Except):
+                stream = mine.subtract(theirs, copies=not once)
+            else:
+                stream = mine.union(theirs)
+                stream = stream.distinct() if once else stream
         return Relation(stream, times=left.times & right.times, clocks=left.clocks & right.clocks)
 
     def source(self, node: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:

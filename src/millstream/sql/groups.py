@@ -35,6 +35,7 @@ class _Groups:
 
     keys: list[tuple[str, exp.Expr]] = field(default_factory=list)
     window: AnyWindow | None = None
+    time: str | None = None
     by_borders: bool = False
     sets: list[set[str]] = field(default_factory=list)
     """The keys of each grouping set; none: there is only one."""
@@ -74,7 +75,8 @@ class _Grouping:
 
     def _read(self) -> _Groups:
         group = self.node.args.get("group")
-        found = _Groups(window=self.relation.windowed.window if self.relation.windowed is not None else None)
+        pending = self.relation.windowed
+        found = _Groups() if pending is None else _Groups(window=pending.window, time=pending.time)
         if group is None:
             self._check_borders(found)
             return found
@@ -124,6 +126,7 @@ class _Grouping:
             if found.window is not None:
                 raise Unsupported("two windows in one GROUP BY", origin=self.text.of_node(node))
             found.window, found.by_borders = windows.window_of(self.text, call), True
+            found.time = None if call.time is None else self.relation.resolved(self.text, call.time).name
             if isinstance(found.window, Session) and found.window.gap_by is not None:
                 found.window = Session(gap_by=self.relation.expr(self.text, call.values["gap"]))
             return None
@@ -209,6 +212,8 @@ class _Grouping:
             given["accumulation"] = clauses.accumulation or Accumulation.RETRACTING
             if clauses.lateness is not None:
                 given["lateness"] = clauses.lateness
+        if self.groups.time is not None and window is not None:
+            given["time"] = self.groups.time
         return keyed.window(window or everything(), **given)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------ aggregates and the answer

@@ -12,10 +12,13 @@ from sqlglot import exp
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.expression import col
 from millstream.model.schema import Schema, ddl_type
+from millstream.model.step import plain_column
 from millstream.model.stream import Stream
+from millstream.sql import pairs, windows
 from millstream.sql.catalog import schema_of
 from millstream.sql.relation import HIDDEN, Relation
 from millstream.sql.statements import CreateTable
+from millstream.sql.tables import table_call, tabled
 from millstream.sql.text import Text
 
 if TYPE_CHECKING:
@@ -51,22 +54,42 @@ def widened(stream: Stream, other: Stream) -> Stream:
     return stream if all(c.startswith("`") for c in columns.values()) else stream.select(**columns)
 
 
-def joined(query: _Query, relation: Relation, join: exp.Join, ctes: Mapping[str, Relation]) -> Relation:
-    """A relation with one JOIN applied."""
+def joined(
+    query: _Query, relation: Relation, join: exp.Join, ctes: Mapping[str, Relation]
+) -> tuple[Relation, pairs.Joining | None]:
+    """A relation with one JOIN applied; and what is needed to make it anew, where it is one of two streams."""
     other = join.this
     inner = other.this if isinstance(other, exp.Lateral) else other
     if isinstance(inner, _EXPLODES):
         if join.side and join.side != "LEFT":
             raise Unsupported(f"{join.side} JOIN to an array", origin=query.text.of_node(join))
-        return exploded(query.text, relation, inner, other, outer=join.side == "LEFT")
+        return exploded(query.text, relation, inner, other, outer=join.side == "LEFT"), None
+    call = table_call(inner) if isinstance(other, exp.Lateral) else None
+    if call is not None and join.side in ("", "LEFT"):
+        return tabled(query.text, relation, call, other, outer=join.side == "LEFT"), None
     table = query.binder.catalog.get(other.name) if isinstance(other, exp.Table) else None
-    if isinstance(table, CreateTable) and other.name.lower() not in ctes:
-        return _looked_up(query, relation, join, table)
-    raise Unsupported(
-        "a join of two streams is not supported yet",
-        hint="a join to a stored table (CREATE TABLE) is; docs/limits.md lists the rest",
-        origin=query.text.of_node(other),
-    )
+    live = query.options.get("tables") == "live"
+    if isinstance(table, CreateTable) and other.name.lower() not in ctes and not live:
+        return _looked_up(query, relation, join, table), None
+    version = other.args.get("version")
+    right = query.settled(query.source(other, ctes), other)
+    if right.windowed is not None:
+        right = windows.rows(query.text, right, other)
+    if version is not None or (join.args.get("method") or "").upper() == "ASOF":
+        at = None if version is None else version.expression
+        return pairs.as_of(query, relation, join, right, at), None
+    return pairs.joining(query, relation, join, right)
+
+
+def lateral(text: Text, relation: Relation, view: exp.Lateral) -> Relation:
+    """A relation with a LATERAL VIEW: of an array, or of a function that gives rows."""
+    outer = bool(view.args.get("outer"))
+    call = table_call(view.this)
+    if call is not None:
+        return tabled(text, relation, call, view, outer=outer)
+    if not isinstance(view.this, exp.Explode):
+        raise Unsupported(f"`{view.sql(dialect='spark')[:60]}`", origin=text.of_node(view))
+    return exploded(text, relation, view.this, view, outer=outer)
 
 
 def exploded(text: Text, relation: Relation, call: exp.Expr, place: exp.Expr, *, outer: bool = False) -> Relation:
@@ -102,18 +125,18 @@ def _looked_up(query: _Query, relation: Relation, join: exp.Join, table: CreateT
     schema = schema_of(query.binder.catalog, table)
     assert schema is not None
     alias = (other.alias or table.name).lower()
-    relation, pairs = _matched(text, relation, join, alias, schema)
-    matched = {theirs for _, theirs in pairs}
+    relation, matches = _matched(text, relation, join, alias, schema)
+    matched = {theirs for _, theirs in matches}
     added = [f for f in schema if f.name not in matched]
     relation, within = _out_of_the_way(relation, [f.name for f in added])
-    back = {theirs.lower(): within.get(mine, mine) for mine, theirs in pairs} if not side else {}
+    back = {theirs.lower(): within.get(mine, mine) for mine, theirs in matches} if not side else {}
     columns = {**{f.name.lower(): f.name for f in added}, **back}
     with text.at(other):
         if not added:
             raise Unsupported("a join that takes no column of the table", hint="add a column, or filter in a query")
         stream = relation.stream.enrich(
             table.name,
-            on={within.get(mine, mine): theirs for mine, theirs in pairs},
+            on={within.get(mine, mine): theirs for mine, theirs in matches},
             columns=Schema.of(added),
             required=not side,
         )
@@ -130,7 +153,7 @@ def _matched(
             "a join needs ON with equal columns", hint="e.g. JOIN t ON t.id = s.id", origin=text.of_node(join.this)
         )
     theirs = {n.lower(): n for n in schema.names}
-    pairs: list[tuple[str, str]] = []
+    found_pairs: list[tuple[str, str]] = []
     for condition in on.flatten() if isinstance(on, exp.And) else [on]:
         sides: list[exp.Expr] = [condition.left, condition.right] if isinstance(condition, exp.EQ) else []
         found = [s for s in sides if _is_theirs(s, alias, theirs, relation)]
@@ -142,11 +165,11 @@ def _matched(
             )
         mine = sides[1] if found[0] is sides[0] else sides[0]
         made = relation.expr(text, mine)
-        column = made.columns()[0] if made.spark() == f"`{(made.columns() or ('',))[0]}`" else f"{HIDDEN}{len(pairs)}"
+        column = plain_column(made) or f"{HIDDEN}{len(found_pairs)}"
         if column.startswith(HIDDEN):
             relation = replace(relation, stream=relation.stream.with_columns(**{column: made}))
-        pairs.append((column, theirs[found[0].name.lower()]))
-    return relation, pairs
+        found_pairs.append((column, theirs[found[0].name.lower()]))
+    return relation, found_pairs
 
 
 def _is_theirs(node: exp.Expr, alias: str, theirs: Mapping[str, str], relation: Relation) -> bool:

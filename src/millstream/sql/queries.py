@@ -6,6 +6,7 @@ of the tree still says where it stands in the text:
     TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE))   ->  TUMBLE(t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)
     SESSION(TABLE t PARTITION BY a, DESCRIPTOR(ts), ...)          ->  SESSION(t, PARTITION_BY(a), DESCRIPTOR(ts), ...)
     FROM HISTORY OF t                                             ->  FROM HISTORY_OF(t)
+    FROM t MATCH_RECOGNIZE (...) AS m                             ->  FROM t LATERAL VIEW MATCH_RECOGNIZE(7, 90) m
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, StatementRefused, Unsupported
 from millstream.model.functions import AGGREGATE, GENERATOR, SCALAR, UNREPEATABLE
+from millstream.sql import recognize_cut
 from millstream.sql.allowed import CLOCK, KEYWORDS, STREAMING, WINDOW, called, forbidden, reads, unrepeatable
 from millstream.sql.dialect import in_spark
 from millstream.sql.text import DIALECT, Text, closing, made, too_deep, word
@@ -159,8 +161,11 @@ def _in_known_form(text: Text, given: list[Token]) -> list[Token]:
         said, following = word(token), given[i + 1] if i + 1 < len(given) else None
         called_now = following is not None and following.token_type is TokenType.L_PAREN
         before = word(done[-1]) if done else ""
-        if said == "MATCH_RECOGNIZE":
-            raise Unsupported("MATCH_RECOGNIZE is not supported yet", origin=text.of_token(token))
+        if said == recognize_cut.NAME and called_now:
+            stands, end = recognize_cut.cut(given, i)
+            done += stands
+            skip |= set(range(i + 1, end))
+            continue
         if said == "TABLE" and called_now and i + 2 < len(given) and word(given[i + 2]) in TABLE_FUNCTIONS:
             skip |= {i + 1, closing(given, i + 1)}
         elif said == "TABLE" and before in ("(", "=>") and following is not None:

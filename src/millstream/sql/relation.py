@@ -28,6 +28,8 @@ class Windowed:
 
     window: AnyWindow
     partition: tuple[str, ...] = ()
+    time: str | None = None
+    """The column it goes by."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Ranked:
     name: str
     bounded: Callable[[int, bool], Relation]
     """The relation of the first n rows; with or without the number as a column."""
+    whole: Callable[[], Relation]
+    """The relation of all rows with their numbers."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class Relation:
     """Names for the time of processing; the stream has no such columns."""
     windowed: Windowed | None = None
     ranked: Ranked | None = None
+    ambiguous: frozenset[str] = frozenset()
+    """Names (in lower case) that several relations of a join have."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,7 +111,15 @@ class Relation:
 
     def _column(self, text: Text, column: exp.Column, also: set[str]) -> exp.Expr:
         parts = [p.name for p in column.parts]
-        known = {n.lower(): n for n in (*self.names, *self.clocks, *sorted(also))}
+        everything = (*self.stream.schema.names, *self.names, *self.clocks, *sorted(also))
+        known = {n.lower(): n for n in everything}
+        if len(parts) == 1 and parts[0].lower() in self.ambiguous and not column.meta.get("resolved"):
+            owners = [a for a, within in self.aliases.items() if parts[0].lower() in within]
+            raise SchemaError(
+                f"`{parts[0]}` is a column of {' and of '.join(f'`{a}`' for a in owners)}",
+                hint=f"say which: {owners[0]}.{parts[0]}" if owners else None,
+                origin=text.of_node(column),
+            )
         if len(parts) > 1 and parts[0].lower() in self.aliases:
             within = self.aliases[parts[0].lower()]
             if parts[1].lower() not in within:
@@ -120,6 +134,7 @@ class Relation:
             found, rest = within[parts[0].lower()], parts[1:]
         made: exp.Expr = exp.column(found)
         made.this.meta.update(column.this.meta)
+        made.meta["resolved"] = True  # it may be looked at again
         for part in rest:
             made = exp.Dot(this=made, expression=exp.to_identifier(part))
         return made

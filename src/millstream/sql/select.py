@@ -10,9 +10,9 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
 from millstream.model.expression import Expr
-from millstream.sql import aggregates, joins, windows
+from millstream.sql import aggregates, joins, over, pairs, recognize, subqueries, windows
 from millstream.sql.groups import grouped
-from millstream.sql.relation import Ranked, Relation, checked
+from millstream.sql.relation import HIDDEN, Ranked, Relation, checked
 from millstream.sql.text import plain_value
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _NOT_YET = {
     "qualify": "QUALIFY",
-    "windows": "WINDOW",
     "sort": "SORT BY",
     "cluster": "CLUSTER BY",
     "distribute": "DISTRIBUTE BY",
@@ -85,15 +84,26 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation]) -
     if start is None:
         raise DefinitionError("a view needs FROM: it is computed from a stream", origin=text.of_node(node))
     relation = query.source(start.this, ctes)
-    for join in (*(start.this.args.get("joins") or ()), *(node.args.get("joins") or ())):
-        relation = joins.joined(query, query.settled(relation, start.this), join, ctes)
-    for lateral in node.args.get("laterals") or ():
-        if not isinstance(lateral.this, exp.Explode):
-            raise Unsupported(f"`{lateral.sql(dialect='spark')[:60]}`", origin=text.of_node(lateral))
-        relation = joins.exploded(text, relation, lateral.this, lateral, outer=bool(lateral.args.get("outer")))
+    clause = recognize.clause_of(node)
+    if clause is not None:
+        relation = recognize.recognized(query, query.settled(relation, start.this), node, clause)
     where = node.args.get("where")
-    if where is not None:
-        relation = _where(query, relation, where.this, node)
+    conditions = [] if where is None else list(pairs.conjuncts(where.this))
+    written = (*(start.this.args.get("joins") or ()), *(node.args.get("joins") or ()))
+    if written:
+        relation = query.settled(relation, start.this)
+        relation = windows.rows(text, relation, node) if relation.windowed is not None else relation
+        first, chain = relation, []
+        for join in written:
+            relation, one = joins.joined(query, relation, join, ctes)
+            chain.append(one)
+        known = [c for c in chain if c is not None]
+        if len(known) == len(chain):
+            relation, conditions = pairs.pushed(text, first, known, relation, conditions)
+    for lateral in node.args.get("laterals") or ():
+        if lateral is not clause:
+            relation = joins.lateral(text, relation, lateral)
+    relation = _where(query, relation, conditions, node, ctes)
     relation = query.settled(relation, node)
     if groups(node):
         relation, items = grouped(query, relation, node, _select_items(query, relation, node))
@@ -113,9 +123,11 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation]) -
     return _limited(query, made, node)
 
 
-def _where(query: _Query, relation: Relation, condition: exp.Expr, node: exp.Select) -> Relation:
+def _where(
+    query: _Query, relation: Relation, conditions: list[exp.Expr], node: exp.Select, ctes: Mapping[str, Relation]
+) -> Relation:
     text = query.text
-    parts = list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
+    parts = list(conditions)
     if relation.ranked is not None:
         bound = next((b for p in parts if (b := _bound(p, relation.ranked.name)) is not None), None)
         if bound is not None:
@@ -127,6 +139,12 @@ def _where(query: _Query, relation: Relation, condition: exp.Expr, node: exp.Sel
             aliases = relation.aliases
             relation = ranked.bounded(most, used).called(next(iter(aliases), None))
     for part in parts:
+        if part.find(exp.Query) is not None:
+            relation = subqueries.applied(query, query.settled(relation, node), part, ctes)
+            continue
+        named = {c.name.lower() for c in part.find_all(exp.Column)}
+        if relation.ranked is not None and relation.ranked.name.lower() in named:
+            relation = query.settled(relation, node)
         made = relation.expr(text, part)
         with text.at(part):
             relation = relation.with_stream(relation.stream.where(made))
@@ -184,7 +202,11 @@ def _star(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]:
         if alias not in relation.aliases:
             raise query.binder.catalog.missing(node.table)
         names = tuple(relation.aliases[alias].values())
-    return [(n, exp.column(n)) for n in names if n.lower() not in out and n not in relation.clocks]
+    hidden = [n for n in relation.stream.schema.names if n.startswith(HIDDEN) and "_" in n.removeprefix(HIDDEN)]
+    shown = [(n, n) for n in names] + [
+        (n.removeprefix(HIDDEN).partition("_")[2], n) for n in hidden if relation.ambiguous and star is node
+    ]
+    return [(n, exp.column(c)) for n, c in shown if n.lower() not in out and c not in relation.clocks]
 
 
 def _name(node: exp.Expr, number: int) -> str:
@@ -209,38 +231,40 @@ def _plain(query: _Query, relation: Relation, node: exp.Select) -> Relation:
         outer = isinstance(inner, exp.ExplodeOuter)
         relation = joins.element(query.text, relation, name, inner.this, outer=outer)
         items = [(n, exp.column(name) if i is inner else i) for n, i in items]
+    items = over.named(query, node, items)
     numbers = [(n, i) for n, i in items if isinstance(i, exp.Window)]
-    if not numbers:
+    asked = [w for _, i in items for w in i.find_all(exp.Window)]
+    if not asked:
         return _projected(query, relation, items, node)
-    if len(numbers) > 1:
-        raise Unsupported("two numberings of rows in one SELECT", origin=query.text.of_node(numbers[1][1]))
-    (name, window), rest = numbers[0], [(n, i) for n, i in items if not isinstance(i, exp.Window)]
-    return _numbered(query, relation, name, window, rest, node)
+    if len(asked) == 1 and numbers and isinstance(asked[0].this, exp.RowNumber) and asked[0].args.get("order"):
+        if len(items) > 1:
+            return _numbered(query, relation, *numbers[0], items, node)
+    relation, items = over.computed(query, relation, items, node)
+    return _projected(query, relation, items, node)
 
 
 def _numbered(
-    query: _Query, relation: Relation, name: str, window: exp.Window, rest: list[Item], node: exp.Select
+    query: _Query, relation: Relation, name: str, window: exp.Expr, items: list[Item], node: exp.Select
 ) -> Relation:
     text = query.text
-    order = window.args.get("order")
-    if not isinstance(window.this, exp.RowNumber) or order is None:
-        raise Unsupported(
-            f"`{window.sql(dialect='spark')[:60]}` is not supported in a view yet",
-            hint="ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) is",
-            origin=text.of_node(window),
-        )
+    rest = [(n, i) for n, i in items if i is not window]
+    order = window.args["order"]
     keys = [relation.expr(text, k) for k in window.args.get("partition_by") or ()]
     by = [_ordered(relation, query, o) for o in order.expressions]
 
     def bounded(most: int, used: bool) -> Relation:
         with text.at(window):
             top = _top(relation, keys, most, by, name if used else None)
-            items: list[Item] = [*rest, (name, exp.column(name))] if used else rest
-            return _projected(query, relation.with_stream(top), items, node, also={name} if used else set())
+            named = [(n, exp.column(name) if i is window else i) for n, i in items] if used else rest
+            return _projected(query, relation.with_stream(top), named, node, also={name} if used else set())
+
+    def whole() -> Relation:
+        made, named = over.computed(query, relation, items, node)
+        return _projected(query, made, named, node)
 
     inner = _projected(query, relation, rest, node)
     aliases = {a: {**c, name.lower(): name} for a, c in inner.aliases.items()}
-    return replace(inner, ranked=Ranked(name, bounded), aliases=aliases)
+    return replace(inner, ranked=Ranked(name, bounded, whole), aliases=aliases)
 
 
 def _top(relation: Relation, keys: list[Expr], most: int, by: list[str], rank: str | None):  # type: ignore[no-untyped-def]

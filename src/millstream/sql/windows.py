@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
+from millstream.model.clocks import clocks
 from millstream.model.duration import Duration
-from millstream.model.expression import col, expr
-from millstream.model.window import Window, hopping, tumbling
-from millstream.model.window_kinds import AnyWindow, Cumulating, calendar, count_window, cumulating, session
+from millstream.model.rewindow import with_borders
+from millstream.model.step import changes
+from millstream.model.window import hopping, tumbling
+from millstream.model.window_kinds import AnyWindow, calendar, count_window, cumulating, session
 from millstream.sql.relation import BORDERS, Relation, Windowed
 from millstream.sql.text import Text, plain_value
 
@@ -125,7 +127,8 @@ def windowed(text: Text, call: Call, relation: Relation) -> Relation:
     """A relation with a window that waits for its GROUP BY."""
     check_time(text, call, relation)
     columns = tuple(relation.resolved(text, p).name for p in call.partition)
-    pending = Windowed(window_of(text, call), columns)
+    time = None if call.time is None else relation.resolved(text, call.time).name
+    pending = Windowed(window_of(text, call), columns, time)
     made = Relation(relation.stream, relation.aliases, relation.times, relation.clocks, pending)
     return made.called(next(iter(relation.aliases), None))
 
@@ -134,51 +137,18 @@ def rows(text: Text, relation: Relation, node: exp.Expr) -> Relation:
     """The rows of a window function one by one, each with the borders of its window (one copy for each)."""
     pending = relation.windowed
     assert pending is not None
-    window = pending.window
-    time = next(iter(sorted(relation.times)), None)
-    if time is None or not isinstance(window, Window | Cumulating) or window.is_global:
+    time = pending.time or next(iter(sorted(relation.times)), None)
+    if time is None:
         raise Unsupported(
             "the rows of this window function without GROUP BY are not supported",
-            detail=f"the borders of `{window}` are known only when it has closed" if time else None,
             hint="add GROUP BY window_start, window_end, ...",
             origin=text.of_node(node),
         )
-    at = f"unix_micros(`{time}`)"
-    stream = relation.stream
     with text.at(node):
-        if isinstance(window, Window) and window.is_tumbling:
-            stream = stream.with_columns(window_start=f"timestamp_micros({window.slice_sql(at)})")
-            assert window.size is not None
-            length = f"{window.size.micros}L"
-            stream = stream.with_columns(window_end=f"timestamp_micros(unix_micros(window_start) + {length})")
-        else:
-            stream = stream.flat_map(keep_empty=False, **{_ENDS_OF: _borders(window, at)})
-            kept = {n: col(n) for n in relation.stream.schema.names}
-            borders = {b: expr(f"{_ENDS_OF}.{b}") for b in ("window_start", "window_end")}
-            stream = stream.select(**kept, **borders)
+        stream = with_borders(relation.stream, pending.window, time)
         stream = stream.with_columns(window_time="window_end - INTERVAL '1' MILLISECOND")
     aliases = {a: {**c, **{b: b for b in BORDERS}} for a, c in relation.aliases.items()}
     return Relation(stream, aliases, relation.times, relation.clocks)
-
-
-_ENDS_OF = "windows_of_row"
-
-
-def _borders(window: Window | Cumulating, at: str) -> str:
-    """Spark SQL for the windows of a time: an array of structs."""
-    if isinstance(window, Cumulating):
-        size, step, offset = window.size.micros, window.step.micros, window.offset.micros
-        first = f"({at} - pmod({at} - {offset}L, {size}L))"
-        ends = f"sequence({at} - pmod({at} - {offset}L, {step}L) + {step}L, {first} + {size}L, {step}L)"
-        start, end = first, "e"
-    else:
-        assert window.size is not None and window.slide is not None
-        size, slide, offset = window.size.micros, window.slide.micros, window.offset.micros
-        last = f"({at} - pmod({at} - {offset}L, {slide}L) + {size}L)"
-        ends = f"filter(sequence({last} - {size // slide * slide}L, {last}, {slide}L), w -> w > {at})"
-        start, end = f"e - {size}L", "e"
-    made = f"named_struct('window_start', timestamp_micros({start}), 'window_end', timestamp_micros({end}))"
-    return f"transform({ends}, e -> {made})"
 
 
 def check_time(text: Text, call: Call, relation: Relation) -> None:
@@ -188,6 +158,8 @@ def check_time(text: Text, call: Call, relation: Relation) -> None:
     column = relation.resolved(text, call.time)
     name = column.name
     if name in relation.times or (name in relation.clocks and not relation.times):
+        return
+    if changes(relation.stream.step) and name in clocks(relation.stream.step, certain=False):
         return
     if name in relation.clocks:
         raise Unsupported(

@@ -44,6 +44,8 @@ class RunCache:
         self.root = root
         self._verify = verify
         self._open: dict[str, OpenRun] = {}
+        self.notes: dict[str, object] = {}
+        """What was last seen, by step: it spares work, and is never needed."""
 
     def open(self, run: Run) -> OpenRun:
         """The mapped run."""

@@ -21,7 +21,7 @@ from millstream.kernels.hashing import hashed
 from millstream.kernels.outcome import StageClock
 from millstream.kernels.relate import advance
 from millstream.kernels.stage import leaving, unique
-from millstream.plan.stages import Chained, First, Measure, Once, Regroup, Sort
+from millstream.plan.stages import Chained, First, Measure, Once, Regroup, Side, Sort, Take
 from millstream.state.run import Run
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import merge
@@ -45,7 +45,8 @@ def stage(
         kinds = dict(zip(names, types, strict=True))
         what = Regroup(_measures("v", what.measures, lambda m: kinds[f"@{m.name}"]))
     by = names if isinstance(what, Once) else tuple(keys)
-    return Chained("v", "in", None, names, (), by, what, (), grows=grows, types=types, **more)
+    side = Side((Take("in"),), names, (), grows, types=types)
+    return Chained("v", (side,), by, what, (), **more)
 
 
 def first(count: int, *order: str, rank: str | None = None, columns: str = "kxs") -> First:
@@ -68,7 +69,7 @@ class Held:
         """Run an epoch over changes."""
         self.epoch += 1
         cache = RunCache(self.root)
-        clock = StageClock(before, watermark)
+        clock = StageClock(before, watermark, epoch=self.epoch)
         outcome = advance(self.spec, frame, StateReader(cache, self.runs, unique(self.spec)), clock)
         self.runs += write_outcome(self.root, self.spec, outcome, f"{self.epoch:012d}-0")
         if len(self.runs) > 3:
@@ -231,9 +232,8 @@ def test_groups_of_a_window_that_is_over_are_forgotten_and_their_rows_stay_shown
 
 
 def test_rows_with_arrays_are_told_apart(tmp_path: Path) -> None:
-    spec = replace(
-        stage(first(2, "x", columns="kxs")), types=(pa.int64(), pa.int64(), pa.list_(pa.string())), columns=tuple("kxs")
-    )
+    given = stage(first(2, "x", columns="kxs"))
+    spec = replace(given, sides=(replace(given.sides[0], types=(pa.int64(), pa.int64(), pa.list_(pa.string()))),))
     held = Held(spec, tmp_path)
     held.take(frame(spec, ("+I", (1, 1, ["a"])), ("+I", (1, 1, ["b"])), ("+I", (1, 1, None))))
     held.take(frame(spec, ("-D", (1, 1, ["a"])), ("-D", (1, 1, None))))
@@ -343,7 +343,8 @@ def test_a_chain_over_any_changes_shows_what_a_batch_over_the_present_rows_gives
     with tempfile.TemporaryDirectory() as folder, duckdb.connect() as batch:
         chain, grows = [], only_growing
         for i, name in enumerate(names):
-            spec = replace(OPERATORS[name].spec, grows=grows)
+            spec = OPERATORS[name].spec
+            spec = replace(spec, sides=(replace(spec.sides[0], grows=grows),))
             grows = spec.only_inserts
             chain.append((name, Held(spec, Path(folder) / str(i))))
         sql = "SELECT * FROM present"

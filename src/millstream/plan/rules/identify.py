@@ -18,6 +18,7 @@ from millstream.plan.stages import (
     Chained,
     Feed,
     Measure,
+    Op,
     Plan,
     Regroup,
     SourceStage,
@@ -44,12 +45,24 @@ def _view(plan: Plan, view: ViewStage, stages: dict[str, str]) -> ViewStage:
 def _stage(plan: Plan, stage: Stage, stages: dict[str, str]) -> str:
     if isinstance(stage, Chained):
         # the name of its input too: that is where the state lies which its own state was made of
-        what: object = _measures(stage.what.measures) if isinstance(stage.what, Regroup) else repr(stage.what)
-        before = (stage.input, stages[stage.input], repr(stage.take), *called(plan, repr(stage.take)))
-        return _digest(["chained", type(stage.what).__name__, what, stage.columns, stage.keys, before])
+        what: object = repr(stage.what)
+        if isinstance(stage.what, Regroup):
+            what = (_measures(stage.what.measures), stage.what.order)
+        elif hasattr(stage.what, "identity"):
+            what = stage.what.identity
+        sides = [
+            (
+                side.columns,
+                [(t.view, stages[t.view], _ops(t.ops), *called(plan, repr(_ops(t.ops)))) for t in side.takes],
+            )
+            for side in stage.sides
+        ]
+        also = [*called(plan, repr(what)), *([] if stage.ttl is None else [("ttl", stage.ttl)])]
+        return _digest(["chained", type(stage.what).__name__, what, stage.keys, sides, *also])
     feeds = [_feed(plan, f) for f in stage.feeds]
     if isinstance(stage, Append):
-        return _digest(["append", stage.columns, feeds, *(["ordered"] if stage.ordered else [])])
+        how_late = [] if stage.lateness is None else [("lateness", stage.lateness, sorted(stage.beside))]
+        return _digest(["append", stage.columns, feeds, *(["ordered"] if stage.ordered else []), *how_late])
     how = [_windowing(stage), *(["corrected"] if stage.corrected else [])]
     return _digest(["aggregate", stage.keys, how, _measures(stage.measures), feeds])
 
@@ -71,12 +84,16 @@ def _windowing(stage: Aggregation) -> object:
 def _feed(plan: Plan, feed: Feed) -> object:
     scan = next(s for s in plan.scans if s.id == feed.scan)
     sql = {c.name: c.sql for c in scan.columns}
-    ops = [(o.identity, o.schema.names) if isinstance(o, Batches) else repr(o) for o in scan.ops]
+    ops = _ops(scan.ops)
     wanted = [sql.get(feed.keep or "", ""), *(sql[c] for c in feed.columns)]
     wanted += called(plan, repr((ops, wanted)))
     named = set(re.findall("`([^`]+)`", repr((ops, wanted))))
     types = [(f.name, str(f.type)) for f in plan.source(feed.source).schema if f.name in named]
     return (feed.source, types, ops, wanted)
+
+
+def _ops(ops: tuple[Op, ...]) -> list[object]:
+    return [(o.identity, o.schema.names) if isinstance(o, Batches) else repr(o) for o in ops]
 
 
 def called(plan: Plan, text: str) -> list[str]:

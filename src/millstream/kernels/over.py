@@ -1,0 +1,154 @@
+"""Window functions over the rows of each group, in an order."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+from millstream.kernels.rows import CONTENT, GROUP
+from millstream.plan.stages import Call, Over, Sort
+
+
+def computed(what: Over, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with the functions as further columns."""
+    ties = [c for c in what.shown if not rows.schema[c].is_nested()]
+    order = [s.column for s in what.order]
+    by = [*GROUP, *order, *(c for c in ties if c not in order), *CONTENT]
+    ways = {s.column: (s.descending, not s.nulls_first) for s in reversed(what.order)}
+    sorts = [ways.get(c, (False, False)) for c in by]
+    ordered = rows.sort(by, descending=[d for d, _ in sorts], nulls_last=[n for _, n in sorts])
+    changed = [pl.col(c).ne_missing(pl.col(c).shift(1)) for c in order]
+    fresh = pl.any_horizontal(*changed) if changed else pl.lit(value=False)
+    number = pl.int_range(pl.len(), dtype=pl.Int64).over(*GROUP)
+    ordered = ordered.with_columns(number.alias("$no")).with_columns((fresh | (pl.col("$no") == 0)).alias("$fresh"))
+    ordered = ordered.with_columns(
+        pl.col("$fresh").cast(pl.Int64).cum_sum().over(*GROUP).alias("$peer"),
+        pl.len().over(*GROUP).cast(pl.Int64).alias("$size"),
+    )
+    for call in what.calls:
+        ordered = ordered.with_columns(_value(call, what.order, ordered).alias(call.name))
+    return ordered
+
+
+def _value(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> pl.Expr:
+    peers = [*GROUP, "$peer"]
+    first = pl.col("$no").min().over(*peers) + 1
+    if call.function == "row_number":
+        return pl.col("$no") + 1
+    if call.function == "rank":
+        return first
+    if call.function == "dense_rank":
+        return pl.col("$peer")
+    if call.function == "percent_rank":
+        return pl.when(pl.col("$size") > 1).then((first - 1) / (pl.col("$size") - 1)).otherwise(0.0)
+    if call.function == "cume_dist":
+        return (pl.col("$no").max().over(*peers) + 1) / pl.col("$size")
+    if call.function == "ntile":
+        return _tile(call.offset)
+    if call.function in ("lag", "lead"):
+        return _beside(call)
+    return _framed(call, order, rows)
+
+
+def _tile(tiles: int) -> pl.Expr:
+    size, extra = pl.col("$size") // tiles, pl.col("$size") % tiles
+    wide = extra * (size + 1)
+    small = extra + (pl.col("$no") - wide) // pl.max_horizontal(size, pl.lit(1, pl.Int64))
+    return pl.when(pl.col("$no") < wide).then(pl.col("$no") // (size + 1)).otherwise(small) + 1
+
+
+def _beside(call: Call) -> pl.Expr:
+    steps = call.offset if call.function == "lag" else -call.offset
+    moved = pl.col(call.argument or "").shift(steps).over(*GROUP)
+    if call.default is None:
+        return moved
+    at = pl.col("$no") - steps
+    return pl.when((at < 0) | (at >= pl.col("$size"))).then(pl.lit(call.default)).otherwise(moved)
+
+
+def _framed(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> pl.Expr:
+    """An aggregate over a frame of rows around each row."""
+    low, high = _frame(call, order, rows)
+    starts, ends = (rows.select(e).to_series().to_numpy() for e in (low, high))
+    base = rows.select(pl.int_range(pl.len(), dtype=pl.Int64) - pl.col("$no")).to_series().to_numpy()
+    values = rows[call.argument] if call.argument is not None else pl.Series([1]).new_from_index(0, len(rows))
+    found = _aggregated(call.function, values, base + starts, base + ends)
+    return pl.lit(found)
+
+
+def _frame(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
+    """The first row of each frame, and the one behind its last, by number in the group."""
+    size, number = pl.col("$size"), pl.col("$no")
+    peers = [*GROUP, "$peer"]
+    if call.frame is None:
+        last = number.max().over(*peers) + 1 if order else size
+        return pl.lit(0, pl.Int64) + 0 * number, last
+    unit, before, behind = call.frame
+    if unit == "rows":
+        low = 0 * number if before is None else (number - int(before)).clip(0)
+        high = size if behind is None else pl.min_horizontal(number + int(behind) + 1, size)
+        return low, pl.max_horizontal(high, low)
+    low = 0 * number if before is None else _reach(rows, order[0], -before)
+    high = size if behind is None else _reach(rows, order[0], behind, after=True)
+    return low, pl.max_horizontal(high, low)
+
+
+def _reach(rows: pl.DataFrame, sort: Sort, by: float, *, after: bool = False) -> pl.Expr:
+    """The first row of the group that is not before the row's value moved by so much; `after`: the first behind it."""
+    column = rows[sort.column]
+    numbers = column.cast(pl.Int64) if isinstance(column.dtype, pl.Datetime) else column
+    values = numbers.cast(pl.Float64 if numbers.dtype.is_float() else pl.Int64)
+    signed = -values if sort.descending else values
+    null = signed.is_null().to_numpy()
+    plain = signed.fill_null(0).to_numpy()
+    starts = np.flatnonzero(rows["$no"].to_numpy() == 0)
+    bounds = np.append(starts, len(rows))
+    found = np.zeros(len(rows), dtype=np.int64)
+    for start, end in pairwise(bounds):
+        known = np.flatnonzero(~null[start:end])
+        there = plain[start:end][known]
+        at = np.searchsorted(there, there + by, side="right" if after else "left")
+        found[start:end][known] = at + (known[0] if len(known) else 0)
+        lost = np.flatnonzero(null[start:end])  # NULLs are each other's peers, and nobody else's
+        if len(lost):
+            found[start:end][lost] = lost[-1] + 1 if after else lost[0]
+    return pl.lit(pl.Series(found, dtype=pl.Int64))
+
+
+def _aggregated(function: str, values: pl.Series, first: np.ndarray, last: np.ndarray) -> pl.Series:
+    """An aggregate over stretches of a column."""
+    there = values.is_not_null().to_numpy()
+    counts = np.concatenate(([0], np.cumsum(there)))
+    n = counts[last] - counts[first]
+    if function == "count":
+        return pl.Series(n, dtype=pl.Int64)
+    if function in ("sum", "avg") and values.dtype.is_integer():
+        sums = np.concatenate(([0], np.cumsum(values.fill_null(0).cast(pl.Int64).to_numpy())))
+        total = sums[last] - sums[first]
+        made = pl.Series(total / np.maximum(n, 1)) if function == "avg" else pl.Series(total, dtype=pl.Int64)
+        return pl.select(pl.when(pl.Series(n) > 0).then(made)).to_series()
+    return _one_by_one(function, values, first, last)
+
+
+def _one_by_one(function: str, values: pl.Series, starts: np.ndarray, ends: np.ndarray) -> pl.Series:
+    lengths = ends - starts
+    at = np.repeat(starts - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths) + np.arange(lengths.sum())
+    frame = pl.DataFrame(
+        {"$w": np.repeat(np.arange(len(starts)), lengths), "v": values[pl.Series(at, dtype=pl.UInt32)]}
+    )
+    v = pl.col("v")
+    known = v.drop_nulls()
+    pick = {
+        "sum": pl.when(v.count() > 0).then(v.sum()),
+        "avg": v.mean(),
+        "min": v.min(),
+        "max": v.nan_max() if values.dtype.is_float() else v.max(),
+        "first_value": v.first(),
+        "last_value": v.last(),
+        "any_value": known.first(),
+    }[function]
+    grouped = frame.group_by("$w", maintain_order=True).agg(pick.alias("v"))
+    places = pl.DataFrame({"$w": np.arange(len(starts))})
+    return places.join(grouped, on="$w", how="left", maintain_order="left")["v"]

@@ -1,0 +1,233 @@
+"""Clocks: the columns of a stream that are times which the watermark speaks of, and how far behind it they may change.
+
+A column is a **clock** with a slack of s micros when rows with the time t in it neither come nor change any more once
+the watermark is at t + s. By clocks it is known how long a row must be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millstream.model.expression import Expr
+from millstream.model.loop import Iterated, Round
+from millstream.model.matched import Matched
+from millstream.model.relational import Joined, JoinedAsOf, Settling, TableRows, Windowed
+from millstream.model.step import (
+    Aggregated,
+    FlatMap,
+    Keeping,
+    Select,
+    Source,
+    Step,
+    Top,
+    borders_of,
+    changes,
+    inputs,
+    plain_column,
+    upstream,
+)
+from millstream.model.window import Window
+
+Clocks = dict[str, int]
+"""By column: its slack in micros."""
+
+_UNITS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1_000,
+    "SECOND": 1_000_000,
+    "MINUTE": 60_000_000,
+    "HOUR": 3_600_000_000,
+    "DAY": 86_400_000_000,
+    "WEEK": 604_800_000_000,
+}
+
+
+def clocks(step: Step, *, certain: bool = True) -> Clocks:
+    """The clocks among the columns of a step. With `certain=False`, those too whose rows may change later than their
+    slack says: good to tell how old a row is, not to forget it.
+    """
+    if isinstance(step, Source):
+        options = step.options
+        return {} if options.event_time is None or options.corrections is not None else {options.event_time: 1}
+    if isinstance(step, Aggregated) and not changes(step.input):
+        return _windows(step, certain=certain)
+    if isinstance(step, Joined | JoinedAsOf):
+        return as_of(step) if isinstance(step, JoinedAsOf) else joined(step).clocks if certain else _both(step)
+    if isinstance(step, Matched):
+        return _matches(step, certain=certain)
+    each = [clocks(s, certain=certain) for s in inputs(step)] or [{}]
+    taken = isinstance(step, Keeping) and not isinstance(step, Settling) and not all(changes(s) for s in inputs(step))
+    if taken or isinstance(step, Iterated | Round | TableRows):
+        return {}  # rows that come late are taken there; in a loop, rows of any time may follow from others
+    shared = {n: max(c[n] for c in each) for n in each[0] if all(n in c for c in each)}
+    if isinstance(step, Select | Aggregated | Top | Windowed):
+        named = step.columns if isinstance(step, Select) else step.keys
+        found = {n: shared[c] for n, e in named if (c := plain_column(e)) in shared}
+        ends = step.after if isinstance(step, Select) else ()
+        return {**found, **{n: max(shared[c] - 1, 0) for n, c in ends if c in shared}}
+    if isinstance(step, Settling):
+        return {n: s for n, s in shared.items() if n == step.column}
+    replaced = step.name if isinstance(step, FlatMap) else None
+    return {n: s for n, s in shared.items() if n in step.schema and n != replaced}
+
+
+def _windows(step: Aggregated, *, certain: bool) -> Clocks:
+    how = step.windowing
+    if "window_end" not in borders_of(how):
+        return {}
+    corrected = any(isinstance(s, Source) and s.options.corrections is not None for s in upstream(step))
+    if certain and (corrected or not how.by_slices):
+        return {}
+    late = how.lateness.micros
+    found = {"window_end": late}
+    if isinstance(how.window, Window) and how.window.size is not None:
+        found["window_start"] = late + how.window.size.micros
+    return found
+
+
+def _matches(step: Matched, *, certain: bool) -> Clocks:
+    """The times of rows in a match, which is told at the latest when its time is over."""
+    waits = any(n.shift > 0 for _, n in step.outputs) or any(
+        n.shift > 0 for readings in step.conditions.values() for r in readings for n in r.navigations.values()
+    )
+    if certain and (step.within is None or waits):
+        return {}
+    late = step.slack + (0 if step.within is None else step.within.micros)
+    rows = [step.time] if step.all_rows else []
+    times = [n for n, v in step.outputs if v.kind == "at" and v.said == f"`{step.time}`" and not v.shift]
+    return dict.fromkeys((*rows, *times), late)
+
+
+# ---------------------------------------------------------------- how long the rows of a join are kept
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Until when rows of each side of a join meet others: expressions over a row of that side (all of them hold), and
+    the clocks of the pairs.
+    """
+
+    left: tuple[Expr, ...]
+    right: tuple[Expr, ...]
+    clocks: Clocks
+    used: tuple[bool, bool]
+    """Whether a clock of the left and of the right side is relied on."""
+
+
+def joined(step: Joined) -> Bounds:
+    """The time bounds of a join, from the clocks of its sides and the comparisons in its condition."""
+    pairs = dict(step.renamed)
+    sides = (clocks(step.left), {pairs[n]: s for n, s in clocks(step.right).items()})
+    owned = (set(step.left.schema.names), set(pairs.values()))
+    comparisons = list(_at_most(step, pairs))
+    until: tuple[list[Expr], list[Expr]] = ([], [])
+    shifts: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    used = [False, False]
+    for lesser, greater in comparisons:
+        for mine, other in ((0, 1), (1, 0)):
+            moved = _moved(lesser, sides[other])
+            if moved is None or not set(Expr(greater).columns()) <= owned[mine] or not Expr(greater).columns():
+                continue
+            name, shift = moved
+            slack = sides[other][name] - shift
+            until[mine].append(Expr(_shifted(greater, slack)))
+            used[other] = True
+            own = _moved(greater, sides[mine])
+            if own is not None:
+                last = own[1] + slack
+                shifts[mine][own[0]] = min(last, shifts[mine].get(own[0], last))
+    found: Clocks = {}
+    for mine in (0, 1):
+        for name, shift in shifts[mine].items():
+            found[name] = max(sides[mine][name], shift, 0) + step.lateness
+    kept = {n: s for n, s in found.items() if n in step.schema}
+    return Bounds(tuple(until[0]), tuple(until[1]), kept, (used[0], used[1]))
+
+
+def as_of(step: JoinedAsOf) -> Clocks:
+    """The clocks of an as-of join: the times of the left, which wait for those of the right."""
+    mine, theirs = clocks(step.left), clocks(step.right)
+    left, right = step.times
+    if left not in mine or right not in theirs or step.direction != "backward":
+        return {}
+    return {left: max(mine[left], theirs[right]) + step.lateness}
+
+
+def _both(step: Joined) -> Clocks:
+    """The times of either side."""
+    pairs = dict(step.renamed)
+    theirs = {pairs[n]: s for n, s in clocks(step.right, certain=False).items()}
+    found = {**clocks(step.left, certain=False), **theirs}
+    return {n: s for n, s in found.items() if n in step.schema}
+
+
+def _at_most(step: Joined, pairs: dict[str, str]) -> Iterator[tuple[exp.Expr, exp.Expr]]:
+    """Pairs of expressions of which the first is never greater than the second, for pairs of rows that meet."""
+    for mine, theirs in step.on:
+        other = theirs.substitute({old: Expr(exp.column(new)) for old, new in pairs.items()})
+        yield mine.node, other.node
+        yield other.node, mine.node
+    if step.condition is None:
+        return
+    for part in _conjuncts(step.condition.node):
+        if isinstance(part, exp.LTE | exp.LT):
+            yield part.left, part.right
+        elif isinstance(part, exp.GTE | exp.GT):
+            yield part.right, part.left
+        elif isinstance(part, exp.EQ):
+            yield part.left, part.right
+            yield part.right, part.left
+        elif isinstance(part, exp.Between):
+            yield part.args["low"], part.this
+            yield part.this, part.args["high"]
+
+
+def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+    node = node.unnest()
+    if isinstance(node, exp.And):
+        yield from _conjuncts(node.left)
+        yield from _conjuncts(node.right)
+    else:
+        yield node
+
+
+def _moved(node: exp.Expr, times: Clocks) -> tuple[str, int] | None:
+    """A clock and by how many micros it is moved, where an expression is that."""
+    node = node.unnest()
+    if isinstance(node, exp.Column):
+        return (node.name, 0) if node.name in times else None
+    if isinstance(node, exp.Add | exp.Sub):
+        micros = interval_micros(node.right)
+        inner = _moved(node.left, times)
+        if micros is not None and inner is not None:
+            return inner[0], inner[1] + (micros if isinstance(node, exp.Add) else -micros)
+    return None
+
+
+def _shifted(node: exp.Expr, micros: int) -> exp.Expr:
+    """When the expression is, in micros, and some more."""
+    seen = exp.func("unix_micros", node.copy())
+    return exp.Add(this=seen, expression=exp.Literal.number(micros)) if micros else seen
+
+
+def interval_micros(node: exp.Expr) -> int | None:
+    """The length of an interval literal; None where it is none, or its length depends on the calendar."""
+    node = node.unnest()
+    if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
+        return None
+    unit = (node.args.get("unit") or exp.var("")).name.upper().rstrip("S")
+    if unit not in _UNITS:
+        return None
+    try:
+        return round(float(node.this.name) * _UNITS[unit])
+    except ValueError:
+        return None
+
+
+def is_time(schema_type: pa.DataType | None) -> bool:
+    """Whether a type is a time."""
+    return schema_type is not None and pa.types.is_timestamp(schema_type)

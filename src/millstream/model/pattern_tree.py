@@ -1,0 +1,210 @@
+"""The tree of a pattern: what rows must follow one another. Frozen values, made by `Pattern` and by MATCH_RECOGNIZE.
+
+A part takes rows in their order, and prefers ways to take them: of an alternation the parts in the order given, of a
+repetition as many as possible (or as few, when it is reluctant). The first way that leads to a match is the match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from millstream.errors import DefinitionError, Unsupported
+from millstream.model.origin import here
+
+MOST_TIMES = 1_000
+"""The greatest bound of a repetition."""
+MOST_PARTS = 10_000
+"""Rows that the parts of a pattern name, with bounded repetitions spelled out."""
+MOST_VARIABLES = 60
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One row that fulfils the condition of a variable."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Parts one after the other, without rows between them."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several parts; those named first are preferred."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A part several times: from `least` to `most` (None: any number)."""
+
+    part: Part
+    least: int
+    most: int | None
+    reluctant: bool = False
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """A part whose rows are matched, but not shown where all rows of a match are."""
+
+    part: Part
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One row that fulfils none of these variables' conditions; it belongs to no variable."""
+
+    unlike: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NotNext:
+    """No row: the next one must not fulfil the condition of a variable."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Never:
+    """No row until the time of the match is over fulfils the condition of a variable."""
+
+    name: str
+
+
+Part = Variable | Sequence | Choice | Repeat | Excluded | Gap | NotNext | Never
+
+
+def children(part: Part) -> tuple[Part, ...]:
+    """The parts that a part is made of."""
+    if isinstance(part, Sequence | Choice):
+        return part.parts
+    return (part.part,) if isinstance(part, Repeat | Excluded) else ()
+
+
+def walk(part: Part) -> Iterator[Part]:
+    """A part and all inside it."""
+    yield part
+    for inner in children(part):
+        yield from walk(inner)
+
+
+def named(part: Part) -> tuple[str, ...]:
+    """The variables that rows can be taken for, in the order they stand."""
+    return tuple(dict.fromkeys(p.name for p in walk(part) if isinstance(p, Variable)))
+
+
+def unwanted(part: Part) -> tuple[str, ...]:
+    """The variables that only say which rows must not be there."""
+    found = [n for p in walk(part) for n in (p.unlike if isinstance(p, Gap) else ())]
+    found += [p.name for p in walk(part) if isinstance(p, NotNext | Never)]
+    return tuple(n for n in dict.fromkeys(found) if n not in named(part))
+
+
+def may_be_empty(part: Part) -> bool:
+    """Whether a part can be there without any row of a variable."""
+    if isinstance(part, Variable):
+        return False
+    if isinstance(part, Sequence):
+        return all(map(may_be_empty, part.parts))
+    if isinstance(part, Choice):
+        return any(map(may_be_empty, part.parts))
+    if isinstance(part, Repeat):
+        return part.least == 0 or may_be_empty(part.part)
+    return may_be_empty(part.part) if isinstance(part, Excluded) else True
+
+
+def takes_nothing(part: Part) -> bool:
+    """Whether a part can be there without any row at all, gaps counted."""
+    if isinstance(part, Gap):
+        return False
+    if isinstance(part, Sequence):
+        return all(map(takes_nothing, part.parts))
+    if isinstance(part, Choice):
+        return any(map(takes_nothing, part.parts))
+    if isinstance(part, Repeat):
+        return part.least == 0 or takes_nothing(part.part)
+    return takes_nothing(part.part) if isinstance(part, Excluded) else not isinstance(part, Variable)
+
+
+def size(part: Part) -> int:
+    """How many rows a part names, bounded repetitions spelled out."""
+    if isinstance(part, Repeat):
+        return size(part.part) * max(1, part.most if part.most is not None else part.least + 1)
+    return sum(map(size, children(part))) or 1
+
+
+def checked(part: Part) -> Part:
+    """A pattern that has a meaning, or an error that says why it has none."""
+    if may_be_empty(part):
+        raise Unsupported(
+            "a pattern that no row at all would match is not supported",
+            hint="let at least one variable be there, as in A+ instead of A*",
+            origin=here(),
+        )
+    if not _begins_with_rows(part):
+        raise DefinitionError("a pattern begins with a row of a variable, not with a gap or a NOT", origin=here())
+    for inner in walk(part):
+        if not isinstance(inner, Repeat):
+            continue
+        if inner.least < 0 or (inner.most is not None and (inner.most < inner.least or inner.most < 1)):
+            raise DefinitionError(f"a part from {inner.least} to {inner.most} times", hint="e.g. {1, 3}", origin=here())
+        if max(inner.least, inner.most or 0) > MOST_TIMES:
+            raise Unsupported(f"more than {MOST_TIMES:,} times in a pattern", origin=here())
+        if takes_nothing(inner.part) and inner.most != 1:
+            raise Unsupported(
+                "a repeated part of a pattern that may be empty is not supported",
+                hint="repeat a part with at least one row in it: (A | B)* instead of (A? B?)*",
+                origin=here(),
+            )
+    if size(part) > MOST_PARTS or len(named(part)) + len(unwanted(part)) > MOST_VARIABLES:
+        raise Unsupported("the pattern is too large", hint="use smaller bounds, or fewer variables", origin=here())
+    return part
+
+
+def _begins_with_rows(part: Part) -> bool:
+    """Whether the first row is always one of a variable."""
+    if isinstance(part, Variable):
+        return True
+    if isinstance(part, Sequence):
+        for inner in part.parts:
+            if not _begins_with_rows(inner):
+                return False
+            if not takes_nothing(inner):
+                return True
+        return True
+    if isinstance(part, Choice):
+        return all(map(_begins_with_rows, part.parts))
+    return _begins_with_rows(part.part) if isinstance(part, Repeat | Excluded) else False
+
+
+def shown(part: Part) -> str:
+    """A pattern as it is written in MATCH_RECOGNIZE; gaps in words of their own."""
+    if isinstance(part, Variable):
+        return part.name
+    if isinstance(part, Sequence):
+        return " ".join(f"({shown(p)})" if isinstance(p, Choice) else shown(p) for p in part.parts)
+    if isinstance(part, Choice):
+        return " | ".join(map(shown, part.parts))
+    if isinstance(part, Excluded):
+        return "{- " + shown(part.part) + " -}"
+    if isinstance(part, Repeat):
+        one = isinstance(part.part, Variable | Gap | Excluded)
+        return (shown(part.part) if one else f"({shown(part.part)})") + _times(part)
+    if isinstance(part, Gap):
+        return "[any]" if not part.unlike else f"[not {' or '.join(part.unlike)}]"
+    return f"[next not {part.name}]" if isinstance(part, NotNext) else f"[never {part.name}]"
+
+
+def _times(part: Repeat) -> str:
+    short = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((part.least, part.most))
+    if short is None:
+        most = "" if part.most is None else str(part.most)
+        short = f"{{{most}}}" if part.most == part.least else f"{{{part.least},{most}}}"
+    return short + ("?" if part.reluctant else "")

@@ -1,0 +1,108 @@
+"""The parts that stages are made of: native columns and steps, feeds, measures. Frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.model.aggregate import Aggregator
+from millstream.model.schema import Field, Schema
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column computed natively: its name and Spark SQL."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True)
+class Project:
+    """Filter, then compute columns (native)."""
+
+    keep: str | None
+    columns: tuple[Column, ...]
+
+    @property
+    def renames(self) -> dict[str, str] | None:
+        """New names with the columns they stand for, where it does nothing but that."""
+        found = {c.name: c.sql.strip("`") for c in self.columns}
+        plain = self.keep is None and all(c.sql == f"`{found[c.name]}`" for c in self.columns)
+        return found if plain else None
+
+
+@dataclass(frozen=True)
+class Explode:
+    """One row per element of an array (native)."""
+
+    name: str
+    array: str
+    keep_empty: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """A Python function over batches of rows, on the executors."""
+
+    function: Callable[[Any], Any]
+    takes: str
+    schema: Schema
+    identity: str
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A broadcast join to a stored table (native)."""
+
+    table: str
+    on: tuple[tuple[str, str], ...]
+    columns: tuple[Field, ...]
+    required: bool
+
+
+Op = Project | Explode | Batches | Lookup
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Which columns of a scan a stage takes. `record` is SQL for the whole row as JSON, for rows that come late."""
+
+    scan: int
+    source: str
+    keep: str | None
+    record: str
+    columns: tuple[str, ...]
+    """For an append: the view's columns. For an aggregation: its keys, then the argument of each aggregate that has
+    one.
+    """
+    hash: str = ""
+    slice: str = ""
+    gap: str = ""
+    """For sessions whose gap is an expression: the column with the gap in micros."""
+
+
+class Fed:
+    """What all stages have: feeds."""
+
+    feeds: tuple[Feed, ...]
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The sources that feed a stage: their watermarks hold it."""
+        return frozenset(f.source for f in self.feeds)
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """One aggregate of an aggregation; `type` is its argument's, once bound."""
+
+    name: str
+    kind: str
+    has_argument: bool
+    user: Aggregator | None = None
+    returns: pa.DataType | None = None
+    type: pa.DataType | None = None

@@ -1,0 +1,196 @@
+"""Window functions: ``lag(price) OVER (PARTITION BY auction ORDER BY ts)`` and the like, as steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from millstream.errors import Unsupported
+from millstream.model.clocks import interval_micros
+from millstream.model.relational import Function
+from millstream.model.step import Named, Order, plain_column
+from millstream.sql.relation import HIDDEN, Relation
+from millstream.sql.text import plain_value
+
+if TYPE_CHECKING:
+    from millstream.sql.bind import _Query
+
+Items = list[tuple[str, exp.Expr]]
+
+_KINDS: dict[type[exp.Expr], str] = {
+    exp.RowNumber: "row_number",
+    exp.Rank: "rank",
+    exp.DenseRank: "dense_rank",
+    exp.PercentRank: "percent_rank",
+    exp.CumeDist: "cume_dist",
+    exp.Ntile: "ntile",
+    exp.Lag: "lag",
+    exp.Lead: "lead",
+    exp.Sum: "sum",
+    exp.Avg: "avg",
+    exp.Count: "count",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.FirstValue: "first_value",
+    exp.First: "first_value",
+    exp.LastValue: "last_value",
+    exp.Last: "last_value",
+}
+
+
+def named(query: _Query, node: exp.Select, items: Items) -> Items:
+    """The items with the windows of WINDOW put in where they are named."""
+    known = {w.this.name.lower(): w for w in node.args.get("windows") or ()}
+    if not known and not any(w.args.get("alias") for _, i in items for w in i.find_all(exp.Window)):
+        return items
+    found = []
+    for name, item in items:
+        tree = item.copy()
+        for window in [tree] if isinstance(tree, exp.Window) else list(tree.find_all(exp.Window)):
+            alias = window.args.get("alias")
+            if alias is None:
+                continue
+            given = known.get(alias.name.lower())
+            if given is None:
+                raise Unsupported(f"there is no WINDOW `{alias.name}`", origin=query.text.of_node(item))
+            for part in ("partition_by", "order", "spec"):
+                window.set(part, given.args.get(part))
+            window.set("alias", None)
+        found.append((name, tree))
+    return found
+
+
+def computed(query: _Query, relation: Relation, items: Items, node: exp.Expr) -> tuple[Relation, Items]:
+    """A relation with every window function of the items as a column, and the items over these columns."""
+    text = query.text
+    calls: dict[tuple[str, str], list[tuple[str, exp.Window]]] = {}
+    made: Items = []
+    number = 0
+    for name, item in items:
+        tree = item.copy()
+        for window in [tree] if isinstance(tree, exp.Window) else list(tree.find_all(exp.Window)):
+            column = f"{HIDDEN}w{number}"
+            number += 1
+            spec = (
+                repr([p.sql() for p in window.args.get("partition_by") or ()]),
+                window.args["order"].sql() if window.args.get("order") else "",
+            )
+            calls.setdefault(spec, []).append((column, window))
+            new = exp.column(column)
+            if window is tree:
+                tree = new
+            else:
+                window.replace(new)
+        made.append((name, tree))
+    for group in calls.values():
+        first = group[0][1]
+        keys: Named = ()
+        for i, key in enumerate(first.args.get("partition_by") or ()):
+            by = relation.expr(text, key)
+            keys += ((plain_column(by) or f"$p{i}", by),)
+        given = first.args.get("order")
+        order = [_order(query, relation, o) for o in (given.expressions if given is not None else ())]
+        functions = {column: _function(query, relation, window) for column, window in group}
+        with text.at(node):
+            stream = relation.stream._windowed(keys, order, functions)
+        relation = replace(relation, stream=stream)
+    return relation, made
+
+
+def _order(query: _Query, relation: Relation, order: exp.Expr) -> Order:
+    inner = order.this if isinstance(order, exp.Ordered) else order
+    down = isinstance(order, exp.Ordered) and bool(order.args.get("desc"))
+    first = not down
+    if isinstance(order, exp.Ordered) and order.args.get("nulls_first") is not None:
+        first = bool(order.args["nulls_first"])
+    return Order(relation.expr(query.text, inner), down, first)
+
+
+def _function(query: _Query, relation: Relation, window: exp.Window) -> Function:
+    text, call = query.text, window.this
+    if isinstance(call, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
+        raise Unsupported(f"`{call.sql(dialect='spark')[:60]}` in a window", origin=text.of_node(call))
+    kind = _KINDS.get(type(call))
+    if kind is None:
+        raise Unsupported(
+            f"`{call.sql(dialect='spark')[:60]}` OVER (...) is not supported in a view",
+            hint="one of: " + ", ".join(dict.fromkeys(_KINDS.values())),
+            origin=text.of_node(call) or text.of_node(window),
+        )
+    ranks = kind in ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead")
+    if ranks and not window.args.get("order"):
+        raise Unsupported(f"{kind}() needs ORDER BY in its window", origin=text.of_node(window))
+    if kind == "ntile":
+        return Function(kind, offset=_whole(query, call.this))
+    argument = call.this
+    if isinstance(call, exp.Count) and (argument is None or isinstance(argument, exp.Star) or _is_one(argument)):
+        argument = None
+    if isinstance(argument, exp.Distinct):
+        raise Unsupported("DISTINCT in a window function", origin=text.of_node(window))
+    of = None if argument is None or kind in _RANKS else relation.expr(text, argument)
+    if kind in ("lag", "lead"):
+        offset = call.args.get("offset")
+        default = call.args.get("default")
+        return Function(
+            kind,
+            of,
+            1 if offset is None else _whole(query, offset),
+            None if default is None or isinstance(default, exp.Null) else _value(query, default),
+        )
+    return Function(kind, of, frame=_frame(query, window))
+
+
+_RANKS = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist")
+
+
+def _is_one(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string
+
+
+def _whole(query: _Query, node: exp.Expr) -> int:
+    value = _value(query, node)
+    if not isinstance(value, int) or value < 0:
+        raise Unsupported("a whole number is expected here", origin=query.text.of_node(node))
+    return value
+
+
+def _value(query: _Query, node: exp.Expr) -> Any:
+    try:
+        return plain_value(node)
+    except ValueError:
+        raise Unsupported("a constant is expected here", origin=query.text.of_node(node)) from None
+
+
+def _frame(query: _Query, window: exp.Window) -> tuple[str, float | None, float | None] | None:
+    """The frame of an aggregate: its unit, and how far before and behind the row it goes."""
+    spec = window.args.get("spec")
+    if spec is None:
+        return None
+    unit = (spec.args.get("kind") or "ROWS").lower()
+    if unit == "groups" or spec.args.get("exclude"):
+        raise Unsupported("GROUPS and EXCLUDE in a window", origin=query.text.of_node(window))
+    before = _reach(query, spec, "start", "PRECEDING")
+    behind = _reach(query, spec, "end", "FOLLOWING") if spec.args.get("end") is not None else 0
+    if unit == "range" and (before, behind) == (None, None):
+        unit = "rows"
+    order = window.args.get("order")
+    if unit == "range" and (order is None or len(order.expressions) != 1):
+        raise Unsupported("a RANGE frame needs one ORDER BY", origin=query.text.of_node(window))
+    return unit, before, behind
+
+
+def _reach(query: _Query, spec: exp.Expr, which: str, forward: str) -> float | None:
+    """How far a frame goes: None for no end; below zero when it stops short of the row."""
+    value, side = spec.args.get(which), (spec.args.get(f"{which}_side") or "").upper()
+    if value == "CURRENT ROW":
+        return 0
+    if value == "UNBOUNDED":
+        if side != forward:
+            raise Unsupported("a frame that begins behind all rows", origin=query.text.of_node(spec))
+        return None
+    assert isinstance(value, exp.Expr)
+    micros = interval_micros(value)
+    length = micros if micros is not None else _value(query, value)
+    return float(length) if side == forward else -float(length)

@@ -1,0 +1,318 @@
+"""Joins of streams in FROM: their conditions, from ON and from WHERE, put where they belong.
+
+Of inner joins, a condition on one relation is applied before the join and one on two of them becomes part of it, so
+that less is kept, and for as long as the times in it say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.model.clocks import clocks
+from millstream.model.expression import Expr, col
+from millstream.model.relational import Joined, JoinedAsOf
+from millstream.model.stream import Stream
+from millstream.sql.relation import HIDDEN, Relation, checked
+from millstream.sql.text import Text
+
+if TYPE_CHECKING:
+    from millstream.sql.bind import _Query
+
+_HOW = {
+    ("", ""): "inner",
+    ("", "INNER"): "inner",
+    ("", "CROSS"): "inner",
+    ("LEFT", ""): "left",
+    ("LEFT", "OUTER"): "left",
+    ("RIGHT", ""): "right",
+    ("RIGHT", "OUTER"): "right",
+    ("FULL", ""): "full",
+    ("FULL", "OUTER"): "full",
+    ("LEFT", "SEMI"): "semi",
+    ("", "SEMI"): "semi",
+    ("LEFT", "ANTI"): "anti",
+    ("", "ANTI"): "anti",
+}
+
+
+@dataclass(frozen=True)
+class Joining:
+    """A relation that joins those before it: how, under which names, and on what."""
+
+    relation: Relation
+    how: str
+    renamed: Mapping[str, str]
+    """The names of its columns in the joined rows."""
+    on: tuple[exp.Expr, ...]
+    node: exp.Expr
+
+
+def joining(query: _Query, left: Relation, join: exp.Join, right: Relation) -> tuple[Relation, Joining]:
+    """A join as it is written: the relation that it makes, and what is needed to make it anew."""
+    text = query.text
+    how = _how(text, join)
+    renamed = _renamed(left.stream.schema.names, right.stream.schema.names)
+    using = [i.name for i in join.args.get("using") or ()]
+    both = _both(text, left, right, renamed, using, join)
+    on = join.args.get("on")
+    parts = [] if on is None or (isinstance(on, exp.Boolean) and on.this) else list(conjuncts(on))
+    trees = [both.resolved(text, p) for p in parts]
+    for name in using:
+        mine, theirs = (_named(text, r, name, join) for r in (left, right))
+        trees.append(exp.EQ(this=exp.column(mine), expression=exp.column(renamed[theirs])))
+    made = Joining(right, how, renamed, tuple(checked(text, t).node for t in trees), join.this)
+    stream = joined(text, left.stream, made, made.on)
+    return (left if how in ("semi", "anti") else both).with_stream(stream), made
+
+
+def pushed(
+    text: Text, first: Relation, joins: Sequence[Joining], whole: Relation, where: Sequence[exp.Expr]
+) -> tuple[Relation, list[exp.Expr]]:
+    """A chain of joins made anew with the conditions of WHERE inside, where that means the same; and the others."""
+    left_over: list[exp.Expr] = []
+    trees: list[exp.Expr] = []
+    for part in where:
+        (trees if part.find(exp.Query) is None else left_over).append(part)
+    if any(j.how in ("right", "full") for j in joins):
+        return whole, list(where)
+    resolved = [(p, checked(text, whole.resolved(text, p)).node) for p in trees]
+    stream = first.stream
+    stream, resolved = _filtered(text, stream, {n: n for n in stream.schema.names}, resolved)
+    for one in joins:
+        right, on = one.relation.stream, list(one.on)
+        back = {new: old for old, new in one.renamed.items()}
+        if one.how == "inner":
+            right, resolved = _filtered(text, right, back, resolved)
+            here = {*stream.schema.names, *one.renamed.values()}
+            inside = [r for r in resolved if _columns(r[1]) <= here]
+            resolved = [r for r in resolved if r not in inside]
+            on += [tree for _, tree in inside]
+        if one.how in ("inner", "left", "semi", "anti"):
+            mine = [(t, t) for t in on]
+            right, rest = _filtered(text, right, back, mine)
+            on = [t for _, t in rest]
+        moved = replace(one, relation=one.relation.with_stream(right))
+        stream = joined(text, stream, moved, on)
+    return whole.with_stream(stream), [p for p, _ in resolved] + left_over
+
+
+def _filtered(
+    text: Text, stream: Stream, back: Mapping[str, str], given: Sequence[tuple[exp.Expr, exp.Expr]]
+) -> tuple[Stream, list[tuple[exp.Expr, exp.Expr]]]:
+    """A stream with those conditions applied that are about it alone; and the others."""
+    rest = []
+    for part, tree in given:
+        names = _columns(tree)
+        if names and names <= set(back):
+            own = Expr(tree).substitute({new: col(old) for new, old in back.items()})
+            with text.at(part):
+                stream = stream.where(Expr(own.node, text.of_node(part)))
+        else:
+            rest.append((part, tree))
+    return stream, rest
+
+
+def joined(text: Text, left: Stream, one: Joining, on: Iterable[exp.Expr]) -> Stream:
+    """Two streams joined on conditions over their pairs."""
+    right = one.relation.stream
+    back = {new: old for old, new in one.renamed.items()}
+    mine, theirs = set(left.schema.names), set(back)
+    pairs: list[tuple[Expr, Expr]] = []
+    rest: list[exp.Expr] = []
+    for tree in on:
+        sides = _sides(tree, mine, theirs)
+        if sides is None:
+            rest.append(tree)
+        else:
+            other = Expr(sides[1]).substitute({new: col(old) for new, old in back.items()})
+            pairs.append((Expr(sides[0]), other))
+    with text.at(one.node):
+        left._check_other(right, "a join")
+        condition = Expr(exp.and_(*rest)) if rest else None
+        renamed, origin = tuple(one.renamed.items()), text.of_node(one.node)
+        step = Joined(left.step, right.step, tuple(pairs), one.how, renamed, condition, origin=origin)
+        return left._with(step)
+
+
+def as_of(query: _Query, left: Relation, join: exp.Join, right: Relation, at: exp.Expr | None) -> Relation:
+    """ASOF JOIN, or a join to a table FOR SYSTEM_TIME AS OF a time of the left."""
+    text = query.text
+    side = (join.side or "").upper()
+    if side not in ("", "LEFT"):
+        raise Unsupported(f"{side} ASOF JOIN", hint="ASOF JOIN and ASOF LEFT JOIN are", origin=text.of_node(join.this))
+    renamed = _renamed(left.stream.schema.names, right.stream.schema.names)
+    using = [i.name for i in join.args.get("using") or ()]
+    both = _both(text, left, right, renamed, using, join)
+    back = {new: old for old, new in renamed.items()}
+    mine, theirs = set(left.stream.schema.names), set(back)
+    on = join.args.get("on")
+    trees = [] if on is None else [checked(text, both.resolved(text, p)).node for p in conjuncts(on)]
+    for name in using:
+        own, other = (_named(text, r, name, join) for r in (left, right))
+        trees.append(exp.EQ(this=exp.column(own), expression=exp.column(renamed[other])))
+    pairs, times = [], None
+    for tree in trees:
+        sides = _sides(tree, mine, theirs)
+        if sides is not None:
+            other_side = Expr(sides[1]).substitute({new: col(old) for new, old in back.items()})
+            pairs.append((Expr(sides[0]), other_side))
+        elif at is None and times is None and isinstance(tree, exp.GTE | exp.GT | exp.LTE | exp.LT):
+            times = _times(tree, mine, theirs)
+        else:
+            raise Unsupported(
+                f"`{tree.sql(dialect='spark')[:60]}` in an as-of join",
+                hint="equal columns and one comparison of times, as in a.id = b.id AND a.ts >= b.ts",
+                origin=text.of_node(join.this),
+            )
+    direction, strict = "backward", False
+    if at is not None:
+        own_time = both.resolved(text, at)
+        version = _version(text, right, join)
+        if not isinstance(own_time, exp.Column) or own_time.name not in mine:
+            raise DefinitionError("FOR SYSTEM_TIME AS OF needs a time of the left", origin=text.of_node(at))
+        pair = (own_time.name, version)
+    elif times is None:
+        raise DefinitionError(
+            "ASOF JOIN needs a comparison of times in ON",
+            hint="e.g. ON a.id = b.id AND a.ts >= b.ts",
+            origin=text.of_node(join.this),
+        )
+    else:
+        own_name, other_name, direction, strict = times
+        pair = (own_name, back[other_name])
+    if direction != "backward":
+        raise Unsupported(
+            "ASOF JOIN to the next row needs a bound on how far it may be",
+            hint="use .join_as_of(..., direction='forward', tolerance='1 hour') in Python",
+            origin=text.of_node(join.this),
+        )
+    with text.at(join.this):
+        for relation, name in ((left, pair[0]), (right, pair[1])):
+            if name not in clocks(relation.stream.step):
+                raise Unsupported(
+                    f"`{name}` is no event time that a watermark speaks of",
+                    hint="declare it: CREATE SOURCE ... (..., WATERMARK FOR ts AS ...)",
+                )
+        step = JoinedAsOf(
+            left.stream.step,
+            right.stream.step,
+            tuple(pairs),
+            pair,
+            tuple(renamed.items()),
+            "backward",
+            strict=strict,
+            required=side != "LEFT",
+            origin=text.of_node(join.this),
+        )
+        return both.with_stream(left.stream._with(step))
+
+
+def _version(text: Text, right: Relation, join: exp.Join) -> str:
+    """The column that says since when a version of a row is valid."""
+    known = clocks(right.stream.step)
+    if not known:
+        raise Unsupported(
+            "FOR SYSTEM_TIME AS OF needs a stream of versions with an event time",
+            hint="a stored table is joined as it is: leave FOR SYSTEM_TIME out",
+            origin=text.of_node(join.this),
+        )
+    return min(known, key=lambda n: known[n])
+
+
+def _times(tree: exp.Binary, mine: set[str], theirs: set[str]) -> tuple[str, str, str, bool] | None:
+    left, right = tree.left.unnest(), tree.right.unnest()
+    if not isinstance(left, exp.Column) or not isinstance(right, exp.Column):
+        return None
+    backward = isinstance(tree, exp.GTE | exp.GT)
+    if left.name in theirs and right.name in mine:
+        left, right, backward = right, left, not backward
+    if left.name not in mine or right.name not in theirs:
+        return None
+    return left.name, right.name, "backward" if backward else "forward", isinstance(tree, exp.GT | exp.LT)
+
+
+def _how(text: Text, join: exp.Join) -> str:
+    side, kind, method = ((join.args.get(a) or "").upper() for a in ("side", "kind", "method"))
+    found = _HOW.get((side, kind)) if not method else None
+    if found is None:
+        said = " ".join(w for w in (method, side, kind) if w)
+        raise Unsupported(f"{said} JOIN of streams", origin=text.of_node(join.this))
+    if found != "inner" and not join.args.get("on") and not join.args.get("using"):
+        raise DefinitionError(f"a {found} join needs ON", origin=text.of_node(join.this))
+    return found
+
+
+def _renamed(mine: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
+    taken, found = {n.lower() for n in mine}, {}
+    for name in theirs:
+        new, number = name, 0
+        while new.lower() in taken:
+            number += 1
+            new = f"{HIDDEN}{number}_{name}"
+        taken.add(new.lower())
+        found[name] = new
+    return found
+
+
+def _both(
+    text: Text, left: Relation, right: Relation, renamed: Mapping[str, str], using: Sequence[str], join: exp.Join
+) -> Relation:
+    """The names of a joined row; the stream is that of the left until it is joined."""
+    theirs = {a: {k: renamed.get(v, v) for k, v in c.items()} for a, c in right.aliases.items()}
+    twice = set(theirs) & set(left.aliases)
+    if twice:
+        raise DefinitionError(
+            f"`{sorted(twice)[0]}` is there twice",
+            hint="give one of them another name: ... AS other",
+            origin=text.of_node(join.this),
+        )
+    pair = Joined(left.stream.step, right.stream.step, (), "inner", tuple(renamed.items()))
+    same = {n.lower() for n in left.stream.schema.names} & {n.lower() for n in right.stream.schema.names}
+    semi = (join.kind or "").upper() in ("SEMI", "ANTI")
+    ambiguous = set() if semi else same - {u.lower() for u in using}
+    return Relation(
+        left.stream._with(pair),
+        {**left.aliases, **theirs},
+        left.times | {renamed[t] for t in right.times if t in renamed},
+        left.clocks,
+        ambiguous=left.ambiguous | frozenset(ambiguous),
+    )
+
+
+def _named(text: Text, relation: Relation, name: str, join: exp.Join) -> str:
+    found = next((n for n in relation.stream.schema.names if n.lower() == name.lower()), None)
+    if found is None:
+        raise SchemaError(f"USING ({name}): one side has no such column", origin=text.of_node(join.this))
+    return found
+
+
+def _sides(tree: exp.Expr, mine: set[str], theirs: set[str]) -> tuple[exp.Expr, exp.Expr] | None:
+    """The two sides of an equality between the left and the right."""
+    tree = tree.unnest()
+    if not isinstance(tree, exp.EQ):
+        return None
+    left, right = _columns(tree.left), _columns(tree.right)
+    if left and right and left <= mine and right <= theirs:
+        return tree.left, tree.right
+    if left and right and left <= theirs and right <= mine:
+        return tree.right, tree.left
+    return None
+
+
+def _columns(tree: exp.Expr) -> set[str]:
+    return set(Expr(tree).columns())
+
+
+def conjuncts(node: exp.Expr) -> Iterable[exp.Expr]:
+    """The conditions that AND puts together."""
+    inner = node.unnest()
+    if isinstance(inner, exp.And):
+        yield from conjuncts(inner.left)
+        yield from conjuncts(inner.right)
+    else:
+        yield node
