@@ -36,6 +36,7 @@ from millstream.testing.script import Script
 
 _MACROS = """
 CREATE MACRO unix_micros(t) AS epoch_us(t);
+CREATE MACRO timestamp_micros(u) AS make_timestamptz(u);
 CREATE MACRO pmod(a, b) AS ((a % b) + b) % b;
 CREATE MACRO signed(u) AS (CAST(u // 2 AS BIGINT) - 4611686018427387904) * 2;
 CREATE MACRO xxhash64(a) AS signed(hash(a)), (a, b) AS signed(hash((a, b)));
