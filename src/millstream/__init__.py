@@ -76,6 +76,16 @@ from millstream.model.trigger import (
     until,
 )
 from millstream.model.window import Window, everything, hopping, tumbling
+from millstream.model.window_functions import (
+    cume_dist,
+    dense_rank,
+    lag,
+    lead,
+    ntile,
+    percent_rank,
+    rank,
+    row_number,
+)
 from millstream.model.window_kinds import calendar, count_window, cumulating, custom, session
 from millstream.nexmark import nexmark
 from millstream.reader import Reader
@@ -128,8 +138,10 @@ __all__ = [
     "count_distinct",
     "count_if",
     "count_window",
+    "cume_dist",
     "cumulating",
     "custom",
+    "dense_rank",
     "discarding",
     "every",
     "everything",
@@ -140,7 +152,9 @@ __all__ = [
     "hopping",
     "in_order",
     "kurtosis",
+    "lag",
     "last",
+    "lead",
     "log",
     "max",
     "max_by",
@@ -151,15 +165,19 @@ __all__ = [
     "min_by",
     "mode",
     "nexmark",
+    "ntile",
     "on_change",
     "on_close",
     "once",
     "open",
     "pattern",
+    "percent_rank",
     "percentile",
     "percentile_disc",
+    "rank",
     "repeatedly",
     "retracting",
+    "row_number",
     "sample",
     "session",
     "skewness",

@@ -78,8 +78,8 @@ OPERATORS["recursive"] = (
     "SELECT k, v, s FROM r"
 )
 OPERATORS["hops"] = (
-    "WITH RECURSIVE r AS (SELECT k, v, s FROM {} x WHERE v < 3 UNION ALL SELECT r.k, r.v + 1, r.s FROM r WHERE r.v < 3) "
-    "SELECT k, v, s FROM r"
+    "WITH RECURSIVE r AS (SELECT k, v, s FROM {} x WHERE v < 3 UNION ALL "
+    "SELECT r.k, r.v + 1, r.s FROM r WHERE r.v < 3) SELECT k, v, s FROM r"
 )
 OPERATORS["over_join"] = "SELECT x.k, count(*) AS v, max(x.s) AS s FROM {} x JOIN c y ON x.k = y.k GROUP BY x.k"
 ORDERED = {"lag", "rows", "numbers", "limit", "top"}

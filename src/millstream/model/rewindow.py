@@ -18,7 +18,8 @@ from millstream.model.windowing import Windowing
 
 if TYPE_CHECKING:
     from millstream.model.aggregate import Aggregate
-    from millstream.model.stream import Keyed, Stream
+    from millstream.model.keyed import Keyed
+from millstream.model.stream import Stream
 
 _ENDS_OF = "windows_of_row"
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
-from millstream.model import rewindow
 from millstream.model.accumulation import Accumulation
 from millstream.model.aggregate import Aggregate
 from millstream.model.clocks import clocks
 from millstream.model.connector import Sink, check_name
+from millstream.model.deduplicated import deduplicated
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr, boolean, col, expr
-from millstream.model.matches import KeyedMatches, Matches
-from millstream.model.operators import KeyedOperators, Operators
+from millstream.model.keyed import Keyed, named_columns
+from millstream.model.matches import Matches
+from millstream.model.operators import Operators
 from millstream.model.origin import here
 from millstream.model.relations import Relations
 from millstream.model.schema import Field, Schema
@@ -30,21 +31,17 @@ from millstream.model.step import (
     Keeping,
     MapBatches,
     Named,
-    Order,
     Select,
     Source,
     Step,
-    Top,
     Union,
     View,
     Where,
     changes,
-    plain_column,
     upstream,
 )
-from millstream.model.trigger import ON_CHANGE, Trigger, finishes
-from millstream.model.window_kinds import AnyWindow, CountWindow, Session
-from millstream.model.windowing import Windowing
+from millstream.model.trigger import ON_CHANGE, Trigger
+from millstream.model.window_kinds import AnyWindow
 
 if TYPE_CHECKING:
     from millstream.model.flow import Flow
@@ -65,7 +62,7 @@ class Stream(Relations, Operators, Matches):
 
     def select(self, *columns: str | Expr, **named: str | Expr) -> Stream:
         """Keep or compute columns: ``.select("auction", euros="price * 0.908")``."""
-        return self._project(_named(columns, named, "select"))
+        return self._project(named_columns(columns, named, "select"))
 
     def with_columns(self, **named: str | Expr) -> Stream:
         """Add columns, or replace those of the same name; the others stay."""
@@ -170,7 +167,7 @@ class Stream(Relations, Operators, Matches):
 
     def key_by(self, *columns: str | Expr, **named: str | Expr) -> Keyed:
         """Group by columns or named expressions: ``.key_by("auction", day="date(ts)")``."""
-        keys = tuple((n, e.bind(self.schema)) for n, e in _named(columns, named, "key_by"))
+        keys = tuple((n, e.bind(self.schema)) for n, e in named_columns(columns, named, "key_by"))
         return Keyed(self, keys)
 
     def window(
@@ -205,6 +202,24 @@ class Stream(Relations, Operators, Matches):
         """
         self._refuse_panes("distinct")
         return Stream(self.flow, Distinct(self.step, here()))
+
+    def deduplicate(
+        self, *columns: str, keep: str = "first", within: str | timedelta | Duration | None = None
+    ) -> Stream:
+        """One row of those that are equal in some columns (in all, if none is named): the first or the last by event
+        time; equal times go by what is in the rows.
+
+        An earlier row that comes later takes the place of the one that was shown. With `within`, a row goes away only
+        if one of its key was kept so short a time before it: rows come in order, when the watermark has passed them,
+        stay as they are, and nothing is kept longer.
+
+        >>> import millstream as ms
+        >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="id BIGINT, at TIMESTAMP", event_time="at")
+        >>> bids.deduplicate("id", within="10 minutes").schema.names
+        ('id', 'at')
+        """
+        span = None if within is None else Duration.positive(within, what="within")
+        return deduplicated(self, columns, keep, span)
 
     def view(
         self,
@@ -312,169 +327,9 @@ def merge(stream: Stream, *others: Stream, order: str = "event_time") -> Stream:
     return stream._united(others, ordered=True)
 
 
-@dataclass(frozen=True, eq=False)
-class Keyed(KeyedOperators, KeyedMatches):
-    """A stream with its keys and window chosen, waiting for aggregates, or for how many rows to keep of each key."""
-
-    stream: Stream
-    keys: Named
-    windowing: Windowing = field(default_factory=Windowing)
-    time: str | None = None
-    """The column that windows over rows which change go by."""
-
-    def window(
-        self,
-        window: AnyWindow,
-        *,
-        trigger: Trigger = ON_CHANGE,
-        accumulation: Accumulation = Accumulation.RETRACTING,
-        lateness: str | timedelta | Duration = "0 seconds",
-        panes: str | timedelta | Duration | None = None,
-        time: str | None = None,
-    ) -> Keyed:
-        """Cut event time into windows.
-
-        `trigger` says when a window answers, `accumulation` how an answer relates to the ones before it, `lateness`
-        for how long after the watermark a window still takes records and answers anew. With `panes`, every
-        answer ever given is kept in ``<view>$panes`` for that long. Behind a join, an aggregate or the like, `time`
-        names the column that windows go by, where there are several times.
-        """
-        for value, kind, what, example in (
-            (window, AnyWindow, "a window", 'ms.tumbling("10 seconds")'),
-            (trigger, Trigger, "a trigger", "ms.on_close()"),
-            (accumulation, Accumulation, "an accumulation", "ms.discarding()"),
-        ):
-            if not isinstance(value, kind):
-                raise DefinitionError(f"{value!r} is not {what}", hint=f"e.g. {example}", origin=here())
-        if isinstance(window, Session) and window.gap_by is not None:
-            bound = window.gap_by.bind(self.stream.schema)
-            found = bound.type_in(self.stream.schema)
-            if found is not None and not (pa.types.is_duration(found) or pa.types.is_interval(found)):
-                raise SchemaError(
-                    f"the gap of a session must be an INTERVAL, but `{bound.spark()}` is {found}",
-                    hint="e.g. gap_by='make_dt_interval(0, 0, minutes)'",
-                    origin=here(),
-                )
-            window = Session(gap_by=bound)
-        allowed = Duration.not_negative(lateness, what="lateness")
-        kept = None if panes is None else Duration.positive(panes, what="panes")
-        return Keyed(self.stream, self.keys, Windowing(window, trigger, accumulation, allowed, kept).check(), time)
-
-    def aggregate(self, **aggregates: Aggregate) -> Stream:
-        """Compute aggregates per key and window: ``.aggregate(bids=ms.count(), top=ms.max("price"))``.
-
-        Behind another aggregate, a `top` or a `distinct` they are over the rows that are there now:
-
-        >>> import millstream as ms
-        >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, price BIGINT")
-        >>> per_auction = bids.key_by("auction").aggregate(n=ms.count())
-        >>> per_auction.key_by("n").aggregate(auctions=ms.count()).schema.names
-        ('n', 'auctions')
-        """
-        if not aggregates:
-            raise DefinitionError("aggregate needs at least one name=aggregate", hint="n=ms.count()", origin=here())
-        checked = []
-        for name, aggregate in aggregates.items():
-            check_name(name, "column")
-            if not isinstance(aggregate, Aggregate):
-                raise DefinitionError(
-                    f"{name}={aggregate!r} is not an aggregate", hint=f"e.g. {name}=ms.count()", origin=here()
-                )
-            checked.append((name, aggregate.check(name, self.stream.schema)))
-        if changes(self.stream.step):
-            self.stream._refuse_panes("an aggregate")
-            if not self.windowing.window.is_global:
-                return rewindow.aggregated(self, dict(aggregates))
-        else:
-            self._check_corrections()
-        step = Aggregated(self.stream.step, self.keys, self.windowing, tuple(checked), here())
-        assert step.schema.names  # refuses a name that is there twice
-        return Stream(self.stream.flow, step)
-
-    def top(self, n: int, by: str | Expr, *more: str | Expr, rank: str | None = None) -> Stream:
-        """Keep the first `n` rows of each key, in the order given: ``.key_by("auction").top(3, "price DESC")``.
-
-        An order is a column or an expression, with ASC or DESC and NULLS FIRST or LAST behind it; NULL is less than any
-        value if nothing is said. Rows that are equal in it go by their other columns. All columns stay; keys that are
-        computed come behind them, and then `rank`: the number of the row, from 1 to `n`. ``top(1, ...)`` is how to
-        keep the first or the last row of each key.
-
-        >>> import millstream as ms
-        >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, price BIGINT")
-        >>> bids.key_by("auction", dear="price > 100").top(3, "price DESC", rank="place").schema.names
-        ('auction', 'price', 'dear', 'place')
-        """
-        if type(n) is not int or n < 1:
-            raise DefinitionError(
-                f"top({n!r}) is not a number of rows", hint="e.g. top(3, 'price DESC')", origin=here()
-            )
-        if not self.windowing.window.is_global:
-            raise Unsupported(
-                "top within a window is not supported",
-                hint="aggregate per window first, and key by its `window_end`",
-                origin=here(),
-            )
-        self.stream._refuse_panes("top")
-        schema = self.stream.schema
-        orders = []
-        for given in (by, *more):
-            order = Order.parse(given)
-            orders.append(Order(order.by.bind(schema), order.descending, order.nulls_first))
-        if rank is not None:
-            check_name(rank, "column")
-        step = Top(self.stream.step, self.keys, n, tuple(orders), rank, here())
-        assert step.schema.names  # refuses a name that is there twice
-        return Stream(self.stream.flow, step)
-
-    def _check_corrections(self) -> None:
-        """Refuse what is not defined over records that revise others."""
-        steps = list(upstream(self.stream.step))
-        source = next((s for s in steps if isinstance(s, Source) and s.options.corrections is not None), None)
-        if source is None:
-            return
-        how = self.windowing
-        why = None
-        if how.merges or isinstance(how.window, CountWindow):
-            why = f"windows that move with their records ({how.window})"
-        elif how.accumulation is Accumulation.DISCARDING:
-            why = "discarding panes"
-        elif finishes(how.trigger):
-            why = f"a trigger that finishes ({how.trigger})"
-        elif any(isinstance(s, FlatMap | MapBatches) for s in steps):
-            why = "flat_map and map_batches before the window"
-        if why is not None:
-            raise Unsupported(
-                f"{why} cannot be combined with the corrections of the source `{source.name}` yet",
-                hint="docs/limits.md lists what can",
-                origin=here(),
-            )
-
-
 def _sink(to: object, name: str) -> Sink:
     if not isinstance(to, Sink):
         raise DefinitionError(
             f"{to!r} is nothing that `{name}` can be written to", hint='e.g. ms.log("topic")', origin=here()
         )
     return to
-
-
-def _named(columns: tuple[str | Expr, ...], named: Mapping[str, str | Expr], what: str) -> Named:
-    pairs: list[tuple[str, Expr]] = []
-    for column in columns:
-        expression = expr(column)
-        name = plain_column(expression)
-        if name is None:
-            raise DefinitionError(
-                f"`{expression.spark()}` in {what} needs a name",
-                hint=f"write it as {what}(some_name={expression.spark()!r})",
-                origin=here(),
-            )
-        pairs.append((name, expression))
-    pairs += [(name, expr(value)) for name, value in named.items()]
-    for name, _ in pairs:
-        check_name(name, "column")
-    if not pairs:
-        raise DefinitionError(f"{what} needs at least one column", origin=here())
-    if len({n for n, _ in pairs}) != len(pairs):
-        raise SchemaError(f"{what} names a column twice", origin=here())
-    return tuple(pairs)

@@ -11,8 +11,8 @@ from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.accumulation import Accumulation
 from millstream.model.aggregate import Aggregate
 from millstream.model.expression import Expr
+from millstream.model.keyed import Keyed
 from millstream.model.step import INDEX, borders_of
-from millstream.model.stream import Keyed
 from millstream.model.trigger import ON_CHANGE
 from millstream.model.window import everything
 from millstream.model.window_kinds import AnyWindow, Session

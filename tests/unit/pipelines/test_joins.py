@@ -359,6 +359,38 @@ def test_a_crash_at_any_step_of_a_join_changes_nothing(tmp_path: Path, step: str
         assert shown(script, "counted") == Counter({(1, 2, 4): 1, (2, 1, 2): 1})
 
 
+def test_duplicates_go_for_good_or_within_a_time(tmp_path: Path) -> None:
+    flow, a, _ = two("5 seconds")
+    a.deduplicate("k").view("first")
+    a.deduplicate("k", keep="last").view("last")
+    a.deduplicate("k", within="10 seconds").view("within")
+    with Script(flow, tmp_path) as script:
+        script.send("a", at(1, 1, 2), at(1, 2, 4), at(2, 3, 4)).tick()
+        script.send("a", at(1, 4, 1), at(1, 5, 11), at(1, 6, 14)).tick()
+        script.send("a", at(9, 9, 60)).tick()
+        script.tick()
+        assert {(r["k"], r["v"]) for r in script.rows("first")} == {(1, 4), (2, 3), (9, 9)}
+        assert {(r["k"], r["v"]) for r in script.rows("last")} == {(1, 6), (2, 3), (9, 9)}
+        assert [(r["k"], r["v"]) for r in script.rows("within")] == [(1, 4), (2, 3), (1, 5)]
+
+
+def test_window_functions_in_python(tmp_path: Path) -> None:
+    flow, a, _ = two()
+    rows = a.key_by("k").over(
+        "ts", rows=(1, 0), before=ms.lag("v", default=-1), n=ms.row_number(), pair=ms.sum("v"), place=ms.rank()
+    )
+    rows.select("k", "v", "before", "n", "pair", "place").view("over")
+    a.key_by("k").over("ts", spread=("2 seconds", 0), near=ms.count()).select("v", "near").view("near")
+    with Script(flow, tmp_path) as script:
+        script.send("a", at(1, 5, 1), at(1, 7, 4)).tick()
+        assert shown(script, "over") == Counter({(1, 5, -1, 1, 5, 1): 1, (1, 7, 5, 2, 12, 2): 1})
+        script.send("a", at(1, 6, 2)).tick()
+        assert shown(script, "over") == Counter(
+            {(1, 5, -1, 1, 5, 1): 1, (1, 6, 5, 2, 11, 2): 1, (1, 7, 6, 3, 13, 3): 1}
+        ), "a row that comes between moves the others"
+        assert shown(script, "near") == Counter({(5, 1): 1, (6, 2): 1, (7, 2): 1})
+
+
 REFUSED: list[tuple[type[MillstreamError], str, Any]] = [
     (DefinitionError, "cannot be 'outer'", lambda a, b: a.join(b, on="k", how="outer")),
     (DefinitionError, "needs `on` or `where`", lambda a, b: a.join(b)),
@@ -374,6 +406,14 @@ REFUSED: list[tuple[type[MillstreamError], str, Any]] = [
     (SchemaError, "a round gives other columns", lambda a, b: a.iterate(lambda r: r.select("k"))),
     (DefinitionError, "does not read its rows", lambda a, b: a.iterate(lambda r: b)),
     (DefinitionError, "most=0", lambda a, b: a.iterate(lambda r: r, most=0)),
+    (DefinitionError, "keep='any'", lambda a, b: a.deduplicate("k", keep="any")),
+    (Unsupported, "the last row within a time", lambda a, b: a.deduplicate("k", keep="last", within="1 second")),
+    (DefinitionError, "is no window function", lambda a, b: a.key_by("k").over("ts", x=ms.median("v"))),
+    (
+        DefinitionError,
+        "`rows` or `spread`",
+        lambda a, b: a.key_by("k").over("ts", rows=(1, 0), spread=(1, 0), n=ms.rank()),
+    ),
     (DefinitionError, "another stream", lambda a, b: a.join("b", on="k")),
 ]
 
