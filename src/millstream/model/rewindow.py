@@ -19,7 +19,7 @@ from millstream.model.windowing import Windowing
 if TYPE_CHECKING:
     from millstream.model.aggregate import Aggregate
     from millstream.model.keyed import Keyed
-from millstream.model.stream import Stream
+    from millstream.model.stream import Stream
 
 _ENDS_OF = "windows_of_row"
 
