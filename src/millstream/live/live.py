@@ -187,7 +187,7 @@ class Live:
         asked = str(options.get("flow") or session.settings["flow"] or "")
         start = str(options.get("start") or session.settings["start"] or "")
         mine = catalog.sources_of(entry)
-        if not mine:
+        if not mine and not catalog.needs(entry):
             raise DefinitionError(f"`{entry.name}` reads no source")
         if isinstance(entry, CreateSink) and entry.view:
             wanted = self.definitions.entries[entry.view.lower()].flow
@@ -207,7 +207,7 @@ class Live:
                 f"the flow `{asked}` has begun: a view that joins it sees what comes from now on only",
                 hint=f"WITH (flow = '{asked}', start = 'now'), or leave the flow out and it gets one of its own",
             )
-        fresh = asked or ("_".join(sorted(mine)) if not self._fellows(mine) else entry.name)
+        fresh = asked or ("_".join(sorted(mine)) if mine and not self._fellows(mine) else entry.name)
         flow = self._unused(fresh[:55])
         self.definitions.flows[flow] = FlowNote(start)
         return flow
@@ -333,7 +333,8 @@ class Live:
         wanted = {n.lower() for n in names}
         found = []
         for flow, run in list(self.runs.items()):
-            needed = {s for e in self.members(flow) for s in self.catalog.sources_of(e)}
+            mine = self.members(flow)
+            needed = {s for e in mine for s in (*self.catalog.sources_of(e), *self.catalog.tables_of(e))}
             if needed & wanted and run.state not in ENDED:
                 found.append(run)
         return found

@@ -40,6 +40,7 @@ def insert(live: Live, statement: Insert, session: Session) -> Answer:
             live.home.put_table(
                 entry.name, _unique(entry, pa.concat_tables([_present(live, entry.name, schema), added]))
             )
+        session.written.add(entry.name)
         return Answer(said=_said("inserted", added.num_rows))
     name = statement.target if entry is None else topic_of(entry)
     if entry is None and not live.home.log.exists(statement.target):

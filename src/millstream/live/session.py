@@ -87,8 +87,10 @@ class Session:
                 answer = rows.insert(live, statement, self)
             case Update():
                 answer = rows.update(live, statement)
+                self.written.add(statement.table)
             case Delete():
                 answer = rows.delete(live, statement)
+                self.written.add(statement.table)
             case Ask():
                 answer = questions.ask(live, statement, self)
             case Subscribe():

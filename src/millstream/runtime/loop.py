@@ -131,7 +131,7 @@ class FlowLoop:
     @property
     def finished(self) -> bool:
         """Whether every source is bounded and was read to its end, and all windows have closed."""
-        done = all(p.finished(self.progress.offsets.get(n, {})) for n, p in self.ports.items())
+        done = not self.plan.watched and all(p.finished(self.progress.offsets.get(n, {})) for n, p in self.ports.items())
         now, looks = self.clock.now(), self._looks(self.progress)
         return done and not self._due(self.progress.watermarks.of(looks, now), now, {})
 
@@ -275,7 +275,7 @@ class FlowLoop:
             output.version.to_json(),
             progress.to_json(),
         )
-        watermark = min(record.watermarks.values())
+        watermark = min(record.watermarks.values(), default=BEGINNING)
         self.store.commit(
             EpochCommit(
                 *(self.plan.flow, self.token, row, self._kept(output.stored), output.errors, output.late, output.panes),

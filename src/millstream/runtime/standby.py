@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from millstream.clock import SystemClock
+from millstream.clock import BEGINNING, SystemClock
 from millstream.connect.files import FileEntry, FileSource
 from millstream.connect.generator import GeneratorSource
 from millstream.connect.log import LogSource
@@ -186,7 +186,7 @@ class Shadow:
                 if record.replay is None and set(record.slices) == set(self._ports):
                     before = version.files
                     output = self._engine.run(version, self._given(record))
-                    low = min(record.watermarks.values())
+                    low = min(record.watermarks.values(), default=BEGINNING)
                     version = compactor.between(output.version, record.epoch, low)
                     named = before | output.version.files
                     self._engine.cache.forget(upkeep.after(record.epoch, named, version))

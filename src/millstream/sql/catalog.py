@@ -79,13 +79,20 @@ class Catalog:
 
     def sources_of(self, entry: Create) -> set[str]:
         """The sources behind a definition, by name in lower case."""
+        return self._behind(entry, CreateSource)
+
+    def tables_of(self, entry: Create) -> set[str]:
+        """The stored tables behind a definition, by name in lower case."""
+        return self._behind(entry, CreateTable)
+
+    def _behind(self, entry: Create, kind: type[Create]) -> set[str]:
         found: set[str] = set()
         for name in self.needs(entry):
             inner = self.entries.get(name)
-            if isinstance(inner, CreateSource):
+            if isinstance(inner, kind):
                 found.add(name)
             elif inner is not None:
-                found |= self.sources_of(inner)
+                found |= self._behind(inner, kind)
         return found
 
     def check_free(self, entry: Create) -> None:
