@@ -141,12 +141,16 @@ OWN = {
 }
 
 
-def named(words: list[str]) -> list[str]:
-    """The cases that `words` name, in full or by the part before a dash; all for no words."""
-    known = [*COMPARISONS, *OWN]
+def named(words: list[str], more: tuple[str, ...] = ()) -> list[str]:
+    """The cases that `words` name, in full or by the part before a dash; all for no words. A query of Nexmark may be
+    named without its part before the dash; beside one, `nexmark` alone names nothing.
+    """
+    known = [*COMPARISONS, *OWN, *more]
+    if any(f"nexmark-{word}" in known for word in words):
+        words = [word for word in words if word != "nexmark"]
     found: list[str] = []
     for word in words:
-        matches = [name for name in known if name == word or name.startswith(f"{word}-")]
+        matches = [name for name in known if name in (word, f"nexmark-{word}") or name.startswith(f"{word}-")]
         if not matches:
             raise SystemExit(f"no case {word!r}; the cases are {', '.join(known)}")
         found += [name for name in matches if name not in found]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import statistics
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import data
-from bench.cases import HERE, OURS, Comparison, OwnCase
+from bench.cases import HERE, Comparison, OwnCase
+from bench.contests import Contest
 from bench.rounds import Runs, middle, ours_of
 
 RESULTS = HERE / "results"
@@ -70,7 +72,47 @@ def own(case: OwnCase, figures: dict[str, Any], console: Console, keep: bool) ->
         _write(case.name, {"case": case.title, "figures": figures})
 
 
-def _row(case: Comparison, runs: Runs, ours: Runs | None) -> dict[str, Any]:
+def contest(case: Contest, results: list[Runs], console: Console, keep: bool) -> None:
+    """Show the results of one contest, and keep them if asked to."""
+    ours = ours_of(results)
+    rows = [_row(case, runs, ours) for runs in results]
+    table = Table(title=f"{case.name}: {case.title}", title_justify="left")
+    for name in ("system", "events", "seconds", "events/s", "peak MiB", "ours / it", "spread", "goal", "answer"):
+        table.add_column(name, justify="left" if name in ("system", "answer") else "right")
+    for row in rows:
+        table.add_row(
+            row["system"],
+            f"{row['events']:,}",
+            _number(middle([s for s in row["seconds"] if s]), 1, 2),
+            _number(row["events_per_second"], 1, 0),
+            _number(row["peak_mib"], 1, 0),
+            _number(row["ours_over_it"], 1, 2),
+            _span(row["ours_over_it_all"], 1, 2),
+            "" if row["goal"] is None else f"{row['goal']:.1f}" + _mark(row["ours_over_it"], row["goal"]),
+            row["fault"] or ("right" if case.compares else "not compared"),
+        )
+    console.print(table)
+    if keep:
+        settings = {"ours": case.ours, **case.dialects, "lateness_s": case.lateness, "kinds": case.kinds}
+        _write(case.name, {"case": case.title, "settings": settings, "systems": rows})
+
+
+def geometric(ratios: dict[str, float | None], goal: float, console: Console, keep: bool) -> None:
+    """Show the geometric mean of ours / Flink over the queries that were asked, and the queries that miss 1.0."""
+    known = {name: ratio for name, ratio in ratios.items() if ratio}
+    if not known:
+        return
+    mean = statistics.geometric_mean(known.values())
+    behind = ", ".join(f"{name} {ratio:.2f}" for name, ratio in known.items() if ratio < 1) or "none"
+    void = ", ".join(name for name, ratio in ratios.items() if not ratio) or "none"
+    console.print(f"nexmark: ours / flink over {len(known)} queries, geometric mean {mean:.2f} (goal {goal})")
+    console.print(f"  below 1.0: {behind}; without a ratio: {void}")
+    if keep:
+        figures = {"geometric_mean": {"value": mean, "at_least": goal}, "ours_over_flink": ratios}
+        _write("nexmark", {"case": "ours / flink on the queries of Nexmark", "figures": figures})
+
+
+def _row(case: Comparison | Contest, runs: Runs, ours: Runs | None) -> dict[str, Any]:
     ratios = runs.ratios(ours) if ours and runs is not ours else []
     return {
         "system": runs.peer.name,
@@ -82,10 +124,12 @@ def _row(case: Comparison, runs: Runs, ours: Runs | None) -> dict[str, Any]:
         "events_per_second_all": runs.rates,
         "ours_over_it": middle(ratios),
         "ours_over_it_all": ratios,
-        "goal": case.goals.get(runs.peer.name) if runs.peer is not OURS else None,
+        "goal": case.goals.get(runs.peer.name),
+        "peak_mib": middle([peak for peak in runs.peaks if peak]),
+        "peak_mib_all": runs.peaks,
         "fault": runs.faults[0] if runs.faults else None,
         "inside_the_time": runs.said.get("inside", ""),
-        "said": {k: v for k, v in runs.said.items() if k not in ("seconds", "inside", "version")},
+        "said": {k: v for k, v in runs.said.items() if k not in ("seconds", "inside", "version", "peak_mib")},
     }
 
 

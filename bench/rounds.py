@@ -11,10 +11,13 @@ import signal
 import statistics
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from bench import data, environments, oracle
 from bench.cases import HERE, OURS, Comparison, Peer
@@ -36,6 +39,8 @@ class Runs:
     seconds: list[float | None] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     said: dict[str, Any] = field(default_factory=dict)
+    peaks: list[float] = field(default_factory=list)
+    """The most memory its processes held in each round, in MiB."""
 
     def rate(self, turn: int) -> float | None:
         """Events per second in one round."""
@@ -103,6 +108,7 @@ def _one_in(
         fault = oracle.difference(right, out) if out.exists() else "no rows to check"
     runs.seconds.append(None if fault else seconds)
     runs.said.update(said)
+    runs.peaks.append(said.get("peak_mib", 0.0))
     if fault:
         log = WORK / f"{case.name}-{runs.peer.name}.log"
         log.write_text((work / "log").read_text() if (work / "log").exists() else "")
@@ -120,11 +126,14 @@ def run_script(peer: Peer, argument: str, work: Path) -> tuple[float, str | None
             cwd=work,
             start_new_session=True,
         )
+        watch = Watch(process.pid)
+        watch.start()
         try:
             told, _ = process.communicate(timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
             return 0.0, f"not done after {TIMEOUT} s", {}
         finally:
+            watch.done.set()
             # A JVM or a worker may outlive its script; all of them are in the session made for it.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -132,8 +141,28 @@ def run_script(peer: Peer, argument: str, work: Path) -> tuple[float, str | None
     lines = told.strip().splitlines()
     if process.returncode or not lines:
         return 0.0, f"ended with code {process.returncode}", {}
-    said: dict[str, Any] = json.loads(lines[-1])
+    said: dict[str, Any] = {**json.loads(lines[-1]), "peak_mib": watch.peak}
     return said["seconds"], None, said
+
+
+class Watch(threading.Thread):
+    """Looks every fifth of a second how much memory a process and those it started hold."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.done = threading.Event()
+        self.peak = 0.0
+        """The most resident memory of all of them together, in MiB; pages that they share count for each."""
+        self._root = psutil.Process(pid)
+
+    def run(self) -> None:
+        while not self.done.wait(0.2):
+            held = 0
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for each in (self._root, *self._root.children(recursive=True)):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        held += each.memory_info().rss
+            self.peak = max(self.peak, held / 2**20)
 
 
 def middle(values: list[float]) -> float | None:
@@ -143,4 +172,4 @@ def middle(values: list[float]) -> float | None:
 
 def ours_of(results: list[Runs]) -> Runs | None:
     """Our own runs among `results`."""
-    return next((runs for runs in results if runs.peer is OURS), None)
+    return next((runs for runs in results if runs.peer.name == OURS.name), None)

@@ -62,6 +62,7 @@ class Output:
     errors: dict[str, pa.Table] = field(default_factory=dict)
     late: dict[str, pa.Table] = field(default_factory=dict)
     panes: dict[str, pa.Table] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
 
     @property
     def stored(self) -> dict[str, pa.Table]:
