@@ -36,6 +36,18 @@ CREATE VIEW v27 AS SELECT page, home.city AS city, m['x'] AS x, filter(split(pag
 CREATE VIEW v28 AS SELECT window_start, channel, count(*) AS n FROM TUMBLE(bids, ts, '10 seconds', '2 seconds') GROUP BY 1, 2;
 CREATE VIEW v29 AS SELECT sensor, max(value) AS top, TUMBLE_START(seen, INTERVAL '10' SECOND) AS s FROM readings GROUP BY sensor, TUMBLE(seen, INTERVAL '10' SECOND);
 CREATE VIEW v30 AS SELECT window_start, window_end, count(*) AS n FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end EMIT ANY OF (EVERY 100 ROWS, AFTER INTERVAL '10' SECOND ALIGNED, ALL OF (AFTER 5 ROWS, AFTER FRACTION 0.9), IN ORDER (AFTER 3 ROWS, REPEATEDLY (AFTER 2 ROWS))) UNTIL ON CLOSE ACCUMULATING;
+CREATE VIEW v31 AS SELECT b.auction, c.page FROM bids AS b JOIN clicks AS c ON b.bidder = c.bidder AND b.price > length(c.page) WHERE c.page <> 'home';
+CREATE VIEW v32 WITH (state_ttl = '1 day') AS SELECT b.auction, c.page FROM bids b LEFT JOIN clicks c ON b.bidder = c.bidder AND c.ts BETWEEN b.ts - INTERVAL '1' MINUTE AND b.ts + INTERVAL '10' MINUTE;
+CREATE VIEW v33 AS SELECT coalesce(b.bidder, c.bidder) AS who, b.price, c.page FROM bids b FULL OUTER JOIN clicks c USING (bidder);
+CREATE VIEW v34 AS SELECT b.auction, c.page FROM bids b ASOF LEFT JOIN clicks c ON b.bidder = c.bidder AND b.ts >= c.ts;
+CREATE VIEW v35 AS SELECT auction, lag(price, 1, 0) OVER w AS was, sum(price) OVER (PARTITION BY auction ORDER BY ts RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW) AS hour_sum, rank() OVER w AS place FROM bids WINDOW w AS (PARTITION BY auction ORDER BY price DESC);
+CREATE VIEW v36 AS SELECT bidder FROM bids EXCEPT ALL SELECT bidder FROM clicks WHERE page IS NOT NULL;
+CREATE VIEW v37 AS SELECT bidder FROM bids INTERSECT SELECT bidder FROM clicks;
+CREATE VIEW v38 AS SELECT auction FROM bids b WHERE bidder IN (SELECT bidder FROM clicks) AND NOT EXISTS (SELECT 1 FROM hot h WHERE h.auction = b.auction AND h.n > 10) AND price > (SELECT avg(price) FROM bids);
+CREATE VIEW v39 AS WITH RECURSIVE r AS (SELECT auction AS a, bidder AS b FROM bids UNION SELECT r.a, e.bidder FROM r JOIN bids e ON r.b = e.auction) SELECT a, b FROM r;
+CREATE VIEW v40 AS SELECT auction, was, low FROM bids MATCH_RECOGNIZE (PARTITION BY auction ORDER BY ts MEASURES a.price AS was, LAST(b.price) AS low ONE ROW PER MATCH AFTER MATCH SKIP TO NEXT ROW PATTERN (a b+ c?) WITHIN INTERVAL '1' HOUR DEFINE a AS price > 100, b AS price < PREV(price), c AS price > b.price * 2);
+CREATE VIEW v41 WITH (tables = 'live') AS SELECT b.auction, i.name FROM bids b LEFT JOIN items i ON b.auction = i.id;
+CREATE VIEW v42 AS SELECT name, count(*) AS n FROM items GROUP BY name;
 CREATE SINK k1 FROM hot INTO LOG('hot_changes');
 CREATE SINK k2 INTO LOG('dear') AS SELECT auction, price FROM bids WHERE price > 1000;
 CREATE SINK k3 FROM hot INTO CONSOLE;

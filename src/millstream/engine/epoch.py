@@ -27,9 +27,14 @@ from millstream.engine.work import EpochInput, EpochOutput, Work, polars
 from millstream.kernels.intake import Intake, Role, Tally, take_in
 from millstream.kernels.stage import records_step
 from millstream.model.connector import Files, Generator
-from millstream.plan.stages import Aggregation, Op, Plan, Scan, ViewStage
+from millstream.plan.stages import Aggregation, Append, Op, Plan, Scan, ViewStage
 from millstream.state.shard import RunCache
 from millstream.state.version import Version
+
+
+def _only_hands_on(roles: list[Role]) -> bool:
+    """Whether all rows go to the driver anyhow, as they are."""
+    return all(isinstance(r.stage, Append) for r in roles)
 
 
 class Engine:
@@ -158,6 +163,8 @@ class _Epoch(Work):
         where = placement.of(scan.id, expected, native=known is None and native.fits(roles))
         if where == SPREAD and not self._may_spread(roles):
             where = GATHERED
+        if where == GATHERED and self.engine.placement.choice == "auto" and _only_hands_on(roles):
+            where = INLINE  # nothing shrinks on the executors
         self.out.placements[scan.id] = where
         if where == INLINE:
             return take_in(polars(frame.toArrow()), roles, future, known)

@@ -12,7 +12,9 @@ from pyspark.sql import DataFrame
 
 from millstream.engine import prelude
 from millstream.errors import Unsupported
+from millstream.kernels import quick
 from millstream.model.accumulation import Accumulation
+from millstream.plan.quick import quick_sql
 from millstream.plan.stages import Aggregation, Batches, Explode, Op, Project, ViewStage
 
 
@@ -28,12 +30,40 @@ def after(spark: Any, view: ViewStage, changes: pa.Table) -> pa.Table:
 
 def computed(spark: Any, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
     """The changes behind ops. A Python function sees rows that come and rows that go apart from one another."""
+    swift = _swift(ops, changes)
+    if swift is not None:
+        return swift
     if any(isinstance(op, Batches) for op in ops):
         signs = pc.is_in(changes["op"], pa.array(["+I", "+U"]))
         halves = [(changes.filter(pc.invert(signs)), "-D"), (changes.filter(signs), "+I")]
         done = [through(spark.createDataFrame(h.drop_columns("op")), ops, op) for h, op in halves if h.num_rows]
         return pa.concat_tables(done)
     return through(spark.createDataFrame(changes), ops).toArrow()
+
+
+def _swift(ops: Sequence[Op], changes: pa.Table) -> pa.Table | None:
+    """What projections make of changes, where no Spark is needed for it: columns under other names, plain comparisons.
+    For few rows a job of Spark takes longer than all the rest.
+    """
+    if not changes.num_rows or not all(isinstance(op, Project) for op in ops):
+        return None
+    rows = pl.from_arrow(changes)
+    assert isinstance(rows, pl.DataFrame)
+    for op in ops:
+        assert isinstance(op, Project)
+        told = [quick_sql(c.sql) for c in op.columns]
+        made = [None if t is None else quick.value(t, rows) for t in told]
+        if any(m is None for m in made):
+            return None
+        if op.keep is not None:
+            condition = quick_sql(op.keep)
+            kept = None if condition is None else quick.holds(condition, rows)
+            if kept is None:
+                return None
+            rows = rows.filter(kept)
+        named = [m.alias(c.name) for m, c in zip(made, op.columns, strict=True) if m is not None]
+        rows = rows.select("op", *named)
+    return rows.to_arrow()
 
 
 def through(frame: DataFrame, ops: Sequence[Op], op: str | None = None) -> Any:

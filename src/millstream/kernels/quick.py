@@ -15,6 +15,14 @@ def holds(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Series | None:
     return None if made is None else rows.select(made.fill_null(value=False).alias("$holds")).to_series()
 
 
+def value(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Expr | None:
+    """A value over rows; None where it is not sure to be what Spark would give."""
+    if told[0] == "col":
+        return pl.col(told[1])
+    made, kind = _value(told, rows.schema)
+    return None if kind is None or told[0] in ("int", "text") else made
+
+
 def _condition(told: tuple[Any, ...], schema: pl.Schema) -> pl.Expr | None:
     name, *parts = told
     if name in ("and", "or"):
@@ -39,6 +47,15 @@ def _value(told: tuple[Any, ...], schema: pl.Schema | None = None) -> tuple[pl.E
     name, *parts = told
     if name == "col":
         return pl.col(parts[0]), None if schema is None else _kind(schema[parts[0]])
+    if name == "micros":
+        moment, kind = _value(parts[0], schema)
+        return moment.dt.epoch("us"), "number" if kind == "time" else None
+    if name == "plus":
+        number, kind = _value(parts[0], schema)
+        return number + parts[1], kind
+    if name == "least":
+        each = [_value(p, schema) for p in parts]
+        return pl.min_horizontal(*(e for e, _ in each)), None if any(k is None for _, k in each) else "number"
     if name == "move":
         moved, kind = _value(parts[0], schema)
         return moved + pl.duration(microseconds=parts[1]), kind if kind == "time" else None

@@ -73,9 +73,13 @@ def _content(spec: Chained, changes: pl.DataFrame) -> tuple[str, ...] | None:
     """What tells rows apart: their content, but of a first-n stage's growing rows their number."""
     if not isinstance(spec.what, First):
         return None
-    shown = spec.what.shown
-    nested = any(changes.schema[c].is_nested() for c in shown)
-    return () if spec.grows and not nested else shown
+    return () if _is_numbered(spec, changes) else spec.what.shown
+
+
+def _is_numbered(spec: Chained, rows: pl.DataFrame) -> bool:
+    """Whether each row of a first-n stage has a number of its own: none goes away, and ties need no hash to break."""
+    assert isinstance(spec.what, First)
+    return spec.grows and not any(rows.schema[c].is_nested() for c in spec.what.shown)
 
 
 def _answers(spec: Chained, rows: pl.DataFrame, count: str) -> pl.DataFrame:
@@ -91,7 +95,7 @@ def _answers(spec: Chained, rows: pl.DataFrame, count: str) -> pl.DataFrame:
             found = found.with_columns(pl.col("$h").alias(ROW[0]), pl.col("$g").alias(ROW[1]))
         return found.select(*spec.result, *marks)
     if isinstance(what, First):
-        found = _first(what, there, count)
+        found = _first(what, there, count, numbered=_is_numbered(spec, rows))
     elif isinstance(what, Over):
         found = _copies(over.computed(what, repeated(there, there[count].to_numpy())), spec.result)
     elif isinstance(what, Every | Stored):
@@ -102,9 +106,12 @@ def _answers(spec: Chained, rows: pl.DataFrame, count: str) -> pl.DataFrame:
         found = _copies(repeated(kept, kept["$copies"].to_numpy()), spec.keys)
     else:
         found = _regrouped(spec, what, there, count)
-    return found.select(*spec.result, *CONTENT).with_columns(
-        pair(_PLACE, found, ROW if spec.identity is None else spec.identity)
+    found = found.select(
+        *spec.result, *CONTENT, *(GROUP if spec.identity == spec.keys and "$h" in found.columns else ())
     )
+    if "$h" in found.columns:
+        return found.rename(dict(zip(GROUP, _PLACE, strict=True)))
+    return found.with_columns(pair(_PLACE, found, ROW if spec.identity is None else spec.identity))
 
 
 def _compared(what: Sets, rows: pl.DataFrame, count: str) -> pl.DataFrame:
@@ -136,13 +143,15 @@ def _taken(what: First, rows: pl.DataFrame, count: str) -> pl.DataFrame:
     return ordered.with_columns(at.alias("$at")).with_columns(pl.min_horizontal(count, left).alias("$take"))
 
 
-def _first(what: First, rows: pl.DataFrame, count: str) -> pl.DataFrame:
-    """The first rows of every group, once per copy."""
+def _first(what: First, rows: pl.DataFrame, count: str, *, numbered: bool) -> pl.DataFrame:
+    """The first rows of every group, once per copy; `numbered`: each row has a number that tells it apart."""
     taken = _taken(what, rows, count).filter(pl.col("$take") > 0)
     shown = repeated(taken, taken["$take"].to_numpy())
     if what.rank is not None:
         number = pl.int_range(pl.len(), dtype=pl.Int64)
         shown = shown.with_columns((number.over(*GROUP) + 1).alias(what.rank))
+    if numbered:
+        return shown.with_columns(pl.col("$a").alias(ROW[0]), pl.col("$b").alias(ROW[1]))
     return _copies(shown, what.shown)
 
 

@@ -1,4 +1,4 @@
-"""Conditions that kernels compute themselves: comparisons of plain columns, told as nested tuples.
+"""Conditions and values that need no Spark: comparisons of plain columns and the like, told as nested tuples.
 
 Only what means the same to Spark and to Polars: columns, numbers, texts, times moved by an interval, comparisons of two
 of one kind, AND, OR, NOT, IS NULL. What is anything else is computed by Spark.
@@ -6,8 +6,10 @@ of one kind, AND, OR, NOT, IS NULL. What is anything else is computed by Spark.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import sqlglot
 from sqlglot import exp
 
 from millstream.model.clocks import interval_micros
@@ -24,6 +26,13 @@ _COMPARE: dict[type[exp.Expr], str] = {
 }
 
 
+@functools.lru_cache(maxsize=1_000)
+def quick_sql(sql: str) -> Quick | None:
+    """A condition or a value that was written down for Spark; None where it is not so plain."""
+    node = sqlglot.parse_one(sql, dialect="spark")
+    return quick(node) or quick_value(node)
+
+
 def quick(node: exp.Expr) -> Quick | None:
     """A condition as nested tuples; None where it is not so plain."""
     node = node.unnest()
@@ -34,20 +43,21 @@ def quick(node: exp.Expr) -> Quick | None:
         inner = quick(node.this)
         return None if inner is None else ("not", inner)
     if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-        value = _value(node.this)
+        value = quick_value(node.this)
         return None if value is None else ("null", value)
     if isinstance(node, exp.Between):
-        values = [_value(n) for n in (node.this, node.args["low"], node.args["high"])]
+        values = [quick_value(n) for n in (node.this, node.args["low"], node.args["high"])]
         if any(v is None for v in values):
             return None
         return ("and", ("ge", values[0], values[1]), ("le", values[0], values[2]))
     if type(node) in _COMPARE:
-        left, right = _value(node.left), _value(node.right)  # type: ignore[attr-defined]
+        left, right = quick_value(node.left), quick_value(node.right)  # type: ignore[attr-defined]
         return None if left is None or right is None else (_COMPARE[type(node)], left, right)
     return None
 
 
-def _value(node: exp.Expr) -> Quick | None:
+def quick_value(node: exp.Expr) -> Quick | None:
+    """A value as nested tuples; None where it is not so plain."""
     node = node.unnest()
     if isinstance(node, exp.Column):
         return ("col", node.name) if len(node.parts) == 1 else None
@@ -56,7 +66,17 @@ def _value(node: exp.Expr) -> Quick | None:
             return ("text", node.this)
         return ("int", int(node.this)) if node.this.isdigit() and len(node.this) < 19 else None
     if isinstance(node, exp.Add | exp.Sub):
-        micros, inner = interval_micros(node.right), _value(node.left)
+        micros, inner = interval_micros(node.right), quick_value(node.left)
         if micros is not None and inner is not None and inner[0] in ("col", "move"):
             return ("move", inner, micros if isinstance(node, exp.Add) else -micros)
+        more = quick_value(node.right)
+        if inner is not None and more is not None and inner[0] in ("micros", "plus") and more[0] == "int":
+            return ("plus", inner, more[1] if isinstance(node, exp.Add) else -more[1])
+    if isinstance(node, exp.UnixMicros):
+        inner = quick_value(node.this)
+        return None if inner is None or inner[0] not in ("col", "move") else ("micros", inner)
+    if isinstance(node, exp.Least):
+        parts = [quick_value(n) for n in (node.this, *node.expressions)]
+        if all(p is not None and p[0] in ("micros", "plus") for p in parts):
+            return ("least", *parts)
     return None

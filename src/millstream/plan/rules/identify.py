@@ -17,6 +17,7 @@ from millstream.plan.stages import (
     Batches,
     Chained,
     Feed,
+    First,
     Measure,
     Op,
     Plan,
@@ -48,6 +49,8 @@ def _stage(plan: Plan, stage: Stage, stages: dict[str, str]) -> str:
         what: object = repr(stage.what)
         if isinstance(stage.what, Regroup):
             what = (_measures(stage.what.measures), stage.what.order)
+        elif isinstance(stage.what, First) and stage.grows:
+            what = (what, "rows have numbers")
         elif hasattr(stage.what, "identity"):
             what = stage.what.identity
         sides = [
