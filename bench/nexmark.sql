@@ -25,7 +25,7 @@ SELECT auction, price FROM bid WHERE auction % 123 = 0
 
 -- query q3 who sells in some states
 -- reads auction person
--- gives table
+-- gives rows
 SELECT P.name, P.city, P.state, A.id FROM auction AS A JOIN person AS P ON A.seller = P.id
 WHERE A.category = 10 AND (P.state = 'OR' OR P.state = 'ID' OR P.state = 'CA')
 
@@ -285,7 +285,7 @@ SELECT auction, bidder, price, channel, url, dateTime, extra, rank_number FROM (
 
 -- query q20 bids with their auction
 -- reads auction bid
--- gives table
+-- gives rows
 SELECT auction, bidder, price, channel, url, B.dateTime AS bid_dateTime, B.extra AS bid_extra,
        itemName, description, initialBid, reserve, A.dateTime AS auction_dateTime, expires, seller, category, A.extra AS auction_extra
 FROM bid B JOIN auction A ON B.auction = A.id WHERE A.category = 10

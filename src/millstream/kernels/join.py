@@ -222,7 +222,9 @@ def _kept(spec: Chained, join: Join, rows: pl.DataFrame, i: int, clock: StageClo
     counts = join.counts[i]
     if counts:
         changed = changed | (pl.col(_COUNT) != pl.col("$met"))
-    until = lived(spec, clock, pl.col("$x") if side.bounded else pl.lit(END_OF_TIME, pl.Int64))
+    until = pl.col("$x") if side.bounded else pl.lit(END_OF_TIME, pl.Int64)
+    if not side.stored:
+        until = lived(spec, clock, until)
     useless = pl.lit(value=False)
     if side.grows and not counts:
         useless = pl.any_horizontal(pl.lit(value=False), *(pl.col(k).is_null() for k in spec.keys))

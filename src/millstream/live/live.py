@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from millstream.home import Home
     from millstream.live.session import Session
 
+BOUND_JOIN = "a comparison of event times in ON bounds it, or WITH (state_ttl = '1 day')"
 BOUND = "a window in GROUP BY bounds it, e.g. TUMBLE(ts, INTERVAL '1' HOUR)"
 
 
@@ -350,6 +351,9 @@ class Live:
 
 def _advice(planned: Plan | None) -> str:
     """What to say of state that grows for good."""
-    found = growing(explain(planned)) if planned is not None else iter(())
+    found = list(growing(explain(planned))) if planned is not None else []
     said = next((s for s in found if "grows" in s), None)
-    return "" if said is None else f"\nnote: its state is kept {said}; {BOUND}"
+    if said is not None:
+        return f"\nnote: its state is kept {said}; {BOUND}"
+    join = next((s for s in found if "all rows, for good" in s), None)
+    return "" if join is None else f"\nnote: the join keeps {join}; {BOUND_JOIN}"

@@ -219,7 +219,8 @@ def interval_micros(node: exp.Expr) -> int | None:
     node = node.unnest()
     if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
         return None
-    unit = (node.args.get("unit") or exp.var("")).name.upper().rstrip("S")
+    given = node.args.get("unit")
+    unit = "" if given is None else given.name.upper().rstrip("S")
     if unit not in _UNITS:
         return None
     try:

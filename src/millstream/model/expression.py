@@ -83,7 +83,7 @@ class Expr:
         for column in node.find_all(exp.Column):
             column.set("table", exp.to_identifier("t"))
         types = {f.name: ddl_type(f.type) for f in schema if f.type is not None}
-        select = annotate_types(exp.select(node).from_("t"), schema={"t": types}, dialect="spark")
+        select = annotate_types(exp.select(node).from_("t"), schema={"t": types} if types else None, dialect="spark")
         return type_from_sqlglot(select.expressions[0].type)
 
     def substitute(self, definitions: Mapping[str, Expr]) -> Expr:

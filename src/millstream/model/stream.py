@@ -290,9 +290,10 @@ class Stream(Relations, Operators, Matches):
     def _refuse_after_aggregate(self, what: str) -> None:
         if changes(self.step):
             raise Unsupported(
-                f"{what} after an aggregate, top or distinct is not supported yet",
-                hint="where, select, with_columns, top, distinct and aggregates without a window are; "
-                "docs/limits.md lists the rest",
+                f"{what} behind a step that keeps rows is not supported",
+                hint="join a stream of the table's rows: .join(flow.table(...), ...)"
+                if what == "enrich"
+                else "docs/guide/steps.md says what can follow what",
                 origin=here(),
             )
 

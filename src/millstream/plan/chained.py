@@ -175,6 +175,8 @@ class Side:
     """Whether a row that came never goes away."""
     bounded: bool = False
     """Whether ``$until`` says how long a row is kept."""
+    stored: bool = False
+    """Whether its rows are those of a stored table, which are there as long as the table has them."""
     types: tuple[pa.DataType, ...] = ()
     """The types of its columns, once bound."""
 

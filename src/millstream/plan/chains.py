@@ -114,7 +114,13 @@ class Chains:
         feeds: dict[Feed, None] = {}
         for take in (t for s in sides for t in s.takes):
             feeds.update(dict.fromkeys(self._view(take.view).stage.feeds))
-        return Chained(name, sides, keys, what, tuple(feeds), ends, self.ttl)
+        ttl = None if isinstance(what, Stored) else self.ttl
+        sides = tuple(replace(s, stored=all(self._is_table(t.view) for t in s.takes)) for s in sides)
+        return Chained(name, sides, keys, what, tuple(feeds), ends, ttl)
+
+    def _is_table(self, view: str) -> bool:
+        stage = self._view(view).stage
+        return isinstance(stage, Chained) and isinstance(stage.what, Stored)
 
     def _matched(self, name: str, root: Matched) -> Chained:
         made = lowered(root)

@@ -111,7 +111,10 @@ def _order(sort: Sort, sql: dict[str, str]) -> str:
 def _state(stage: Chained) -> str:
     """What is kept, and for how long."""
     kept = _kept(stage)
-    return kept if stage.ttl is None else kept.replace("for good", f"until {Duration(stage.ttl)} after it changed")
+    forgets = isinstance(stage.what, First | Once | Regroup | Over | Sets | Every | Join)
+    if stage.ttl is None or not forgets:
+        return kept
+    return kept.replace("for good", f"until {Duration(stage.ttl)} after it changed")
 
 
 def _kept(stage: Chained) -> str:

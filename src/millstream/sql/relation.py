@@ -80,8 +80,8 @@ class Relation:
         inner = node.find(exp.Query)
         if inner is not None:
             raise Unsupported(
-                "a subquery can stand in FROM only, for now",
-                hint="make a view of it; docs/limits.md lists what else cannot be done",
+                "a subquery can stand in FROM and in WHERE only",
+                hint="join it in FROM, or make a view of it",
                 origin=text.of_node(inner),
             )
         tree = node.copy()
@@ -153,7 +153,7 @@ def checked(text: Text, tree: exp.Expr) -> Expr:
         if isinstance(node, exp.Window):
             raise Unsupported(
                 f"`{node.sql(dialect='spark')[:60]}` is not supported here",
-                hint="ROW_NUMBER() in a subquery whose number is bounded by the query around it is",
+                hint="window functions stand in SELECT, without GROUP BY: group in a query inside or around it",
                 origin=text.of_node(node),
             )
         if isinstance(node, exp.Star):

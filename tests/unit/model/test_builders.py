@@ -95,7 +95,7 @@ WRONG: list[tuple[str, type[MillstreamError], str, Builder]] = [
     (
         "enrich behind",
         Unsupported,
-        "enrich after",
+        "enrich behind a step",
         lambda s: s.key_by("a").aggregate(n=ms.count()).enrich("t", on="a", columns="x STRING"),
     ),
     (

@@ -359,6 +359,26 @@ def test_a_crash_at_any_step_of_a_join_changes_nothing(tmp_path: Path, step: str
         assert shown(script, "counted") == Counter({(1, 2, 4): 1, (2, 1, 2): 1})
 
 
+def test_rows_that_nothing_comes_for_are_forgotten_after_their_time(tmp_path: Path) -> None:
+    with ms.open(tmp_path) as home:
+        home.put_table("items", pa.table({"k": [1], "name": ["one"]}))
+    flow, a, b = two("0 seconds")
+    a.join(b, on="k").select("k", "v", "v_right").view("pairs", state_ttl="10 seconds")
+    items = flow.table("items", schema="k BIGINT, name STRING")
+    a.join(items, on="k", how="left").select("v", "name").view("named", state_ttl="10 seconds")
+    with Script(flow, tmp_path) as script:
+        script.send("a", at(9, 0, 0))
+        script.send("b", at(9, 0, 0)).tick()
+        for second in (1, 5, 40, 41):
+            script.send("a", at(1, second, second))
+            script.send("b", at(9, 0, second)).tick()
+        script.send("b", at(1, 7, 42)).tick()
+        seen = {r["v"] for r in script.rows("pairs") if r["k"] == 1}
+        assert seen == {40, 41}, "those of 1 and 5 are forgotten"
+        script.send("a", at(1, 60, 60)).tick()
+        assert shown(script, "named")[(60, "one")] == 1, "a table has its rows for good"
+
+
 def test_duplicates_go_for_good_or_within_a_time(tmp_path: Path) -> None:
     flow, a, _ = two("5 seconds")
     a.deduplicate("k").view("first")
