@@ -240,6 +240,9 @@ class Work:
     def _chained(self, i: int, view: ViewStage, stage: Chained) -> None:
         """A stage over the changes that other stages gave in this epoch."""
         clock = self.clocks[i]
+        if stage.ttl is not None:
+            times = [t for s in stage.sources if s in self.out.tallies for t in self.out.tallies[s].newest.values()]
+            clock = replace(clock, newest=max(times, default=clock.newest))
         came = [self._came(side) for side in stage.sides]
         if isinstance(stage.what, Stored):
             came = [self._table(stage, stage.what)]

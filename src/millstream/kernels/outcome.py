@@ -53,6 +53,8 @@ class StageClock:
     """The processing time of the epoch before."""
     epoch: int = 0
     """The number of the epoch."""
+    newest: int = BEGINNING
+    """The newest event time among the records of the epoch."""
 
     @classmethod
     def of(

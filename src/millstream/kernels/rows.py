@@ -102,7 +102,8 @@ def lived(spec: Chained, clock: StageClock, until: pl.Expr) -> pl.Expr:
     """When rows are forgotten, at the latest their time to live after they changed."""
     if spec.ttl is None:
         return until
-    since = clock.watermark if clock.watermark > BEGINNING else clock.now
+    since = max(clock.watermark, clock.newest)
+    since = since if since > BEGINNING else clock.now
     return pl.min_horizontal(until, pl.lit(since + spec.ttl, pl.Int64))
 
 
