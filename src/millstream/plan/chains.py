@@ -79,8 +79,10 @@ class Chains:
     """By the id of a join: the columns that somebody reads."""
     ttl: int | None = None
     """How long the stages of the view that is being made keep rows that nothing comes for."""
-    made: dict[str, str] = field(default_factory=dict)
-    """By the signature of a step that keeps state: the view whose stage performs it."""
+    made: dict[object, str] = field(default_factory=dict)
+    """The view whose stage performs a step: by the step, for all views, and by what it means, within a view. (Were
+    views of the same meaning to share, one of them could not be dropped without the others.)
+    """
 
     def stage(self, name: str, root: Keeping) -> Stage:
         """The stage of a step that keeps state."""
@@ -301,7 +303,9 @@ class Chains:
 
     def inner(self, name: str, root: Keeping) -> ViewStage:
         """The view whose stage performs a step: an earlier one, or else an inner one."""
-        key = self.signature(root)
+        if id(root) in self.made:
+            return self._view(self.made[id(root)])
+        key = (name, self.signature(root))
         if key not in self.made:
             _refuse_history(root)
             stage = self.stage(name, root)
@@ -309,6 +313,7 @@ class Chains:
             columns = root.schema.names if not isinstance(stage, Chained) else stage.result
             self.lowering.views.append(_inner(inner, replace(stage, step=inner), columns))
             self.made[key] = inner
+        self.made[id(root)] = self.made[key]
         return self._view(self.made[key])
 
     def signature(self, root: Step) -> str:

@@ -130,7 +130,8 @@ class Lowering:
         elif isinstance(root, Processed) and len(root.outputs) > 1:
             post, root = [], Gathered(view.input, view.origin)  # several views may share it: it runs once
         stage = self.chains.stage(view.name, root)
-        self.chains.made.setdefault(self.chains.signature(root), view.name)
+        if root in steps.upstream(view.input):
+            self.chains.made.setdefault(id(root), view.name)
         project = _post(post, root)
         columns = project.columns if project else tuple(Column(n, f"`{n}`") for n in root.schema.names)
         shown = {c.sql: c.name for c in columns}
