@@ -121,14 +121,15 @@ def _pairs(spec: Chained, join: Join, rows: list[pl.DataFrame], holds: Holds) ->
 
 def _paired(spec: Chained, join: Join, rows: list[pl.DataFrame], pairs: pl.DataFrame) -> pl.DataFrame:
     """The pairs as results that come and go."""
-    left, right = (rows[i][pairs[f"${i}"]] for i in (0, 1))
+    marks = [] if spec.only_inserts else list(CONTENT)
+    left, right = (
+        rows[i].select("$was", "$n", *marks, *(join.right if i else join.left))[pairs[f"${i}"]] for i in (0, 1)
+    )
     before = (left["$was"] * right["$was"]).to_numpy()
     after = (left["$n"] * right["$n"]).to_numpy()
     columns = [*(left[c] for c in join.left), *(right[c] for c in join.right)]
-    marks = []
-    if not spec.only_inserts:
-        marks = [*left.select(CONTENT), *(s.alias(f"{s.name}2") for s in right.select(CONTENT))]
-    return _changed(spec, pl.DataFrame([*columns, *marks]), before, after)
+    told = [*left.select(marks), *(s.alias(f"{s.name}2") for s in right.select(marks))]
+    return _changed(spec, pl.DataFrame([*columns, *told]), before, after)
 
 
 def _changed(spec: Chained, rows: pl.DataFrame, before: np.ndarray, after: np.ndarray, salt: int = 0) -> pl.DataFrame:
