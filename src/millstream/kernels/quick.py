@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 _KINDS = {"int": "number", "text": "text"}
+_CONDITIONS = frozenset({"and", "or", "not", "null", "eq", "ne", "lt", "le", "gt", "ge"})
 
 
 def holds(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Series | None:
@@ -19,6 +20,8 @@ def value(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Expr | None:
     """A value over rows; None where it is not sure to be what Spark would give."""
     if told[0] == "col":
         return pl.col(told[1])
+    if told[0] in _CONDITIONS:
+        return _condition(told, rows.schema)
     made, kind = _value(told, rows.schema)
     return None if kind is None or told[0] in ("int", "text") else made
 
