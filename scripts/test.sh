@@ -19,12 +19,15 @@ memory=/tmp
 if [ -w /dev/shm ] && [ "$(df --output=avail -k /dev/shm | tail -1)" -gt 4000000 ]; then memory=/dev/shm; fi
 scratch=$(mktemp -d -p "$memory" millstream-tests-XXXXXX)
 trap 'kill %1 2>/dev/null; rm -rf "$other" "$scratch"' EXIT INT TERM
-"$PYTHON" -m pytest -m "not slow and not spark" -p no:cacheprovider --basetemp="$scratch" >"$other" 2>&1 &
+"$PYTHON" -m pytest -m "not slow and not spark" -p no:cacheprovider --basetemp="$scratch" --ignore tests/unit/kernels >"$other" 2>&1 &
 "$PYTHON" -m pytest -m "not slow and spark"
 spark=$?
+echo "---- the kernels, while the others go on ----"
+"$PYTHON" -m pytest -m "not slow and not spark" -p no:cacheprovider tests/unit/kernels
+kernels=$?
 wait %1
 rest=$?
 echo
 echo "---- the tests that need no Spark, which ran beside it ----"
 cat "$other"
-[ "$spark" -eq 0 ] && [ "$rest" -eq 0 ]
+[ "$spark" -eq 0 ] && [ "$kernels" -eq 0 ] && [ "$rest" -eq 0 ]

@@ -112,7 +112,7 @@ def histories(draw: st.DrawFn) -> list[list[Change]]:
     return epochs
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(histories())
 def test_it_comes_to_what_the_rows_that_are_left_give(epochs: list[list[Change]]) -> None:
     rows: Counter[tuple[Any, Any]] = Counter()

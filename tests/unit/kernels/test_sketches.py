@@ -163,7 +163,7 @@ FINITE = st.floats(-1e12, 1e12, allow_subnormal=False)
 
 
 @given(st.lists(FINITE, min_size=1, max_size=40), st.floats(0, 1))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_percentile_is_that_of_numpy(given: list[float], p: float) -> None:
     found = answer(ms.percentile("x", p), given, pa.float64())
     assert found == pytest.approx(float(np.percentile(given, p * 100)), rel=1e-9, abs=1e-9)
@@ -172,7 +172,7 @@ def test_a_percentile_is_that_of_numpy(given: list[float], p: float) -> None:
 
 
 @given(st.lists(FINITE, min_size=1, max_size=40), st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_few_values_have_an_exact_approximate_percentile(given: list[float], p: float) -> None:
     wanted = sorted(given)[max(math.ceil(p * len(given) - 1e-9), 1) - 1]
     assert answer(ms.approx_percentile("x", p), given, pa.float64()) == wanted
@@ -339,7 +339,7 @@ def test_columns_of_partials_keep_their_names() -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_moments_are_those_of_all_values_also_when_epochs_are_joined(given: list[float], seed: int) -> None:
     values = np.array(given)
     away = values - values.mean()

@@ -336,8 +336,10 @@ def test_a_plan_is_explained(tmp_path: Path) -> None:
         assert "on close" in one.say(
             "EXPLAIN SELECT count(*) AS n FROM bids GROUP BY TUMBLE(ts, '1 minute') EMIT ON CLOSE"
         ).text.lower().replace("when the window closes", "on close")
+        joined = one.say("EXPLAIN SELECT a.auction FROM bids a JOIN bids b ON a.auction = b.auction").text
+        assert "all rows, for good" in joined, "nothing bounds it"
         with pytest.raises(Unsupported):
-            one.say("EXPLAIN SELECT a.auction FROM bids a JOIN bids b ON a.auction = b.auction")
+            one.say("EXPLAIN SELECT a.auction FROM bids a NATURAL JOIN bids b")
 
 
 def test_an_error_says_where_in_the_statement(tmp_path: Path) -> None:

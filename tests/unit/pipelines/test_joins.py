@@ -82,7 +82,7 @@ ON = "a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL 3 SECOND AND a.ts + INTERVAL 7 
 
 
 @pytest.mark.parametrize("unmatched", ["certain", "at once"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_join_bounded_by_time_is_what_a_batch_gives_and_keeps_nothing_for_good(seed: int, unmatched: str) -> None:
     chance = random.Random(seed)
     flow, a, b = two()
@@ -168,7 +168,7 @@ AS_OF = {
 }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_as_of_joins_are_what_a_batch_gives(seed: int) -> None:
     chance = random.Random(seed)
     flow, a, b = two()
