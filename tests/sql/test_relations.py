@@ -181,6 +181,10 @@ def test_pairs_of_operators_are_what_a_batch_gives(seed: int) -> None:
     check({f"v{i}": sql_of(chained(*p)) for i, p in enumerate(some)}, seed)
 
 
+def test_a_number_may_have_the_name_of_a_column() -> None:
+    check({"v": sql_of(["distinct", "numbers", "hops"])}, seed=916)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", sorted(OPERATORS))
 def test_all_pairs_of_operators_are_what_a_batch_gives(first: str) -> None:

@@ -253,10 +253,11 @@ def _numbered(
     by = [_ordered(relation, query, o) for o in order.expressions]
 
     def bounded(most: int, used: bool) -> Relation:
+        rank = f"{HIDDEN}rank" if name in relation.stream.schema else name  # the number may hide a column of its name
         with text.at(window):
-            top = _top(relation, keys, most, by, name if used else None)
-            named = [(n, exp.column(name) if i is window else i) for n, i in items] if used else rest
-            return _projected(query, relation.with_stream(top), named, node, also={name} if used else set())
+            top = _top(relation, keys, most, by, rank if used else None)
+            named = [(n, exp.column(rank) if i is window else i) for n, i in items] if used else rest
+            return _projected(query, relation.with_stream(top), named, node, also={rank} if used else set())
 
     def whole() -> Relation:
         made, named = over.computed(query, relation, items, node)
