@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.clocks import clocks
 from millstream.model.duration import Duration
 from millstream.model.origin import here
 from millstream.model.process import Process
+from millstream.model.times import nearest
 
 if TYPE_CHECKING:
     from millstream.model.stream import Stream
@@ -44,14 +44,13 @@ def deduplicated(stream: Stream, columns: tuple[str, ...], keep: str, within: Du
     """One row of each key; see `Stream.deduplicate`."""
     if keep not in ("first", "last"):
         raise DefinitionError(f"keep={keep!r}", hint='"first" or "last"', origin=here())
-    known = clocks(stream.step, certain=False)
-    if not known:
+    time = nearest(stream.step, certain=False)
+    if time is None:
         raise Unsupported(
             "deduplicate needs an event time: which row is the first is not known without one",
             hint="declare it: flow.source(..., event_time='ts'); or use .distinct() or .top(1, ...)",
             origin=here(),
         )
-    time = min(known, key=lambda n: known[n])
     keyed = stream.key_by(*(columns or stream.schema.names))
     if within is None:
         return keyed.top(1, f"`{time}`" if keep == "first" else f"`{time}` DESC")

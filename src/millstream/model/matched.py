@@ -168,12 +168,12 @@ def of_pattern(
 
 def _in_order(step: Step, time: str | None) -> tuple[Step, str, int]:
     """A step whose rows can be put in the order of event time, the column with it, and its slack."""
-    from millstream.model.clocks import clocks  # they know this module
     from millstream.model.relational import Settling
     from millstream.model.step import changes
+    from millstream.model.times import nearest, times_of  # they know this module
 
-    known = clocks(step)
-    name = time if time is not None else min(known, key=lambda n: known[n]) if known else ""
+    known = times_of(step)
+    name = time if time is not None else nearest(step) or ""
     if name not in known:
         raise Unsupported(
             f"`{name}` is no time that a watermark speaks of" if name else "a pattern needs an event time",

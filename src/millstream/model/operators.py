@@ -12,7 +12,6 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
-from millstream.model.clocks import clocks
 from millstream.model.connector import check_name
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr, col
@@ -23,6 +22,7 @@ from millstream.model.processed import TO, Asked, Processed, column_of
 from millstream.model.relational import Settling
 from millstream.model.schema import Field, Schema, ddl_type
 from millstream.model.step import FlatMap, Named, Select, Step, Where, changes
+from millstream.model.times import times_of
 from millstream.model.typed import TypedState
 from millstream.model.windowing import Windowing
 
@@ -234,7 +234,7 @@ class KeyedOperators:
             kind = step.schema.field(time, origin=here()).type
             if kind is not None and not pa.types.is_timestamp(kind):
                 raise SchemaError(f"time=`{time}` is {ddl_type(kind)}, not a TIMESTAMP", origin=here())
-        found = sorted(clocks(step, certain=False).items(), key=lambda c: c[1])
+        found = sorted(times_of(step, certain=False).items(), key=lambda c: c[1])
         if required and not any(time in (None, n) for n, _ in found):
             raise DefinitionError(
                 "there is no event time here to go by" if time is None else f"`{time}` is not the event time here",

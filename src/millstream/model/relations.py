@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
-from millstream.model.clocks import clocks
 from millstream.model.connector import check_name
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr, boolean, col, expr
@@ -17,6 +16,7 @@ from millstream.model.loop import Iterated, Round, depends
 from millstream.model.origin import here
 from millstream.model.relational import KINDS, Compared, Function, Joined, JoinedAsOf, Settling, Windowed
 from millstream.model.step import Named, Order, Step, plain_column
+from millstream.model.times import joined, nearest, times_of
 
 if TYPE_CHECKING:
     from millstream.model.flow import Flow
@@ -26,24 +26,6 @@ if TYPE_CHECKING:
 Span = str | timedelta | Duration
 On = str | Sequence[str] | Mapping[str, str | Expr] | None
 _DIRECTIONS = ("backward", "forward", "nearest")
-WINDOW_FUNCTIONS = {
-    "row_number": 0,
-    "rank": 0,
-    "dense_rank": 0,
-    "percent_rank": 0,
-    "cume_dist": 0,
-    "ntile": 0,
-    "lag": 1,
-    "lead": 1,
-    "sum": 1,
-    "avg": 1,
-    "count": 1,
-    "min": 1,
-    "max": 1,
-    "first_value": 1,
-    "last_value": 1,
-}
-"""Window functions, and how many columns they are of at most."""
 
 
 class Relations:
@@ -175,7 +157,7 @@ class Relations:
             here(),
         )
         for which, (stream, name) in enumerate(zip((self.step, other.step), step.times, strict=True)):
-            if name not in clocks(stream):
+            if name not in times_of(stream):
                 raise Unsupported(
                     f"`{name}` of the {('left', 'right')[which]} stream is no event time that a watermark speaks of",
                     hint="declare it: flow.source(..., event_time=...)",
@@ -205,8 +187,8 @@ class Relations:
         >>> counts.settled("window_end").schema.names
         ('window_start', 'window_end', 'n')
         """
-        known = clocks(self.step)
-        name = time or (min(known, key=lambda n: known[n]) if known else "")
+        known = times_of(self.step)
+        name = time or nearest(self.step) or ""
         if name not in known:
             raise Unsupported(
                 f"`{name}` is no time that a watermark speaks of" if name else "no column is an event time here",
@@ -306,12 +288,12 @@ def _renamed(mine: Sequence[str], theirs: Sequence[str], suffix: str) -> dict[st
 
 
 def _clock(step: Step, side: str) -> str:
-    known = clocks(step)
-    if not known:
+    found = nearest(step)
+    if found is None:
         raise DefinitionError(
             f"the {side} stream has no event time", hint="declare it: flow.source(..., event_time='ts')", origin=here()
         )
-    return min(known, key=lambda n: known[n])
+    return found
 
 
 def _within(
@@ -343,8 +325,6 @@ def _plus(node: exp.Expr, micros: int) -> exp.Expr:
 
 def _check_certain(step: Joined) -> None:
     """Refuse to wait for what never becomes certain."""
-    from millstream.model.clocks import joined
-
     bounds = joined(step)
     padded = [(step.how in ("left", "full", "anti"), bounds.left), (step.how in ("right", "full"), bounds.right)]
     if step.certain and any(p and not until for p, until in padded):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import Unsupported
 from millstream.model.accumulation import Accumulation
-from millstream.model.clocks import clocks
 from millstream.model.expression import col, expr
 from millstream.model.origin import here
 from millstream.model.step import Select
+from millstream.model.times import nearest
 from millstream.model.trigger import ON_CHANGE, ON_CLOSE
 from millstream.model.window import Window
 from millstream.model.window_kinds import AnyWindow, Cumulating
@@ -56,8 +56,7 @@ def aggregated(keyed: Keyed, aggregates: dict[str, Aggregate]) -> Stream:
             hint="windows that answer on_change() or on_close(), without panes or lateness, can be used here",
             origin=here(),
         )
-    known = clocks(stream.step, certain=False)
-    time = keyed.time or (min(known, key=lambda n: known[n]) if known else None)
+    time = keyed.time or nearest(stream.step, certain=False)
     if time is None or time not in stream.schema:
         raise Unsupported(
             "a window needs a time, and no column is one here",

@@ -12,7 +12,6 @@ import pyarrow as pa
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.accumulation import Accumulation
 from millstream.model.aggregate import Aggregate
-from millstream.model.clocks import clocks
 from millstream.model.connector import Sink, check_name
 from millstream.model.deduplicated import deduplicated
 from millstream.model.duration import Duration
@@ -40,6 +39,7 @@ from millstream.model.step import (
     changes,
     upstream,
 )
+from millstream.model.times import times_of
 from millstream.model.trigger import ON_CHANGE, Trigger
 from millstream.model.window_kinds import AnyWindow
 
@@ -272,7 +272,7 @@ class Stream(Relations, Operators, Matches):
                     origin=here(),
                 )
             return
-        if not clocks(last, certain=False):
+        if not times_of(last, certain=False):
             raise Unsupported(
                 f"the view `{name}` has a retention, but no column that says how old a row is",
                 hint="key by the `window_end` of the aggregate before, or leave the retention out",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from millstream.errors import Unsupported
-from millstream.model import clocks as times
 from millstream.model import step as steps
+from millstream.model import times
 from millstream.model.expression import Expr, col
 from millstream.model.loop import Iterated, Round, outside
 from millstream.model.matched import Matched
@@ -191,7 +191,7 @@ class Chains:
         slack = []
         sides = []
         for i, step in enumerate((root.left, root.right)):
-            known = times.clocks(step)
+            known = times.times_of(step)
             time = root.times[i]
             slack.append(known.get(time, 0) + root.lateness)
             columns = [((renamed[n] if i else n), col(n)) for n in step.schema.names]
@@ -331,7 +331,7 @@ class Chains:
         inner, names = self._name(name), tuple(n for n, _ in columns)
         feeds = self.lowering.append_feeds(step, columns)
         stage = Append(inner, names, feeds, ordered=ordered or is_ordered(step))
-        if late is not None and times.clocks(step):
+        if late is not None and times.times_of(step):
             stage = replace(stage, lateness=late.micros, beside=late.sources)
         self.lowering.views.append(_inner(inner, stage, names))
         return inner
@@ -356,7 +356,7 @@ def _taken(root: Keeping) -> Named:
 
 def _order(step: Step) -> Named:
     """What rows are put in order by where nothing is said: the latest of their times, if they have any."""
-    known = list(times.clocks(step, certain=False))
+    known = list(times.times_of(step, certain=False))
     if len(known) < 2:
         return tuple(("$at", col(n)) for n in known)
     return (("$at", Expr(exp.func("greatest", *(exp.column(n) for n in known)))),)
@@ -379,7 +379,7 @@ def _what(root: Keeping, columns: tuple[str, ...]) -> object:
         )
         return Over(order, calls, root.input.schema.names)
     if isinstance(root, Settling):
-        return Settled(root.column, times.clocks(root.input)[root.column])
+        return Settled(root.column, times.times_of(root.input)[root.column])
     return Once() if isinstance(root, Distinct) else Every()
 
 
@@ -415,13 +415,13 @@ def end_of(root: Keeping) -> str | None:
     """The column of results that says how old they are; None when there is none."""
     if isinstance(root, Aggregated) and not steps.changes(root.input):
         return "window_end"
-    found = sorted(times.clocks(root, certain=False).items(), key=lambda c: c[1])
+    found = sorted(times.times_of(root, certain=False).items(), key=lambda c: c[1])
     return found[0][0] if found else None
 
 
 def _ends(root: Keeping) -> tuple[str, int] | None:
     """By which key groups come to an end, where it is certain when their rows change for the last time."""
-    found = sorted(times.clocks(root).items(), key=lambda c: c[1])
+    found = sorted(times.times_of(root).items(), key=lambda c: c[1])
     return found[0] if found and not isinstance(root, Settling) else None
 
 

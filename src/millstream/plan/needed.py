@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from millstream.model import clocks as times
 from millstream.model import step as steps
+from millstream.model import times
 from millstream.model.expression import Expr
 from millstream.model.flow import Flow
 from millstream.model.relational import Joined
@@ -29,7 +29,7 @@ def _visit(step: Step, read: set[str], found: dict[int, set[str]]) -> None:
         _visit(step.input, _columns(e for _, e in step.columns), found)
     elif isinstance(step, Aggregated):
         given = [e for _, e in step.keys] + [a.argument for _, a in step.aggregates if a.argument is not None]
-        order = times.clocks(step.input, certain=False) if steps.changes(step.input) else {}
+        order = times.times_of(step.input, certain=False) if steps.changes(step.input) else {}
         _visit(step.input, _columns(given) | set(order), found)
     else:
         for before in steps.inputs(step):

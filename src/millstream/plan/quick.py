@@ -12,7 +12,7 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
-from millstream.model.clocks import interval_micros
+from millstream.model.times import interval_micros
 
 Quick = tuple[Any, ...]
 

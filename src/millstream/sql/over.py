@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from millstream.errors import Unsupported
-from millstream.model.clocks import interval_micros
 from millstream.model.relational import Function
 from millstream.model.step import Named, Order, plain_column
+from millstream.model.times import interval_micros
 from millstream.sql.relation import HIDDEN, Relation
 from millstream.sql.text import plain_value
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
-from millstream.model.clocks import clocks
 from millstream.model.expression import Expr, col
 from millstream.model.relational import Joined, JoinedAsOf
 from millstream.model.stream import Stream
+from millstream.model.times import conjuncts, nearest, times_of
 from millstream.sql.relation import HIDDEN, Relation, checked
 from millstream.sql.text import Text
 
@@ -193,7 +193,7 @@ def as_of(query: _Query, left: Relation, join: exp.Join, right: Relation, at: ex
         )
     with text.at(join.this):
         for relation, name in ((left, pair[0]), (right, pair[1])):
-            if name not in clocks(relation.stream.step):
+            if name not in times_of(relation.stream.step):
                 raise Unsupported(
                     f"`{name}` is no event time that a watermark speaks of",
                     hint="declare it: CREATE SOURCE ... (..., WATERMARK FOR ts AS ...)",
@@ -214,14 +214,14 @@ def as_of(query: _Query, left: Relation, join: exp.Join, right: Relation, at: ex
 
 def _version(text: Text, right: Relation, join: exp.Join) -> str:
     """The column that says since when a version of a row is valid."""
-    known = clocks(right.stream.step)
-    if not known:
+    found = nearest(right.stream.step)
+    if found is None:
         raise Unsupported(
             "FOR SYSTEM_TIME AS OF needs a stream of versions with an event time",
             hint="a stored table is joined as it is: leave FOR SYSTEM_TIME out",
             origin=text.of_node(join.this),
         )
-    return min(known, key=lambda n: known[n])
+    return found
 
 
 def _times(tree: exp.Binary, mine: set[str], theirs: set[str]) -> tuple[str, str, str, bool] | None:
@@ -306,13 +306,3 @@ def _sides(tree: exp.Expr, mine: set[str], theirs: set[str]) -> tuple[exp.Expr, 
 
 def _columns(tree: exp.Expr) -> set[str]:
     return set(Expr(tree).columns())
-
-
-def conjuncts(node: exp.Expr) -> Iterable[exp.Expr]:
-    """The conditions that AND puts together."""
-    inner = node.unnest()
-    if isinstance(inner, exp.And):
-        yield from conjuncts(inner.left)
-        yield from conjuncts(inner.right)
-    else:
-        yield node

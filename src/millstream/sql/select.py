@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
 from millstream.model.expression import Expr
+from millstream.model.times import conjuncts
 from millstream.sql import aggregates, joins, over, pairs, recognize, subqueries, windows
 from millstream.sql.groups import grouped
 from millstream.sql.relation import HIDDEN, Ranked, Relation, checked
@@ -88,7 +89,7 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation]) -
     if clause is not None:
         relation = recognize.recognized(query, query.settled(relation, start.this), node, clause)
     where = node.args.get("where")
-    conditions = [] if where is None else list(pairs.conjuncts(where.this))
+    conditions = [] if where is None else list(conjuncts(where.this))
     written = (*(start.this.args.get("joins") or ()), *(node.args.get("joins") or ()))
     if written:
         relation = query.settled(relation, start.this)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import SchemaError, Unsupported
+from millstream.model.times import conjuncts
 from millstream.sql import pairs
 from millstream.sql.relation import HIDDEN, Relation
 
@@ -61,7 +62,7 @@ def _exists(
         raise Unsupported("EXISTS without a condition on the rows around it", origin=text.of_node(node))
     other = query.settled(query.source(start.this, ctes), start.this)
     inside, outside = [], []
-    for part in pairs.conjuncts(where.this):
+    for part in conjuncts(where.this):
         try:
             made = other.expr(text, part)
         except SchemaError:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.clocks import clocks
 from millstream.model.duration import Duration
 from millstream.model.rewindow import with_borders
 from millstream.model.step import changes
+from millstream.model.times import times_of
 from millstream.model.window import hopping, tumbling
 from millstream.model.window_kinds import AnyWindow, calendar, count_window, cumulating, session
 from millstream.sql.relation import BORDERS, Relation, Windowed
@@ -159,7 +159,7 @@ def check_time(text: Text, call: Call, relation: Relation) -> None:
     name = column.name
     if name in relation.times or (name in relation.clocks and not relation.times):
         return
-    if changes(relation.stream.step) and name in clocks(relation.stream.step, certain=False):
+    if changes(relation.stream.step) and name in times_of(relation.stream.step, certain=False):
         return
     if name in relation.clocks:
         raise Unsupported(

@@ -9,9 +9,9 @@ import pytest
 
 import millstream as ms
 from millstream.errors import DefinitionError, MillstreamError, SchemaError, Unsupported
-from millstream.model.clocks import clocks
 from millstream.model.matched import Matched
 from millstream.model.step import Select
+from millstream.model.times import times_of
 from millstream.plan.match_lower import lowered
 from millstream.plan.planner import plan
 
@@ -83,9 +83,9 @@ def test_what_needs_the_row_only_is_computed_natively_and_once() -> None:
 
 def test_the_time_of_a_match_with_a_bound_is_a_clock() -> None:
     bounded = bids().key_by("item").match(RISE.within("1 minute"), began="a.at", n="count(*)")
-    assert clocks(bounded.step) == {"began": 60_000_001}
-    assert clocks(bids().match(RISE, began="a.at").step) == {}
-    assert "at" in clocks(bids().match(RISE.within("1 minute"), rows="all").step)
+    assert times_of(bounded.step) == {"began": 60_000_001}
+    assert times_of(bids().match(RISE, began="a.at").step) == {}
+    assert "at" in times_of(bids().match(RISE.within("1 minute"), rows="all").step)
 
 
 def test_a_pattern_can_follow_rows_that_change_if_they_have_a_time() -> None:

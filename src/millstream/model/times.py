@@ -1,7 +1,7 @@
-"""Clocks: the columns of a stream that are times which the watermark speaks of, and how far behind it they may change.
+"""Times: columns of a stream that the watermark speaks of, and how far behind it rows may still change.
 
-A column is a **clock** with a slack of s micros when rows with the time t in it neither come nor change any more once
-the watermark is at t + s. By clocks it is known how long a row must be kept.
+A column is such a **time** with a slack of s micros when rows with the time t in it neither come nor change any more
+once the watermark is at t + s. By times it is known how long a row must be kept.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pyarrow as pa
 from sqlglot import exp
 
 from millstream.model.expression import Expr
@@ -32,7 +31,7 @@ from millstream.model.step import (
 )
 from millstream.model.window import Window
 
-Clocks = dict[str, int]
+Times = dict[str, int]
 """By column: its slack in micros."""
 
 _UNITS = {
@@ -46,8 +45,8 @@ _UNITS = {
 }
 
 
-def clocks(step: Step, *, certain: bool = True) -> Clocks:
-    """The clocks among the columns of a step. With `certain=False`, those too whose rows may change later than their
+def times_of(step: Step, *, certain: bool = True) -> Times:
+    """The times among the columns of a step. With `certain=False`, those too whose rows may change later than their
     slack says: good to tell how old a row is, not to forget it.
     """
     if isinstance(step, Source):
@@ -56,10 +55,10 @@ def clocks(step: Step, *, certain: bool = True) -> Clocks:
     if isinstance(step, Aggregated) and not changes(step.input):
         return _windows(step, certain=certain)
     if isinstance(step, Joined | JoinedAsOf):
-        return as_of(step) if isinstance(step, JoinedAsOf) else joined(step).clocks if certain else _both(step)
+        return as_of(step) if isinstance(step, JoinedAsOf) else joined(step).times if certain else _both(step)
     if isinstance(step, Matched):
         return _matches(step, certain=certain)
-    each = [clocks(s, certain=certain) for s in inputs(step)] or [{}]
+    each = [times_of(s, certain=certain) for s in inputs(step)] or [{}]
     taken = isinstance(step, Keeping) and not isinstance(step, Settling) and not all(changes(s) for s in inputs(step))
     if taken or isinstance(step, Iterated | Round | TableRows):
         return {}  # rows that come late are taken there; in a loop, rows of any time may follow from others
@@ -75,7 +74,7 @@ def clocks(step: Step, *, certain: bool = True) -> Clocks:
     return {n: s for n, s in shared.items() if n in step.schema and n != replaced}
 
 
-def _windows(step: Aggregated, *, certain: bool) -> Clocks:
+def _windows(step: Aggregated, *, certain: bool) -> Times:
     how = step.windowing
     if "window_end" not in borders_of(how):
         return {}
@@ -89,7 +88,7 @@ def _windows(step: Aggregated, *, certain: bool) -> Clocks:
     return found
 
 
-def _matches(step: Matched, *, certain: bool) -> Clocks:
+def _matches(step: Matched, *, certain: bool) -> Times:
     """The times of rows in a match, which is told at the latest when its time is over."""
     waits = any(n.shift > 0 for _, n in step.outputs) or any(
         n.shift > 0 for readings in step.conditions.values() for r in readings for n in r.navigations.values()
@@ -102,26 +101,32 @@ def _matches(step: Matched, *, certain: bool) -> Clocks:
     return dict.fromkeys((*rows, *times), late)
 
 
+def nearest(step: Step, *, certain: bool = True) -> str | None:
+    """The time of a step that changes no more the soonest; None where it has none."""
+    known = times_of(step, certain=certain)
+    return min(known, key=lambda name: known[name]) if known else None
+
+
 # ---------------------------------------------------------------- how long the rows of a join are kept
 
 
 @dataclass(frozen=True)
 class Bounds:
     """Until when rows of each side of a join meet others: expressions over a row of that side (all of them hold), and
-    the clocks of the pairs.
+    the times of the pairs.
     """
 
     left: tuple[Expr, ...]
     right: tuple[Expr, ...]
-    clocks: Clocks
+    times: Times
     used: tuple[bool, bool]
-    """Whether a clock of the left and of the right side is relied on."""
+    """Whether a time of the left and of the right side is relied on."""
 
 
 def joined(step: Joined) -> Bounds:
-    """The time bounds of a join, from the clocks of its sides and the comparisons in its condition."""
+    """The time bounds of a join, from the times of its sides and the comparisons in its condition."""
     pairs = dict(step.renamed)
-    sides = (clocks(step.left), {pairs[n]: s for n, s in clocks(step.right).items()})
+    sides = (times_of(step.left), {pairs[n]: s for n, s in times_of(step.right).items()})
     owned = (set(step.left.schema.names), set(pairs.values()))
     comparisons = list(_at_most(step, pairs))
     until: tuple[list[Expr], list[Expr]] = ([], [])
@@ -140,7 +145,7 @@ def joined(step: Joined) -> Bounds:
             if own is not None:
                 last = own[1] + slack
                 shifts[mine][own[0]] = min(last, shifts[mine].get(own[0], last))
-    found: Clocks = {}
+    found: Times = {}
     for mine in (0, 1):
         for name, shift in shifts[mine].items():
             found[name] = max(sides[mine][name], shift, 0) + step.lateness
@@ -148,20 +153,20 @@ def joined(step: Joined) -> Bounds:
     return Bounds(tuple(until[0]), tuple(until[1]), kept, (used[0], used[1]))
 
 
-def as_of(step: JoinedAsOf) -> Clocks:
-    """The clocks of an as-of join: the times of the left, which wait for those of the right."""
-    mine, theirs = clocks(step.left), clocks(step.right)
+def as_of(step: JoinedAsOf) -> Times:
+    """The times of an as-of join: those of the left, which wait for those of the right."""
+    mine, theirs = times_of(step.left), times_of(step.right)
     left, right = step.times
     if left not in mine or right not in theirs or step.direction != "backward":
         return {}
     return {left: max(mine[left], theirs[right]) + step.lateness}
 
 
-def _both(step: Joined) -> Clocks:
+def _both(step: Joined) -> Times:
     """The times of either side."""
     pairs = dict(step.renamed)
-    theirs = {pairs[n]: s for n, s in clocks(step.right, certain=False).items()}
-    found = {**clocks(step.left, certain=False), **theirs}
+    theirs = {pairs[n]: s for n, s in times_of(step.right, certain=False).items()}
+    found = {**times_of(step.left, certain=False), **theirs}
     return {n: s for n, s in found.items() if n in step.schema}
 
 
@@ -173,7 +178,7 @@ def _at_most(step: Joined, pairs: dict[str, str]) -> Iterator[tuple[exp.Expr, ex
         yield other.node, mine.node
     if step.condition is None:
         return
-    for part in _conjuncts(step.condition.node):
+    for part in conjuncts(step.condition.node):
         if isinstance(part, exp.LTE | exp.LT):
             yield part.left, part.right
         elif isinstance(part, exp.GTE | exp.GT):
@@ -186,17 +191,18 @@ def _at_most(step: Joined, pairs: dict[str, str]) -> Iterator[tuple[exp.Expr, ex
             yield part.this, part.args["high"]
 
 
-def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The conditions that AND puts together."""
     node = node.unnest()
     if isinstance(node, exp.And):
-        yield from _conjuncts(node.left)
-        yield from _conjuncts(node.right)
+        yield from conjuncts(node.left)
+        yield from conjuncts(node.right)
     else:
         yield node
 
 
-def _moved(node: exp.Expr, times: Clocks) -> tuple[str, int] | None:
-    """A clock and by how many micros it is moved, where an expression is that."""
+def _moved(node: exp.Expr, times: Times) -> tuple[str, int] | None:
+    """A time and by how many micros it is moved, where an expression is that."""
     node = node.unnest()
     if isinstance(node, exp.Column):
         return (node.name, 0) if node.name in times else None
@@ -227,8 +233,3 @@ def interval_micros(node: exp.Expr) -> int | None:
         return round(float(node.this.name) * _UNITS[unit])
     except ValueError:
         return None
-
-
-def is_time(schema_type: pa.DataType | None) -> bool:
-    """Whether a type is a time."""
-    return schema_type is not None and pa.types.is_timestamp(schema_type)
