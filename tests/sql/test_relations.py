@@ -81,8 +81,29 @@ OPERATORS["hops"] = (
     "WITH RECURSIVE r AS (SELECT k, v, s FROM {} x WHERE v < 3 UNION ALL "
     "SELECT r.k, r.v + 1, r.s FROM r WHERE r.v < 3) SELECT k, v, s FROM r"
 )
+NUMBERED = "(SELECT *, row_number() OVER (PARTITION BY k ORDER BY v, s) AS n FROM {} y) x"
+OPERATORS["numbered_where"] = f"SELECT k, n AS v, s FROM {NUMBERED} WHERE k = 1"
+OPERATORS["numbered_where_both"] = f"SELECT k, v, s FROM {NUMBERED} WHERE k >= 1 AND n > 1"
+OPERATORS["numbered_bound_used"] = (
+    f"SELECT k, max(N) AS v, min(s) AS s FROM {NUMBERED} WHERE n < 3 AND v > 0 GROUP BY k"
+)
+OPERATORS["product"] = "SELECT k, sum(k * v) AS v, max(s) AS s FROM {} x GROUP BY k"
+OPERATORS["computed_key"] = "SELECT k + v AS k, count(*) AS v, min(s) AS s FROM {} x GROUP BY k + v"
+OPERATORS["ahead"] = (
+    "SELECT k, sum(v) OVER (PARTITION BY k ORDER BY v, s ROWS BETWEEN 2 FOLLOWING AND 3 FOLLOWING) AS v, s FROM {} x"
+)
 OPERATORS["over_join"] = "SELECT x.k, count(*) AS v, max(x.s) AS s FROM {} x JOIN c y ON x.k = y.k GROUP BY x.k"
-ORDERED = {"lag", "rows", "numbers", "limit", "top"}
+ORDERED = {
+    "lag",
+    "rows",
+    "numbers",
+    "limit",
+    "top",
+    "ahead",
+    "numbered_where",
+    "numbered_where_both",
+    "numbered_bound_used",
+}
 """Their answer depends on the order of rows that differ in nothing they name: only over rows that differ."""
 
 

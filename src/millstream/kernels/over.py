@@ -87,7 +87,7 @@ def _frame(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> tuple[pl.
         return pl.lit(0, pl.Int64) + 0 * number, last
     unit, before, behind = call.frame
     if unit == "rows":
-        low = 0 * number if before is None else (number - int(before)).clip(0)
+        low = 0 * number if before is None else pl.min_horizontal((number - int(before)).clip(0), size)
         high = size if behind is None else pl.min_horizontal(number + int(behind) + 1, size)
         return low, pl.max_horizontal(high, low)
     low = 0 * number if before is None else _reach(rows, order[0], -before)

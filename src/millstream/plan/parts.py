@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ import pyarrow as pa
 from millstream.model.aggregate import Aggregator
 from millstream.model.schema import Field, Schema
 
+_QUOTED = re.compile("`((?:[^`]|``)+)`")
+
 
 @dataclass(frozen=True)
 class Column:
@@ -18,6 +21,12 @@ class Column:
 
     name: str
     sql: str
+
+    @property
+    def only_names(self) -> str | None:
+        """The column that the SQL is the quoted name of; None when it computes something."""
+        quoted = _QUOTED.fullmatch(self.sql)
+        return None if quoted is None else quoted[1].replace("``", "`")
 
 
 @dataclass(frozen=True)
@@ -30,9 +39,9 @@ class Project:
     @property
     def renames(self) -> dict[str, str] | None:
         """New names with the columns they stand for, where it does nothing but that."""
-        found = {c.name: c.sql.strip("`") for c in self.columns}
-        plain = self.keep is None and all(c.sql == f"`{found[c.name]}`" for c in self.columns)
-        return found if plain else None
+        found = {c.name: c.only_names for c in self.columns}
+        names = {new: old for new, old in found.items() if old is not None}
+        return names if self.keep is None and len(names) == len(found) else None
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def view_rows(store: _Reads, now: int, ports: Ports | None = None) -> list[dict[
                 "rows": view["rows"],
                 "epoch": row.number if row else 0,
                 "changed_in_epoch": row.progress["changed"].get(view["view"]) if row else None,
-                "watermark": instant(min(row.progress["reached"].values())) if row else None,
+                "watermark": instant(min(row.progress["reached"].values(), default=None)) if row else None,
                 "freshness_seconds": round(max(0, now - row.clock["now"]) / 1_000_000, 3) if row else None,
                 "offered": counted.get("offered"),
                 "applied": row.progress["applied"].get(view["view"], 0) if row else 0,
@@ -67,7 +67,7 @@ def flow_rows(store: _Reads, states: Mapping[str, str]) -> list[dict[str, Any]]:
                 "errors": sum(progress.get("errors", {}).values()),
                 "late": sum(progress.get("late", {}).values()),
                 "skipped": sum(progress.get("skipped", {}).values()),
-                "watermark": instant(min(row.progress["reached"].values())) if row else None,
+                "watermark": instant(min(row.progress["reached"].values(), default=None)) if row else None,
                 "last_epoch_at": instant(row.clock["now"]) if row else None,
             }
         )

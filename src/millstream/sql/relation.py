@@ -73,6 +73,7 @@ class Relation:
 
     def with_stream(self, stream: Stream) -> Relation:
         """The same names over a stream that has changed its rows only."""
+        assert self.ranked is None, "a ROW_NUMBER() that is still to be computed would not see these rows"
         return replace(self, stream=stream)
 
     def resolved(self, text: Text, node: exp.Expr, *, also: Iterable[str] = ()) -> exp.Expr:

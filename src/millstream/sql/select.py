@@ -103,7 +103,7 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation]) -
             relation, conditions = pairs.pushed(text, first, known, relation, conditions)
     for lateral in node.args.get("laterals") or ():
         if lateral is not clause:
-            relation = joins.lateral(text, relation, lateral)
+            relation = joins.lateral(text, query.settled(relation, node), lateral)
     relation = _where(query, relation, conditions, node, ctes)
     relation = query.settled(relation, node)
     if groups(node):
@@ -128,28 +128,38 @@ def _where(
     query: _Query, relation: Relation, conditions: list[exp.Expr], node: exp.Select, ctes: Mapping[str, Relation]
 ) -> Relation:
     text = query.text
+    if not conditions:
+        return relation  # a ROW_NUMBER() may still be bounded by a query around this one
     parts = list(conditions)
     if relation.ranked is not None:
-        bound = next((b for p in parts if (b := _bound(p, relation.ranked.name)) is not None), None)
-        if bound is not None:
-            part, most = bound
-            parts.remove(part)
-            ranked = relation.ranked
-            used = any(isinstance(i, exp.Star) or ranked.name in {c.name for c in i.find_all(exp.Column)}
-                       for i in (*node.expressions, *parts))  # fmt: skip
-            aliases = relation.aliases
-            relation = ranked.bounded(most, used).called(next(iter(aliases), None))
+        relation, parts = _bounded(query, relation, relation.ranked, parts, node)
     for part in parts:
         if part.find(exp.Query) is not None:
-            relation = subqueries.applied(query, query.settled(relation, node), part, ctes)
+            relation = subqueries.applied(query, relation, part, ctes)
             continue
-        named = {c.name.lower() for c in part.find_all(exp.Column)}
-        if relation.ranked is not None and relation.ranked.name.lower() in named:
-            relation = query.settled(relation, node)
         made = relation.expr(text, part)
         with text.at(part):
             relation = relation.with_stream(relation.stream.where(made))
     return relation
+
+
+def _bounded(
+    query: _Query, relation: Relation, ranked: Ranked, parts: list[exp.Expr], node: exp.Select
+) -> tuple[Relation, list[exp.Expr]]:
+    """The first rows, where a condition bounds their number, or all of them numbered; and the other conditions."""
+    bound = next((b for p in parts if (b := _bound(p, ranked.name)) is not None), None)
+    if bound is None:
+        return query.settled(relation, node), parts
+    part, most = bound
+    start = node.args.get("from_")
+    inside = {id(n) for n in (*part.walk(), *(start.walk() if start is not None else ()))}
+    used = any(
+        isinstance(n, exp.Star) or (isinstance(n, exp.Column) and n.name.lower() == ranked.name.lower())
+        for n in node.walk()
+        if id(n) not in inside
+    )
+    made = ranked.bounded(most, used).called(next(iter(relation.aliases), None))
+    return made, [p for p in parts if p is not part]
 
 
 def _bound(part: exp.Expr, name: str) -> tuple[exp.Expr, int] | None:
@@ -163,11 +173,13 @@ def _bound(part: exp.Expr, name: str) -> tuple[exp.Expr, int] | None:
         number = plain_value(value)
     except ValueError:
         return None
+    if not isinstance(number, int) or number < 1:
+        return None
     upto = (exp.GTE, exp.GT) if flipped else (exp.LTE, exp.LT)
     if isinstance(part, upto[0]):
-        return part, int(number)
-    if isinstance(part, upto[1]):
-        return part, int(number) - 1
+        return part, number
+    if isinstance(part, upto[1]) and number > 1:
+        return part, number - 1
     return (part, 1) if isinstance(part, exp.EQ) and number == 1 else None
 
 

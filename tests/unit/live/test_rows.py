@@ -239,3 +239,12 @@ def test_values_are_a_question_too(shop: Spoken) -> None:
     result = shop.say("VALUES (1, 'a'), (2, 'b')").result
     assert result is not None
     assert [tuple(r.values()) for r in result.rows()] == [(1, "a"), (2, "b")]
+
+
+def test_a_view_over_tables_alone_is_listed(tmp_path: Path) -> None:
+    with opened(tmp_path / "home") as world:
+        world.say("CREATE TABLE t (a INT)", "INSERT INTO t VALUES (1)", "CREATE VIEW v AS SELECT a FROM t")
+        world.perform("v")
+        assert [(r["view"], r["rows"], r["watermark"]) for r in world.rows("SHOW VIEWS")] == [("v", 1, None)]
+        assert [(r["flow"], r["epoch"], r["watermark"]) for r in world.rows("SHOW FLOWS")] == [("v", 1, None)]
+        assert world.home.views()[0]["watermark"] is None
