@@ -50,7 +50,7 @@ FORBIDDEN = (exp.Command, exp.QueryTransform, exp.DDL, exp.DML, exp.Into, exp.Pl
              exp.TableSample, exp.ReadCSV, exp.ReadParquet, exp.Pivot, exp.Describe, exp.Drop, exp.Alter, exp.Analyze,
              exp.Cache, exp.Uncache, exp.Refresh, exp.Comment, exp.Transaction, exp.Commit, exp.Rollback, exp.Kill,
              exp.TruncateTable, exp.Summarize, exp.Show, exp.Grant, exp.Revoke, exp.Export, exp.Declare, exp.Execute,
-             exp.Heredoc, exp.JSONTable, exp.XMLTable, exp.OpenJSON, exp.Block)  # fmt: skip
+             exp.Heredoc, exp.JSONTable, exp.XMLTable, exp.OpenJSON, exp.Block, exp.Posexplode)  # fmt: skip
 
 _ROWS = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
 """What gives rows, where a query is expected inside another."""

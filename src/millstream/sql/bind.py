@@ -15,11 +15,11 @@ from millstream.model.flow import Flow
 from millstream.model.schema import Schema
 from millstream.model.step import View
 from millstream.model.stream import Stream
-from millstream.sql import joins, queries, recursive, windows
+from millstream.sql import complete, joins, queries, recursive, windows
 from millstream.sql.catalog import Catalog, Generators, schema_of
 from millstream.sql.places import OPTIONS, VIEW_OPTIONS, check_start, checked, connector_of, sink_of
 from millstream.sql.relation import Relation
-from millstream.sql.select import bind_select, wanted_select
+from millstream.sql.select import bind_select, limited, wanted_select
 from millstream.sql.statements import Clauses, Create, CreateSink, CreateSource, CreateTable, CreateView
 from millstream.sql.text import Text, not_too_deep, tokens
 
@@ -91,6 +91,7 @@ class Binder:
     ) -> Relation:
         """The relation that a whole query means."""
         with not_too_deep(text):
+            complete.check_clauses(text, query)
             return _Query(self, text, clauses or Clauses(), options or {}).whole(query)
 
     def _source(self, entry: CreateSource) -> Relation:
@@ -177,9 +178,9 @@ class _Query:
                 seen[cte.alias.lower()] = joins.renamed(self.text, relation, columns, cte)
             ctes = seen
         if isinstance(node, exp.Subquery):
-            return self.query(node.this, ctes)
+            return limited(self, self.query(node.this, ctes), node)
         if isinstance(node, exp.SetOperation):
-            return self._set(node, ctes)
+            return limited(self, self._set(node, ctes), node)
         if isinstance(node, exp.Select):
             return bind_select(self, node, ctes)
         raise Unsupported("this is not supported in a view yet", origin=self.text.of_node(node))
@@ -206,11 +207,18 @@ class _Query:
                 stream = stream.distinct() if once else stream
         return Relation(stream, times=left.times & right.times, clocks=left.clocks & right.clocks)
 
-    def source(self, node: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
-        """One thing in FROM."""
+    def source(self, node: exp.Expr, ctes: Mapping[str, Relation], *, version: bool = False) -> Relation:
+        """One thing in FROM; with `version` the caller carries out its FOR SYSTEM_TIME AS OF."""
+        if node.args.get("version") is not None and not version:
+            raise Unsupported(
+                "FOR SYSTEM_TIME AS OF is supported on the right side of a JOIN only",
+                origin=self.text.of_node(node.args["version"]) or self.text.of_node(node),
+            )
+        given = node.args.get("alias")
+        columns = [c.name for c in (given.args.get("columns") or ())] if isinstance(given, exp.TableAlias) else []
         alias = node.alias or None
         if isinstance(node, exp.Subquery):
-            return self.query(node, ctes).called(alias)
+            return joins.renamed(self.text, self.query(node, ctes), columns, node).called(alias)
         if not isinstance(node, exp.Table):
             raise Unsupported(f"`{node.sql(dialect='spark')[:60]}` in FROM", origin=self.text.of_node(node))
         if isinstance(node.this, exp.Anonymous):
@@ -223,8 +231,9 @@ class _Query:
             call = windows.table_call(self.text, node.this)
             assert call.table is not None
             inner = self._by_name(call.table, node, ctes)
-            return windows.windowed(self.text, call, inner).called(alias or call.table)
-        return self._by_name(node.name, node, ctes).called(alias or node.name)
+            found = windows.windowed(self.text, call, inner)
+            return joins.renamed(self.text, found, columns, node).called(alias or call.table)
+        return joins.renamed(self.text, self._by_name(node.name, node, ctes), columns, node).called(alias or node.name)
 
     def _by_name(self, name: str, node: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
         if name.lower() in ctes:

@@ -29,4 +29,9 @@ def in_spark(tree: exp.Expr) -> exp.Expr:
             if call is tree:
                 return made
             call.replace(made)
+    for node in list(tree.find_all(exp.ToChar)):
+        made = exp.Anonymous(this="to_char", expressions=[node.this.copy(), node.args["format"].copy()])
+        if node is tree:
+            return made
+        node.replace(made)
     return tree

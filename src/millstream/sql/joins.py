@@ -59,6 +59,12 @@ def joined(
 ) -> tuple[Relation, pairs.Joining | None]:
     """A relation with one JOIN applied; and what is needed to make it anew, where it is one of two streams."""
     other = join.this
+    if other.args.get("joins"):
+        raise Unsupported(
+            "a join inside a join is not supported in a view",
+            hint="write the joins one after the other, or put the inner one in a subquery: JOIN (SELECT ...) AS x",
+            origin=query.text.of_node(other),
+        )
     inner = other.this if isinstance(other, exp.Lateral) else other
     if isinstance(inner, _EXPLODES):
         if join.side and join.side != "LEFT":
@@ -72,7 +78,7 @@ def joined(
     if isinstance(table, CreateTable) and other.name.lower() not in ctes and not live:
         return _looked_up(query, relation, join, table), None
     version = other.args.get("version")
-    right = query.settled(query.source(other, ctes), other)
+    right = query.settled(query.source(other, ctes, version=True), other)
     if right.windowed is not None:
         right = windows.rows(query.text, right, other)
     if version is not None or (join.args.get("method") or "").upper() == "ASOF":

@@ -19,7 +19,7 @@ from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, StatementRefused, Unsupported
 from millstream.model.functions import AGGREGATE, GENERATOR, SCALAR, UNREPEATABLE
-from millstream.sql import recognize_cut
+from millstream.sql import complete, recognize_cut
 from millstream.sql.allowed import CLOCK, KEYWORDS, STREAMING, WINDOW, called, forbidden, reads, unrepeatable
 from millstream.sql.dialect import in_spark
 from millstream.sql.text import DIALECT, Text, closing, made, too_deep, word
@@ -71,7 +71,9 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
         raise DefinitionError("one statement is expected here", origin=text.of_token(given[0]))
     if _depth(trees[0]) > 2 * _DEEPEST:
         raise too_deep(text, given[0])
-    return in_spark(trees[0])
+    tree = in_spark(trees[0])
+    complete.check_literals(text, brought, tree)
+    return tree
 
 
 def _depth(tree: exp.Expr) -> int:

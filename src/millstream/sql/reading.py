@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import sqlglot
 from sqlglot import exp
 
-from millstream.errors import QueryError, StatementRefused, ViewNotFound
+from millstream.errors import QueryError, StatementRefused, Unsupported, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
 from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, called, forbidden, reads
 from millstream.sql.text import Bounded
@@ -59,7 +59,13 @@ def rendered(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> str:
         _check_nodes(tree)
         _check_tables(tree, tables)
         _check_functions(tree)
-        return tree.sql(dialect="duckdb", identify=True, comments=False)
+        return tree.sql(dialect="duckdb", identify=True, comments=False, unsupported_level=sqlglot.ErrorLevel.RAISE)
+    except sqlglot.errors.UnsupportedError as error:
+        raise Unsupported(
+            "a part of the query cannot be answered by the store, and would be ignored",
+            detail=", ".join(re.findall(r"'[^']*'", str(error))) or None,
+            hint="leave it out, or compute it in a view",
+        ) from None
     except RecursionError:
         raise StatementRefused("too many parts of the query stand inside one another") from None
 

@@ -13,7 +13,7 @@ from millstream.model.expression import Expr, is_lambda_parameter
 from millstream.model.functions import GENERATOR, UNREPEATABLE
 from millstream.model.stream import Stream
 from millstream.model.window_kinds import AnyWindow
-from millstream.sql import aggregates
+from millstream.sql import aggregates, complete
 from millstream.sql.allowed import GROUPS, called, unrepeatable
 from millstream.sql.text import Text
 
@@ -172,6 +172,7 @@ def checked(text: Text, tree: exp.Expr) -> Expr:
             raise Unsupported(
                 f"`{name}` speaks of the windows of a GROUP BY, and cannot stand here", origin=text.of_node(tree)
             )
+    complete.check_expression(text, tree)
     return Expr(tree, text.of_node(tree))
 
 

@@ -19,19 +19,6 @@ from millstream.sql.text import plain_value
 if TYPE_CHECKING:
     from millstream.sql.bind import _Query
 
-_NOT_YET = {
-    "qualify": "QUALIFY",
-    "sort": "SORT BY",
-    "cluster": "CLUSTER BY",
-    "distribute": "DISTRIBUTE BY",
-    "match": "MATCH_RECOGNIZE",
-    "pivots": "PIVOT",
-    "sample": "TABLESAMPLE",
-    "hint": "a hint",
-    "kind": "SELECT AS",
-    "connect": "CONNECT BY",
-}
-
 Item = tuple[str, exp.Expr]
 """A column of the answer: its name and what it is."""
 
@@ -78,9 +65,6 @@ def groups(node: exp.Select) -> bool:
 def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation]) -> Relation:
     """The relation that a SELECT means."""
     text = query.text
-    for argument, said in _NOT_YET.items():
-        if node.args.get(argument):
-            raise Unsupported(f"{said} is not supported in a view", origin=text.of_node(node.expressions[0]))
     start = node.args.get("from_")
     if start is None:
         raise DefinitionError("a view needs FROM: it is computed from a stream", origin=text.of_node(node))
@@ -121,7 +105,7 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation]) -
             raise Unsupported("DISTINCT ON", hint="use ROW_NUMBER() ... <= 1", origin=text.of_node(node))
         with text.at(node):
             made = replace(made, stream=query.settled(made, node).stream.distinct())
-    return _limited(query, made, node)
+    return limited(query, made, node)
 
 
 def _where(
@@ -341,7 +325,7 @@ def _first_rows(query: _Query, relation: Relation, node: exp.Select) -> tuple[Re
         return relation, False
     if all(c.name.lower() in shown for c in order.find_all(exp.Column)):
         return relation, False
-    return _limited(query, relation, node), True
+    return limited(query, relation, node), True
 
 
 def _spelled(query: _Query, relation: Relation, order: exp.Expr) -> exp.Expr:
@@ -359,8 +343,8 @@ def _spelled(query: _Query, relation: Relation, order: exp.Expr) -> exp.Expr:
     return spelled
 
 
-def _limited(query: _Query, relation: Relation, node: exp.Select) -> Relation:
-    """ORDER BY ... LIMIT n keeps the first n rows; a view has no other order."""
+def limited(query: _Query, relation: Relation, node: exp.Expr) -> Relation:
+    """ORDER BY ... LIMIT n of a SELECT, a set operation or a subquery keeps the first n rows."""
     order, limit, text = node.args.get("order"), node.args.get("limit"), query.text
     if node.args.get("offset") is not None:
         raise Unsupported("OFFSET in a view", origin=text.of_node(node.args["offset"]))
@@ -374,7 +358,7 @@ def _limited(query: _Query, relation: Relation, node: exp.Select) -> Relation:
             origin=text.of_node(lone) or text.of_node(node),
         )
     try:
-        most = int(plain_value(limit.expression))
+        most = int(plain_value(limit.args["count"] if isinstance(limit, exp.Fetch) else limit.expression))
     except (ValueError, TypeError):
         raise DefinitionError("LIMIT needs a whole number", origin=text.of_node(limit)) from None
     relation = query.settled(relation, node)

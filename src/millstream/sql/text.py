@@ -26,6 +26,7 @@ class Bounded(Spark):
     class Parser(SparkParser):
         """Its parser. Going back doubles the work with every bracket or JOIN inside another; steps are counted."""
 
+        STRICT_CAST = True  # as with Spark's ANSI mode: CAST fails where TRY_CAST gives NULL
         _left = 10_000
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:

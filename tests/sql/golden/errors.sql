@@ -440,7 +440,7 @@ CREATE VIEW v AS SELECT auction FROM bids ORDER BY price LIMIT 1 + 1;
 -- case: QUALIFY
 CREATE VIEW v AS SELECT auction FROM bids QUALIFY ROW_NUMBER() OVER (ORDER BY price) <= 1;
 -- expect error:
---   unsupported at 1:25: QUALIFY is not supported in a view
+--   unsupported at 1:51: QUALIFY is not supported in a view
 
 -- case: TABLESAMPLE
 CREATE VIEW v AS SELECT auction FROM bids TABLESAMPLE (5 ROWS);
@@ -802,3 +802,69 @@ CREATE VIEW v AS SELECT auction, sum(price) OVER (ORDER BY ts GROUPS BETWEEN 1 P
 CREATE VIEW v AS SELECT auction, sum(price) OVER w AS s FROM bids;
 -- expect error:
 --   unsupported at 1:34: there is no WINDOW `w`
+
+-- case: UNION BY NAME
+CREATE VIEW v AS SELECT auction FROM bids UNION ALL BY NAME SELECT bidder FROM bids;
+-- expect error:
+--   unsupported at 1:25: BY NAME is not supported in a view
+
+-- case: UNION CORRESPONDING
+CREATE VIEW v AS SELECT auction FROM bids UNION CORRESPONDING SELECT auction FROM bids;
+-- expect error:
+--   unsupported at 1:25: BY NAME is not supported in a view
+
+-- case: LIMIT with PERCENT
+CREATE VIEW v AS SELECT auction FROM bids ORDER BY auction LIMIT 50 PERCENT;
+-- expect error:
+--   unsupported at 1:66: LIMIT with PERCENT or WITH TIES is not supported in a view
+
+-- case: FETCH WITH TIES
+CREATE VIEW v AS SELECT auction FROM bids ORDER BY auction FETCH FIRST 3 ROWS WITH TIES;
+-- expect error:
+--   unsupported at 1:72: LIMIT with PERCENT or WITH TIES is not supported in a view
+
+-- case: A frame with EXCLUDE
+CREATE VIEW v AS SELECT sum(price) OVER (ORDER BY ts ROWS 1 PRECEDING EXCLUDE CURRENT ROW) AS x FROM bids;
+-- expect error:
+--   unsupported at 1:59: EXCLUDE is not supported in a view
+
+-- case: FOR UPDATE
+CREATE VIEW v AS SELECT auction FROM bids FOR UPDATE;
+-- expect error:
+--   unsupported at 1:25: FOR UPDATE is not supported in a view
+
+-- case: Star with REPLACE
+CREATE VIEW v AS SELECT * REPLACE (1 AS auction) FROM bids;
+-- expect error:
+--   unsupported at 1:25: REPLACE is not supported in a view
+
+-- case: GROUP BY WITH TOTALS
+CREATE VIEW v AS SELECT auction FROM bids GROUP BY auction WITH TOTALS;
+-- expect error:
+--   unsupported at 1:52: TOTALS is not supported in a view
+
+-- case: UNNEST WITH ORDINALITY
+CREATE VIEW v AS SELECT auction FROM bids CROSS JOIN UNNEST(tags) WITH ORDINALITY AS t(tag);
+-- expect error:
+--   unsupported at 1:61: WITH ORDINALITY is not supported in a view
+
+-- case: posexplode
+CREATE VIEW v AS SELECT auction FROM bids LATERAL VIEW posexplode(tags) t AS p, tag;
+-- expect error:
+--   statement_refused at 1:56: `POSEXPLODE(tags)` is not allowed in a query
+
+-- case: A version without a join
+CREATE VIEW v AS SELECT auction FROM bids FOR SYSTEM_TIME AS OF ts;
+-- expect error:
+--   unsupported at 1:65: FOR SYSTEM_TIME AS OF is supported on the right side of a JOIN only
+
+-- case: A join inside a join
+CREATE VIEW v AS SELECT x.auction FROM bids x JOIN clicks y JOIN bids z ON z.bidder = y.bidder ON x.bidder = y.bidder;
+-- expect error:
+--   unsupported at 1:52: a join inside a join is not supported in a view
+--   hint: write the joins one after the other, or put the inner one in a subquery: JOIN (SELECT ...) AS x
+
+-- case: An argument that nothing takes
+CREATE VIEW v AS SELECT percentile(price, 0.5, 3) AS p FROM bids;
+-- expect error:
+--   unsupported at 1:48: `3` is not supported here: it would be ignored

@@ -166,3 +166,8 @@ CREATE VIEW rollup_beside_a_window AS SELECT window_start, channel, count(*) AS 
 --   {"window_start": "2026-01-01 00:00:00", "channel": null, "n": 5}
 --   {"window_start": "2026-01-01 00:00:20", "channel": "app", "n": 1}
 --   {"window_start": "2026-01-01 00:00:20", "channel": null, "n": 1}
+
+-- case: Formats
+CREATE VIEW formats AS SELECT DISTINCT to_char(ts, 'yyyy/MM') AS c, date_format(ts, 'yyyy-MM') AS d FROM bids;
+-- expect rows formats:
+--   {"c": "2026/01", "d": "2026-01"}

@@ -248,3 +248,33 @@ def test_a_view_over_tables_alone_is_listed(tmp_path: Path) -> None:
         assert [(r["view"], r["rows"], r["watermark"]) for r in world.rows("SHOW VIEWS")] == [("v", 1, None)]
         assert [(r["flow"], r["epoch"], r["watermark"]) for r in world.rows("SHOW FLOWS")] == [("v", 1, None)]
         assert world.home.views()[0]["watermark"] is None
+
+
+def test_cast_fails_and_try_cast_gives_null_in_questions_and_inserts(tmp_path: Path) -> None:
+    with opened(tmp_path / "home") as world:
+        world.say("CREATE TABLE t (a INT, s STRING)", "INSERT INTO t VALUES (1, 'x')")
+        for refused in (
+            "SELECT CAST(s AS INT) FROM t",
+            "SELECT s::INT FROM t",
+            "INSERT INTO t VALUES (CAST('x' AS INT), 's')",
+        ):
+            with pytest.raises(MillstreamError):
+                world.say(refused)
+        world.say("INSERT INTO t VALUES (try_cast('x' AS INT), 'y')")
+        assert world.rows("SELECT a, try_cast(s AS INT) AS n FROM t ORDER BY s") == [
+            {"a": 1, "n": None},
+            {"a": None, "n": None},
+        ]
+
+
+def test_a_question_is_answered_whole_or_refused(tmp_path: Path) -> None:
+    with opened(tmp_path / "home") as world:
+        world.say("CREATE TABLE t (a INT)", "INSERT INTO t VALUES (1), (2)")
+        assert len(world.rows("SELECT a FROM t ORDER BY a LIMIT 50 PERCENT")) == 1
+        for refused in (
+            "SELECT a FROM t FOR UPDATE",
+            "SELECT percentile(a, 0.5, 3) FROM t",
+            "SELECT posexplode(array(a)) FROM t",
+        ):
+            with pytest.raises(MillstreamError):
+                world.say(refused)
