@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millstream import paths
 from millstream.clock import Clock, SystemClock
 from millstream.connect.port import SourcePort
 from millstream.errors import DefinitionError, UnknownName
@@ -48,7 +49,7 @@ from millstream.runtime.loop import EpochReport, FlowLoop
 from millstream.runtime.outbox import Outbox
 from millstream.runtime.place import check_format, make_home
 from millstream.runtime.port import EnginePort
-from millstream.runtime.ports import errors_of, sink_ports, source_port, view_specs
+from millstream.runtime.ports import errors_of, sink_generations, sink_ports, source_port, view_specs
 from millstream.runtime.progress import Progress
 from millstream.runtime.records import RecordBook
 from millstream.runtime.run import ENDED, Run
@@ -115,6 +116,7 @@ class Home:
 
                 recovery.check_store(self.path)
                 self._store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp")
+                self.tables.reconcile(self._store)
                 self._serve()  # from now on no other process can open the file
             return self._store
 
@@ -202,7 +204,7 @@ class Home:
         starting = self._begin(planned) if engine is None else None  # Java takes its time; the rest is done meanwhile
         from millstream.engine.work import EpochInput, Replay
 
-        root = self.path / "flows" / planned.flow
+        root = paths.flow_folder(self.path, planned.flow)
         last = self.store.last(planned.flow)
         progress = Progress.from_json(last.progress) if last is not None else Progress()
         ports = {
@@ -228,9 +230,9 @@ class Home:
             tables = {name: self.tables.path(name, newest[name]) for name in planned.tables}
             cores = shards or os.cpu_count() or 2
             chosen = self._engine(starting, planned, ports, root, tables, placement, cores, retract)
+        generations = sink_generations(chosen.plan, self.store)
         self.store.prepare(planned.flow, view_specs(chosen.plan), errors_of(chosen.plan))
-        generation = self.store.generation(planned.flow)
-        sinks = sink_ports(chosen.plan, self.log, generation)
+        sinks = sink_ports(chosen.plan, self.log, generations)
         token = self.store.take_lease(planned.flow, f"{socket.gethostname()}:{os.getpid()}")
         return FlowLoop(
             chosen,
@@ -241,7 +243,7 @@ class Home:
             token,
             progress=progress,
             tables=self.tables,
-            outbox=Outbox(chosen.plan, sinks, root / "out", generation),
+            outbox=Outbox(chosen.plan, sinks, root / "out", generations),
             taps=self._taps(planned, ports, root),
             make_input=EpochInput,
             make_replay=Replay,
@@ -319,7 +321,7 @@ class Home:
     def state(self, view: str) -> pa.Table:
         """What the process behind a view remembers, as of the last committed epoch: a row per key."""
         flow = next((v["flow"] for v in self.store.views() if v["view"] == view), None)
-        root = self.path / "flows" / str(flow) / "state"
+        root = paths.flow_folder(self.path, str(flow)) / "state"
         return state_table(root, None if flow is None else self.store.last(flow), view)
 
     def accounting(self) -> list[dict[str, Any]]:
@@ -361,8 +363,8 @@ class Home:
         """
         check_name(name, "table")
         table = _arrow(data)
-        self.store.put_table(name, table)  # refuses a name that is taken
-        self.tables.put(name, table)
+        with self.table_lock:
+            self.tables.put(name, table, lambda version: self.store.put_table(name, table, version))
 
     def drop_table(self, name: str) -> None:
         """Forget a stored table, with all its versions."""

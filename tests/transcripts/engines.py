@@ -107,8 +107,14 @@ class MemoryStore:
     def epochs(self, flow: str, most: int) -> list[EpochRow]:
         return self.rows[-most:][::-1]
 
-    def generation(self, flow: str) -> int:
+    def generation(self, flow: str, sink: str = "") -> int:
         return 0
+
+    def raise_generation(self, flow: str, sink: str, least: int) -> None:
+        raise AssertionError("there are no sinks")
+
+    def members(self, flow: str) -> set[str]:
+        return set()
 
     def commit(self, commit: EpochCommit) -> None:
         assert commit.token == self.token

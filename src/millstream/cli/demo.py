@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from millstream import paths
 from millstream.cli.options import DurationType, home_option
 from millstream.cli.output import plural, spoken_instant, spoken_seconds
 from millstream.model.duration import Duration
@@ -83,7 +83,8 @@ def _place(home: Path | None) -> Iterator[Path]:
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            paths.delete_tree(path, within=path.parent)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millstream import paths
 from millstream.connect.port import Offsets, SourceSlice
 from millstream.errors import HomeDamaged, SourceMissing, SourceUnreadable
 from millstream.model.connector import Files
@@ -152,9 +153,7 @@ def _load(ledger: Path) -> list[FileEntry]:
     data = ledger.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) < len(data):
-        with ledger.open("r+b") as file:
-            file.truncate(len(whole))
-            os.fsync(file.fileno())
+        paths.truncate(ledger, len(whole))
     entries = []
     for number, line in enumerate(whole.splitlines()):
         try:

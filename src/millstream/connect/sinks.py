@@ -7,6 +7,8 @@ and sequence, or the name of the file. A terminal may show it twice.
 from __future__ import annotations
 
 import io
+import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +68,13 @@ class FilesSink:
                 detail=error.strerror or str(error),
                 hint="make the folder writable; the flow goes on with the same changes",
             ) from None
+
+
+def newest_generation(folder: Path, name: str) -> int | None:
+    """The highest generation that the files of a sink have in a folder; None when there are none."""
+    shape = re.compile(rf"{re.escape(name)}-(\d+)-\d+\.\w+", re.IGNORECASE)
+    names = os.listdir(folder) if folder.is_dir() else []
+    return max((int(found[1]) for n in names if (found := shape.fullmatch(n))), default=None)
 
 
 class ConsoleSink:

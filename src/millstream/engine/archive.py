@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from millstream import paths
 from millstream.engine.java import java_command
 from millstream.errors import EngineFailed
 
@@ -62,8 +63,8 @@ def make_archive() -> Path:
             os.fsync(file.fileno())
         path = kept / f"{_name()}-{made.stat().st_size}.jsa"
         for old in kept.glob(f"{_name()}-*.jsa"):
-            old.unlink()
-        made.rename(path)
+            paths.delete_file(old)
+        paths.rename(made, path)
     return path
 
 

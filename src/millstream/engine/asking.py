@@ -18,6 +18,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from millstream import paths
 from millstream.kernels.ask import Ask, answers, questions_of
 from millstream.kernels.keyed import KEY
 from millstream.plan.processing import Asking
@@ -49,7 +50,7 @@ def forget(folder: Path, step: str, before: int) -> None:
     """Remove what was written down for epochs before this one."""
     for path in (folder / step).glob("*.arrow"):
         if int(path.stem.partition("-")[0]) < before:
-            path.unlink(missing_ok=True)
+            paths.delete_file(path, missing_ok=True)
 
 
 def asked(what: Asking, questions: Sequence[Any]) -> list[Any]:

@@ -2,22 +2,26 @@
 
     {"format": 1, "entries": [{"name": "bids", "kind": "source", "sql": "CREATE SOURCE bids ...", "schema": "..."},
                               {"name": "hot", "kind": "view", "sql": "CREATE VIEW hot AS ...", "flow": "bids"}],
-     "flows": {"bids": {"start": "", "paused": false}}, "dropped": [], "crc": 123}
+     "flows": {"bids": {"start": "", "paused": false}}, "dropped": [], "pending": [], "crc": 123}
 
-A definition is kept as it was written. `schema` is that of a source whose columns were found in its data. Flows in
-`dropped` are to be removed with all they keep; they stay listed until that is done.
+A definition is kept as it was written. `schema` is that of a source whose columns were found in its data.
+
+The write of this file is the commit point of a statement. What the statement does elsewhere follows it: flows in
+`dropped` are removed with all they keep, and the steps in `pending` are taken (see `removal.py`). Both stay listed
+until that is done, by this process or by the next one that opens the home.
 """
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from millstream.errors import HomeDamaged, HomeTooNew
+from millstream.errors import DiskFull, HomeDamaged, HomeTooNew
 from millstream.state.run import write_durably
 
 FORMAT = 1
@@ -51,6 +55,35 @@ class Definitions:
     entries: dict[str, Definition] = field(default_factory=dict)
     flows: dict[str, FlowNote] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
+    pending: list[tuple[str, str]] = field(default_factory=list)
+    """Steps that follow the last commit: what is to be done, and the name that it is done to."""
+
+    def copy(self) -> Definitions:
+        """Definitions to change, and then to commit."""
+        flows = {n: replace(f) for n, f in self.flows.items()}
+        entries = {n: replace(d) for n, d in self.entries.items()}
+        return Definitions(self.path, entries, flows, list(self.dropped), list(self.pending))
+
+    def used_flows(self) -> list[str]:
+        """The flows that views and sinks run in."""
+        return list(dict.fromkeys(d.flow for d in self.entries.values() if d.flow))
+
+    def remove(self, names: Iterable[str]) -> set[str]:
+        """Take definitions out, and flows that have none left; gives the flows that had one of them. What is kept for
+        them is listed as to be removed.
+        """
+        touched = set()
+        for name in names:
+            gone = self.entries.pop(name)
+            if gone.flow:
+                touched.add(gone.flow)
+                self.pending.append(("forget view", f"{gone.flow}/{name}"))
+            if gone.kind == "table":
+                self.pending.append(("forget table", name))
+        for flow in sorted(touched - set(self.used_flows())):
+            self.flows.pop(flow, None)
+            self.dropped.append(flow)
+        return touched
 
     @classmethod
     def load(cls, home: Path) -> Definitions:
@@ -71,23 +104,33 @@ class Definitions:
                 raise ValueError("the checksum does not fit")
             entries = {e.pop("name"): Definition(**e) for e in found["entries"]}
             flows = {n: FlowNote(**f) for n, f in found["flows"].items()}
+            pending = [(str(what), str(name)) for what, name in found.get("pending", [])]
+            return cls(path, entries, flows, [str(f) for f in found["dropped"]], pending)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise HomeDamaged(
                 f"the catalog {path} cannot be read",
                 detail=str(error),
                 hint="put it back from a checkpoint, or move it away and define everything anew",
             ) from None
-        return cls(path, entries, flows, list(found["dropped"]))
 
     def save(self) -> None:
         """Write them; durable when this returns."""
+        data = self._written()
+        try:
+            write_durably(self.path, data)
+        except (OSError, DiskFull):
+            if not self.path.exists() or self.path.read_bytes() != data:
+                raise  # as before; else the new ones are there, and only the last sync of the folder failed
+
+    def _written(self) -> bytes:
         content: dict[str, Any] = {
             "format": FORMAT,
             "entries": [{"name": n, **vars(d)} for n, d in self.entries.items()],
             "flows": {n: vars(f) for n, f in self.flows.items()},
             "dropped": self.dropped,
+            "pending": self.pending,
         }
-        write_durably(self.path, orjson.dumps({**content, "crc": _crc(content)}, option=orjson.OPT_INDENT_2))
+        return orjson.dumps({**content, "crc": _crc(content)}, option=orjson.OPT_INDENT_2)
 
 
 def _crc(content: dict[str, Any]) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
+from millstream import paths
 from millstream.clock import BEGINNING
 from millstream.errors import QueryError, UnknownName, Unsupported
 from millstream.kernels.stage import unique
@@ -44,7 +45,7 @@ def state(live: Live, view: str) -> pa.Table:
     if last is None:
         raise QueryError(f"the flow `{flow}` of `{view}` has not committed an epoch yet", hint="ask again in a moment")
     reader = StateReader(
-        RunCache(live.home.path / "flows" / flow / "state"),
+        RunCache(paths.flow_folder(live.home.path, flow) / "state"),
         Version.from_json(last.version).of(stage.step),
         unique(stage),
     )

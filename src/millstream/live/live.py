@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from millstream.errors import DefinitionError, DuplicateName, MillstreamError, StatementRefused, UnknownName
@@ -16,6 +17,7 @@ from millstream.live import removal, sources
 from millstream.live.answer import Answer
 from millstream.live.definitions import Definition, Definitions, FlowNote
 from millstream.live.feed import Feed
+from millstream.model.connector import LONGEST_NAME, check_name
 from millstream.model.flow import Flow
 from millstream.plan.explain import explain
 from millstream.plan.node import growing
@@ -25,7 +27,8 @@ from millstream.runtime.run import ENDED, Run
 from millstream.sql import grammar
 from millstream.sql.bind import Binder
 from millstream.sql.catalog import KIND_OF, Catalog
-from millstream.sql.places import NOW
+from millstream.sql.places import NOW, sink_of
+from millstream.sql.queries import BUILT_IN
 from millstream.sql.statements import (
     Create,
     CreateFunction,
@@ -73,6 +76,8 @@ class Live:
         """Take the kept definitions in; what no longer works is noted and left out."""
         for name, kept in self.definitions.entries.items():
             try:
+                if kept.flow:
+                    check_name(kept.flow, "flow")
                 (piece,) = pieces(Text(kept.sql, f"definition of {name}"))
                 entry = grammar.statement(piece, functions=self.catalog.functions)
                 assert isinstance(entry, Create)
@@ -87,17 +92,23 @@ class Live:
         """Take a new definition in, and set it to work."""
         with self._lock:
             kind, name = KIND_OF[type(entry)], entry.name.lower()
-            if isinstance(entry, CreateFunction) and not session.administrator:
-                raise StatementRefused("only an administrator may register functions")
+            if isinstance(entry, CreateFunction):
+                if not session.administrator:
+                    raise StatementRefused("only an administrator may register functions")
+                if name in BUILT_IN:
+                    raise DuplicateName(
+                        f"`{entry.name}` is a function of SQL, and no definition can take its place",
+                        hint="give the function another name",
+                    )
             self.catalog.check_free(entry)
             there = self.catalog.get(entry.name)
             if there is not None:
                 if entry.if_not_exists or (there.piece.sql == entry.piece.sql and name not in self.broken):
                     return Answer(said=f"the {kind} {entry.name} is there already", unchanged=True)
                 self._check_replaceable(there, entry)
-            elif isinstance(entry, CreateView | CreateTable):
+            elif isinstance(entry, CreateView | CreateTable | CreateSink):
                 self._refuse_taken(entry)
-            return Answer(said=self._add(entry, session, there))
+            return Answer(said=self._add(entry, session))
 
     def _check_replaceable(self, there: Create, entry: Create) -> None:
         kind = KIND_OF[type(there)]
@@ -124,37 +135,60 @@ class Live:
                 hint="give this one another name",
             )
 
-    def _add(self, entry: Create, session: Session, there: Create | None = None) -> str:
-        """Take a definition in, in the place of one that is there; that one stays unless the new one works."""
+    def _add(self, entry: Create, session: Session) -> str:
+        """Take a definition in, in the place of one that is there. All that can be refused is refused before the
+        commit; until then nothing has changed, and the one that is there goes on.
+        """
+        removal.finish(self)
         name, kind = entry.name.lower(), KIND_OF[type(entry)]
         kept = Definition(entry.piece.sql, kind)
         said = f"created the {kind} {entry.name}"
-        trial = self.catalog.copy()
+        catalog, definitions = self.catalog.copy(), self.definitions.copy()
+        touched: set[str] = set()
+        if name in definitions.entries:
+            catalog.remove(name)
+            touched = definitions.remove([name])
         if isinstance(entry, CreateFunction):
-            trial.functions[name] = sources.function(entry)
+            catalog.functions[name] = sources.function(entry)
         schema = None
         if isinstance(entry, CreateSource):
-            schema = sources.prepare(self.home, entry, trial)
+            schema = sources.columns(self.home, entry, catalog)
             kept.schema = sources.ddl(schema) if schema is not None else ""
-        trial.add(entry, schema)
-        tried = self._try(trial, entry)
-        if there is not None:
-            removal.forget(self, [there])
+            if sources.lacks_topic(self.home, entry):
+                definitions.pending.append((removal.MAKE_TOPIC, name))
+        catalog.add(entry, schema)
+        tried = self._try(catalog, entry)
         if isinstance(entry, CreateTable):
-            sources.make_table(self.home, trial, entry)
-        flow = ""
+            sources.check_table(catalog, entry)
+            definitions.pending.append((removal.MAKE_TABLE, name))
+        if isinstance(entry, CreateSink):
+            sink_of(entry)
+            sources.refuse_cycle(catalog, entry)
         if tried is not None:
-            flow = self._choose(trial, entry, session)
-            kept.flow = flow
-            said += f" in the flow {flow}" if flow != entry.name else ""
-        self.catalog = trial
+            kept.flow = self._choose(catalog, definitions, entry, session)
+            self._try_flow(catalog, definitions, kept.flow, entry)
+            said += f" in the flow {kept.flow}" if kept.flow != entry.name else ""
+        definitions.entries[name] = kept
+        self.commit(catalog, definitions)
         self.broken.pop(name, None)
-        self.definitions.entries[name] = kept
-        self.definitions.save()
-        if flow:
-            self.pending.add(flow)
-            session.begun.add(flow)
+        self._settle(touched)
+        if kept.flow:
+            self.pending.add(kept.flow)
+            session.begun.add(kept.flow)
         return said + _advice(tried)
+
+    def commit(self, catalog: Catalog, definitions: Definitions) -> None:
+        """Make a change of the definitions durable, and true here: the one moment at which a statement takes place."""
+        definitions.save()
+        self.catalog, self.definitions = catalog, definitions
+        self.broken = {n: e for n, e in self.broken.items() if n in definitions.entries}
+
+    def _settle(self, touched: Iterable[str]) -> None:
+        """Take the steps that follow a commit; flows that have lost a view run without it when the text ends."""
+        for flow in touched:
+            self.stop(flow)
+        self.pending |= set(touched) & set(self.flows())
+        removal.finish(self)
 
     def _try(self, catalog: Catalog, entry: Create) -> Plan | None:
         """Refuse a definition that does not work; the plan of one that has one."""
@@ -162,16 +196,29 @@ class Live:
         bound = Binder(flow, catalog, sources.GENERATORS).definition(entry)
         return None if bound is None else plan(flow)
 
+    def _try_flow(self, catalog: Catalog, definitions: Definitions, flow: str, entry: Create) -> None:
+        """Refuse a definition that does not work in its flow, beside the others that are there."""
+        made = Flow(flow)
+        binder = Binder(made, catalog, sources.GENERATORS, start=self._start(definitions, flow))
+        for other in self._members(catalog, definitions, flow):
+            with suppress(MillstreamError):  # one that has broken since is found when the flow starts
+                binder.definition(other)
+        binder.definition(entry)
+        plan(made)
+
     # ------------------------------------------------------------ flows
 
     def flows(self) -> list[str]:
         """The flows that SQL has made."""
-        return list(dict.fromkeys(d.flow for d in self.definitions.entries.values() if d.flow))
+        return self.definitions.used_flows()
 
     def members(self, flow: str) -> list[Create]:
         """The views and sinks of a flow that work."""
-        names = [n for n, d in self.definitions.entries.items() if d.flow == flow and n not in self.broken]
-        return [e for n in names if (e := self.catalog.get(n)) is not None]
+        return self._members(self.catalog, self.definitions, flow)
+
+    def _members(self, catalog: Catalog, definitions: Definitions, flow: str) -> list[Create]:
+        names = [n for n, d in definitions.entries.items() if d.flow == flow and n not in self.broken]
+        return [e for n in names if (e := catalog.get(n)) is not None]
 
     def flow_of(self, name: str) -> str:
         """The flow of a view or sink, or the flow of this name."""
@@ -182,61 +229,70 @@ class Live:
             return name
         raise self.catalog.missing(name, "view, sink or flow")
 
-    def _choose(self, catalog: Catalog, entry: Create, session: Session) -> str:
+    def _choose(self, catalog: Catalog, definitions: Definitions, entry: Create, session: Session) -> str:
         """The flow that a new view or sink is to run in, noted in the definitions."""
         options = entry.options if isinstance(entry, CreateView) else {}
         asked = str(options.get("flow") or session.settings["flow"] or "")
         start = str(options.get("start") or session.settings["start"] or "")
+        if asked:
+            check_name(asked, "flow")
+            asked = next((f for f in definitions.flows if f.lower() == asked.lower()), asked)
         mine = catalog.sources_of(entry)
         if not mine and not catalog.needs(entry):
             raise DefinitionError(f"`{entry.name}` reads no source")
         if isinstance(entry, CreateSink) and entry.view:
-            wanted = self.definitions.entries[entry.view.lower()].flow
-            if not self._has_read(wanted):
+            wanted = definitions.entries[entry.view.lower()].flow
+            if not self._has_read(definitions, wanted):
                 return wanted
-        for flow in [asked] if asked else self.flows():
-            note = self.definitions.flows.get(flow)
+        used = definitions.used_flows()
+        for flow in [asked] if asked else used:
+            note = definitions.flows.get(flow)
             if note is None:
                 continue
-            theirs = {s for e in self.members(flow) for s in catalog.sources_of(e)}
-            fits = not self._has_read(flow) and note.start == start
+            theirs = {s for e in self._members(catalog, definitions, flow) for s in catalog.sources_of(e)}
+            fits = not self._has_read(definitions, flow) and note.start == start
             if (start == NOW and theirs >= mine) or (fits and (theirs & mine or asked)):
                 if not self._knows(flow, entry.name):
                     return flow
-        if asked and asked in self.definitions.flows:
+        if asked and asked in definitions.flows:
             raise DefinitionError(
                 f"the flow `{asked}` has begun: a view that joins it sees what comes from now on only",
                 hint=f"WITH (flow = '{asked}', start = 'now'), or leave the flow out and it gets one of its own",
             )
-        fresh = asked or ("_".join(sorted(mine)) if mine and not self._fellows(mine) else entry.name)
-        flow = self._unused(fresh[:55])
-        self.definitions.flows[flow] = FlowNote(start)
+        alone = not any(mine & catalog.sources_of(e) for f in used for e in self._members(catalog, definitions, f))
+        flow = self._unused(definitions, asked or ("_".join(sorted(mine)) if mine and alone else entry.name))
+        definitions.flows[flow] = FlowNote(start)
         return flow
 
-    def _fellows(self, mine: set[str]) -> bool:
-        return any(mine & self.catalog.sources_of(e) for f in self.flows() for e in self.members(f))
+    def _has_read(self, definitions: Definitions, flow: str) -> bool:
+        return flow not in definitions.dropped and self.home.store.last(flow) is not None
 
-    def _has_read(self, flow: str) -> bool:
-        return self.home.store.last(flow) is not None
+    def _start(self, definitions: Definitions, flow: str) -> str:
+        """Where a flow begins to read; nothing for one that has begun."""
+        note = definitions.flows.get(flow, FlowNote())
+        return "" if self._has_read(definitions, flow) else note.start
 
     def _knows(self, flow: str, view: str) -> bool:
         """Whether state of an earlier view of this name may still be in a flow."""
         last = self.home.store.last(flow)
         return last is not None and any(view_of(step) == view for step in last.version)
 
-    def _unused(self, name: str) -> str:
-        taken = {*self.home.store.flows(), *self.definitions.flows, *self.definitions.dropped, "checkpoint"}
-        taken |= {f.name for f in (self.home.path / "flows").glob("*")}
-        return next(n for n in (name, *(f"{name}_{i}" for i in range(2, 100_000))) if n not in taken)
+    def _unused(self, definitions: Definitions, name: str) -> str:
+        """A name for a new flow: this one, or one like it that nothing has. Those of flows that go with this statement
+        are free.
+        """
+        there = {*self.home.store.flows(), *(f.name for f in (self.home.path / "flows").glob("*"))}
+        taken = {f.lower() for f in (there - {*definitions.dropped}) | {*definitions.flows, "checkpoint"}}
+        names = (name, *(f"{name[: LONGEST_NAME - 6]}_{i}" for i in range(2, 100_000)))
+        return next(n for n in names if n.lower() not in taken and len(n) <= LONGEST_NAME)
 
     def bound(self, flow: str) -> Flow | None:
         """The flow of this name with all of its views; None when it has none that works. What no longer works is noted
         as broken, and left out.
         """
-        note = self.definitions.flows.get(flow, FlowNote())
         while members := self.members(flow):
             made = Flow(flow)
-            binder = Binder(made, self.catalog, sources.GENERATORS, start="" if self._has_read(flow) else note.start)
+            binder = Binder(made, self.catalog, sources.GENERATORS, start=self._start(self.definitions, flow))
             for entry in members:
                 try:
                     binder.definition(entry)
@@ -256,6 +312,7 @@ class Live:
         """Run a flow as its definitions say now; it goes on where it was."""
         with self._lock:
             self.stop(flow)
+            removal.finish(self)
             note = self.definitions.flows.get(flow, FlowNote())
             made = self.bound(flow)
             if made is None or note.paused or not self._starts:
@@ -268,8 +325,9 @@ class Live:
     def flush(self) -> None:
         """Set to work what was defined."""
         with self._lock:
-            while self.pending:
-                self.restart(self.pending.pop())
+            for flow in sorted(self.pending):
+                self.restart(flow)
+                self.pending.discard(flow)
 
     def stop(self, flow: str) -> None:
         """Let a flow rest."""
@@ -281,8 +339,9 @@ class Live:
         """PAUSE and RESUME."""
         with self._lock:
             flow = self.flow_of(statement.name)
-            self.definitions.flows.setdefault(flow, FlowNote()).paused = not statement.resume
-            self.definitions.save()
+            definitions = self.definitions.copy()
+            definitions.flows.setdefault(flow, FlowNote()).paused = not statement.resume
+            self.commit(self.catalog, definitions)
             if statement.resume:
                 run = self.runs.get(flow)
                 if run is None or run.state in ENDED:
@@ -294,30 +353,30 @@ class Live:
     def drop(self, statement: Drop) -> Answer:
         """DROP something, and with CASCADE what depends on it."""
         with self._lock:
-            kind = statement.kind.lower()
+            kind, name = statement.kind.lower(), statement.name.lower()
+            removal.finish(self)
             if kind == "topic":
                 return removal.topic(self, statement)
-            entry = self.catalog.get(statement.name) or self._broken_entry(statement.name)
-            if entry is None or KIND_OF[type(entry)] != kind:
+            kept, entry = self.definitions.entries.get(name), self.catalog.get(name)
+            spelled = entry.name if entry is not None else name
+            if kept is None or kept.kind != kind:
                 if statement.if_exists:
                     return Answer(said=f"there is no {kind} {statement.name}")
-                if entry is not None:
-                    raise UnknownName(f"`{entry.name}` is a {KIND_OF[type(entry)]}, not a {kind}")
+                if kept is not None:
+                    raise UnknownName(f"`{spelled}` is a {kept.kind}, not a {kind}")
                 raise self.catalog.missing(statement.name, kind)
-            dependents = self.catalog.dependents(entry.name)
-            if dependents and not statement.cascade:
+            dependents = self.catalog.dependents(name)
+            if entry is not None and dependents and not statement.cascade:
                 self._refuse_dependents(entry, "dropped")
-            removal.forget(self, [entry, *dependents])
+            catalog, definitions = self.catalog.copy(), self.definitions.copy()
+            gone = [name, *(d.name.lower() for d in dependents)]
+            for each in gone:
+                catalog.remove(each)
+            touched = definitions.remove(gone)
+            self.commit(catalog, definitions)
+            self._settle(touched)
             also = f", and {', '.join(d.name for d in dependents)}" if dependents else ""
-            return Answer(said=f"dropped the {kind} {entry.name}{also}")
-
-    def _broken_entry(self, name: str) -> Create | None:
-        kept = self.definitions.entries.get(name.lower())
-        if kept is None:
-            return None
-        (piece,) = pieces(Text(kept.sql))
-        entry = grammar.statement(piece, functions=grammar.ANY)
-        return entry if isinstance(entry, Create) else None
+            return Answer(said=f"dropped the {kind} {spelled}{also}")
 
     def attach(self, sink: CreateSink, query_text: str, session: Session) -> Answer:
         """INSERT INTO sink SELECT: what the query gives is written to the sink from now on."""
@@ -326,7 +385,7 @@ class Live:
         entry = grammar.statement(piece, functions=self.catalog.functions)
         assert isinstance(entry, CreateSink)
         with self._lock:
-            self._add(entry, session, sink)
+            self._add(entry, session)
         return Answer(said=f"the sink {sink.name} gets what the query gives from now on")
 
     def readers_of(self, names: Iterable[str]) -> list[Run]:

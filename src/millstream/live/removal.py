@@ -1,60 +1,72 @@
-"""Definitions that go, with all that was kept for them. A removal that was cut off is finished at the next start."""
+"""What follows the commit of a statement: what was kept for definitions that are gone is removed, and what a new one
+needs is made.
+
+Each step may be taken any number of times, and no flow starts before all are done. Steps that were cut off are taken
+when the home is opened again, or before the next statement that changes something.
+"""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from millstream.errors import DefinitionError
+from millstream import paths
+from millstream.errors import DefinitionError, MillstreamError, UnknownName
+from millstream.live import sources
 from millstream.live.answer import Answer
 from millstream.runtime.lag import release_flow
 from millstream.sql.catalog import KIND_OF
 from millstream.sql.places import topic_of
-from millstream.sql.statements import Create, CreateTable, Drop
+from millstream.sql.statements import CreateSource, CreateTable, Drop
 
 if TYPE_CHECKING:
     from millstream.live.live import Live
 
-
-def forget(live: Live, entries: Sequence[Create]) -> None:
-    """Forget definitions; flows that have no view left go with them, others go on without them."""
-    names = {e.name.lower() for e in entries}
-    touched = {d.flow for n, d in live.definitions.entries.items() if n in names and d.flow}
-    for flow in touched:
-        live.stop(flow)
-    for name in names:
-        live.catalog.remove(name)
-        live.broken.pop(name, None)
-        live.definitions.entries.pop(name, None)
-    emptied = [f for f in touched if f not in live.flows()]
-    for flow in emptied:
-        live.definitions.flows.pop(flow, None)
-        live.definitions.dropped.append(flow)
-    live.definitions.save()
-    for entry in entries:
-        if isinstance(entry, CreateTable):
-            live.home.drop_table(entry.name)
-        elif KIND_OF[type(entry)] in ("view", "sink"):
-            live.home.store.forget_view(entry.name)
-    finish(live)
-    for flow in touched - set(emptied):
-        live.restart(flow)
+FORGET_VIEW, FORGET_TABLE, MAKE_TABLE = "forget view", "forget table", "make table"
+MAKE_TOPIC, DROP_TOPIC = "make topic", "drop topic"
 
 
 def finish(live: Live) -> None:
-    """Remove what is left of flows that were dropped."""
-    if not live.definitions.dropped:
+    """Take the steps that are still to be taken."""
+    kept = live.definitions
+    if not kept.dropped and not kept.pending:
         return
-    for flow in live.definitions.dropped:
-        feed = live.feeds.pop(flow, None)
-        if feed is not None:
-            feed.end()
-        live.home.store.forget_flow(flow)
-        release_flow(flow, live.home.log)
-        shutil.rmtree(live.home.path / "flows" / flow, ignore_errors=True)
-    live.definitions.dropped.clear()
-    live.definitions.save()
+    for flow in kept.dropped:
+        _drop_flow(live, flow)
+    for what, name in kept.pending:
+        _step(live, what, name)
+    done = kept.copy()
+    done.dropped, done.pending = [], []
+    done.save()
+    live.definitions = done
+
+
+def _drop_flow(live: Live, flow: str) -> None:
+    live.stop(flow)
+    feed = live.feeds.pop(flow, None)
+    if feed is not None:
+        feed.end()
+    live.home.store.forget_flow(flow)
+    release_flow(flow, live.home.log)
+    if paths.is_part(flow):  # a name that no flow can have was kept by an earlier version, and never ran
+        paths.delete_tree(paths.flow_folder(live.home.path, flow), within=live.home.path)
+
+
+def _step(live: Live, what: str, name: str) -> None:
+    home, entry = live.home, live.catalog.get(name)
+    if what == FORGET_VIEW:
+        flow, _, view = name.rpartition("/")
+        home.store.forget_view(view, flow)
+    elif what == FORGET_TABLE:
+        home.drop_table(name)
+    elif what == MAKE_TABLE and isinstance(entry, CreateTable):
+        sources.make_table(home, live.catalog, entry)
+    elif what == MAKE_TOPIC and isinstance(entry, CreateSource):
+        sources.make_topic(home, live.catalog, entry)
+    elif what == DROP_TOPIC:
+        try:
+            home.log.drop(name)
+        except UnknownName:
+            pass  # it is gone
 
 
 def topic(live: Live, statement: Drop) -> Answer:
@@ -66,7 +78,17 @@ def topic(live: Live, statement: Drop) -> Answer:
                 f"the {KIND_OF[type(entry)]} `{entry.name}` uses the topic `{name}`",
                 hint=f"DROP {KIND_OF[type(entry)].upper()} {entry.name} first",
             )
-    if statement.if_exists and not live.home.log.exists(name):
-        return Answer(said=f"there is no topic {name}")
-    live.home.log.drop(name)
+    if not live.home.log.exists(name):
+        if statement.if_exists:
+            return Answer(said=f"there is no topic {name}")
+        live.home.log.topic(name)  # says which there are
+    before, kept = live.definitions, live.definitions.copy()
+    kept.pending.append((DROP_TOPIC, name))
+    live.commit(live.catalog, kept)
+    try:
+        finish(live)
+    except MillstreamError:
+        if live.home.log.exists(name):  # refused, as when somebody writes to it
+            live.commit(live.catalog, before)
+        raise
     return Answer(said=f"dropped the topic {name}")

@@ -9,7 +9,7 @@ import pyarrow.compute
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, RecordRefused, SchemaError, StatementRefused
-from millstream.live import questions
+from millstream.live import questions, removal
 from millstream.live.answer import Answer
 from millstream.model.schema import Schema
 from millstream.sql.catalog import KIND_OF, schema_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 def insert(live: Live, statement: Insert, session: Session) -> Answer:
     """Rows for a table, a source's topic or a topic; a query into a sink goes on for good."""
+    removal.finish(live)
     entry = live.catalog.get(statement.target)
     if isinstance(entry, CreateSink):
         if statement.query is None:
@@ -143,6 +144,7 @@ def _count(live: Live, name: str, condition: str) -> int:
 
 
 def _table(live: Live, name: str) -> tuple[CreateTable, Schema]:
+    removal.finish(live)
     entry = live.catalog.get(name)
     if not isinstance(entry, CreateTable):
         if entry is None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import DefinitionError, MillstreamError, Origin
 from millstream.live import listings, questions, rows, subscribe
 from millstream.live.answer import Answer
+from millstream.model.connector import check_name
 from millstream.sql import grammar
 from millstream.sql.places import check_start
 from millstream.sql.statements import (
@@ -118,6 +119,8 @@ class Session:
             raise DefinitionError(f"{statement.name} is a {'number' if isinstance(usual, int) else 'text'}")
         if statement.name == "start":
             check_start(str(statement.value))
+        if statement.name == "flow" and statement.value:
+            check_name(str(statement.value), "flow")
         self.settings[statement.name] = statement.value
         return Answer(said=f"{statement.name} = {statement.value}")
 

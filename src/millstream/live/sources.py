@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -17,12 +17,13 @@ import pyarrow.parquet
 
 from millstream.errors import DefinitionError, SchemaError, SourceMissing, SourceUnreadable, UnknownName
 from millstream.model.connector import Files, LogTopic
+from millstream.model.duration import Duration
 from millstream.model.function import Function
 from millstream.model.schema import TIMESTAMP, Schema, ddl_type
 from millstream.nexmark import nexmark
 from millstream.sql.catalog import Catalog, schema_of
-from millstream.sql.places import connector_of, topic_name
-from millstream.sql.statements import CreateFunction, CreateSource, CreateTable
+from millstream.sql.places import connector_of, topic_name, topic_of
+from millstream.sql.statements import CreateFunction, CreateSink, CreateSource, CreateTable
 
 if TYPE_CHECKING:
     from millstream.home import Home
@@ -34,12 +35,12 @@ _SAMPLE = 1 << 20
 """Bytes of a file that are looked at to find its columns."""
 
 
-def prepare(home: Home, entry: CreateSource, catalog: Catalog) -> Schema | None:
-    """Make the topic of a source that is not there yet; find the columns of one that declares none."""
+def columns(home: Home, entry: CreateSource, catalog: Catalog) -> Schema | None:
+    """The columns of a source that declares none, found in its topic or its files; None for all others."""
     declared = schema_of(catalog, entry)
     place = entry.place
     if place.kind == "LOG":
-        return _topic(home, entry, declared)
+        return _topic_columns(home, entry, declared)
     if declared is not None or place.kind == "GENERATOR":
         return None
     connector = connector_of(entry, {})
@@ -47,8 +48,8 @@ def prepare(home: Home, entry: CreateSource, catalog: Catalog) -> Schema | None:
     return inferred(connector)
 
 
-def _topic(home: Home, entry: CreateSource, declared: Schema | None) -> Schema | None:
-    name, options = topic_name(entry.place, entry.name), entry.place.options
+def _topic_columns(home: Home, entry: CreateSource, declared: Schema | None) -> Schema | None:
+    name = topic_name(entry.place, entry.name)
     assert isinstance(connector_of(entry, {}), LogTopic)
     if home.log.exists(name):
         return None if declared is not None else Schema.from_arrow(home.log.topic(name).schema)
@@ -57,16 +58,31 @@ def _topic(home: Home, entry: CreateSource, declared: Schema | None) -> Schema |
             f"there is no topic `{name}`, and no columns to make it with",
             hint=f"CREATE SOURCE {entry.name} (column TYPE, ...) FROM LOG('{name}')",
         )
-    key = options.get("key")
-    home.topic(
-        name,
-        schema=declared,
-        partitions=int(options.get("partitions", 1)),
-        key=None if key is None else str(key),
-        retain=options.get("retain"),
-        retain_bytes=options.get("retain_bytes"),
-    )
+    home.log.check(name, declared.to_arrow(), **_topic_options(entry))
     return None
+
+
+def lacks_topic(home: Home, entry: CreateSource) -> bool:
+    """Whether a source reads a topic that is not there yet."""
+    return entry.place.kind == "LOG" and not home.log.exists(topic_name(entry.place, entry.name))
+
+
+def make_topic(home: Home, catalog: Catalog, entry: CreateSource) -> None:
+    """Make the topic of a source, unless it is there."""
+    schema, name = schema_of(catalog, entry), topic_name(entry.place, entry.name)
+    if schema is not None and not home.log.exists(name):
+        home.log.create(name, schema.to_arrow(), **_topic_options(entry))
+
+
+def _topic_options(entry: CreateSource) -> dict[str, Any]:
+    options, key = entry.place.options, entry.place.options.get("key")
+    retain = options.get("retain")
+    return {
+        "partitions": int(options.get("partitions", 1)),
+        "key": None if key is None else str(key),
+        "retain_time": None if retain is None else Duration.positive(retain, what="retain").micros,
+        "retain_bytes": options.get("retain_bytes"),
+    }
 
 
 def inferred(files: Files) -> Schema:
@@ -124,8 +140,8 @@ def parsed(text: str) -> Schema | None:
     return Schema.parse(text) if text else None
 
 
-def make_table(home: Home, catalog: Catalog, entry: CreateTable) -> None:
-    """Make an empty stored table."""
+def check_table(catalog: Catalog, entry: CreateTable) -> None:
+    """Refuse a table that cannot be made."""
     schema = schema_of(catalog, entry)
     assert schema is not None
     for column in entry.key:
@@ -134,14 +150,46 @@ def make_table(home: Home, catalog: Catalog, entry: CreateTable) -> None:
     computed = next((c for c in entry.columns if c.computed is not None), None)
     if computed is not None:
         raise SchemaError(f"a table cannot have the computed column `{computed.name}`")
-    home.put_table(entry.name, schema.to_arrow().empty_table())
+
+
+def make_table(home: Home, catalog: Catalog, entry: CreateTable) -> None:
+    """Make an empty stored table, unless it is there."""
+    schema = schema_of(catalog, entry)
+    assert schema is not None
+    if entry.name.lower() not in {n.lower() for n in home.store.tables()}:
+        home.put_table(entry.name, schema.to_arrow().empty_table())
+
+
+def refuse_cycle(catalog: Catalog, entry: CreateSink) -> None:
+    """Refuse a sink that writes to a topic from which its own records come, directly or through other flows: it would
+    read its own answers for ever.
+    """
+    target = topic_of(entry)
+    if target is None:
+        return
+    ways = [(name, [name]) for name in sorted(catalog.sources_of(entry))]
+    seen: set[str] = set()
+    while ways:
+        source, way = ways.pop(0)
+        topic = topic_of(catalog.entries[source])
+        if topic == target:
+            said = " from ".join(f"`{n}`" for n in way)
+            raise DefinitionError(
+                f"the sink `{entry.name}` would feed itself: it writes to the topic `{target}` and reads {said}",
+                detail=f"`{way[-1]}` reads that topic, so every record would come back for ever",
+                hint="write to another topic",
+            )
+        for sink in catalog.of(CreateSink):
+            if topic is not None and topic_of(sink) == topic and sink.name not in seen:
+                seen.add(sink.name)
+                ways += [(s, [*way, sink.name, s]) for s in sorted(catalog.sources_of(sink))]
 
 
 _ANNOTATED = {int: "BIGINT", float: "DOUBLE", str: "STRING", bool: "BOOLEAN", bytes: "BINARY"}
 
 
 def function(entry: CreateFunction) -> Function:
-    """The Python function that a definition names."""
+    """The Python function that a definition names; refuses the name of one that SQL has."""
     module, _, name = entry.target.partition(":")
     if not name:
         raise DefinitionError(f"`{entry.target}` does not name a function", hint="AS 'module:function'")

@@ -18,6 +18,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from millstream import paths
+
 LOCKED_OUT = BlockingIOError
 """What `Disk.lock` raises when somebody else has the lock."""
 
@@ -161,16 +163,16 @@ class RealDisk:
     def rename(self, old: Path, new: Path) -> None:
         """Move within a directory."""
         self.close(old)
-        old.rename(new)
+        paths.rename(old, new)
 
     def unlink(self, path: Path) -> None:
         """Remove."""
         self.close(path)
-        path.unlink()
+        paths.delete_file(path)
 
     def rmdir(self, path: Path) -> None:
         """Remove an empty directory."""
-        path.rmdir()
+        paths.delete_folder(path)
 
     def fsync_dir(self, path: Path) -> None:
         """Down to the medium."""
@@ -212,7 +214,7 @@ class RealDisk:
 
     def lock(self, path: Path, *, wait: bool = False) -> Lock:
         """An flock, with the process id written into the file."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = paths.open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
@@ -230,7 +232,7 @@ class RealDisk:
             with self._mutex:
                 fd = self._open.get(path)
                 if fd is None:
-                    fd = self._open[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                    fd = self._open[path] = paths.open_file(path, os.O_RDWR | os.O_CREAT)
         return fd
 
 

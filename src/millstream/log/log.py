@@ -19,6 +19,7 @@ from millstream.log.files import disk_full_named, folder_of
 from millstream.log.keys import check_key
 from millstream.log.rows import topic_schema
 from millstream.log.topic import Topic
+from millstream.paths import topic_folder
 
 LOCK = "topics.lock"
 """No topic can have this name."""
@@ -48,10 +49,13 @@ class Log:
             topic = self._open.get(name)
             if topic is not None and not topic.closed:
                 return topic
-            about = read_about(self._disk, self._root / name) if self.exists(name) else None
+            if not self.exists(name):
+                raise self._unknown(name)
+            folder = topic_folder(self._root, name)
+            about = read_about(self._disk, folder)
             if about is None:
                 raise self._unknown(name)
-            found = self._open[name] = Topic(self._disk, self._clock, self._root / name, about)
+            found = self._open[name] = Topic(self._disk, self._clock, folder, about)
             return found
 
     def create(
@@ -74,6 +78,49 @@ class Log:
         `retain_time` (microseconds) and `retain_bytes` (per partition) bound what is kept; `hard_cap` lets retention
         cross what readers still need. A record above `record_bytes` is refused.
         """
+        about = self.check(
+            name,
+            schema,
+            partitions=partitions,
+            key=key,
+            retain_time=retain_time,
+            retain_bytes=retain_bytes,
+            hard_cap=hard_cap,
+            record_bytes=record_bytes,
+            segment_bytes=segment_bytes,
+            segment_rows=segment_rows,
+            linger=linger,
+        )
+        folder = topic_folder(self._root, name)
+        self._disk.mkdir(self._root)
+        with disk_full_named(folder), self._alone():
+            if self.exists(name):
+                raise DuplicateName(f"there is a topic {name} already", hint=f"open it: log.topic({name!r})")
+            self._clear(folder)  # what a drop that was cut short has left
+            for inner in (folder / "holds", *(folder_of(folder, p) for p in range(partitions))):
+                self._disk.mkdir(inner)
+            self._disk.fsync_dir(folder)  # a topic.json without its directories would be damage
+            write_about(self._disk, folder, about)
+            self._disk.fsync_dir(self._root)
+            self._disk.fsync_dir(self._root.parent)
+        return self.topic(name)
+
+    def check(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        partitions: int = 1,
+        key: str | None = None,
+        retain_time: int | None = None,
+        retain_bytes: int | None = None,
+        hard_cap: bool = False,
+        record_bytes: int = RECORD_BYTES,
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_rows: int = SEGMENT_ROWS,
+        linger: float = LINGER,
+    ) -> About:
+        """What `create` would make; refuses what it would refuse, and makes nothing."""
         about = About(
             name,
             uuid.uuid4().hex,
@@ -90,24 +137,21 @@ class Log:
         )
         about.check()
         check_key(about.schema, key)
-        folder = self._root / name
-        self._disk.mkdir(self._root)
-        with disk_full_named(folder), self._alone():
-            if self.exists(name):
-                raise DuplicateName(f"there is a topic {name} already", hint=f"open it: log.topic({name!r})")
-            self._clear(folder)  # what a drop that was cut short has left
-            for inner in (folder / "holds", *(folder_of(folder, p) for p in range(partitions))):
-                self._disk.mkdir(inner)
-            self._disk.fsync_dir(folder)  # a topic.json without its directories would be damage
-            write_about(self._disk, folder, about)
-            self._disk.fsync_dir(self._root)
-            self._disk.fsync_dir(self._root.parent)
-        return self.topic(name)
+        alike = next((n for n in self.topics() if n.lower() == name.lower() and n != name), None)
+        if alike is not None:
+            raise DuplicateName(
+                f"there is a topic {alike} already, and {name} differs from it in case only",
+                detail="on some disks both would be the same folder",
+                hint=f"use {alike}, or another name",
+            )
+        return about
 
     def drop(self, name: str) -> None:
         """Remove a topic and all its records; refused while another process writes to it."""
-        folder = self._root / name
-        if NAME.fullmatch(name) is None or not self._disk.list(folder):
+        if NAME.fullmatch(name) is None:
+            raise self._unknown(name)
+        folder = topic_folder(self._root, name)
+        if not self._disk.list(folder):
             raise self._unknown(name)
         with self._alone(), ExitStack() as locks:
             if not self.exists(name):

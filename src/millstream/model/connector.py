@@ -16,6 +16,8 @@ from millstream.model.duration import Duration
 from millstream.model.origin import here
 
 FORMATS = ("json", "csv", "parquet")
+LONGEST_NAME = 63
+"""Characters of a name."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 
 

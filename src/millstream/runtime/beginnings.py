@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from millstream import paths
 from millstream.clock import SystemClock
 from millstream.errors import MillstreamError
 from millstream.log.log import Log
@@ -29,7 +30,7 @@ def wrong_offsets(home: Path, root: Path, offsets: Mapping[str, Mapping[str, int
 
 def cannot_begin(home: Path, flow: str, last: EpochRow | None) -> str | None:
     """Why a flow cannot be computed again from the beginning of its sources; None when it can."""
-    root = home / "flows" / flow
+    root = paths.flow_folder(home, flow)
     kinds = read_kinds(root)
     for name in sorted(_names(root, last) | set(kinds)):
         kind = kinds.get(name) or ("files" if (root / "sources" / f"{name}.jsonl").exists() else "")

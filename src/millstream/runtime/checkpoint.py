@@ -24,6 +24,7 @@ from typing import Any
 
 import orjson
 
+from millstream import paths
 from millstream.errors import DefinitionError, HomeDamaged, HomeTooNew, UnknownName
 from millstream.model.connector import check_name
 from millstream.runtime.records import RecordBook
@@ -72,8 +73,8 @@ def save(home: Path, store: Any, name: str, now: int, *, to: Path | None = None)
             hint=f"give it another name, or remove it: millstream checkpoint drop {name}",
         )
     links, unfinished = home / FOLDER / f".{name}.links", folder.with_name(f".{name}.new")
-    for left in (links, unfinished):
-        shutil.rmtree(left, ignore_errors=True)
+    for left, within in ((links, home), (unfinished, folder.parent)):
+        paths.delete_tree(left, within=within)
         left.mkdir(parents=True)
     rows: dict[str, EpochRow] = {}
     try:
@@ -82,13 +83,14 @@ def save(home: Path, store: Any, name: str, now: int, *, to: Path | None = None)
             _copy_all(links, unfinished, rows)
             manifest = Manifest(name, now, {f: _told(r, store.generation(f)) for f, r in rows.items()}, {})
             _seal(unfinished, manifest)
-        unfinished.rename(folder)
+        paths.rename(unfinished, folder)
         sync_directory(folder.parent)
     finally:
-        shutil.rmtree(links, ignore_errors=True)
-        shutil.rmtree(unfinished, ignore_errors=True)
+        with suppress(OSError):
+            paths.delete_tree(links, within=home)
+            paths.delete_tree(unfinished, within=folder.parent)
         with suppress(OSError):  # only if there is nothing in it
-            (home / FOLDER).rmdir()
+            paths.delete_folder(home / FOLDER)
     return folder
 
 
@@ -119,16 +121,23 @@ def listed(home: Path) -> list[dict[str, Any]]:
 def drop(home: Path, name: str) -> None:
     """Remove a checkpoint; half of one is never left under its name."""
     folder = find(home, name)
+    if folder.parent != home / FOLDER:
+        raise DefinitionError(
+            f"{folder} is not a checkpoint of the home {home}: nothing was removed",
+            detail="only those that `millstream checkpoint list` shows are dropped by name",
+            hint="remove a checkpoint elsewhere by the means of your system",
+        )
     gone = folder.with_name(f".{folder.name}.gone")
-    shutil.rmtree(gone, ignore_errors=True)
-    folder.rename(gone)
+    paths.delete_tree(gone, within=home)
+    paths.rename(folder, gone)
     sync_directory(folder.parent)
-    shutil.rmtree(gone)
+    paths.delete_tree(gone, within=home)
 
 
 def find(home: Path, name: str) -> Path:
     """The folder of a checkpoint: of this name in the home, or a folder anywhere."""
-    for folder in (home / FOLDER / name, Path(name)):
+    named = [home / FOLDER / name] if paths.is_part(name) else []
+    for folder in (*named, Path(name)):
         if (folder / "manifest.json").exists():
             return folder
     known = [p.name for p in sorted((home / FOLDER).glob("*")) if not p.name.startswith(".")]
@@ -219,7 +228,7 @@ def _collect(home: Path, store: Any, links: Path) -> dict[str, EpochRow]:
     """
     rows: dict[str, EpochRow] = {}
     for flow in store.flows():
-        root, last = home / "flows" / flow, store.last(flow)
+        root, last = paths.flow_folder(home, flow), store.last(flow)
         if last is None:
             continue
         rows[flow] = last

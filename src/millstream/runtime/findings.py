@@ -53,11 +53,12 @@ class Work:
     def new_store(self) -> None:
         """Begin with an empty store instead."""
         if self._store is None:
-            from millstream.store.mending import folded
+            from millstream.store.mending import folded, following, set_generations
 
             self._store = self.swap.put("store.duckdb")
             self.swap.aside("store.duckdb.wal")
             folded(self._store)
+            set_generations(self._store, following(None, {"": 0}))  # also for flows that nobody remembers
 
     def aside(self, path: Path) -> None:
         """Take a file or folder away."""

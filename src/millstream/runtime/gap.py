@@ -11,6 +11,7 @@ from pathlib import Path
 
 import orjson
 
+from millstream import paths
 from millstream.connect.port import Offsets, SourceSlice
 from millstream.runtime.progress import Progress, count
 from millstream.state.run import sync_directory, write_durably
@@ -28,7 +29,7 @@ class Gap:
             found = orjson.loads(self._path.read_bytes())
         except (FileNotFoundError, ValueError):
             return False
-        self._path.unlink()
+        paths.delete_file(self._path)
         sync_directory(self._path.parent)
         return bool(found == {"epoch": number})
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from millstream import paths
 from millstream.connect.sinks import SinkPort
 from millstream.errors import HomeDamaged
 from millstream.plan.stages import Plan, ViewStage
@@ -27,11 +28,11 @@ EXACTLY, AT_LEAST, AT_MOST = "exactly_once", "at_least_once", "at_most_once"
 class Outbox:
     """The sinks of one flow. Used by the flow's thread."""
 
-    def __init__(self, plan: Plan, ports: Mapping[str, SinkPort], root: Path, generation: int) -> None:
+    def __init__(self, plan: Plan, ports: Mapping[str, SinkPort], root: Path, generations: Mapping[str, int]) -> None:
         self._sinks: dict[str, tuple[ViewStage, SinkPort]] = {
             v.name: (v, ports[v.name]) for v in plan.views if v.sink is not None
         }
-        self._plan, self._root, self._generation = plan, root, generation
+        self._plan, self._root, self._generations = plan, root, generations
 
     def before_commit(self, epoch: int, changes: Mapping[str, pa.Table], digest: str) -> None:
         """Put an epoch's changes down, or out."""
@@ -64,7 +65,7 @@ class Outbox:
                     )
                 table = pa.ipc.open_file(data).read_all()
                 self._send(int(number), name, table, digest=table.schema.metadata[b"digest"].decode())
-            path.unlink()
+            paths.delete_file(path)
 
     def _mine(self, changes: Mapping[str, pa.Table]) -> list[tuple[str, pa.Table]]:
         return [(n, t) for n, t in changes.items() if n in self._sinks and t.num_rows]
@@ -80,7 +81,7 @@ class Outbox:
         write_durably(self._root / f"{epoch:012d}-{name}.{zlib.crc32(data):08x}.arrow", data)
 
     def _send(self, epoch: int, name: str, table: pa.Table, digest: str | None = None) -> None:
-        writer = f"{self._plan.flow}/{name}/{self._generation}"
+        writer = f"{self._plan.flow}/{name}/{self._generations[name]}"
         self._sinks[name][1].write(self._shown(name, table), epoch, writer=writer, digest=digest)
 
     def _shown(self, name: str, table: pa.Table) -> pa.Table:

@@ -4,16 +4,18 @@ view.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from millstream.connect.files import FileSource
 from millstream.connect.generator import GeneratorSource
 from millstream.connect.log import LogSource
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import Offsets, SourcePort
-from millstream.connect.sinks import ConsoleSink, FilesSink, SinkPort, TopicSink
+from millstream.connect.sinks import ConsoleSink, FilesSink, SinkPort, TopicSink, newest_generation
 from millstream.engine.failures import quarantines
-from millstream.errors import IncompatibleChange
+from millstream.errors import DefinitionError, IncompatibleChange
 from millstream.log.log import Log
 from millstream.log.topic import Topic
 from millstream.model.connector import Files, Generator, LogTopic, Memory, SparkStream
@@ -43,11 +45,33 @@ def topic_name(flow: str, source: SourceStage) -> str | None:
     """The topic that a source is read from: its own, or the one that a tap lands its records in; None for others."""
     connector = source.connector
     if isinstance(connector, SparkStream):
-        return connector.topic or f"{flow}_{source.name}"[:63]
+        return connector.topic or _landing(flow, source.name)
     return connector.topic if isinstance(connector, LogTopic) else None
 
 
-def sink_ports(plan: Plan, log: Log, generation: int) -> dict[str, SinkPort]:
+class _Generations(Protocol):
+    """What is asked of the store."""
+
+    def members(self, flow: str) -> set[str]: ...
+    def generation(self, flow: str, sink: str = "") -> int: ...
+    def raise_generation(self, flow: str, sink: str, least: int) -> None: ...
+
+
+def sink_generations(plan: Plan, store: _Generations) -> dict[str, int]:
+    """The generation of every sink of a plan, by the name of the view. A sink that its flow did not have before begins
+    with one above that of every file of its name in its folder, so that it never writes over the files of another:
+    of a sink that was dropped, or of another home.
+    """
+    known = store.members(plan.flow)
+    for view in plan.views:
+        if isinstance(view.sink, Files) and view.name not in known:
+            there = newest_generation(Path(view.sink.path).absolute(), view.name)
+            if there is not None and there >= store.generation(plan.flow, view.name):
+                store.raise_generation(plan.flow, view.name, there + 1)
+    return {v.name: store.generation(plan.flow, v.name) for v in plan.views if v.sink is not None}
+
+
+def sink_ports(plan: Plan, log: Log, generations: Mapping[str, int]) -> dict[str, SinkPort]:
     """The sinks of a bound plan, by the name of the view; topics are made where they are missing."""
     ports: dict[str, SinkPort] = {}
     for view in plan.views:
@@ -55,7 +79,7 @@ def sink_ports(plan: Plan, log: Log, generation: int) -> dict[str, SinkPort]:
             ports[view.name] = TopicSink(_sink_topic(plan, view, view.sink.topic, log))
         elif isinstance(view.sink, Files):
             folder = Path(view.sink.path).absolute()
-            ports[view.name] = FilesSink(folder, view.sink.format, view.name, generation, write_durably)
+            ports[view.name] = FilesSink(folder, view.sink.format, view.name, generations[view.name], write_durably)
         elif view.sink is not None:
             ports[view.name] = ConsoleSink(view.name)
     return ports
@@ -77,6 +101,17 @@ def _sink_topic(plan: Plan, view: ViewStage, name: str, log: Log) -> Topic:
             hint="write to another topic",
         )
     return topic
+
+
+def _landing(flow: str, source: str) -> str:
+    """The topic of a Spark stream that names none. One that is cut short could be that of another source."""
+    name = f"{flow}_{source}"
+    if len(name) > 63:
+        raise DefinitionError(
+            f"the topic of the source `{source}` would be called {name}, which is too long",
+            hint=f"name it: ms.spark_stream(..., topic={name[:63]!r})",
+        )
+    return name
 
 
 def view_specs(plan: Plan) -> list[ViewSpec]:

@@ -25,6 +25,7 @@ from typing import Any
 
 import orjson
 
+from millstream import paths
 from millstream.clock import BEGINNING
 from millstream.connect.port import SourceSlice
 from millstream.errors import HomeDamaged, HomeTooNew
@@ -123,7 +124,7 @@ class RecordBook:
     def close(self, record: EpochRecord) -> None:
         """Mark an epoch as done, and forget the one that is old enough."""
         self._write(replace(record, state="closed"))
-        self.path(record.epoch - KEPT).unlink(missing_ok=True)
+        paths.delete_file(self.path(record.epoch - KEPT), missing_ok=True)
 
     def read(self, epoch: int) -> EpochRecord | None:
         """The record of an epoch, or None when there is none."""

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from millstream import paths
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed, UnknownName
 from millstream.runtime import checkpoint, recovery
 from millstream.runtime.beginnings import cannot_begin, source_problems, wrong_offsets
@@ -105,12 +106,12 @@ def _last_rows(home: Path) -> dict[str, list[EpochRow]] | MillstreamError:
 
 
 def _flow(home: Path, flow: str, rows: Sequence[EpochRow], *, rebuild: bool) -> Iterator[Finding]:
-    root, last = home / "flows" / flow, rows[0] if rows else None
+    root, last = paths.flow_folder(home, flow), rows[0] if rows else None
     book, state = RecordBook(root / "epochs"), root / "state"
     if rebuild:
         yield _rebuilt(home, flow, last, "it is to be computed again")
         return
-    for said in source_problems(home, home / "flows" / flow, last):
+    for said in source_problems(home, paths.flow_folder(home, flow), last):
         yield Finding(flow, said, "", back=True)
     for file, said in _broken(last, state):
         donor = _donor(home, flow, file, last)
@@ -248,9 +249,9 @@ def _rebuilt(home: Path, flow: str, last: EpochRow | None, found: str, *, new_st
 
             drop_flow(work.store, flow, last.progress["offsets"] if last is not None else ())
         for part in ("epochs", "state", "out", "stopped.json"):
-            work.aside(home / "flows" / flow / part)
-        if source_problems(home, home / "flows" / flow, last):
-            for ledger in (home / "flows" / flow / "sources").glob("*.jsonl"):
+            work.aside(paths.flow_folder(home, flow) / part)
+        if source_problems(home, paths.flow_folder(home, flow), last):
+            for ledger in (paths.flow_folder(home, flow) / "sources").glob("*.jsonl"):
                 work.aside(ledger)
         work.new_generation(flow)
 

@@ -8,16 +8,17 @@ what comes out is thrown away. Neither writes anything to the home but its own f
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from millstream import paths
 from millstream.clock import BEGINNING, SystemClock
 from millstream.connect.files import FileEntry, FileSource
 from millstream.connect.generator import GeneratorSource
@@ -75,9 +76,9 @@ class Standby:
             return  # nobody has been there yet
         for left in (self.home / "shadow").glob("*"):  # by standbys that were killed
             if left.name.isdigit() and processes.started(int(left.name)) is None:
-                shutil.rmtree(left, ignore_errors=True)
+                _removed(left, self.home)
         for plan in self._plans:
-            shadow = Shadow(self.home, plan, self._folder / plan.flow, memory=self._memory)
+            shadow = Shadow(self.home, plan, self._folder / paths.part(plan.flow, "flow"), memory=self._memory)
             shadow.warm()
             if self.mode == ACTIVE and shadow.can_follow:
                 shadow.start()
@@ -111,7 +112,7 @@ class Standby:
         self.stop()
         for shadow in self._shadows:
             shadow.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        _removed(self._folder, self.home)
 
 
 class Shadow:
@@ -121,7 +122,7 @@ class Shadow:
         self.performed = 0
         self.error: BaseException | None = None
         self._home, self._plan, self._folder, self._memory = home, plan, folder, memory
-        self._root = home / "flows" / plan.flow
+        self._root = paths.flow_folder(home, plan.flow)
         self._tables = Tables(home / "tables")
         self._ports = {s.name: _port(home, plan.flow, s) for s in plan.sources}
         self._engine: Any = None
@@ -170,7 +171,7 @@ class Shadow:
             self.error = error
         finally:
             compactor.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _removed(self._folder, self._home)
 
     def _follow(self, compactor: Compactor) -> None:
         while not (self._root / "epochs").is_dir():
@@ -244,7 +245,7 @@ class FollowedFiles(FileSource):
 
 def _port(home: Path, flow: str, source: SourceStage) -> SourcePort | None:
     """A source that can be read beside its owner; None when it cannot."""
-    root = home / "flows" / flow
+    root = paths.flow_folder(home, flow)
     if isinstance(source.connector, Files):
         return FollowedFiles(source.connector, root / "sources" / f"{source.name}.jsonl")
     if isinstance(source.connector, Generator):
@@ -256,9 +257,15 @@ def _port(home: Path, flow: str, source: SourceStage) -> SourcePort | None:
     return LogSource(log.topic(topic), LogTopic(topic), source.schema, f"{flow}.{source.name}", {}, holds=False)
 
 
+def _removed(folder: Path, home: Path) -> None:
+    """Remove what a standby has written; what cannot be removed is left for the next one."""
+    with suppress(OSError):
+        paths.delete_tree(folder, within=home)
+
+
 def _closed_at(home: Path, flow: str) -> float:
     """When the last epoch of a flow was closed; now if there is none."""
-    for path in sorted((home / "flows" / flow / "epochs").glob("*.json"), reverse=True)[:2]:
+    for path in sorted((paths.flow_folder(home, flow) / "epochs").glob("*.json"), reverse=True)[:2]:
         if b'"state":"closed"' in path.read_bytes():
             return path.stat().st_mtime
     return time.time()

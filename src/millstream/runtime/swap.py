@@ -9,15 +9,16 @@ one that opens the home. What was replaced lies beside the note under its old pa
 from __future__ import annotations
 
 import os
-import shutil
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from millstream import paths
 from millstream.errors import HomeDamaged
 from millstream.state.run import sync_directory, write_durably
 
@@ -61,7 +62,8 @@ class Swap:
 
     def cancel(self) -> None:
         """Forget what was prepared."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):
+            paths.delete_tree(self.folder, within=self._home)
 
 
 def finish(home: Path) -> list[Path]:
@@ -72,7 +74,7 @@ def finish(home: Path) -> list[Path]:
             _finish(home, folder, lambda _: None)
             finished.append(folder)
         elif folder.is_dir() and not (folder / "done.json").exists():
-            shutil.rmtree(folder)
+            paths.delete_tree(folder, within=home)
     return finished
 
 
@@ -100,18 +102,18 @@ def _finish(home: Path, folder: Path, fail: Failpoint) -> None:
             _keep(home / path, folder / path)
             fail(f"kept {path}")
             (home / path).parent.mkdir(parents=True, exist_ok=True)
-            new.rename(home / path)
+            paths.rename(new, home / path)
             sync_directory((home / path).parent)
         fail(f"put {path}")
-    shutil.rmtree(folder / ".new", ignore_errors=True)
-    (folder / "swap.json").rename(folder / "done.json")
+    paths.delete_tree(folder / ".new", within=home)
+    paths.rename(folder / "swap.json", folder / "done.json")
     sync_directory(folder)
 
 
 def _keep(present: Path, kept: Path) -> None:
     if present.exists() and not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
-        present.rename(kept)
+        paths.rename(present, kept)
         sync_directory(kept.parent)
         sync_directory(present.parent)
 

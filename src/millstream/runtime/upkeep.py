@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from millstream import paths
 from millstream.state.version import Version
 
 KEEP = 5
@@ -34,7 +35,7 @@ class Upkeep:
         self._found = set()
         gone = [f for f, last in self._last.items() if last + self._keep < epoch]
         for file in gone:
-            (self._root / file).unlink(missing_ok=True)
+            paths.delete_file(self._root / file, missing_ok=True)
             del self._last[file]
         return gone
 
@@ -54,4 +55,4 @@ def remove_left_overs(root: Path, versions: Iterable[Version]) -> None:
     """Remove what no committed version names: it was left by an epoch that died."""
     named = frozenset().union(*(v.files for v in versions))
     for file in files_in(root) - named:
-        (root / file).unlink(missing_ok=True)
+        paths.delete_file(root / file, missing_ok=True)

@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 import orjson
 
+from millstream import paths
 from millstream.errors import MillstreamError, QueryError
 from millstream.result import Result, plain
 from millstream.serve import spoken
@@ -76,7 +77,7 @@ class LocalServer:
         if len(os.fsencode(path)) > _LONGEST:  # a socket's name has a bound that a home's path has not
             self._folder = tempfile.TemporaryDirectory(prefix="millstream-")
             path = Path(self._folder.name) / SOCKET
-        self._link.unlink(missing_ok=True)
+        paths.delete_file(self._link, missing_ok=True, link_ok=True)
         self._server = _Server(str(path), _Handler)
         self._server.reads = reads
         os.chmod(path, 0o600)
@@ -92,7 +93,7 @@ class LocalServer:
         self._server.server_close()
         self._server.finish()
         del self._server.reads  # a reader that stays connected must not keep the store open
-        self._link.unlink(missing_ok=True)
+        paths.delete_file(self._link, missing_ok=True, link_ok=True)
         if self._folder is not None:
             self._folder.cleanup()
 

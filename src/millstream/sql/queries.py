@@ -25,7 +25,8 @@ from millstream.sql.dialect import in_spark
 from millstream.sql.text import DIALECT, Text, closing, made, too_deep, word
 
 TABLE_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW", "CALENDAR")
-_ALLOWED = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | GENERATOR | STREAMING
+BUILT_IN = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | GENERATOR | STREAMING
+"""The functions that can be called without being defined, by name in lower case."""
 ANY = "*"
 """Among the functions that can be called: all of them, for texts that are only looked at."""
 _DEEPEST = 200
@@ -104,7 +105,7 @@ def check(text: Text, tree: exp.Expr, first: Token, *, functions: Container[str]
     for name in called(tree):
         if name in UNREPEATABLE and name not in CLOCK:
             raise unrepeatable(name, text.of_token(first))
-        if name not in _ALLOWED and name not in functions and ANY not in functions:
+        if name not in BUILT_IN and name not in functions and ANY not in functions:
             call = next((f for f in tree.find_all(exp.Func) if f.name.lower() == name), None)
             raise StatementRefused(
                 f"the function `{name}` cannot be used",

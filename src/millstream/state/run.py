@@ -27,8 +27,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from millstream import paths
 from millstream.clock import END_OF_TIME
 from millstream.errors import DiskFull, HomeDamaged
+
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 MAX_BATCHES = 256
 """A run with more buckets than this has neighbours put together."""
@@ -124,11 +127,11 @@ class RunWriter:
         with disk_full_named(self._path):
             if self._writer is None:
                 self._file.close()
-                self._temp.unlink()
+                paths.delete_file(self._temp)
                 return None
             self._writer.close()
             self._file.sync()
-            self._temp.rename(self._path)
+            paths.rename(self._temp, self._path)
             sync_directory(self._path.parent)
         return Run(self._name, self._file.crc, self._file.bytes, tuple(self._batches))
 
@@ -146,7 +149,7 @@ class _Checked(io.RawIOBase):
     """A file that counts and checksums what is written to it."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
+        self._file = os.fdopen(paths.open_file(path, _WRITE, 0o666), "wb")
         self.crc, self.bytes = 0, 0
 
     def writable(self) -> bool:
@@ -175,14 +178,14 @@ def write_durably(path: Path, data: Any) -> None:
     temp = path.with_name(f".{path.name}.tmp")
     with disk_full_named(path):
         try:
-            with temp.open("wb") as file:
+            with os.fdopen(paths.open_file(temp, _WRITE, 0o666), "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            temp.rename(path)
+            paths.rename(temp, path)
             sync_directory(path.parent)
         except OSError:
-            temp.unlink(missing_ok=True)
+            paths.delete_file(temp, missing_ok=True)
             raise
 
 

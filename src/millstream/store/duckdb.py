@@ -1,7 +1,9 @@
 """The embedded store: views are tables of one DuckDB file.
 
 System tables live in the schema ``millstream``: ``flows`` (lease), ``epochs`` (the last ones of every flow), ``views``
-(what each view is). A view that hides columns is kept as ``<name>$rows`` and shown through an SQL view.
+(what each view is), ``tables`` (the version of each stored table), ``generations`` (of flows, and of single sinks as
+``flow/sink``; they stay when a flow goes). A view that hides columns is kept as ``<name>$rows`` and shown through an
+SQL view.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ KEPT_EPOCHS = 100
 
 _REPLAYABLE = "replayed_in IS NULL AND reason <> 'it belongs to no window'"
 _TAKEN = "SELECT 1 FROM duckdb_tables() WHERE schema_name = 'main' AND lower(table_name) = lower(?)"
-_GENERATION = "SELECT generation FROM millstream.generations WHERE flow = ?"
+_GENERATION = "SELECT max(generation) FROM millstream.generations WHERE flow IN (?, ?, '')"
 _GONE = "left out"
 """The fingerprint of a view that its flow no longer has."""
 _ERRORS = 'epoch BIGINT, reason VARCHAR, raw VARCHAR, partition VARCHAR, "offset" BIGINT, seen_at TIMESTAMPTZ'
@@ -236,12 +238,19 @@ class DuckStore:
                 hint="`millstream repair` says what can be done",
             ) from None
 
-    def generation(self, flow: str) -> int:
-        """How often the flow was put back to an earlier epoch; the same epoch may have had other contents then."""
+    def generation(self, flow: str, sink: str = "") -> int:
+        """How often a flow, or one of its sinks, has begun again: it was put back to an earlier epoch, or dropped and
+        made again. The same epoch may have had other contents then.
+        """
         try:
-            return _value(self._cursor(), _GENERATION, [flow]) or 0
+            return _value(self._cursor(), _GENERATION, [flow, f"{flow}/{sink}"]) or 0
         except duckdb.CatalogException:  # read only, and written before there were any
             return 0
+
+    def raise_generation(self, flow: str, sink: str, least: int) -> None:
+        """Let a sink have at least this generation from now on."""
+        with self._writing, self._transaction() as cursor:
+            _raise(cursor, f"{flow}/{sink}", least)
 
     def copied(self, to: Path, meanwhile: Callable[[], None]) -> None:
         """Copy the store into a new file, as of one epoch of every flow; no epoch is committed until `meanwhile`
@@ -281,6 +290,11 @@ class DuckStore:
             listed.append({"view": name, "flow": flow, "rows": rows, "late": late})
         return listed
 
+    def members(self, flow: str) -> set[str]:
+        """The names of the views and sinks that a flow has had."""
+        sql = "SELECT name FROM millstream.views WHERE flow = ?"
+        return {name for (name,) in self._cursor().execute(sql, [flow]).fetchall()}
+
     def tables(self) -> dict[str, list[str]]:
         """Every table that may be read, with its columns. Asked for with every question, so they are remembered."""
         known, made = self._known, self._made
@@ -303,8 +317,8 @@ class DuckStore:
         self._made += 1
         self._known = None
 
-    def put_table(self, name: str, data: pa.Table) -> None:
-        """Replace a stored table."""
+    def put_table(self, name: str, data: pa.Table, version: int = 0) -> None:
+        """Replace a stored table, and say which version of it this is."""
         with self._writing, self._transaction() as cursor:
             flow = _value(cursor, "SELECT flow FROM millstream.views WHERE lower(name) = lower(?)", [name])
             if flow is not None:
@@ -314,28 +328,53 @@ class DuckStore:
             cursor.register("$given", data)
             cursor.execute(f'CREATE OR REPLACE TABLE {quoted(name)} AS SELECT * FROM "$given"')
             cursor.unregister("$given")
+            cursor.execute("DELETE FROM millstream.tables WHERE lower(name) = lower(?)", [name])
+            arrow = data.schema.serialize().to_pybytes()
+            cursor.execute("INSERT INTO millstream.tables VALUES (?, ?, ?)", [name, version, arrow])
         self._altered()
+
+    def table_versions(self) -> dict[str, int]:
+        """The version of every stored table, by its name."""
+        found = self._cursor().execute("SELECT name, version FROM millstream.tables ORDER BY name").fetchall()
+        return {name: int(version) for name, version in found}
+
+    def table_rows(self, name: str) -> pa.Table:
+        """The rows of a stored table, as they were given."""
+        schema = _value(self._cursor(), "SELECT arrow FROM millstream.tables WHERE name = ?", [name])
+        return self.query(f"SELECT * FROM {quoted(name)}").cast(pa.ipc.read_schema(pa.py_buffer(schema)))
 
     def forget_table(self, name: str) -> None:
         """Drop a stored table."""
         with self._writing, self._transaction() as cursor:
             cursor.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
+            cursor.execute("DELETE FROM millstream.tables WHERE lower(name) = lower(?)", [name])
         self._altered()
 
-    def forget_view(self, name: str) -> None:
-        """Drop a view, with its rows, its late records and its panes."""
+    def forget_view(self, name: str, flow: str) -> None:
+        """Drop a view or sink of a flow (its name in any case), with its rows, its late records and its panes. A sink
+        of this name that the flow gets later has a generation of its own.
+        """
         with self._writing, self._transaction() as cursor:
-            _drop(cursor, name)
+            known = cursor.execute(
+                "SELECT name FROM millstream.views WHERE lower(name) = lower(?) AND flow = ?", [name, flow]
+            ).fetchall()
+            for (spelled,) in known:
+                _raise(cursor, f"{flow}/{spelled}", (_value(cursor, _GENERATION, [flow, f"{flow}/{spelled}"]) or 0) + 1)
+                _drop(cursor, spelled)
         self._altered()
-        for views in self._views.values():
-            views.pop(name, None)
+        for (spelled,) in known:
+            self._views.get(flow, {}).pop(spelled, None)
 
     def forget_flow(self, flow: str) -> None:
-        """Drop all that is kept of a flow: its views, its epochs and its lease."""
+        """Drop all that is kept of a flow: its views, its epochs and its lease. Its generation stays, and grows: what a
+        new flow of this name writes to the same topics and folders is told apart from what this one wrote.
+        """
         with self._writing, self._transaction() as cursor:
             for (name,) in cursor.execute("SELECT name FROM millstream.views WHERE flow = ?", [flow]).fetchall():
                 _drop(cursor, name)
-            for table in ("flows", "epochs", "generations"):
+            mine = "SELECT max(generation) FROM millstream.generations WHERE flow = ? OR starts_with(flow, ? || '/')"
+            _raise(cursor, flow, (_value(cursor, mine, [flow, flow]) or 0) + 1)
+            for table in ("flows", "epochs"):
                 cursor.execute(f"DELETE FROM millstream.{table} WHERE flow = ?", [flow])
         self._altered()
         self._views.pop(flow, None)
@@ -416,6 +455,15 @@ def _drop(cursor: duckdb.DuckDBPyConnection, view: str) -> None:
     for suffix in ("$rows", "$late", "$panes"):
         cursor.execute(f"DROP TABLE IF EXISTS {quoted(view + suffix)}")
     cursor.execute("DELETE FROM millstream.views WHERE name = ?", [view])
+
+
+def _raise(cursor: duckdb.DuckDBPyConnection, key: str, least: int) -> None:
+    """Let the generation of a flow, or of one sink, be at least so high."""
+    cursor.execute(
+        "INSERT INTO millstream.generations VALUES (?, ?) "
+        "ON CONFLICT (flow) DO UPDATE SET generation = greatest(generation, excluded.generation)",
+        [key, least],
+    )
 
 
 def _insert(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:

@@ -15,7 +15,9 @@ from millstream.store.opening import failed, opened
 
 
 def generations(path: Path) -> dict[str, int] | None:
-    """The generation of every flow that a store knows; None when it cannot be read."""
+    """The generation of every flow and sink that a store knows, also of those that are gone; None when it cannot be
+    read.
+    """
     try:
         with opened(path, read_only=True, temp=None) as connection:
             flows = connection.execute("SELECT flow FROM millstream.flows").fetchall()
@@ -23,7 +25,7 @@ def generations(path: Path) -> dict[str, int] | None:
                 found = dict(connection.execute("SELECT flow, generation FROM millstream.generations").fetchall())
             except duckdb.CatalogException:  # written before there were any
                 found = {}
-            return {flow: found.get(flow, 0) for (flow,) in flows}
+            return {**dict.fromkeys((flow for (flow,) in flows), 0), **found}
     except (duckdb.Error, HomeDamaged):
         return None
 

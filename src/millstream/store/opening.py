@@ -7,6 +7,7 @@ from time import sleep
 
 import duckdb
 
+from millstream import paths
 from millstream.errors import DiskFull, HomeDamaged, HomeInUse, MillstreamError
 
 _SYSTEM = """
@@ -18,6 +19,7 @@ CREATE TABLE IF NOT EXISTS millstream.epochs (
 CREATE TABLE IF NOT EXISTS millstream.views (
     name VARCHAR, flow VARCHAR, kind VARCHAR, fingerprint VARCHAR, retention BIGINT);
 CREATE TABLE IF NOT EXISTS millstream.generations (flow VARCHAR PRIMARY KEY, generation BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS millstream.tables (name VARCHAR, version BIGINT, arrow BLOB);
 """
 
 _HINT = "`millstream repair` says what can be done"
@@ -74,7 +76,7 @@ def _make(path: Path) -> None:
         with duckdb.connect(str(unfinished)) as connection:
             connection.execute(_SYSTEM)
             connection.execute("CHECKPOINT")
-        unfinished.rename(path)
+        paths.rename(unfinished, path)
     except duckdb.Error:
         _remove(unfinished)
         raise
@@ -82,7 +84,7 @@ def _make(path: Path) -> None:
 
 def _remove(file: Path) -> None:
     for part in (file, file.with_name(file.name + ".wal")):
-        part.unlink(missing_ok=True)
+        paths.delete_file(part, missing_ok=True)
 
 
 def failed(error: duckdb.Error) -> MillstreamError:

@@ -99,8 +99,16 @@ class Store(Protocol):
         """The newest committed epochs of a flow, newest first."""
         ...
 
-    def generation(self, flow: str) -> int:
-        """How often the flow was put back to an earlier epoch."""
+    def generation(self, flow: str, sink: str = "") -> int:
+        """How often a flow, or one of its sinks, has begun again."""
+        ...
+
+    def members(self, flow: str) -> set[str]:
+        """The names of the views and sinks that a flow has had."""
+        ...
+
+    def raise_generation(self, flow: str, sink: str, least: int) -> None:
+        """Let a sink have at least this generation from now on."""
         ...
 
     def query(self, sql: str) -> pa.Table:

@@ -143,7 +143,7 @@ class World:
                 self.store.take_lease("f", "me"),
                 progress=Progress.from_json(last.progress) if last else Progress(),
                 tables=self.tables,
-                outbox=Outbox(self.plan, {}, self.root / "out", 0),
+                outbox=Outbox(self.plan, {}, self.root / "out", {}),
                 make_input=Given,
                 make_replay=dict,
                 failpoint=self._fail,

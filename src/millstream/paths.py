@@ -1,0 +1,185 @@
+"""Paths inside a home: names as parts of them, and the calls that delete, rename and truncate what a home holds.
+
+A name becomes part of a path in `part` and the functions named after folders, and nowhere else; it cannot leave its
+folder. Whatever is deleted or renamed is reached from the home one folder at a time, by descriptors and without
+following symbolic links: a link inside a home is refused, and what it leads to stays as it is. The home itself may be
+named through links. `tests/architecture/test_deletions.py` fails on a call that deletes or renames elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from millstream.errors import DefinitionError, HomeDamaged
+
+MARKER = "millstream.json"
+"""The file that makes a folder a home."""
+LONGEST = 200
+"""Bytes of a name in a path: a file name has at most 255, and some get a number, a checksum and a suffix."""
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+# ------------------------------------------------------------ names
+
+
+def is_part(name: object) -> bool:
+    """Whether a name can stand in a path as one part that stays in its folder."""
+    return (
+        isinstance(name, str)
+        and name.isprintable()
+        and not name.startswith(".")
+        and name == name.strip()
+        and "/" not in name
+        and "\\" not in name
+        and 0 < len(name.encode(errors="replace")) <= LONGEST
+    )
+
+
+def part(name: str, what: str) -> str:
+    """A name as one part of a path; refuses one that could lead elsewhere. `what` is what it names."""
+    if not is_part(name):
+        shown = repr(name) if len(name) <= 80 else f"{name[:60]!r}... ({len(name)} characters)"
+        raise DefinitionError(
+            f"{shown} cannot be the name of a {what}",
+            detail="it becomes the name of a file or folder in the home",
+            hint="use letters, digits and _, beginning with a letter, at most 63 characters",
+        )
+    return name
+
+
+def flow_folder(home: Path, flow: str) -> Path:
+    """Where a flow keeps epochs, state, sources and outputs."""
+    return home / "flows" / part(flow, "flow")
+
+
+def table_folder(tables: Path, table: str) -> Path:
+    """Where the versions of a stored table are, below the folder of all tables."""
+    return tables / part(table, "table")
+
+
+def topic_folder(log: Path, topic: str) -> Path:
+    """Where a topic is, below the folder of the log."""
+    return log / part(topic, "topic")
+
+
+# ------------------------------------------------------------ deleting, renaming, truncating
+
+
+def delete_file(path: Path, *, missing_ok: bool = False, link_ok: bool = False) -> None:
+    """Delete a file. A symbolic link is refused, unless the link itself is to be deleted (`link_ok`)."""
+    try:
+        with _folder_of(path) as folder:
+            _refuse_link(path, folder, link_ok=link_ok)
+            os.unlink(path.name, dir_fd=folder)
+    except FileNotFoundError:
+        if not missing_ok:
+            raise
+
+
+def delete_folder(path: Path) -> None:
+    """Delete an empty folder."""
+    with _folder_of(path) as folder:
+        _refuse_link(path, folder)
+        os.rmdir(path.name, dir_fd=folder)
+
+
+def delete_tree(path: Path, *, within: Path) -> None:
+    """Delete a folder strictly inside another, with all it holds; nothing happens when it is not there. Links in it are
+    deleted, not followed.
+    """
+    path, within = _absolute(path), _absolute(within)
+    if within not in path.parents:
+        raise HomeDamaged(
+            f"{path} is not inside {within}: nothing was deleted",
+            hint="the records of the home name a folder outside it; `millstream repair` says what can be done",
+        )
+    try:
+        with _folder_of(path, within) as folder:
+            _refuse_link(path, folder)
+            shutil.rmtree(path.name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+
+
+def rename(old: Path, new: Path) -> None:
+    """Give a file or folder another name, in place of a file that has it. Neither name is reached through a link."""
+    with _folder_of(old) as source, _folder_of(new) as target:
+        _refuse_link(old, source)
+        os.rename(old.name, new.name, src_dir_fd=source, dst_dir_fd=target)
+
+
+def truncate(path: Path, size: int) -> None:
+    """Cut a file, durably."""
+    with _folder_of(path) as folder:
+        _refuse_link(path, folder)
+        file = os.open(path.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            os.ftruncate(file, size)
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
+    """A descriptor of a file that is reached without links."""
+    with _folder_of(path) as folder:
+        try:
+            return os.open(path.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise linked(path) from None
+            raise
+
+
+def linked(path: Path) -> HomeDamaged:
+    """The error for a symbolic link inside a home."""
+    return HomeDamaged(
+        f"{path} is a symbolic link: nothing was changed behind it",
+        detail="Millstream deletes and replaces only what is in the home itself",
+        hint="put the file or folder itself there, or move the whole home and name it by its new path",
+    )
+
+
+@contextmanager
+def _folder_of(path: Path, root: Path | None = None) -> Iterator[int]:
+    """A descriptor of the folder that a path is in, reached from the home (or `root`) without following links."""
+    parent = _absolute(path).parent
+    root = root or _root(parent)
+    folder = os.open(root, _OPEN)
+    try:
+        at = root
+        for name in parent.relative_to(root).parts:
+            at /= name
+            try:
+                inner = os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=folder)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR) and at.is_symlink():
+                    raise linked(at) from None
+                raise
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _root(folder: Path) -> Path:
+    """The home that a folder is in; the folder itself when it is in none."""
+    return next((f for f in (folder, *folder.parents) if os.path.lexists(f / MARKER)), folder)
+
+
+def _refuse_link(path: Path, folder: int, *, link_ok: bool = False) -> None:
+    if not link_ok and stat.S_ISLNK(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode):
+        raise linked(path)
+
+
+def _absolute(path: Path) -> Path:
+    """A path without `.` and `..`, as it is written: no link is followed."""
+    return Path(os.path.abspath(path))

@@ -1,0 +1,112 @@
+"""What deletes, renames, replaces or truncates: `millstream/paths.py` alone, which stays inside the home and follows no
+link. Every call in the syntax trees that could do so is found; one that is not listed here fails.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "millstream"
+
+VERBS = frozenset(
+    {"unlink", "rmdir", "rmtree", "remove", "rename", "replace", "truncate", "ftruncate", "move", "removedirs"}
+)
+
+ALLOWED: dict[str, frozenset[str]] = {
+    "paths": frozenset({"os.unlink", "os.rmdir", "os.rename", "os.ftruncate", "shutil.rmtree"}),
+    # the file layer of the log: its deletions are those of `paths`; it writes through descriptors that `paths` opened
+    "log.disk": frozenset({"os.ftruncate"}),
+    "log.files": frozenset({"disk.rename", "disk.unlink"}),
+    "log.log": frozenset({"self._disk.rmdir", "self._disk.unlink"}),
+    "log.recovery": frozenset({"disk.truncate", "disk.unlink"}),
+    "log.retention": frozenset({"self._disk.unlink"}),
+    "log.writer": frozenset({"self._disk.truncate", "self._disk.unlink"}),
+    # not of files: definitions, holds, lists, frames, trees of SQL
+    "cli.checking": frozenset({"self.catalog.remove"}),
+    "kernels.assign": frozenset(
+        {
+            "ended.with_columns((pl.col('$end') - window.size.micros).alias('$s')).rename",
+            "local.dt.replace_time_zone(None).dt.truncate",
+        }
+    ),
+    "kernels.corrected": frozenset({"came.rename", "rows.drop('$h').rename"}),
+    "kernels.counted": frozenset({"edge.select(*self.by, '$ts', '$part', '$pos').rename"}),
+    "kernels.relate": frozenset({"found.rename"}),
+    "live.inside": frozenset({"rows.rename"}),
+    "live.live": frozenset({"catalog.remove", "definitions.remove"}),
+    "live.questions": frozenset({"table.replace"}),
+    "log.keeping": frozenset({"self._holds.remove"}),
+    "model.expression": frozenset({"old.replace"}),
+    "model.navigation": frozenset({"child.replace", "column.replace"}),
+    "sql.dialect": frozenset({"call.replace"}),
+    "sql.over": frozenset({"window.replace"}),
+    "sql.relation": frozenset({"child.replace", "column.replace"}),
+    "sql.select": frozenset({"parts.remove"}),
+    "sql.subqueries": frozenset({"inner.replace"}),
+    "testing.sqltest_rows": frozenset({"left.remove"}),
+}
+"""Module -> the calls in it that are known. A new one belongs into `paths`; one that is not about files, here."""
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def all_of(text: str) -> list[tuple[int, str]]:
+    """Line and text of everything that may delete, rename, replace or truncate a file."""
+    tree = ast.parse(text)
+    calls = {id(n.func): n for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=verb, value=owner) if verb in VERBS:
+                if ast.unparse(owner) != "paths" and not is_plain(node, calls):
+                    found.append((node.lineno, ast.unparse(node)))
+            case ast.ImportFrom(module="os" | "shutil" | "posix", names=names):
+                found += [(node.lineno, f"import {a.name}") for a in names if a.name in VERBS | {"*"}]
+            case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(verb)), *_]) if verb in VERBS:
+                found.append((node.lineno, ast.unparse(node)))
+    return found
+
+
+def is_plain(node: ast.Attribute, calls: dict[int, ast.Call]) -> bool:
+    """Whether this is `replace` of a text (two values) or of a time (values by name); that of a path takes one."""
+    call = calls.get(id(node))
+    return node.attr == "replace" and call is not None and ast.unparse(node.value) != "os" and len(call.args) != 1
+
+
+def test_only_paths_deletes_renames_or_truncates() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE.parent)}:{line}: {call}"
+        for path in modules()
+        for line, call in all_of(path.read_text(encoding="utf-8"))
+        if call not in ALLOWED.get(name_of(path), ())
+    ]
+    assert not wrong, "use millstream.paths, or say in ALLOWED why not:\n" + "\n".join(wrong)
+
+
+def test_the_list_names_nothing_that_is_gone() -> None:
+    there = {name_of(p): {call for _, call in all_of(p.read_text(encoding="utf-8"))} for p in modules()}
+    assert {m: calls - there.get(m, set()) for m, calls in ALLOWED.items() if calls - there.get(m, set())} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "path.unlink()", "os.remove(p)", "os.replace(a, b)", "path.replace(b)", "shutil.rmtree(p)", "p.rmdir()",
+        "file.truncate(3)", "os.rename(a, b)", "shutil.move(a, b)", "from os import unlink", "from shutil import *",
+        "getattr(path, 'unlink')()", "each = map(os.unlink, files)",
+    ],
+)  # fmt: skip
+def test_ways_to_delete_are_seen(text: str) -> None:
+    assert len(all_of(text)) == 1
+
+
+@pytest.mark.parametrize("text", ["'a'.replace('a', 'b')", "when.replace(tzinfo=UTC)", "paths.rename(a, b)"])
+def test_what_deletes_nothing_is_not_seen(text: str) -> None:
+    assert all_of(text) == []
