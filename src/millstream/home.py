@@ -363,8 +363,9 @@ class Home:
         """
         check_name(name, "table")
         table = _arrow(data)
+        store = self.store  # opened before the new version is written: opening removes what was cut off
         with self.table_lock:
-            self.tables.put(name, table, lambda version: self.store.put_table(name, table, version))
+            self.tables.put(name, table, lambda version: store.put_table(name, table, version))
 
     def drop_table(self, name: str) -> None:
         """Forget a stored table, with all its versions."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from millstream import paths
 from millstream.errors import DefinitionError
 from millstream.log.disk import Disk
 from millstream.log.files import disk_full_named, read_small, write_small
@@ -42,9 +43,12 @@ class Holds:
 
     def put(self, reader: str, offsets: Offsets) -> None:
         """Keep a reader's bounds durably."""
-        if not reader or len(reader) > 100:
-            raise DefinitionError(f"a reader cannot be called {reader!r}", hint="a name has 1 to 100 characters")
         path = self._path(reader)
+        if not reader or len(path.name) > paths.LONGEST:
+            raise DefinitionError(
+                f"a reader cannot be called {reader[:100]!r}",
+                hint=f"a name has 1 to {paths.LONGEST - 5} plain characters",
+            )
         with disk_full_named(path):
             value = {"reader": reader, "offsets": {str(p): o for p, o in sorted(offsets.items())}}
             write_small(self._disk, path, value)
