@@ -19,9 +19,10 @@ import polars as pl
 import pyarrow as pa
 import sqlglot
 
+from millstream.clock import EARLIEST, LATEST
 from millstream.connect.log import LogSource
 from millstream.connect.memory import MemorySource
-from millstream.connect.port import SourcePort
+from millstream.connect.port import NO_TIME, OUT_OF_RANGE, SourcePort
 from millstream.engine.bind import _view
 from millstream.engine.readers import DELETES
 from millstream.engine.rejects import apart
@@ -73,6 +74,11 @@ class LocalEngine:
             shown += [*extra, f'CAST({version} AS BIGINT) AS "$ver"']
         time = source.options.event_time
         timed = f'SELECT *, {now if time is None else f"epoch_us({time})"} AS "$ts" FROM rows'
+        if time is not None:  # as `engine/readers.py` marks them
+            lost = (
+                f'WHEN "$ts" IS NULL THEN {NO_TIME} WHEN "$ts" NOT BETWEEN {EARLIEST} AND {LATEST} THEN {OUT_OF_RANGE}'
+            )
+            timed = f'SELECT * REPLACE (CASE WHEN "$bad" <> 0 THEN "$bad" {lost} ELSE 0 END AS "$bad") FROM ({timed})'
         found = self.duck.sql(f"SELECT {', '.join(shown)} FROM ({timed})").to_arrow_table()
         return polars(found)
 

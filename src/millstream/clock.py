@@ -22,6 +22,17 @@ ALL_READ = Micros(2**62 - 1)
 """The watermark of a bounded source that was read to its end: every window with an end has closed."""
 
 
+EARLIEST = Micros(-62_135_596_800_000_000)
+"""The first instant that an event may have: the beginning of the year 1."""
+
+LATEST = Micros(253_402_300_799_999_999)
+"""The last instant that an event may have: the end of the year 9999.
+
+With events between these two and durations of at most 10,000 years (`model/duration.py`), no sum of an event time,
+window sizes, offsets and lateness comes near the ends of a 64-bit number, or past BEGINNING and ALL_READ.
+"""
+
+
 class Clock(Protocol):
     """Hands out processing time; never goes backwards."""
 

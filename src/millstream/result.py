@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millstream.model.values import python_rows, python_values, representable
+
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
@@ -33,7 +35,7 @@ class Result:
 
     def pandas(self) -> pd.DataFrame:
         """As a pandas DataFrame."""
-        return self._table.to_pandas()
+        return representable(self._table).to_pandas()
 
     def polars(self) -> pl.DataFrame:
         """As a polars DataFrame."""
@@ -44,8 +46,8 @@ class Result:
         return frame
 
     def rows(self) -> list[dict[str, Any]]:
-        """As a list of dicts."""
-        return [dict(r) for r in self._table.to_pylist()]
+        """As a list of dicts. A time that Python cannot hold, before the year 1 or after 9999, is text."""
+        return python_rows(self._table)
 
     @property
     def columns(self) -> list[str]:
@@ -59,7 +61,7 @@ class Result:
         return iter(self.rows())
 
     def __str__(self) -> str:
-        columns = [column.to_pylist() for column in self._table.columns]
+        columns = [python_values(column) for column in self._table.columns]
         return text_table(self.columns, [list(row) for row in zip(*columns, strict=True)])
 
     __repr__ = __str__
@@ -87,9 +89,8 @@ def shown(value: Any) -> str:
         return ""
     if isinstance(value, datetime):
         whole = value.astimezone(UTC) if value.tzinfo else value
-        return whole.strftime("%Y-%m-%d %H:%M:%S") + (
-            f".{whole.microsecond:06d}".rstrip("0") if whole.microsecond else ""
-        )
+        text = whole.replace(tzinfo=None).isoformat(sep=" ")
+        return text.rstrip("0") if whole.microsecond else text
     if isinstance(value, float):
         return f"{value:.6g}" if abs(value) < 1e15 else repr(value)
     return str(value)

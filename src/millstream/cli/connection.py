@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from millstream.cli.shell_wait import patiently
 from millstream.errors import HomeInUse, MillstreamError, QueryError
+from millstream.model.values import python_values
 from millstream.sql.text import Text, pieces, word
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Connection:
         with suppress(MillstreamError):
             for answer in list(self.execute(sql)):
                 if answer.result is not None:
-                    return tuple(str(v) for v in answer.result.arrow().column(0).to_pylist())
+                    return tuple(str(v) for v in python_values(answer.result.arrow().column(0)))
         return ()
 
 

@@ -20,6 +20,7 @@ from millstream.cli.output import FORMATS, plural, print_listing, print_rows
 from millstream.cli.stopping import stop_on_signals
 from millstream.errors import HomeDamaged, OffsetsTrimmed, RecordRefused
 from millstream.model.duration import Duration
+from millstream.model.values import python_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -365,7 +366,7 @@ def _rows(topic: Topic, partition: int, start: int, end: int, limit: int | None)
     end = end if limit is None else min(end, start + limit)
     while start < end:
         until = min(end, start + CHUNK)
-        yield from topic.read(partition, start, until).to_pylist()
+        yield from python_rows(topic.read(partition, start, until))
         start = until
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import orjson
 
+from millstream.model.values import python_values
 from millstream.result import Result, plain, shown, text_table
 
 FORMATS = ("table", "csv", "json")
@@ -21,7 +22,7 @@ FORMATS = ("table", "csv", "json")
 def print_result(result: Result, form: str) -> None:
     """The answer to a query."""
     table = result.arrow()
-    columns = [c.to_pylist() for c in table.columns]  # by place: two columns may have one name
+    columns = [python_values(c) for c in table.columns]  # by place: two columns may have one name
     print_rows(result.columns, [list(row) for row in zip(*columns, strict=True)], form)
 
 

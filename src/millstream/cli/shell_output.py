@@ -15,6 +15,7 @@ import orjson
 
 from millstream.cli.output import csv_text, json_text, plural, spoken_seconds
 from millstream.errors import StatementRefused
+from millstream.model.values import python_values
 from millstream.result import plain, shown, text_table
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Output:
             writer.close()
             return
         more = table.num_rows - MOST_SHOWN if self.look is not None and self.form == "table" else 0
-        columns = [c.to_pylist() for c in (table.slice(0, MOST_SHOWN) if more > 0 else table).columns]
+        columns = [python_values(c) for c in (table.slice(0, MOST_SHOWN) if more > 0 else table).columns]
         rows = [list(row) for row in zip(*columns, strict=True)]
         if self.form == "json":
             click.echo(json_text(result.columns, rows))
@@ -157,7 +158,7 @@ class ChangeOutput:
             return
         table = changes.table
         name = "epoch" if "epoch" not in table.column_names else "$epoch"
-        columns = [c.to_pylist() for c in table.columns]
+        columns = [python_values(c) for c in table.columns]
         rows = [[changes.epoch, *row] for row in zip(*columns, strict=True)]
         self.rows([name, *table.column_names], rows)
         sys.stdout.flush()

@@ -14,6 +14,7 @@ from millstream.cli.output import plural
 from millstream.errors import DefinitionError, StatementRefused
 from millstream.model.connector import check_name
 from millstream.model.duration import Duration
+from millstream.model.values import python_values
 from millstream.result import Result
 
 USUAL = Duration.of("1 second")
@@ -83,7 +84,7 @@ def drawn(given: Watch, result: Result) -> str:
 
     width, height = shutil.get_terminal_size()
     room = max(3, height - 7)
-    columns = [c.to_pylist() for c in result.arrow().slice(0, room).columns]
+    columns = [python_values(c) for c in result.arrow().slice(0, room).columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     more = f", {len(rows)} of them shown" if len(rows) < len(result) else ""
     now = datetime.now(UTC)

@@ -4,7 +4,9 @@ The ledger is a file of JSON lines, one per discovered file, appended and fsynce
 
     {"n":0,"path":"/data/bids/a.json","size":812,"mtime":1767225600000000}
 
-A file is read once: a path that is in the ledger is never taken again, whatever happens to it afterwards.
+A file is read once: a path that is in the ledger is never taken again, whatever happens to it afterwards. A file that
+is not what the source says (no Parquet, other columns) has a ``problem``: it is one error of its source and not read.
+A problem that shows only when the file is read is added as a line of its own, ``{"n":0,"problem":"..."}``.
 """
 
 from __future__ import annotations
@@ -12,20 +14,26 @@ from __future__ import annotations
 import csv
 import glob
 import os
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream import paths
+from millstream.connect.lines import is_plain, lines_of
 from millstream.connect.port import Offsets, SourceSlice
 from millstream.errors import HomeDamaged, SourceMissing, SourceUnreadable
 from millstream.model.connector import Files
 from millstream.model.schema import Schema
+from millstream.model.values import readable
 
 BYTES_PER_EPOCH = 256 * 2**20
+_HEADER_BYTES = 100_000
+_REMEMBERED = 10_000
 _ROW_BYTES = {"json": 100, "csv": 60, "parquet": 12}
 
 
@@ -36,6 +44,8 @@ class FileEntry:
     path: str
     size: int
     mtime: int
+    problem: str | None = None
+    """Why it cannot be read."""
 
 
 class FileSource:
@@ -47,6 +57,7 @@ class FileSource:
         self._ledger = ledger
         self.entries: list[FileEntry] = _load(ledger)
         self._known = {e.path for e in self.entries}
+        self._plain: dict[str, bool] = {}
         self._closed = False
         if not self.entries and not self._candidates():
             self._check_place()
@@ -62,8 +73,8 @@ class FileSource:
                 status = os.stat(path)
             except FileNotFoundError:
                 continue
-            self._check_file(path)
-            fresh.append(FileEntry(path, status.st_size, status.st_mtime_ns // 1000))
+            problem = self._problem(path)
+            fresh.append(FileEntry(path, status.st_size, status.st_mtime_ns // 1000, problem))
         if fresh:
             fresh.sort(key=lambda e: (e.mtime, e.path))
             self._append(fresh)
@@ -115,23 +126,51 @@ class FileSource:
                 hint="make the folder first (it may be empty), or correct the path in ms.files(...)",
             )
 
-    def _check_file(self, path: str) -> None:
-        if os.fsencode(path).decode(errors="replace") != path:
-            raise SourceUnreadable(f"the name of the file {path!r} is not UTF-8 text", hint="rename it")
+    def is_plain(self, entry: FileEntry) -> bool:
+        """Whether Spark may read a text file by itself (see `connect/lines.py`)."""
+        if entry.path not in self._plain:
+            if len(self._plain) >= _REMEMBERED:
+                self._plain.clear()
+            try:
+                self._plain[entry.path] = is_plain(entry.path, self.files.format)
+            except FileNotFoundError:
+                raise _gone(entry.path) from None
+        return self._plain[entry.path]
+
+    def examine(self, part: SourceSlice) -> bool:
+        """Read the Parquet files of a slice to their ends, and note which cannot be; whether there are any."""
+        start, end = part.ranges.get(0, (0, 0))
+        found = False
+        for n in range(start, end) if self.files.format == "parquet" else ():
+            entry = self.entries[n]
+            problem = None if entry.problem is not None else _damage(entry.path)
+            if problem is not None:
+                found = True
+                self._write(orjson.dumps({"n": n, "problem": problem}) + b"\n")
+                self.entries[n] = replace(entry, problem=problem)
+        return found
+
+    def _problem(self, path: str) -> str | None:
+        """Why a file cannot be read as the source says; an error where its permissions forbid to find out."""
         if not os.access(path, os.R_OK):
             raise SourceUnreadable(
                 f"the file {path} may not be read", hint="check its permissions, or move it out of the folder"
             )
         if self.files.format == "parquet":
-            _check_parquet(path, self._schema)
-        elif self.files.format == "csv" and self.files.header:
-            _check_header(path, self._schema)
+            if not path.isprintable():
+                return "its name is not printable UTF-8 text: rename it"
+            return _parquet_problem(path, self._schema)
+        if self.files.format == "csv" and self.files.header:
+            return _header_problem(path, self._schema)
+        return None
 
     def _append(self, fresh: list[FileEntry]) -> None:
-        lines = b"".join(
-            orjson.dumps({"n": n, "path": e.path, "size": e.size, "mtime": e.mtime}) + b"\n"
-            for n, e in enumerate(fresh, start=len(self.entries))
-        )
+        self._write(b"".join(_line(n, e) for n, e in enumerate(fresh, start=len(self.entries))))
+        self.entries += fresh
+        self._known.update(e.path for e in fresh)
+
+    def _write(self, lines: bytes) -> None:
+        """Add to the ledger, durably."""
         new = not self._ledger.exists()
         self._ledger.parent.mkdir(parents=True, exist_ok=True)
         with self._ledger.open("ab") as file:
@@ -142,8 +181,6 @@ class FileSource:
             directory = os.open(self._ledger.parent, os.O_RDONLY)
             os.fsync(directory)
             os.close(directory)
-        self.entries += fresh
-        self._known.update(e.path for e in fresh)
 
 
 def _load(ledger: Path) -> list[FileEntry]:
@@ -154,14 +191,18 @@ def _load(ledger: Path) -> list[FileEntry]:
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) < len(data):
         paths.truncate(ledger, len(whole))
-    entries = []
+    entries: list[FileEntry] = []
     for number, line in enumerate(whole.splitlines()):
         try:
             entry = orjson.loads(line)
-            if entry["n"] != number:
+            if "path" not in entry:
+                entries[entry["n"]] = replace(entries[entry["n"]], problem=str(entry["problem"]))
+                continue
+            if entry["n"] != len(entries):
                 raise ValueError(number)
-            entries.append(FileEntry(entry["path"], entry["size"], entry["mtime"]))
-        except (ValueError, KeyError, TypeError):
+            path = os.fsdecode(bytes.fromhex(entry["name"])) if "name" in entry else entry["path"]
+            entries.append(FileEntry(path, entry["size"], entry["mtime"], entry.get("problem")))
+        except (ValueError, KeyError, TypeError, IndexError):
             raise HomeDamaged(
                 f"line {number + 1} of the ledger {ledger} cannot be read",
                 hint="`millstream repair` says what can be done",
@@ -169,35 +210,70 @@ def _load(ledger: Path) -> list[FileEntry]:
     return entries
 
 
-def _check_parquet(path: str, schema: Schema) -> None:
-    """A Parquet file says what it holds: refuse a broken one, or one whose types cannot become ours, by name."""
+def _line(n: int, entry: FileEntry) -> bytes:
+    """The line of a file in the ledger. A name that is not UTF-8 is kept as hexadecimal digits, too."""
+    plain = readable(os.fsencode(entry.path))
+    told: dict[str, Any] = {"n": n, "path": plain, "size": entry.size, "mtime": entry.mtime}
+    if plain != entry.path:
+        told["name"] = os.fsencode(entry.path).hex()
+    if entry.problem is not None:
+        told["problem"] = entry.problem
+    return orjson.dumps(told) + b"\n"
+
+
+def _gone(path: str) -> SourceMissing:
+    return SourceMissing(
+        f"a file that was to be read is gone: {path}",
+        hint="put it back: files of a source must stay until they are read",
+    )
+
+
+def _parquet_problem(path: str, schema: Schema) -> str | None:
+    """A Parquet file says what it holds: why it is a broken one, or one whose types cannot become ours."""
     try:
         found = pq.read_schema(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise SourceUnreadable(
-            f"{path} is not a Parquet file",
-            detail=str(error).splitlines()[0],
-            hint="move it out of the folder; a file must be written elsewhere and renamed into it when it is whole",
-        ) from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return f"it is not a Parquet file: {_first_line(error)}"
     for field in schema:
         index = found.get_field_index(field.name)
         if index >= 0 and not _fits(found.field(index).type, field.type):
-            raise SourceUnreadable(
-                f"the column `{field.name}` of {path} is {found.field(index).type}, but the source says {field.type}",
-                hint="correct the schema of the source, or move the file out of the folder",
-            )
+            return f"its column `{field.name}` is {found.field(index).type}, but the source says {field.type}"
+    return None
 
 
-def _check_header(path: str, schema: Schema) -> None:
+def _damage(path: str) -> str | None:
+    """Why a Parquet file cannot be read to its end."""
+    try:
+        with pq.ParquetFile(path) as file:
+            for _ in file.iter_batches():
+                pass
+    except FileNotFoundError:
+        raise _gone(path) from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return f"it is damaged: {_first_line(error)}"
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
+def _header_problem(path: str, schema: Schema) -> str | None:
     """A CSV file with a header says which columns it has, in order."""
-    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
-        found = next(csv.reader(file), None)
-    if found is not None and found != list(schema.names):
-        raise SourceUnreadable(
-            f"the header of {path} does not name the columns of the source",
-            detail=f"it has {', '.join(found)}; the source has {', '.join(schema.names)}",
-            hint="correct the schema of the source, or move the file out of the folder",
-        )
+    try:
+        data = next((line for line in lines_of(path) if line.strip()), None)
+    except (OSError, EOFError, zlib.error) as error:
+        return f"it cannot be read: {_first_line(error)}"
+    if data is None:
+        return None
+    try:
+        found = next(csv.reader([readable(data[:_HEADER_BYTES])]), [])
+    except csv.Error:
+        found = []
+    if found == list(schema.names):
+        return None
+    shown = ", ".join(found)[:300]
+    return f"its header does not name the columns of the source: it has {shown}; the source {', '.join(schema.names)}"
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType | None) -> bool:

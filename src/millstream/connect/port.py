@@ -16,7 +16,7 @@ import pyarrow as pa
 Offsets = Mapping[int, int]
 """For every partition the offset after the last record."""
 
-UNPARSABLE, NO_TIME, MISTYPED, FUTURE = 1, 2, 3, 4
+UNPARSABLE, NO_TIME, MISTYPED, FUTURE, OUT_OF_RANGE, DAMAGED = 1, 2, 3, 4, 5, 6
 """Why a row is an error, as the ``$bad`` column says it; 0 is a good row."""
 
 REASONS = {
@@ -24,6 +24,8 @@ REASONS = {
     NO_TIME: "no event time",
     MISTYPED: "wrong type in a field",
     FUTURE: "event time too far in the future",
+    OUT_OF_RANGE: "event time outside of the years 1 to 9999",
+    DAMAGED: "the file cannot be read",
 }
 
 

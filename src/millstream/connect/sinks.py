@@ -21,6 +21,7 @@ import pyarrow.parquet
 
 from millstream.errors import SourceError
 from millstream.log.topic import Topic
+from millstream.model.values import python_rows
 
 Durably = Callable[[Path, bytes], None]
 """Writes a whole file, under another name first; durable when it returns."""
@@ -87,7 +88,7 @@ class ConsoleSink:
         """Print the changes."""
         del writer, digest
         out = self._out or sys.stdout
-        for row in rows.to_pylist():
+        for row in python_rows(rows):
             op = row.pop("op", "+I")
             out.write(f"{self._name}[{epoch}] {op} {orjson.dumps(row, default=str).decode()}\n")
         out.flush()
@@ -101,6 +102,6 @@ def encoded(rows: pa.Table, form: str) -> bytes:
     elif form == "csv":
         pa.csv.write_csv(rows, out)
     else:
-        for row in rows.to_pylist():
+        for row in python_rows(rows):
             out.write(orjson.dumps(row, default=str, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z))
     return out.getvalue()

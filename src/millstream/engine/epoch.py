@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from millstream.connect.files import FileSource
 from millstream.connect.port import SourcePort
 from millstream.engine import exchange, functions, native, poison, prelude, rejects
 from millstream.engine.bind import bind
@@ -24,6 +25,7 @@ from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Plac
 from millstream.engine.post import after, computed
 from millstream.engine.readers import SliceRead, read
 from millstream.engine.work import EpochInput, EpochOutput, Work, polars
+from millstream.errors import SourceUnreadable
 from millstream.kernels.intake import Intake, Role, Tally, take_in
 from millstream.kernels.stage import records_step
 from millstream.model.connector import Files, Generator
@@ -65,8 +67,22 @@ class Engine:
 
     def run(self, version: Version, given: EpochInput) -> EpochOutput:
         """Perform one epoch."""
+        try:
+            return self._run(version, given)
+        except SourceUnreadable:
+            if not self._examined(given):
+                raise
+        return self._run(version, given)
+
+    def _run(self, version: Version, given: EpochInput) -> EpochOutput:
         with translated(self._log):
             return _Epoch(self, version, given).run()
+
+    def _examined(self, given: EpochInput) -> bool:
+        """Whether files of the epoch turned out to be damaged; they are errors of their source from then on."""
+        ports = [(self._ports[name], part) for name, part in given.slices.items()]
+        found = [port.examine(part) for port, part in ports if isinstance(port, FileSource)]
+        return any(found)
 
     def places(self, given: EpochInput) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """By source, partitions and positions of the good rows of its slice, in order; for the search for poison."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from millstream.connect.lines import shortened
 from millstream.connect.port import SourcePort, SourceSlice
 from millstream.engine.readers import SliceRead, read
 from millstream.engine.rejects import ERRORS, _in_files
@@ -78,7 +79,7 @@ def errors(
         {
             "epoch": given.number,
             "reason": reason,
-            "raw": found.get(i, {}).get("raw"),
+            "raw": _readable(found.get(i, {}).get("raw")),
             "partition": found.get(i, {}).get("place", str(partition)),
             "offset": found.get(i, {}).get("position", position),
             "seen_at": given.now,
@@ -107,9 +108,13 @@ def _looked_up(
         rows = _in_files(frame, raw)
     else:
         chosen = frame.where("`$bad` <> 0")
-        wanted = ("`$bad` AS bad", f"{raw} AS raw", "`$where` AS place", "`$pos` AS position")
+        wanted = ("`$bad` AS bad", f"CAST({raw} AS BINARY) AS raw", "`$where` AS place", "`$pos` AS position")
         rows = chosen.selectExpr(*wanted).toArrow().to_pylist()
     return {r["bad"] - _MARK: r for r in rows}
+
+
+def _readable(raw: bytes | None) -> str | None:
+    return None if raw is None else shortened(bytes(raw))
 
 
 def _is(partition: int, position: int) -> str:

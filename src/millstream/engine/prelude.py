@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from millstream.clock import EARLIEST, LATEST
 from millstream.errors import Unsupported, UserCodeFailed
 from millstream.model.schema import ddl_type
 from millstream.plan.stages import Batches, Explode, Lookup, Op, Project, Scan, SourceStage
@@ -102,9 +104,18 @@ def _runner(
             if event_time is not None and taken[event_time].null_count:
                 msg = f"{name} gave a row without its event time `{event_time}`"
                 raise UserCodeFailed(msg)
+            if event_time is not None and not _in_range(taken[event_time]):
+                msg = f"{name} gave an event time outside of the years 1 to 9999"
+                raise UserCodeFailed(msg)
             yield from taken.to_batches()
 
     return run
+
+
+def _in_range(times: pa.ChunkedArray) -> bool:
+    """Whether all times are such that an event may have."""
+    ends = pc.min_max(times.cast(pa.timestamp("us")).cast(pa.int64()))
+    return not len(times) or (ends["min"].as_py() >= EARLIEST and ends["max"].as_py() <= LATEST)
 
 
 def _given(table: pa.Table, takes: str) -> Any:

@@ -8,25 +8,41 @@ inside the SQL would make Spark compile the query anew each time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream.connect.files import FileSource
+from millstream.clock import EARLIEST, LATEST
+from millstream.connect.files import FileEntry, FileSource
 from millstream.connect.generator import GeneratorSource
+from millstream.connect.lines import LINES, lines
 from millstream.connect.log import LogSource
 from millstream.connect.memory import MemorySource
-from millstream.connect.port import MISTYPED, NO_TIME, UNPARSABLE, SourcePort, SourceSlice
+from millstream.connect.port import DAMAGED, MISTYPED, NO_TIME, OUT_OF_RANGE, UNPARSABLE, SourcePort, SourceSlice
 from millstream.model.connector import Files, Generator
 from millstream.model.schema import Schema, ddl_type
+from millstream.model.values import readable
 from millstream.plan.stages import SourceStage
 
 DELETES = "('D', 'DELETE', '-D', '-U')"
 LOCAL_ROWS = 100_000
 """Generated slices up to this size are made in the driver; larger ones on the executors."""
+LOCAL_BYTES = 32 * 2**20
+"""Files that must be read line by line are read in the driver up to this size; larger ones on the executors."""
 _CHUNK = 50_000
+_GLOB = re.compile(r"[*?\[\]{}\\]")
+_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": "$corrupt",
+    "allowSingleQuotes": "false",  # of JSON
+    "escape": '"',  # of CSV: RFC 4180 writes a quote inside quotes twice
+}
+_FILE_LINES = pa.schema([*LINES, ("$n", pa.int64()), ("$file", pa.string())])
 _FILE_SHIFT = 36
 _PATH = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
 """The plain path of a row's file; Spark gives it as a URI."""
@@ -90,42 +106,156 @@ def _files(
     strict: bool,
     details: bool,
 ) -> DataFrame:
-    entries = port.of(part)
-    if not entries:
-        return empty(spark, stage)
+    """The files of a slice. Spark reads those it reads without losses; others are read line by line, and those that
+    cannot be read at all are one error each.
+    """
     connector = stage.connector
     assert isinstance(connector, Files)
-    paths = [e.path for e in entries]
+    numbered = list(enumerate(port.of(part), start=part.ranges.get(0, (0, 0))[0]))
+    broken = [(n, e) for n, e in numbered if e.problem is not None]
+    text = connector.format != "parquet"
+    lined = [(n, e) for n, e in numbered if e.problem is None and text and not port.is_plain(e)]
+    apart = {n for n, _ in (*broken, *lined)}
+    plain = [(n, e) for n, e in numbered if n not in apart]
+    wanted = _Wanted(stage, now, details, details or stage.positions)
+    frames = []
+    if plain:
+        frames.append(_by_spark(spark, wanted, plain, strict=strict))
+    if lined:
+        frames.append(_by_lines(spark, wanted, lined))
+    if broken:
+        frames.append(_broken(spark, wanted, broken))
+    if not frames:
+        return empty(spark, stage)
+    return reduce(DataFrame.unionByName, frames)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is asked of the files of a slice."""
+
+    stage: SourceStage
+    now: int
+    details: bool
+    positions: bool
+
+    def selected(self, frame: DataFrame, bad: str, position: str, **details: str) -> DataFrame:
+        """The columns that all files give, in one order."""
+        others = {"$part": "0"}
+        if self.positions:
+            others["$pos"] = position
+        if self.details:
+            others |= {"$where": details["where"], "$block": details["block"], "$line": details["line"]}
+            others["$raw"] = details["raw"]
+        return _selected(frame, self.stage, self.now, bad, others)
+
+
+def _by_spark(
+    spark: SparkSession, wanted: _Wanted, entries: Sequence[tuple[int, FileEntry]], *, strict: bool
+) -> DataFrame:
+    stage = wanted.stage
+    connector = stage.connector
+    assert isinstance(connector, Files)
+    paths = [_GLOB.sub(r"\\\g<0>", e.path) for _, e in entries]
     kept = strict and connector.format != "parquet"
     reader = spark.read.schema(_ddl(stage.schema, corrupt=kept))
     if connector.format == "parquet":
         frame, bad = reader.parquet(*paths), "0"
     else:
-        reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", "$corrupt")
+        for option, value in _OPTIONS.items():
+            reader = reader.option(option, value)
         if connector.format == "json":
             frame = reader.json(paths)
         else:
             frame = reader.option("header", connector.header).option("enforceSchema", False).csv(paths)
         # naming every column here keeps the reader from skipping some: a record is bad or good whatever the views read
         nulls = [f"`{n}` IS NULL" for n in stage.schema.names]
-        if kept:
-            cause = f"IF({' AND '.join(nulls)}, {UNPARSABLE}, {MISTYPED})"
-            bad = f"IF(`$corrupt` IS NULL, 0, {cause})"
-        else:
-            bad = f"IF({' OR '.join(nulls)}, {UNPARSABLE}, 0)"
-    others = {"$part": "0"}
-    if details or stage.positions:
-        others["$pos"] = _position([_uri(spark, p) for p in paths], part.ranges[0][0])
-    if details:
-        others |= {"$where": _PATH, "$block": "_metadata.file_block_start"}
-        if connector.format != "parquet":
-            others["$raw"] = "`$corrupt`"
-    return _selected(frame, stage, now, bad, others)
+        bad = _cause(stage) if kept else f"IF({' OR '.join(nulls)}, {UNPARSABLE}, 0)"
+    first = 1 if connector.format == "csv" and connector.header else 0
+    return wanted.selected(
+        frame,
+        bad,
+        _position([(n, _uri(spark, e.path)) for n, e in entries]) if wanted.positions else "",
+        where=_PATH,
+        block="_metadata.file_block_start",
+        line=f"CAST(-1 - {first} AS BIGINT)",
+        raw="`$corrupt`" if kept else "CAST(NULL AS STRING)",
+    )
 
 
-def _position(uris: list[str], first: int) -> str:
+def _by_lines(spark: SparkSession, wanted: _Wanted, entries: Sequence[tuple[int, FileEntry]]) -> DataFrame:
+    """Text files of which every line is looked at (see `connect/lines.py`); large ones by the executors."""
+    stage = wanted.stage
+    connector = stage.connector
+    assert isinstance(connector, Files)
+    form, header = connector.format, connector.header
+    ddl = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in _FILE_LINES)
+    if sum(e.size for _, e in entries) <= LOCAL_BYTES:
+        batches = [_named(b, n, e.path) for n, e in entries for b in lines(e.path, form, header=header)]
+        frame = _local(spark, pa.Table.from_batches(batches, schema=_FILE_LINES))
+    else:
+        listed = [(n, os.fsencode(e.path)) for n, e in entries]
+
+        def read_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number, name in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                    path = os.fsdecode(name)
+                    for some in lines(path, form, header=header):
+                        yield _named(some, number, path)
+
+        names = spark.createDataFrame(listed, "n BIGINT, name BINARY").repartition(len(listed))
+        frame = names.mapInArrow(read_files, ddl)
+    kept = _ddl(stage.schema, corrupt=True)
+    options = ", ".join(f"'{k}', '{v}'" for k, v in _OPTIONS.items())
+    parsed = f"from_{form}(`$text`, {_text(kept)}, map({options})) AS `$record`"
+    columns = [f"`$record`.`{n}` AS `{n}`" for n in (*stage.schema.names, "$corrupt")]
+    system = ("$line", "$wrong", "$raw", "$file", "$n")
+    frame = frame.selectExpr(*(f"`{c}`" for c in system), parsed)
+    frame = frame.selectExpr(*(f"`{c}`" for c in system), *columns)
+    return wanted.selected(
+        frame,
+        f"IF(`$wrong` <> 0, `$wrong`, {_cause(stage)})",
+        f"shiftleft(`$n`, {_FILE_SHIFT}) + `$line`",
+        where="`$file`",
+        block="0L",
+        line="`$line`",
+        raw="coalesce(`$raw`, `$corrupt`)",
+    )
+
+
+def _broken(spark: SparkSession, wanted: _Wanted, entries: Sequence[tuple[int, FileEntry]]) -> DataFrame:
+    """Files that cannot be read: one error each."""
+    rows = {
+        "$n": pa.array([n for n, _ in entries], pa.int64()),
+        "$file": pa.array([_shown(e.path) for _, e in entries], pa.string()),
+        "$raw": pa.array([e.problem for _, e in entries], pa.string()),
+    }
+    nulls = [f"CAST(NULL AS {ddl_type(f.type)}) AS `{f.name}`" for f in wanted.stage.schema if f.type is not None]
+    frame = _local(spark, pa.table(rows)).selectExpr("*", *nulls)
+    position = f"shiftleft(`$n`, {_FILE_SHIFT})"
+    return wanted.selected(frame, str(DAMAGED), position, where="`$file`", block="0L", line="0L", raw="`$raw`")
+
+
+def _named(batch: pa.RecordBatch, number: int, path: str) -> pa.RecordBatch:
+    """Lines with the number and the name of their file."""
+    rows = batch.num_rows
+    more = [pa.array([number] * rows, pa.int64()), pa.array([_shown(path)] * rows, pa.string())]
+    return pa.record_batch([*batch.columns, *more], schema=_FILE_LINES)
+
+
+def _shown(path: str) -> str:
+    return readable(os.fsencode(path))
+
+
+def _cause(stage: SourceStage) -> str:
+    """SQL for what is wrong with a record that Spark has parsed."""
+    nulls = " AND ".join(f"`{n}` IS NULL" for n in stage.schema.names)
+    return f"IF(`$corrupt` IS NULL, 0, IF({nulls}, {UNPARSABLE}, {MISTYPED}))"
+
+
+def _position(uris: Sequence[tuple[int, str]]) -> str:
     """SQL for the place of a row: the number of its file, then its place in it."""
-    numbers = ", ".join(f"{_text(uri)}, {first + i}L" for i, uri in enumerate(uris))
+    numbers = ", ".join(f"{_text(uri)}, {n}L" for n, uri in uris)
     row = f"(monotonically_increasing_id() & {(1 << 33) - 1}L)"
     return f"shiftleft(map({numbers})[_metadata.file_path], {_FILE_SHIFT}) + _metadata.file_block_start + {row}"
 
@@ -193,7 +323,9 @@ def _selected(frame: DataFrame, stage: SourceStage, now: int, bad: str, others: 
     name = stage.options.event_time
     time = f"{now}L" if name is None else f"unix_micros(`{name}`)"
     if name is not None:
-        bad = f"CASE WHEN {bad} <> 0 THEN {bad} WHEN `{name}` IS NULL THEN {NO_TIME} ELSE 0 END"
+        known = f"{time} BETWEEN {EARLIEST}L AND {LATEST}L"
+        lost = f"WHEN `{name}` IS NULL THEN {NO_TIME} WHEN NOT {known} THEN {OUT_OF_RANGE}"
+        bad = f"CASE WHEN {bad} <> 0 THEN {bad} {lost} ELSE 0 END"
     mark = stage.options.punctuation
     marks = {} if mark is None else {"$mark": f"IF({mark}, {time}, NULL)"}
     system = {"$ts": time, "$bad": bad, **marks, **_revisions(stage), **others}

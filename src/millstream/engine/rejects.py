@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millstream.connect.lines import shortened
 from millstream.connect.port import FUTURE, REASONS, SourcePort, SourceSlice
 from millstream.engine import prelude
 from millstream.engine.failures import ERRORS
@@ -40,7 +41,9 @@ LATE = pa.schema(
 def errors(
     spark: SparkSession, stage: SourceStage, port: SourcePort, part: SourceSlice, epoch: int, now: int
 ) -> pa.Table:
-    """The rows of a slice that are errors. `offset` counts records from the start of the partition or file."""
+    """The rows of a slice that are errors. `offset` is the record in its partition, the line of a text file, or the row
+    of another file, from 0.
+    """
     frame = read(spark, stage, port, part, now, details=True).frame
     names = ", ".join(f"`{n}`" for n in stage.schema.names)
     raw = f"coalesce(`$raw`, to_json(struct({names})))" if "$raw" in frame.columns else f"to_json(struct({names}))"
@@ -52,14 +55,14 @@ def errors(
         found = _in_files(frame, raw)
     else:
         chosen = frame.where("`$bad` <> 0").selectExpr(
-            "`$bad` AS bad", f"{raw} AS raw", "`$where` AS place", "`$pos` AS position"
+            "`$bad` AS bad", f"CAST({raw} AS BINARY) AS raw", "`$where` AS place", "`$pos` AS position"
         )
         found = chosen.toArrow().sort_by([("place", "ascending"), ("position", "ascending")]).to_pylist()
     rows = [
         {
             "epoch": epoch,
             "reason": REASONS[r["bad"]],
-            "raw": r["raw"],
+            "raw": None if r["raw"] is None else shortened(bytes(r["raw"])),
             "partition": r["place"],
             "offset": r["position"],
             "seen_at": now,
@@ -70,9 +73,12 @@ def errors(
 
 
 def _in_files(frame: DataFrame, raw: str) -> list[dict[str, Any]]:
-    """Errors with their record number: blocks of a file are numbered by what the blocks before them held."""
+    """Errors with their line or row. Where it is not known (``$line`` is below zero: the number of lines before the
+    first row, less one), blocks of a file are numbered by what the blocks before them held.
+    """
     row = F.monotonically_increasing_id()
-    item = F.expr(f"IF(`$bad` <> 0, struct(`$row` AS row, `$bad` AS bad, {raw} AS raw), NULL)")
+    known = "`$line` AS line, `$bad` AS bad"
+    item = F.expr(f"IF(`$bad` <> 0, struct(`$row` AS row, {known}, CAST({raw} AS BINARY) AS raw), NULL)")
     blocks = (
         frame.withColumn("$row", row)
         .groupBy("$where", "$block")
@@ -87,7 +93,8 @@ def _in_files(frame: DataFrame, raw: str) -> list[dict[str, Any]]:
         if block["$where"] != place:
             place, before = block["$where"], 0
         for entry in sorted(block["items"], key=lambda e: e["row"]):
-            number = entry["row"] - block["first"] + before
+            counted = entry["row"] - block["first"] + before - (1 + entry["line"])
+            number = counted if entry["line"] < 0 else entry["line"]
             found.append({"bad": entry["bad"], "raw": entry["raw"], "place": place, "position": number})
         before += block["rows"]
     return found

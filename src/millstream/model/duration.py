@@ -10,7 +10,7 @@ from fractions import Fraction
 from millstream.errors import DefinitionError
 from millstream.model.origin import here
 
-_UNITS = {
+UNITS = {
     "microsecond": 1,
     "us": 1,
     "millisecond": 1_000,
@@ -28,6 +28,12 @@ _UNITS = {
     "week": 604_800_000_000,
     "w": 604_800_000_000,
 }
+LONGEST = 3_652_500 * 86_400_000_000
+"""Micros of the longest duration, 10,000 years: no sum of durations and event times overflows (`millstream.clock`)."""
+
+_DIGITS = 40
+"""Longer numbers are out of range whatever their unit is."""
+
 _PART = re.compile(r"\s*(?P<number>[+-]?\d+(?:\.\d+)?)\s*(?P<unit>[a-zA-Z]+)\s*,?")
 
 
@@ -43,19 +49,32 @@ class Duration:
 
     micros: int
 
+    def __post_init__(self) -> None:
+        if abs(self.micros) > LONGEST:
+            raise DefinitionError(
+                f"a duration of {self.micros:,} microseconds is out of range",
+                hint="a duration has at most 10,000 years (3652500 days)",
+                origin=here(),
+            )
+
     @classmethod
     def of(cls, value: str | timedelta | Duration, *, what: str = "duration") -> Duration:
         """Read a duration; `what` names it in the error."""
         if isinstance(value, Duration):
             return value
-        if isinstance(value, timedelta):
-            return cls(value // timedelta(microseconds=1))
+        micros = value // timedelta(microseconds=1) if isinstance(value, timedelta) else None
         if isinstance(value, str):
             micros = _parse(value)
-            if micros is not None:
-                return cls(micros)
+        if micros is not None and abs(micros) > LONGEST:
+            raise DefinitionError(
+                f"{what} {str(value)[:60]!r} is out of range",
+                hint="a duration has at most 10,000 years (3652500 days)",
+                origin=here(),
+            )
+        if micros is not None:
+            return cls(micros)
         raise DefinitionError(
-            f"{what} {value!r} is not a duration",
+            f"{what} {str(value)[:60]!r} is not a duration",
             hint='write it like "10 seconds", "500 ms" or "1 hour 30 minutes"',
             origin=here(),
         )
@@ -98,9 +117,11 @@ def _parse(text: str) -> int | None:
         if match is None:
             return None
         unit = match["unit"].lower()
-        factor = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
+        factor = UNITS.get(unit) or UNITS.get(unit.removesuffix("s"))
         if factor is None:
             return None
+        if len(match["number"]) > _DIGITS:
+            return LONGEST + 1
         total += Fraction(match["number"]) * factor
         position, parts = match.end(), parts + 1
     return round(total) if parts else None

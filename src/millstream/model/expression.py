@@ -6,8 +6,10 @@ a schema) name known columns. It is rendered for Spark by `Expr.spark()`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -18,9 +20,15 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, Origin, SchemaError, Unsupported
+from millstream.model.duration import LONGEST, UNITS
 from millstream.model.functions import AGGREGATE, GENERATOR, KEYWORDS, SCALAR, UNREPEATABLE
 from millstream.model.origin import here
 from millstream.model.schema import Schema, ddl_type, type_from_sqlglot
+
+_AMOUNT = re.compile(r"[+-]?\d+(\.\d+)?")
+_DAY = UNITS["day"]
+_CALENDAR_UNITS = {"month": 30 * _DAY, "quarter": 90 * _DAY, "year": 365 * _DAY}
+"""Units of the calendar, in micros at the least."""
 
 _FORBIDDEN_NODES = (
     exp.Query,
@@ -216,8 +224,25 @@ def expr(text: str | Expr) -> Expr:
     return Expr(node, origin)
 
 
+def check_interval(node: exp.Expr, origin: Origin | None) -> None:
+    """Refuse an interval literal that is longer than a duration may be, before a computation overflows on it."""
+    if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal) or node.unit is None:
+        return
+    unit, amount = node.unit.name.lower().removesuffix("s"), str(node.this.this).strip()
+    length = UNITS.get(unit) or _CALENDAR_UNITS.get(unit)
+    if length is None or not _AMOUNT.fullmatch(amount):
+        return
+    if len(amount) > 40 or abs(Fraction(amount)) * length > LONGEST:
+        raise DefinitionError(
+            f"the interval of {amount[:40]} {unit}s is out of range",
+            hint="an interval has at most 10,000 years",
+            origin=origin,
+        )
+
+
 def _check(node: exp.Expr, text: str, origin: Origin | None) -> None:
     for part in node.walk():
+        check_interval(part, origin)
         if isinstance(part, _FORBIDDEN_NODES) or (part is node and not isinstance(part, exp.Condition | exp.Interval)):
             raise Unsupported(
                 f"`{text}` is more than an expression over columns",

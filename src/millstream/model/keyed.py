@@ -32,7 +32,7 @@ from millstream.model.step import (
     plain_column,
     upstream,
 )
-from millstream.model.trigger import ON_CHANGE, Trigger, finishes
+from millstream.model.trigger import ON_CHANGE, Trigger, finishes, whole_and_positive
 from millstream.model.window_functions import frame_of, function_of
 from millstream.model.window_kinds import AnyWindow, CountWindow, Session
 from millstream.model.windowing import Windowing
@@ -133,9 +133,9 @@ class Keyed(KeyedOperators, KeyedMatches):
         >>> bids.key_by("auction", dear="price > 100").top(3, "price DESC", rank="place").schema.names
         ('auction', 'price', 'dear', 'place')
         """
-        if type(n) is not int or n < 1:
+        if not whole_and_positive(n):
             raise DefinitionError(
-                f"top({n!r}) is not a number of rows", hint="e.g. top(3, 'price DESC')", origin=here()
+                f"top({n!r:.40}) is not a number of rows", hint="e.g. top(3, 'price DESC')", origin=here()
             )
         if not self.windowing.window.is_global:
             raise Unsupported(

@@ -6,11 +6,13 @@ once the watermark is at t + s. By times it is known how long a row must be kept
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlglot import exp
 
+from millstream.model.duration import Duration
 from millstream.model.expression import Expr
 from millstream.model.loop import Iterated, Round
 from millstream.model.matched import Matched
@@ -34,15 +36,8 @@ from millstream.model.window import Window
 Times = dict[str, int]
 """By column: its slack in micros."""
 
-_UNITS = {
-    "MICROSECOND": 1,
-    "MILLISECOND": 1_000,
-    "SECOND": 1_000_000,
-    "MINUTE": 60_000_000,
-    "HOUR": 3_600_000_000,
-    "DAY": 86_400_000_000,
-    "WEEK": 604_800_000_000,
-}
+_UNITS = frozenset({"MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK"})
+_AMOUNT = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 def times_of(step: Step, *, certain: bool = True) -> Times:
@@ -227,9 +222,6 @@ def interval_micros(node: exp.Expr) -> int | None:
         return None
     given = node.args.get("unit")
     unit = "" if given is None else given.name.upper().rstrip("S")
-    if unit not in _UNITS:
+    if unit not in _UNITS or not _AMOUNT.fullmatch(node.this.name.strip()):
         return None
-    try:
-        return round(float(node.this.name) * _UNITS[unit])
-    except ValueError:
-        return None
+    return Duration.of(f"{node.this.name.strip()} {unit}", what="the interval").micros

@@ -154,7 +154,7 @@ def after_watermark(*, early: Trigger | None = None, late: Trigger | None = ON_C
 def after_count(n: int) -> Trigger:
     """Answer when at least `n` records came; counted when an epoch ends."""
     if not whole_and_positive(n):
-        raise DefinitionError(f"after_count needs a whole number above zero, not {n!r}", origin=here())
+        raise DefinitionError(f"after_count needs a whole number from 1 to 10^15, not {n!r:.40}", origin=here())
     return AfterCount(n)
 
 
@@ -276,9 +276,13 @@ def can_fire(trigger: Trigger, *, closes: bool) -> bool:
             return True
 
 
+MOST_RECORDS = 10**15
+"""The largest number of records that a window or trigger may count to; more would not fit its arithmetic."""
+
+
 def whole_and_positive(value: object) -> bool:
-    """Whether a value is a whole number above zero."""
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    """Whether a value is a whole number above zero that records can be counted to."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_RECORDS
 
 
 def _parts(given: tuple[Trigger, ...], what: str) -> tuple[Trigger, ...]:

@@ -16,6 +16,20 @@ from millstream.errors import DefinitionError
 from millstream.model.duration import Duration
 from millstream.model.origin import here
 
+MOST_WINDOWS = 10_000
+"""Windows that one record may belong to. Each of them has an answer of its own, so a record costs as many rows."""
+
+
+def check_overlap(windows: int) -> None:
+    """Refuse windows that overlap so much that a record would belong to an absurd number of them."""
+    if windows > MOST_WINDOWS:
+        raise DefinitionError(
+            f"every record would belong to {windows:,} windows",
+            detail=f"at most {MOST_WINDOWS:,} are allowed, because each of them keeps an answer of its own",
+            hint="make the windows shorter, or the step from one window to the next longer",
+            origin=here(),
+        )
+
 
 @dataclass(frozen=True)
 class Window:
@@ -107,6 +121,7 @@ def hopping(
             hint="make the slide at most as long as the size",
             origin=here(),
         )
+    check_overlap(-(-length.micros // step.micros))
     return Window(length, step, Duration.of(offset, what="window offset"))
 
 

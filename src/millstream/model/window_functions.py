@@ -11,6 +11,7 @@ from millstream.model.duration import Duration
 from millstream.model.expression import Expr, expr
 from millstream.model.origin import here
 from millstream.model.relational import Function
+from millstream.model.trigger import MOST_RECORDS, whole_and_positive
 
 Frame = tuple[str, float | None, float | None]
 
@@ -52,8 +53,8 @@ def cume_dist() -> Function:
 
 def ntile(parts: int) -> Function:
     """Which of so many parts of equal size it is in, from 1."""
-    if type(parts) is not int or parts < 1:
-        raise DefinitionError(f"ntile({parts!r}) is no number of parts", origin=here())
+    if not whole_and_positive(parts):
+        raise DefinitionError(f"ntile({parts!r:.40}) is no number of parts", origin=here())
     return Function("ntile", offset=parts)
 
 
@@ -96,6 +97,6 @@ def frame_of(
 
 
 def _whole(name: str, n: int) -> int:
-    if type(n) is not int or n < 0:
-        raise DefinitionError(f"{name}(..., {n!r}) is no number of rows", origin=here())
+    if type(n) is not int or not 0 <= n <= MOST_RECORDS:
+        raise DefinitionError(f"{name}(..., {n!r:.40}) is no number of rows", origin=here())
     return n

@@ -16,7 +16,7 @@ from millstream.model.duration import Duration
 from millstream.model.expression import Expr, expr
 from millstream.model.origin import here
 from millstream.model.trigger import whole_and_positive
-from millstream.model.window import Window
+from millstream.model.window import Window, check_overlap
 
 UNITS = ("day", "week", "month", "quarter", "year")
 
@@ -138,6 +138,7 @@ def cumulating(
             hint="e.g. ms.cumulating(step='1 hour', size='1 day')",
             origin=here(),
         )
+    check_overlap(most.micros // by.micros)
     return Cumulating(by, most, Duration.of(offset, what="window offset"))
 
 
@@ -188,7 +189,7 @@ def count_window(size: int, *, slide: int | None = None) -> CountWindow:
     for what, value in (("size", size), ("slide", step)):
         if not whole_and_positive(value):
             raise DefinitionError(
-                f"the {what} of a count window must be a whole number above zero, not {value!r}", origin=here()
+                f"the {what} of a count window must be a whole number from 1 to 10^15, not {value!r:.40}", origin=here()
             )
     if step > size:
         raise DefinitionError(
@@ -197,6 +198,7 @@ def count_window(size: int, *, slide: int | None = None) -> CountWindow:
             hint="make the slide at most as long as the size",
             origin=here(),
         )
+    check_overlap(-(-size // step))
     return CountWindow(size, step)
 
 

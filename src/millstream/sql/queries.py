@@ -18,6 +18,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, StatementRefused, Unsupported
+from millstream.model.expression import check_interval
 from millstream.model.functions import AGGREGATE, GENERATOR, SCALAR, UNREPEATABLE
 from millstream.sql import complete, recognize_cut
 from millstream.sql.allowed import CLOCK, KEYWORDS, STREAMING, WINDOW, called, forbidden, reads, unrepeatable
@@ -87,6 +88,8 @@ def _depth(tree: exp.Expr) -> int:
 
 def check(text: Text, tree: exp.Expr, first: Token, *, functions: Container[str] = ()) -> None:
     """Refuse everything in a tree that is not known to be harmless."""
+    for interval in tree.find_all(exp.Interval):
+        check_interval(interval, text.of_node(interval) or text.of_token(first))
     node = forbidden(tree)
     if node is not None:
         raise StatementRefused(

@@ -23,6 +23,7 @@ from millstream.home import Home
 from millstream.model.connector import Memory
 from millstream.model.duration import Duration
 from millstream.model.flow import Flow
+from millstream.model.values import python_rows
 from millstream.plan.planner import plan
 from millstream.result import plain, text_table
 from millstream.runtime.loop import EpochReport, FlowLoop
@@ -153,7 +154,7 @@ class Script:
         found = self.home.topic(topic)
         ends = found.end()
         tables = [found.read(p, start, ends[p]) for p, start in sorted(found.start().items())]
-        return [{k: v for k, v in r.items() if not k.startswith("$")} for t in tables for r in t.to_pylist()]
+        return [{k: v for k, v in r.items() if not k.startswith("$")} for t in tables for r in python_rows(t)]
 
     def expect_changes(self, view: str, *expected: tuple[str, Mapping[str, Any]]) -> Script:
         """The changes of a view since the last look must be these, in any order; columns left out are not compared."""
@@ -185,7 +186,7 @@ class Script:
     def _note(self, report: EpochReport) -> None:
         self.reports.append(report)
         for view, table in report.output.changes.items():
-            rows = [dict(r) for r in table.to_pylist()]
+            rows = python_rows(table)
             changes = self._changes.setdefault(view, [])
             changes += [(r.pop("op"), {k: v for k, v in r.items() if not k.startswith("$")}) for r in rows]
 

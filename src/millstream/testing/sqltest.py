@@ -29,6 +29,7 @@ from millstream.model.connector import Connector, Generator, memory
 from millstream.model.flow import Flow
 from millstream.model.schema import Schema
 from millstream.model.stream import Stream
+from millstream.model.values import python_values
 from millstream.plan.planner import plan
 from millstream.sql import grammar
 from millstream.sql.bind import Binder
@@ -190,7 +191,7 @@ class _Play:
                 self._insert(statement)
             elif isinstance(statement, Ask):
                 table = self._started().home.query(piece.sql).arrow()
-                columns = [c.to_pylist() for c in table.columns]
+                columns = [python_values(c) for c in table.columns]
                 return list(table.column_names), [list(r) for r in zip(*columns, strict=True)]
             else:
                 raise DefinitionError(

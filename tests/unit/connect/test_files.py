@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from millstream.connect.files import BYTES_PER_EPOCH, FileSource
 from millstream.connect.port import SourceSlice
-from millstream.errors import HomeDamaged, MillstreamError, SourceMissing, SourceUnreadable
+from millstream.errors import HomeDamaged, SourceMissing, SourceUnreadable
 from millstream.model.connector import Files
 from millstream.model.schema import Schema
 
@@ -177,11 +177,16 @@ def test_an_unreadable_file_is_named(folder: Path, monkeypatch: pytest.MonkeyPat
     assert source.entries == []
 
 
-def test_a_file_whose_name_is_not_text_is_named_and_does_not_stop_the_machine(folder: Path) -> None:
-    with open(os.fsencode(str(folder)) + b"/bad\xff.json", "wb") as file:
+def test_a_file_whose_name_is_not_text_is_taken_and_found_again(folder: Path) -> None:
+    name = os.fsencode(str(folder)) + b"/bad\xff.json"
+    with open(name, "wb") as file:
         file.write(b"{}\n")
-    with pytest.raises(MillstreamError):
-        opened(folder).head(0)
+    source = opened(folder)
+    assert source.head(0) == {0: 1}
+    assert not source.is_plain(source.entries[0])  # Spark could not open it
+    again = opened(folder)
+    assert [os.fsencode(e.path) for e in again.entries] == [name]
+    assert again.head(0) == {0: 1}
 
 
 def parquet(folder: Path, name: str, **columns: pa.Array) -> None:
@@ -216,14 +221,29 @@ def test_a_parquet_file_that_fits_is_taken(folder: Path) -> None:
 def test_a_parquet_file_of_another_type_is_named_with_its_column(folder: Path, column: str, values: pa.Array) -> None:
     parquet(folder, "wrong", **{column: values})
     source = opened(folder, format="parquet")
-    with pytest.raises(SourceUnreadable, match=f"the column `{column}` of .*wrong is {str(values.type).split('<')[0]}"):
-        source.head(0)
-    assert not (folder.parent / "ledger.jsonl").exists()
+    source.head(0)
+    (entry,) = opened(folder, format="parquet").entries  # it is in the ledger, with its problem
+    assert (entry.problem or "").startswith(f"its column `{column}` is {str(values.type).split('<')[0]}")
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"not parquet at all", b"PAR1" + b"\0" * 50 + b"PAR1"])
 def test_a_broken_parquet_file_is_named(folder: Path, content: bytes) -> None:
     (folder / "broken").write_bytes(content)
-    with pytest.raises(SourceUnreadable, match="broken is not a Parquet file") as caught:
-        opened(folder, format="parquet").head(0)
-    assert "rename" in (caught.value.hint or "")
+    source = opened(folder, format="parquet")
+    source.head(0)
+    assert (source.entries[0].problem or "").startswith("it is not a Parquet file")
+
+
+def test_damage_that_shows_when_a_file_is_read_is_noted_for_good(folder: Path) -> None:
+    parquet(folder, "a", a=pa.array(range(1000)))
+    data = bytearray((folder / "a").read_bytes())
+    data[20:200] = b"\xff" * 180
+    (folder / "b").write_bytes(data)
+    source = opened(folder, format="parquet")
+    head = source.head(0)
+    part = source.admit({}, head, None)
+    assert [e.problem for e in source.entries] == [None, None]
+    assert source.examine(part)
+    assert not source.examine(part)
+    for known in (source, opened(folder, format="parquet")):
+        assert [e.problem is None for e in known.entries] == [True, False]
