@@ -8,9 +8,10 @@ import orjson
 import pyarrow as pa
 
 from millstream.connect.port import MISTYPED, Offsets, SourceSlice
-from millstream.log.rows import plain
+from millstream.model.assignment import Unfit, from_values
 from millstream.model.connector import Memory
 from millstream.model.schema import Schema
+from millstream.model.values import readable
 
 
 class MemorySource:
@@ -53,10 +54,10 @@ class MemorySource:
         bad = [0] * len(records)
         for field in self._schema:
             assert field.type is not None
-            values = [plain(r.get(field.name), field.type) for r in records]
+            values = [r.get(field.name) for r in records]
             try:
-                columns[field.name] = pa.array(values, type=field.type)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
+                columns[field.name] = from_values(values, field.type, seconds=True)
+            except Unfit:
                 columns[field.name] = _one_by_one(values, field.type, bad)
         columns["$part"] = pa.array([p for p, _ in places], pa.int32())
         columns["$pos"] = pa.array([o for _, o in places], pa.int64())
@@ -73,16 +74,15 @@ def _raw(record: dict[str, Any]) -> str:
     try:
         return orjson.dumps(record, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:
-        return repr(record)
+        return readable(repr(record).encode(errors="backslashreplace"))
 
 
 def _one_by_one(values: list[Any], kind: pa.DataType, bad: list[int]) -> pa.Array:
     kept = []
     for row, value in enumerate(values):
         try:
-            pa.array([value], type=kind)
-            kept.append(value)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
+            kept.append(from_values([value], kind, seconds=True))
+        except Unfit:
             bad[row] = MISTYPED
-            kept.append(None)
-    return pa.array(kept, type=kind)
+            kept.append(pa.nulls(1, kind))
+    return pa.concat_arrays(kept)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, RecordRefused, SchemaError, StatementRefused
 from millstream.live import questions, removal
 from millstream.live.answer import Answer
-from millstream.model.schema import Schema
+from millstream.live.literals import NOT_LITERAL, literal
+from millstream.model.assignment import Unfit, assigned, from_values
+from millstream.model.schema import Schema, ddl_type
+from millstream.model.values import python_values
+from millstream.result import shown
 from millstream.sql.catalog import KIND_OF, schema_of
 from millstream.sql.places import topic_of
 from millstream.sql.statements import CreateSink, CreateSource, CreateTable, Delete, Insert, Update
-from millstream.store.names import quoted, sql_type
+from millstream.store.names import quoted
 
 if TYPE_CHECKING:
     from millstream.live.live import Live
     from millstream.live.session import Session
+
+_COMPUTED = 500
+"""Values of VALUES that the store computes in one question."""
 
 
 def insert(live: Live, statement: Insert, session: Session) -> Answer:
@@ -68,15 +76,16 @@ def update(live: Live, statement: Update) -> Answer:
             raise DefinitionError("SET column = value, ...")
         values[column] = each.expression
     condition = _condition(statement.tree)
-    chosen = [
-        f"CASE WHEN {condition} THEN CAST({_duck(values[f.name])} AS {_cast(f.type)}) ELSE {quoted(f.name)} END "
-        f"AS {quoted(f.name)}" if f.name in values else quoted(f.name)
-        for f in schema
-    ]  # fmt: skip
+    asked = [f'CASE WHEN "$chosen" THEN {_duck(v)} END AS "$new{i}"' for i, v in enumerate(values.values())]
     with live.home.table_lock:
-        count = _count(live, entry.name, condition)
-        new = live.home.store.query(f"SELECT {', '.join(chosen)} FROM {quoted(entry.name)}")
-        live.home.put_table(entry.name, _unique(entry, new.cast(schema.to_arrow())))
+        chosen = f'SELECT *, {condition} AS "$chosen" FROM {quoted(entry.name)}'
+        found = live.home.store.query(f"SELECT *, {', '.join(asked)} FROM ({chosen}) AS {quoted(entry.name)}")
+        rows = found["$chosen"]
+        new = _assigned(schema, {c: found[f"$new{i}"] for i, c in enumerate(values)}, found.num_rows)
+        columns = [pc.if_else(rows, new[n], found[n].cast(t)) if n in values else found[n].cast(t)
+                   for n, t in ((f.name, f.type) for f in schema)]  # fmt: skip
+        count = pc.sum(rows).as_py() or 0
+        live.home.put_table(entry.name, _unique(entry, pa.table(columns, schema=schema.to_arrow())))
     return Answer(said=_said("updated", count))
 
 
@@ -101,36 +110,67 @@ def _rows(live: Live, statement: Insert, schema: Schema, session: Session) -> pa
         if len(found.column_names) != len(names):
             raise SchemaError(f"{len(found.column_names)} values for {len(names)} columns: {', '.join(names)}")
         given = dict(zip(names, found.columns, strict=True))
-        try:
-            columns = [
-                given[f.name].cast(f.type) if f.name in given else pa.nulls(found.num_rows, f.type) for f in schema
-            ]
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise RecordRefused("the rows do not fit", detail=str(error).splitlines()[0]) from None
-        return pa.table(columns, schema=schema.to_arrow())
-    selects = []
+        return _assigned(schema, given, found.num_rows)
     for i, row in enumerate(statement.rows, 1):
         if len(row) != len(names):
             raise SchemaError(f"row {i} has {len(row)} values for {len(names)} columns: {', '.join(names)}")
         for value in row:
             for column in value.find_all(exp.Column):
                 raise SchemaError(f"`{column.name}` in VALUES", hint="a text stands in single quotes: 'text'")
-        values = dict(zip(names, row, strict=True))
-        parts = [
-            f"CAST({_duck(values[f.name]) if f.name in values else 'NULL'} AS {_cast(f.type)}) AS {quoted(f.name)}"
-            for f in schema
-        ]
-        selects.append(f"SELECT {', '.join(parts)}")
-    return live.home.store.query(" UNION ALL ".join(selects)).cast(schema.to_arrow())
+    values = _values(live, statement.rows)
+    columns = {}
+    for field, place in ((f, names.index(f.name)) for f in schema.to_arrow() if f.name in names):
+        try:
+            columns[field.name] = from_values([row[place] for row in values], field.type)
+        except Unfit as unfit:
+            raise _refused(unfit, field.name, field.type) from None
+    return _assigned(schema, columns, len(values))
+
+
+def _values(live: Live, rows: Sequence[Sequence[exp.Expr]]) -> list[list[Any]]:
+    """The values of VALUES. Literals are read here; the store computes all that is more than a literal."""
+    found = [[literal(v) for v in row] for row in rows]
+    asked = [(i, j) for i, row in enumerate(found) for j, v in enumerate(row) if v is NOT_LITERAL]
+    for first in range(0, len(asked), _COMPUTED):
+        some = asked[first : first + _COMPUTED]
+        shown = ", ".join(f'{_duck(rows[i][j])} AS "{n}"' for n, (i, j) in enumerate(some))
+        answer = live.home.store.query(f"SELECT {shown}")
+        for n, (i, j) in enumerate(some):
+            found[i][j] = python_values(answer.column(n))[0]
+    return found
+
+
+def _assigned(schema: Schema, given: Mapping[str, pa.Array | pa.ChunkedArray], rows: int) -> pa.Table:
+    """Columns as a target has them, where nothing is lost; NULL where none is given."""
+    columns = []
+    for field in schema.to_arrow():
+        if field.name not in given:
+            columns.append(pa.nulls(rows, field.type))
+            continue
+        try:
+            columns.append(assigned(given[field.name], field.type))
+        except Unfit as unfit:
+            raise _refused(unfit, field.name, field.type) from None
+    return pa.table(columns, schema=schema.to_arrow())
+
+
+def _refused(unfit: Unfit, column: str, kind: pa.DataType) -> RecordRefused:
+    """The error for a value that a column cannot take; rows count from 1, as those of VALUES do."""
+    if unfit.row is None:
+        return RecordRefused(f"the values of `{column}` cannot become {ddl_type(kind)}", detail=unfit.why)
+    return RecordRefused(
+        f"row {unfit.row + 1}: the value of `{column}` cannot become {ddl_type(kind)}",
+        detail=f"{_shown(unfit.value)}: {unfit.why}",
+        hint="CAST it, or round it, where that is meant",
+    )
+
+
+def _shown(value: Any) -> str:
+    return (repr(value) if isinstance(value, str) else shown(value))[:200]
 
 
 def _duck(node: exp.Expr) -> str:
     return f"({node.sql(dialect='duckdb', identify=True, comments=False)})"
-
-
-def _cast(kind: pa.DataType | None) -> str:
-    assert kind is not None
-    return sql_type(kind)
 
 
 def _condition(tree: exp.Expr) -> str:
@@ -175,7 +215,7 @@ def _unique(entry: CreateTable, rows: pa.Table) -> pa.Table:
         if rows[key].null_count:
             raise RecordRefused(f"NULL in the key `{key}` of `{entry.name}`")
     counted = rows.group_by(keys).aggregate([([], "count_all")])
-    doubled = counted.filter(pa.compute.greater(counted["count_all"], 1))
+    doubled = counted.filter(pc.greater(counted["count_all"], 1))
     if doubled.num_rows:
         first = ", ".join(f"{k} = {doubled[k][0].as_py()}" for k in keys)
         raise RecordRefused(

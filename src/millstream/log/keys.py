@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import DefinitionError
-from millstream.log.rows import plain
+from millstream.model.assignment import from_values
 
 _MASK = (1 << 64) - 1
 _FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -57,7 +57,7 @@ def partition_of(value: Any, kind: pa.DataType, partitions: int) -> int:
         for factor in _FACTORS:
             mixed = (mixed ^ mixed >> 32) * factor & _MASK
         return (mixed ^ mixed >> 32) % partitions
-    batch = pa.record_batch([pa.array([plain(value, kind)], kind)], names=["key"])
+    batch = pa.record_batch([from_values([value], kind, seconds=True)], names=["key"])
     return int(partitions_of(batch, "key", partitions)[0])
 
 

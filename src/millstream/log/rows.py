@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import RecordRefused, SchemaError
+from millstream.model.assignment import Unfit, assigned, from_values
 from millstream.model.schema import TIMESTAMP, Schema, ddl_type
 
 Rows = Any
@@ -20,7 +19,6 @@ Rows = Any
 
 REFUSED = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError, TypeError)
 
-_WHOLE = frozenset({int, type(None)})
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
 
 
@@ -63,55 +61,22 @@ def from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Recor
             )
     columns = []
     for field in schema:
-        name, kind = field.name, field.type
-        values = [r.get(name) for r in rows]
-        if _needs_care(values, kind):
-            values = [plain(v, kind) for v in values]
+        values = [r.get(field.name) for r in rows]
         try:
-            columns.append(pa.array(values, type=kind))
-        except REFUSED as error:
-            raise _refused(values, name, kind, error) from None
+            columns.append(from_values(values, field.type, seconds=True))
+        except Unfit as unfit:
+            raise refused(unfit, field) from None
     return pa.record_batch(columns, schema=schema)
 
 
-def plain(value: Any, kind: pa.DataType) -> Any:
-    """A value given by hand as Arrow takes it.
-
-    Times may be given as ISO 8601 text, as a datetime (UTC if it has no zone), or as seconds since 1970. A number that
-    would lose something becomes text, which Arrow refuses where it would have cut the number off in silence.
-    """
-    if isinstance(value, float) and (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
-        lossy = not math.isfinite(value) or (pa.types.is_integer(kind) and not value.is_integer())
-        if lossy:
-            return str(value)
-    if not pa.types.is_timestamp(kind) or value is None:
-        return value
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            return value
-    if isinstance(value, datetime):
-        return value if value.tzinfo else value.replace(tzinfo=UTC)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return round(value * 1_000_000)
-    return value
-
-
-def _needs_care(values: list[Any], kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or (pa.types.is_integer(kind) and not _WHOLE.issuperset(map(type, values))))
-
-
-def _refused(values: Sequence[Any], name: str, kind: pa.DataType, error: Exception) -> RecordRefused:
-    for row, value in enumerate(values):
-        try:
-            pa.array([value], type=kind)
-        except REFUSED as why:
-            return RecordRefused(
-                f"row {row}: the value of `{name}` is not {_called(kind)}",
-                detail=f"{value!r:.200}: {str(why).splitlines()[0]}",
-            )
-    return RecordRefused(f"the values of `{name}` are not {_called(kind)}", detail=str(error).splitlines()[0])
+def refused(unfit: Unfit, field: pa.Field, does: str = "is not") -> RecordRefused:
+    """The error for a value that a column cannot take."""
+    if unfit.row is None:
+        return RecordRefused(f"the values of `{field.name}` do not fit {_called(field.type)}", detail=unfit.why)
+    return RecordRefused(
+        f"row {unfit.row}: the value of `{field.name}` {does} {_called(field.type)}",
+        detail=f"{unfit.value!r:.200}: {unfit.why}",
+    )
 
 
 def _called(kind: pa.DataType) -> str:
@@ -134,44 +99,16 @@ def _from_table(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
         if field.name not in table.column_names:
             columns.append(pa.nulls(table.num_rows, field.type))
             continue
-        column = table.column(field.name)
-        if column.type != field.type:
-            column = _cast(column, field)
-        columns.append(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
-    arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
-    return pa.record_batch(arrays, schema=schema)
+        columns.append(assigned_column(table.column(field.name), field))
+    return pa.record_batch(columns, schema=schema)
 
 
-def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def assigned_column(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.Array:
+    """A column as one of another type, where nothing is lost; or RecordRefused with row, column and value."""
     try:
-        return column.cast(field.type, safe=True)
-    except REFUSED as error:
-        row = _first_bad(column, field.type)
-        detail = f"{column[row].as_py()!r:.200}: " if row is not None else f"it is {column.type}: "
-        raise RecordRefused(
-            f"{f'row {row}: the value' if row is not None else 'the values'} of `{field.name}` cannot become "
-            f"{_called(field.type)}",
-            detail=detail + str(error).splitlines()[0],
-        ) from None
-
-
-def _first_bad(column: pa.ChunkedArray, kind: pa.DataType) -> int | None:
-    """The first row that cannot be cast; None when the type itself cannot."""
-
-    def casts(rows: int) -> bool:
-        try:
-            column.slice(0, rows).cast(kind, safe=True)
-        except REFUSED:
-            return False
-        return True
-
-    if not casts(0):
-        return None
-    low, high = 0, len(column)  # `low` rows can be cast, `high` cannot
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if casts(middle) else (low, middle)
-    return low
+        return assigned(column, field.type)
+    except Unfit as unfit:
+        raise refused(unfit, field, "cannot become") from None
 
 
 # ---------------------------------------------------------------- limits
