@@ -5,10 +5,12 @@ Appending and trimming take the log's own locks; everything else only reads, als
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -146,7 +148,9 @@ def append(
     repeated = False
     try:
         for lines in _chunks(file, None if producer is not None else CHUNK):
-            records, bad = _parsed(lines)
+            if target is None and schema is not None:
+                target = _made(log, topic, schema, [], partitions, key)
+            records, bad = _parsed(lines, exact=target is not None and "decimal" in str(target.schema))
             if target is None:
                 target = _made(log, topic, schema, [r for _, r in records], partitions, key)
             records, more = _fitting(target, records)
@@ -206,12 +210,15 @@ def _chunks(file: IO[bytes], size: int | None) -> Iterator[list[tuple[int, bytes
             return
 
 
-def _parsed(lines: list[tuple[int, bytes]]) -> tuple[list[tuple[int, dict[str, Any]]], list[tuple[int, str]]]:
-    """The records of some lines, and what is wrong with the others."""
+def _parsed(
+    lines: list[tuple[int, bytes]], *, exact: bool
+) -> tuple[list[tuple[int, dict[str, Any]]], list[tuple[int, str]]]:
+    """The records of some lines, and what is wrong with the others; `exact` keeps all digits of numbers."""
     records, bad = [], []
     for number, line in lines:
         try:
             record = orjson.loads(line)
+            record = json.loads(line, parse_float=Decimal) if exact else record
         except ValueError as error:
             bad.append((number, f"it is not JSON: {error}"))
             continue

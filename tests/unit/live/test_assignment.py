@@ -123,10 +123,8 @@ def outcomes(home: Spoken, sql: str, value: Any, kind: str) -> dict[str, Any]:
 
 def test_the_rule_takes_and_refuses_what_the_table_says() -> None:
     for sql, value, kind, kept in PAIRS:
-        columns = (
-            [[value]] if value is None or (isinstance(value, int) and value >= 2**63) else [[value], pa.array([value])]
-        )
-        for column in columns:
+        huge = isinstance(value, int) and value >= 2**63
+        for column in [[value]] if value is None or huge else [[value], pa.array([value])]:
             take = assigned if isinstance(column, pa.Array) else from_values
             if kept == "!":
                 with pytest.raises(Unfit):
