@@ -134,11 +134,11 @@ def _note(run: Run, now: int, output: Any) -> None:
         for row in table.to_pylist():
             answer = _answer(now, row)
             window = answer.start, answer.end
-            if row["op"] == "-U":
+            if row["$op"] == "-U":
                 before[window] = row["total"]
             else:
                 changed = replace(answer, instead_of=before.get(window))
-                run.changes.setdefault(view, []).append((row["op"], changed))
+                run.changes.setdefault(view, []).append((row["$op"], changed))
     for view, table in output.panes.items():
         said = {(a.start, a.end): a.instead_of for _, a in run.changes.get(view, []) if a.at == now}
         for row in table.drop_columns(["watermark"]).to_pylist():

@@ -54,7 +54,7 @@ def kernel(table: pa.Table, epochs: int, folder: Path) -> float:
     what = Processing(counted, "counted", (Output("", schema),), TypedState.of(Seen))
     side = Side((), tuple(table.column_names), grows=True, types=tuple(table.schema.types))
     spec = Chained("v", (side,), ("user",), what, ())
-    frame = pl.DataFrame(table).with_columns(pl.lit("+I").alias("op"))
+    frame = pl.DataFrame(table).with_columns(pl.lit("+I").alias("$op"))
     cache, runs = RunCache(folder), list[Run]()
     size = len(frame) // epochs
     began = time.perf_counter()

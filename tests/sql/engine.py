@@ -14,6 +14,7 @@ from millstream.engine import bind
 from millstream.engine.post import _paired, _retracts
 from millstream.engine.work import EpochInput, EpochOutput, polars
 from millstream.home import Home
+from millstream.model.reserved import OP
 from millstream.model.schema import Schema
 from millstream.plan.stages import Explode, Op, Plan, Project, Scan, SourceStage, ViewStage
 from millstream.state.version import Version
@@ -48,7 +49,7 @@ class QueryEngine(LocalEngine):
         """What ops make of rows; `op` stays if it is there."""
         for op in ops:
             self.duck.register("changed", table)
-            shown = ["op"] if "op" in table.column_names else []
+            shown = [f'"{OP}"'] if OP in table.column_names else []
             if isinstance(op, Explode):
                 array = _duck(op.array)
                 array = f"CASE WHEN len({array}) > 0 THEN {array} ELSE [NULL] END" if op.keep_empty else array

@@ -123,7 +123,7 @@ class MemoryStore:
         ops: list[tuple[str, dict[str, Any]]] = []
         for table in commit.changes.values():
             rows = table.to_pylist()
-            ops = [(r.pop("op"), {k: v for k, v in r.items() if not k.startswith("$")}) for r in rows]
+            ops = [(r.pop("$op"), {k: v for k, v in r.items() if not k.startswith("$")}) for r in rows]
         for place in {self._place(row) for op, row in ops if op != "+I"}:
             del view[place]
         for op, row in ops:

@@ -15,6 +15,7 @@ import orjson
 
 from millstream.cli.output import csv_text, json_text, plural, spoken_seconds
 from millstream.errors import StatementRefused
+from millstream.model.reserved import SHOWN_EPOCH, free_name
 from millstream.model.values import python_values
 from millstream.result import plain, shown, text_table
 
@@ -157,7 +158,7 @@ class ChangeOutput:
         if changes.table is None:
             return
         table = changes.table
-        name = "epoch" if "epoch" not in table.column_names else "$epoch"
+        name = free_name(SHOWN_EPOCH, table.column_names)
         columns = [python_values(c) for c in table.columns]
         rows = [[changes.epoch, *row] for row in zip(*columns, strict=True)]
         self.rows([name, *table.column_names], rows)
@@ -228,7 +229,7 @@ class ChangeArrow(ChangeOutput):
         if changes.table is None:
             return
         table = changes.table
-        name = "epoch" if "epoch" not in table.column_names else "$epoch"
+        name = free_name(SHOWN_EPOCH, table.column_names)
         table = table.add_column(0, name, pa.array([changes.epoch] * table.num_rows, pa.int64()))
         if self._writer is None:
             self._writer = ArrowOutput(table.schema)

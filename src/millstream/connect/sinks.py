@@ -81,16 +81,17 @@ def newest_generation(folder: Path, name: str) -> int | None:
 class ConsoleSink:
     """One line per change on standard output."""
 
-    def __init__(self, name: str, out: TextIO | None = None) -> None:
-        self._name, self._out = name, out
+    def __init__(self, name: str, kind: str | None, out: TextIO | None = None) -> None:
+        self._name, self._kind, self._out = name, kind, out
+        """`kind` is the column that says what kind of change a row is; None where rows only come."""
 
     def write(self, rows: pa.Table, epoch: int, *, writer: str, digest: str | None) -> None:
         """Print the changes."""
         del writer, digest
         out = self._out or sys.stdout
         for row in python_rows(rows):
-            op = row.pop("op", "+I")
-            out.write(f"{self._name}[{epoch}] {op} {orjson.dumps(row, default=str).decode()}\n")
+            kind = "+I" if self._kind is None else row.pop(self._kind)
+            out.write(f"{self._name}[{epoch}] {kind} {orjson.dumps(row, default=str).decode()}\n")
         out.flush()
 
 

@@ -16,6 +16,7 @@ from millstream.engine.readers import empty
 from millstream.errors import SchemaError, Unsupported
 from millstream.model.accumulation import Accumulation
 from millstream.model.aggregate import BOOLEAN_ONLY, NUMERIC_ONLY, PLAIN_ONLY, settled_type
+from millstream.model.reserved import OP
 from millstream.model.schema import TIMESTAMP, ddl_type
 from millstream.model.step import INDEX, summed_type
 from millstream.plan.stages import (
@@ -85,9 +86,9 @@ def _view(spark: SparkSession, view: ViewStage, types: Types, *, retract: bool) 
 def _projected(spark: SparkSession, schema: pa.Schema, ops: Sequence[Op]) -> pa.Schema:
     """The columns that ops make of others."""
     ddl = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in schema)
-    mark = [] if any(isinstance(op, Batches) for op in ops) else ["op STRING"]
+    mark = [] if any(isinstance(op, Batches) for op in ops) else [f"`{OP}` STRING"]
     frame = through(spark.createDataFrame([], ", ".join([*mark, ddl])), ops)
-    return pa.schema([f for f in to_arrow_schema(frame.schema, timezone="UTC") if f.name != "op"])
+    return pa.schema([f for f in to_arrow_schema(frame.schema, timezone="UTC") if f.name != OP])
 
 
 def _chained(spark: SparkSession, stage: Chained, types: Types) -> tuple[Chained, pa.Schema]:

@@ -14,6 +14,7 @@ from millstream.engine import prelude
 from millstream.errors import Unsupported
 from millstream.kernels import quick
 from millstream.model.accumulation import Accumulation
+from millstream.model.reserved import OP
 from millstream.plan.quick import quick_sql
 from millstream.plan.stages import Aggregation, Batches, Explode, Op, Project, ViewStage
 
@@ -34,9 +35,9 @@ def computed(spark: Any, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
     if swift is not None:
         return swift
     if any(isinstance(op, Batches) for op in ops):
-        signs = pc.is_in(changes["op"], pa.array(["+I", "+U"]))
+        signs = pc.is_in(changes[OP], pa.array(["+I", "+U"]))
         halves = [(changes.filter(pc.invert(signs)), "-D"), (changes.filter(signs), "+I")]
-        done = [through(spark.createDataFrame(h.drop_columns("op")), ops, op) for h, op in halves if h.num_rows]
+        done = [through(spark.createDataFrame(h.drop_columns(OP)), ops, op) for h, op in halves if h.num_rows]
         return pa.concat_tables(done)
     return through(spark.createDataFrame(changes), ops).toArrow()
 
@@ -62,13 +63,13 @@ def _swift(ops: Sequence[Op], changes: pa.Table) -> pa.Table | None:
                 return None
             rows = rows.filter(kept)
         named = [m.alias(c.name) for m, c in zip(made, op.columns, strict=True) if m is not None]
-        rows = rows.select("op", *named)
+        rows = rows.select(OP, *named)
     return rows.to_arrow()
 
 
 def through(frame: DataFrame, ops: Sequence[Op], op: str | None = None) -> Any:
-    """Rows behind ops, with their ``op`` first; an Arrow table where one `op` is given that all have."""
-    kept = [] if op is not None else ["op"]
+    """Rows behind ops, with their kind of change first; an Arrow table where one `op` is given that all have."""
+    kept = [] if op is not None else [f"`{OP}`"]
     for part in ops:
         if isinstance(part, Project):
             frame = frame if part.keep is None else frame.where(part.keep)
@@ -82,7 +83,7 @@ def through(frame: DataFrame, ops: Sequence[Op], op: str | None = None) -> Any:
     if op is None:
         return frame
     found = frame.toArrow()
-    return found.add_column(0, "op", pa.array([op] * found.num_rows, pa.string()))
+    return found.add_column(0, OP, pa.array([op] * found.num_rows, pa.string()))
 
 
 def _retracts(view: ViewStage) -> bool:
@@ -97,14 +98,14 @@ def _paired(changes: pa.Table, identity: tuple[str, ...], *, retract: bool) -> p
     if not len(rows):
         return changes
     keys = list(identity)
-    halves = pl.col("op").is_in(["-U"]).any(), pl.col("op").is_in(["+U"]).any()
+    halves = pl.col(OP).is_in(["-U"]).any(), pl.col(OP).is_in(["+U"]).any()
     old, new = (h.over(keys) if keys else h for h in halves)
     op = (
-        pl.when((pl.col("op") == "-U") & ~new)
+        pl.when((pl.col(OP) == "-U") & ~new)
         .then(pl.lit("-D"))
-        .when((pl.col("op") == "+U") & ~old)
+        .when((pl.col(OP) == "+U") & ~old)
         .then(pl.lit("+I"))
-        .otherwise(pl.col("op"))
+        .otherwise(pl.col(OP))
     )
-    paired = rows.with_columns(op.alias("op"))
-    return (paired if retract else paired.filter(pl.col("op") != "-U")).to_arrow()
+    paired = rows.with_columns(op.alias(OP))
+    return (paired if retract else paired.filter(pl.col(OP) != "-U")).to_arrow()

@@ -24,6 +24,7 @@ from millstream.kernels.outcome import Dropped, Outcome, StageClock, net
 from millstream.kernels.process import Processed
 from millstream.kernels.replay import check, recomputed, windows_of
 from millstream.kernels.stage import advance, advance_chained, records_step, records_unique, states, unique
+from millstream.model.reserved import OP
 from millstream.plan.processing import Asking
 from millstream.plan.stages import (
     Aggregation,
@@ -292,7 +293,7 @@ class Work:
                 detail="it has: " + ", ".join(rows.column_names),
             )
         typed = rows.select(what.schema.names).cast(what.schema.to_arrow())
-        return polars(typed).select(pl.lit("+I").alias("op"), *what.schema.names)
+        return polars(typed).select(pl.lit("+I").alias(OP), *what.schema.names)
 
     def _came(self, side: Side) -> pl.DataFrame | None:
         """What came to one side of a chained stage."""
@@ -305,17 +306,17 @@ class Work:
                 found.append(given)
         if len(found) < 2:
             return found[0] if found else None
-        return pl.concat([f.select("op", *side.columns) for f in found], how="vertical_relaxed")
+        return pl.concat([f.select(OP, *side.columns) for f in found], how="vertical_relaxed")
 
     def _taken_of(self, ops: Sequence[Op], changes: pl.DataFrame) -> pl.DataFrame:
         names = ops[0].renames if len(ops) == 1 and isinstance(ops[0], Project) else None
         if names is None:
             return polars(self.computed(ops, changes.to_arrow()))
-        return changes.select("op", *(pl.col(given).alias(name) for name, given in names.items()))
+        return changes.select(OP, *(pl.col(given).alias(name) for name, given in names.items()))
 
     def _holds(self, test: Test, pairs: pl.DataFrame) -> pl.Series:
         """For which pairs a condition holds."""
-        given = pairs.select(pl.lit("+I").alias("op"), *test.columns).with_row_index("$pair")
+        given = pairs.select(pl.lit("+I").alias(OP), *test.columns).with_row_index("$pair")
         only = Project(test.sql, (Column("$pair", "`$pair`"),))
         kept = self.computed([only], given.cast({"$pair": pl.Int64}).to_arrow())
         return given["$pair"].is_in(polars(kept)["$pair"].cast(pl.UInt32).implode())
@@ -405,4 +406,4 @@ def _taken_from(stage: Stage, clock: StageClock) -> int:
 
 def _appended(view: ViewStage, rows: pl.DataFrame) -> pa.Table:
     hidden = [pl.col("$ts").cast(pl.Datetime("us", "UTC"))] if "$ts" in view.hidden else []
-    return rows.select(pl.lit("+I").alias("op"), *view.columns, *hidden).to_arrow()
+    return rows.select(pl.lit("+I").alias(OP), *view.columns, *hidden).to_arrow()

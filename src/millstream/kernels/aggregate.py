@@ -16,6 +16,7 @@ from millstream.clock import END_OF_TIME
 from millstream.kernels.combine import fold, group_columns, results
 from millstream.kernels.outcome import Outcome, StageClock, State, together
 from millstream.kernels.slices import closes_between, expiry, window_ends
+from millstream.model.reserved import OP
 from millstream.model.trigger import ON_CLOSE
 from millstream.model.window import Window
 from millstream.plan.stages import Aggregation
@@ -140,14 +141,14 @@ def _compare(spec: Aggregation, before: pl.DataFrame | None, after: pl.DataFrame
     if not identity:
         if old.select(shown).equals(new.select(shown)):
             return new.clear()
-        new = new.with_columns(pl.lit("+U").alias("op"))
+        new = new.with_columns(pl.lit("+U").alias(OP))
         return pl.concat([old, new]) if spec.retract else new
     same = _unchanged(old, new, identity, shown)
     if len(same):
         old = old.join(same, on=identity, how="anti", nulls_equal=True)
         new = new.join(same, on=identity, how="anti", nulls_equal=True)
     marked = new.join(old.select(*identity, pl.lit(1).alias("$old")), on=identity, how="left", nulls_equal=True)
-    op = pl.when(pl.col("$old").is_not_null()).then(pl.lit("+U")).otherwise(pl.lit("+I")).alias("op")
+    op = pl.when(pl.col("$old").is_not_null()).then(pl.lit("+U")).otherwise(pl.lit("+I")).alias(OP)
     new = marked.with_columns(op).drop("$old")
     return pl.concat([old, new]) if spec.retract else new
 
@@ -169,4 +170,4 @@ def _rows(spec: Aggregation, windows: pl.DataFrame, op: str) -> pl.DataFrame:
         start = (pl.col("$end") - spec.grid.size.micros).cast(TIMESTAMP)
         borders = [start.alias("window_start"), pl.col("$end").cast(TIMESTAMP).alias("window_end")]
     answers = results(spec, windows)
-    return windows.select(pl.lit(op).alias("op"), *borders, *spec.keys, *answers)
+    return windows.select(pl.lit(op).alias(OP), *borders, *spec.keys, *answers)

@@ -13,6 +13,7 @@ from millstream.clock import END_OF_TIME
 from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.kernels.rows import CONTENT, GROUP, arrived, hashes_of, held, repeated, types_of, whole, written
 from millstream.kernels.settle import waiting
+from millstream.model.reserved import OP
 from millstream.plan.stages import AsOf, Chained
 
 
@@ -74,7 +75,7 @@ def _matched(spec: Chained, what: AsOf, due: pl.DataFrame, there: pl.DataFrame) 
     joined = rows.join(found.drop("$t", *GROUP), on="$at", how="left", maintain_order="left")
     if what.required:
         joined = joined.filter(pl.col("$met"))
-    return joined.select(pl.lit("+I").alias("op"), *spec.result) if len(joined) else None
+    return joined.select(pl.lit("+I").alias(OP), *spec.result) if len(joined) else None
 
 
 def _pruned(what: AsOf, rows: pl.DataFrame, past: int) -> pl.DataFrame:

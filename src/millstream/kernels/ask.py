@@ -23,6 +23,7 @@ from millstream.kernels.outcome import StageClock, State
 from millstream.kernels.process import Processed, listed
 from millstream.kernels.process_failures import Failure, checked, column, failure, told
 from millstream.model.process import FAIL, QUARANTINE, SKIP, Output, rows_of
+from millstream.model.reserved import OP
 from millstream.plan.processing import Asking
 from millstream.plan.stages import Chained
 
@@ -155,7 +156,7 @@ def _outcome(spec: Chained, what: Asking, rows: pl.DataFrame, kept: pl.DataFrame
             skipped = len(bad)
     if what.required:
         rows = rows.filter("$hit")
-    shown = rows.select(pl.lit("+I").alias("op"), *spec.columns, *(pl.col(f"@{n}").alias(n) for n in what.schema.names))
+    shown = rows.select(pl.lit("+I").alias(OP), *spec.columns, *(pl.col(f"@{n}").alias(n) for n in what.schema.names))
     return Processed(shown if len(shown) else None, kept, _expiry(kept), failures=tuple(failures), skipped=skipped)
 
 

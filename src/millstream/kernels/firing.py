@@ -15,6 +15,7 @@ from millstream.clock import BEGINNING
 from millstream.kernels.combine import partial_columns, results
 from millstream.kernels.outcome import StageClock
 from millstream.model.accumulation import Accumulation
+from millstream.model.reserved import OP
 from millstream.model.step import INDEX
 from millstream.model.window_kinds import CountWindow
 from millstream.plan.stages import Aggregation
@@ -56,7 +57,7 @@ def result_rows(spec: Aggregation, rows: pl.DataFrame, given: pl.DataFrame, op: 
         "window_end": pl.col("$e").cast(TIMESTAMP).alias("window_end"),
     }
     borders = [pl.col(b) if b in given.columns else named[b] for b in spec.borders]
-    return whole.select(pl.lit(op).alias("op"), *borders, *spec.keys, *(m.name for m in spec.measures))
+    return whole.select(pl.lit(op).alias(OP), *borders, *spec.keys, *(m.name for m in spec.measures))
 
 
 @dataclass
@@ -123,7 +124,7 @@ class Firing:
             last.alias("is_last"),
             pl.Series("watermark", [watermark] * len(firing), dtype=pl.Int64).cast(TIMESTAMP),
         ]
-        row = result_rows(self.spec, firing, new, "").drop("op")
+        row = result_rows(self.spec, firing, new, "").drop(OP)
         self.panes.append(pl.concat([row, pl.DataFrame(marks)], how="horizontal"))
 
     def _change(self, firing: pl.DataFrame, new: pl.DataFrame) -> None:

@@ -16,6 +16,7 @@ from millstream.kernels.combine import _pack, _user_failed, _user_results
 from millstream.kernels.keyed import KEY, by_key, hashes_of, keys_of
 from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.kernels.rows import expiry
+from millstream.model.reserved import OP
 from millstream.plan.processing import Folded
 from millstream.plan.stages import Chained, Measure
 
@@ -35,7 +36,7 @@ def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: St
     if "$n" not in groups.columns:
         kinds = {"$n": pl.Int64, **{f"@{m.name}": pl.Int64 if m.user is None else pl.String for m in what.measures}}
         groups = groups.with_columns(pl.lit(None, t).alias(n) for n, t in kinds.items())
-    signs = np.where(came["op"].is_in(["+I", "+U"]).to_numpy(), 1, -1)
+    signs = np.where(came[OP].is_in(["+I", "+U"]).to_numpy(), 1, -1)
     before = groups["$n"].fill_null(0)
     signs = _known(signs, groups, before.to_list())
     after = pl.Series("$n", before.to_numpy() + np.add.reduceat(signs, groups["$from"].to_numpy()), pl.Int64)
@@ -101,10 +102,10 @@ def _difference(
     names = [c for c in spec.result if c not in spec.keys]
     same = pl.Series([a == b for a, b in zip(old.select(names).rows(), new.select(names).rows(), strict=True)])
     parts = [
-        old.filter(was & ~there).select(pl.lit("-D").alias("op"), *spec.result),
-        old.filter(was & there & ~same).select(pl.lit("-U").alias("op"), *spec.result),
-        new.filter(there & ~was).select(pl.lit("+I").alias("op"), *spec.result),
-        new.filter(there & was & ~same).select(pl.lit("+U").alias("op"), *spec.result),
+        old.filter(was & ~there).select(pl.lit("-D").alias(OP), *spec.result),
+        old.filter(was & there & ~same).select(pl.lit("-U").alias(OP), *spec.result),
+        new.filter(there & ~was).select(pl.lit("+I").alias(OP), *spec.result),
+        new.filter(there & was & ~same).select(pl.lit("+U").alias(OP), *spec.result),
     ]
     found = pl.concat(parts)
     return found if len(found) else None

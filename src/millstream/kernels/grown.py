@@ -9,6 +9,7 @@ from millstream.kernels.aggregates import is_exact
 from millstream.kernels.combine import combine, fold, partial_columns, results
 from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.kernels.rows import GROUP, arrived, expiry, hashes_of, held
+from millstream.model.reserved import OP
 from millstream.model.windowing import Windowing
 from millstream.plan.stages import Aggregation, Chained, Regroup, view_of
 
@@ -45,7 +46,7 @@ def _changes(spec: Chained, view: Aggregation, before: pl.DataFrame | None, afte
     """What the answers of keys were and are, where they differ."""
     new = after.select(*GROUP, *spec.keys, *results(view, after))
     if before is None or not len(before):
-        return new.select(pl.lit("+I").alias("op"), *spec.result)
+        return new.select(pl.lit("+I").alias(OP), *spec.result)
     old = before.select(*GROUP, *spec.keys, *results(view, before))
     measures = [m.name for m in view.measures]
     both = new.join(old.select(*GROUP, *measures), on=list(GROUP), how="left", maintain_order="left", suffix="$was")
@@ -57,5 +58,5 @@ def _changes(spec: Chained, view: Aggregation, before: pl.DataFrame | None, afte
         (new.join(there, on=list(GROUP), how="anti", maintain_order="left"), "+I"),
         (new.join(touched, on=list(GROUP), how="semi", maintain_order="left"), "+U"),
     ]
-    found = pl.concat([rows.select(pl.lit(op).alias("op"), *spec.result) for rows, op in parts])
+    found = pl.concat([rows.select(pl.lit(op).alias(OP), *spec.result) for rows, op in parts])
     return found if len(found) else None

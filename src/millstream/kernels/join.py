@@ -18,6 +18,7 @@ from millstream.kernels import quick
 from millstream.kernels.hashing import mixed
 from millstream.kernels.outcome import Outcome, StageClock, State, together
 from millstream.kernels.rows import CONTENT, GROUP, arrived, hashes_of, held, lived, repeated, types_of, whole, written
+from millstream.model.reserved import OP
 from millstream.plan.chained import UNTIL
 from millstream.plan.stages import ROW, Chained, Join, Side, Test
 
@@ -144,9 +145,9 @@ def _changed(spec: Chained, rows: pl.DataFrame, before: np.ndarray, after: np.nd
         given = repeated(given.with_columns(pl.Series("$first", start[some])), more[some])
         if not spec.only_inserts:
             given = _named(given, salt)
-        parts.append(given.select(pl.lit(op).alias("op"), *spec.result))
+        parts.append(given.select(pl.lit(op).alias(OP), *spec.result))
     if not parts:
-        return pl.DataFrame(schema={"op": pl.String})
+        return pl.DataFrame(schema={OP: pl.String})
     return parts[0] if len(parts) == 1 else pl.concat(parts, how="vertical_relaxed")
 
 
@@ -178,7 +179,7 @@ def _counted(mine: pl.DataFrame, others: pl.DataFrame, pairs: pl.DataFrame, i: i
 def _alone(spec: Chained, join: Join, rows: pl.DataFrame, i: int) -> pl.DataFrame:
     """Results that hang on whether a row has a partner: itself, or with nothing beside it."""
     if join.certain and join.how != "semi":
-        return pl.DataFrame(schema={"op": pl.String})
+        return pl.DataFrame(schema={OP: pl.String})
     met, now = (pl.col(c) > 0 if join.how == "semi" else pl.col(c) == 0 for c in ("$met", _COUNT))
     was = pl.when(met).then(pl.col("$was")).otherwise(0).alias("$before")
     is_now = pl.when(now).then(pl.col("$n")).otherwise(0).alias("$after")
@@ -204,7 +205,7 @@ def _lonely(
     hashes = state.due({"$x": (clock.before, clock.watermark)}, clock.before)
     found = state.lookup(hashes, clock.before) if len(hashes) else None
     if found is None:
-        return pl.DataFrame(schema={"op": pl.String})
+        return pl.DataFrame(schema={OP: pl.String})
     wanted = [*GROUP, *CONTENT, "$n", "$x", _COUNT, *spec.sides[i].columns]
     over = (pl.col("$x") > clock.before) & (pl.col("$x") <= clock.watermark) & (pl.col(_COUNT) == 0)
     parts = [found.filter(over & ~pl.col("$gone")).select(wanted)]

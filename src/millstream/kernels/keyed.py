@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.kernels.hashing import hashed
+from millstream.model.reserved import OP
 from millstream.plan.stages import Chained
 
 KEY = ("$h", "$a")
@@ -19,7 +20,7 @@ def by_key(spec: Chained, changes: pl.DataFrame | None) -> pl.DataFrame | None:
     """The rows with their hashes and number (``$no``), those of a key together in the order they came."""
     if changes is None or not len(changes):
         return None
-    rows = changes.select("op", *spec.columns).cast(types(spec))  # type: ignore[arg-type]
+    rows = changes.select(OP, *spec.columns).cast(types(spec))  # type: ignore[arg-type]
     rows = rows.with_columns(pl.col(k) + 0.0 for k in spec.keys if rows.schema[k].is_float())  # -0.0 and 0.0 are one
     first, second = hashed(rows, spec.keys)
     order = np.lexsort((second, first))

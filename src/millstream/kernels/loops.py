@@ -14,6 +14,7 @@ import polars as pl
 from millstream.clock import END_OF_TIME
 from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.kernels.rows import CONTENT, GROUP, arrived, pair, repeated, types_of, whole, written
+from millstream.model.reserved import OP
 from millstream.plan.looping import Loop
 from millstream.plan.stages import ROW, Chained, Side
 
@@ -71,5 +72,5 @@ def _answer(spec: Chained, what: Loop, sides: list[pl.DataFrame], count: str, re
 def _difference(spec: Chained, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame | None:
     gone = before.join(after, on=list(ROW), how="anti", maintain_order="left")
     come = after.join(before, on=list(ROW), how="anti", maintain_order="left")
-    parts = [r.select(pl.lit(op).alias("op"), *spec.result) for r, op in ((gone, "-D"), (come, "+I")) if len(r)]
+    parts = [r.select(pl.lit(op).alias(OP), *spec.result) for r, op in ((gone, "-D"), (come, "+I")) if len(r)]
     return pl.concat(parts) if parts else None

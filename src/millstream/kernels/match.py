@@ -21,6 +21,7 @@ from millstream.kernels.match_outputs import outputs
 from millstream.kernels.match_search import Found, Rows, search
 from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.model.pattern import TO_NEXT
+from millstream.model.reserved import OP
 from millstream.plan.matching import Match
 from millstream.plan.stages import Chained
 
@@ -49,7 +50,7 @@ def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: St
     changed = None
     if found.first:
         changed = outputs(match, spec.keys, rows, found, numbers)
-        changed = changed.select(pl.lit("+I").alias("op"), *spec.result) if len(changed) else None
+        changed = changed.select(pl.lit("+I").alias(OP), *spec.result) if len(changed) else None
     kept = _kept(match, rows, found)
     parts = [part for part in (kept, counts) if part is not None and len(part)]
     if not parts:

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from millstream.clock import BEGINNING
+from millstream.model.reserved import OP
 from millstream.plan.stages import Aggregation, Stage
 
 BEHIND = "behind the watermark"
@@ -134,14 +135,14 @@ def net(changes: pl.DataFrame, identity: Sequence[str]) -> pl.DataFrame:
     numbered = changes.with_row_index("$at")
     by: list[Any] = list(identity) or [pl.lit(0).alias("$one")]
     ends = numbered.group_by(by, maintain_order=True).agg(
-        pl.col("op").first().alias("$first"), pl.col("op").last().alias("$last"), pl.col("$at").last()
+        pl.col(OP).first().alias("$first"), pl.col(OP).last().alias("$last"), pl.col("$at").last()
     )
     there = ~pl.col("$last").is_in(["-D", "-U"])
     new = pl.col("$first") == "+I"
     op = pl.when(there & new).then(pl.lit("+I")).when(there).then(pl.lit("+U")).otherwise(pl.lit("-D"))
     kept = ends.filter(there | ~new).select("$at", op.alias("$op")).sort("$at")
     chosen = changes[kept["$at"]]
-    return chosen.with_columns(kept["$op"].alias("op"))
+    return chosen.with_columns(kept["$op"].alias(OP))
 
 
 def together(frames: list[pl.DataFrame]) -> pl.DataFrame | None:

@@ -24,6 +24,7 @@ from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.kernels.process_failures import Failure, Mistyped, column, columns, written
 from millstream.kernels.process_keys import BEFORE, BETWEEN, Groups, Held, Keys, Rows
 from millstream.model.process import EPOCH, Hooks, rows_of
+from millstream.model.reserved import OP
 from millstream.plan.processing import TO, Processing, column_of
 from millstream.plan.stages import Chained
 
@@ -40,7 +41,7 @@ class Processed(Outcome):
 
 
 def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: StageClock) -> Processed:
-    """Run one epoch. `changes` are rows with their ``op``, in the order they came or (if they are ordered) of time."""
+    """Run one epoch. `changes` are rows with their kind of change, in the order they came, or of time if ordered."""
     collects = gc.isenabled()
     gc.disable()  # it would look through all rows again and again, and they are in no circles
     try:
@@ -140,7 +141,7 @@ def _rows(spec: Chained, what: Processing, came: pl.DataFrame | None) -> Rows:
     values = [listed(came[c]) for c in spec.columns]
     counts = what.time is not None and (what.ordered or (what.ttl is not None and not what.by_clock))
     times = _micros(came[what.time]).to_list() if counts and what.time is not None else None
-    undone = ~came["op"].is_in(["+I", "+U"])
+    undone = ~came[OP].is_in(["+I", "+U"])
     return Rows(spec.columns, values, times, undone.to_list() if undone.any() else None, time_at)
 
 
@@ -195,7 +196,7 @@ def _results(what: Processing, keys: Keys, came: pl.DataFrame | None) -> pl.Data
     if len(what.outputs) > 1:
         missing = [pl.lit(None, t).alias(n) for n, t in _result_types(what).items() if n not in whole.columns]
         whole = whole.with_columns(missing).select(what.columns)
-    return whole[pl.Series(order, dtype=pl.UInt32)].select(pl.lit("+I").alias("op"), *what.columns)
+    return whole[pl.Series(order, dtype=pl.UInt32)].select(pl.lit("+I").alias(OP), *what.columns)
 
 
 def _order(places: np.ndarray, keys: Keys, came: pl.DataFrame | None) -> np.ndarray:

@@ -15,6 +15,7 @@ from millstream.kernels import over
 from millstream.kernels.combine import combine, results
 from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.kernels.rows import CONTENT, GROUP, arrived, expiry, hashes_of, held, pair, repeated, whole, written
+from millstream.model.reserved import OP
 from millstream.model.windowing import Windowing
 from millstream.plan.stages import (
     ROW,
@@ -35,13 +36,13 @@ _NOTHING = Outcome(None, None, np.empty(0, dtype=np.int64))
 
 
 def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
-    """Run one epoch of a chained stage. `changes` are rows with their ``op``, as the stage takes them."""
+    """Run one epoch of a chained stage. `changes` are rows with their kind of change, as the stage takes them."""
     if isinstance(spec.what, Stored) and changes is not None:
         changes = _since(spec, changes, state, clock)
     if changes is None or not len(changes):
         return _NOTHING
     if isinstance(spec.what, Every) and spec.grows:
-        return Outcome(changes.select("op", *spec.result), None, np.empty(0, dtype=np.int64))
+        return Outcome(changes.select(OP, *spec.result), None, np.empty(0, dtype=np.int64))
     side = spec.sides[0]
     came = arrived(side, spec.keys, changes, clock, _content(spec, changes))
     if not len(came):
@@ -65,8 +66,8 @@ def _since(spec: Chained, rows: pl.DataFrame, state: State, clock: StageClock) -
     if before is None:
         return rows
     there = before.filter(~pl.col("$gone"))
-    gone = repeated(there, there["$n"].to_numpy()).select(pl.lit("-D").alias("op"), *spec.columns)
-    return pl.concat([gone, rows.select("op", *spec.columns)], how="vertical_relaxed")
+    gone = repeated(there, there["$n"].to_numpy()).select(pl.lit("-D").alias(OP), *spec.columns)
+    return pl.concat([gone, rows.select(OP, *spec.columns)], how="vertical_relaxed")
 
 
 def _content(spec: Chained, changes: pl.DataFrame) -> tuple[str, ...] | None:
@@ -191,11 +192,11 @@ def _difference(spec: Chained, before: pl.DataFrame, after: pl.DataFrame) -> pl.
         new = after.join(before, on=whole_row, how="anti", maintain_order="left")
     if not len(old) or not len(new):
         rows, op = (new, "+I") if len(new) else (old, "-D")
-        return rows.select(pl.lit(op).alias("op"), *spec.result)
+        return rows.select(pl.lit(op).alias(OP), *spec.result)
     parts = [
         (old.join(new, on=name, how="anti", maintain_order="left"), "-D"),
         (old.join(new, on=name, how="semi", maintain_order="left"), "-U"),
         (new.join(old, on=name, how="anti", maintain_order="left"), "+I"),
         (new.join(old, on=name, how="semi", maintain_order="left"), "+U"),
     ]
-    return pl.concat([rows.select(pl.lit(op).alias("op"), *spec.result) for rows, op in parts])
+    return pl.concat([rows.select(pl.lit(op).alias(OP), *spec.result) for rows, op in parts])

@@ -17,6 +17,7 @@ from millstream.kernels.combine import fold
 from millstream.kernels.firing import answers, result_rows
 from millstream.kernels.panes import identity
 from millstream.model.accumulation import Accumulation
+from millstream.model.reserved import OP
 from millstream.model.window_kinds import CountWindow
 from millstream.plan.stages import Aggregation, Append, Chained, Stage
 
@@ -64,9 +65,9 @@ def recomputed(stage: Aggregation, partials: pl.DataFrame | None, windows: pl.Da
 
 
 def difference(old: pl.DataFrame, new: pl.DataFrame, identity: Sequence[str], *, retract: bool) -> pl.DataFrame:
-    """The changes (with ``op``) from the rows of a view to other rows."""
+    """The changes (with `OP`) from the rows of a view to other rows."""
     by = list(identity)
-    rows = [c for c in new.columns if c != "op"]
+    rows = [c for c in new.columns if c != OP]
     old = old.select(rows)
     gone, came = old, new.select(rows)
     if not any(new.schema[c].is_nested() for c in rows):
@@ -78,4 +79,4 @@ def difference(old: pl.DataFrame, new: pl.DataFrame, identity: Sequence[str], *,
     lost = gone.join(came, on=by, how="anti", nulls_equal=True)
     again = gone.join(came, on=by, how="semi", nulls_equal=True)
     parts = [(fresh, "+I"), (again if retract else again.clear(), "-U"), (known, "+U"), (lost, "-D")]
-    return pl.concat([f.select(pl.lit(op).alias("op"), pl.all()) for f, op in parts])
+    return pl.concat([f.select(pl.lit(op).alias(OP), pl.all()) for f, op in parts])

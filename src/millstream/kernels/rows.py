@@ -17,6 +17,7 @@ from millstream.clock import BEGINNING, END_OF_TIME
 from millstream.kernels.hashing import hashed
 from millstream.kernels.outcome import StageClock, State
 from millstream.kernels.sketches_tally import one_zero
+from millstream.model.reserved import OP
 from millstream.plan.stages import Chained, Side
 
 UNIQUE = ("$h", "$a", "$b")
@@ -32,7 +33,7 @@ def arrived(
     apart (all, when nothing is said); none: each row is its own.
     """
     taken = dict.fromkeys((*side.columns, *side.names))
-    rows = changes.select("op", *taken).cast(types_of(side))  # type: ignore[arg-type]
+    rows = changes.select(OP, *taken).cast(types_of(side))  # type: ignore[arg-type]
     rows = rows.with_columns(one_zero(pl.col(k)).alias(k) for k in keys if rows.schema[k].is_float())
     groups = pair(GROUP, rows, keys)
     if side.grows and content is not None and not content:
@@ -42,7 +43,7 @@ def arrived(
     told_by = dict.fromkeys((*(side.columns if content is None else content), *side.names))
     same = list(told_by) == list(keys)
     marks = [s.alias(n) for s, n in zip(groups, CONTENT, strict=True)] if same else pair(CONTENT, rows, list(told_by))
-    more = pl.when(pl.col("op").is_in(["+I", "+U"])).then(1).otherwise(-1).cast(pl.Int64).alias("$d")
+    more = pl.when(pl.col(OP).is_in(["+I", "+U"])).then(1).otherwise(-1).cast(pl.Int64).alias("$d")
     by = [*GROUP, *CONTENT]
     net = (
         rows.with_columns(*groups, *marks, more)

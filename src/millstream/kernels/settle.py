@@ -8,6 +8,7 @@ import polars as pl
 from millstream.clock import END_OF_TIME
 from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.kernels.rows import CONTENT, GROUP, arrived, hashes_of, held, repeated, whole, written
+from millstream.model.reserved import OP
 from millstream.plan.stages import Chained, Settled, Side
 
 
@@ -18,7 +19,7 @@ def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: St
     at = pl.col(what.column).cast(pl.Datetime("us", "UTC")).cast(pl.Int64) + what.slack
     rows, due = waiting(side, spec.keys, changes, state, clock, at.fill_null(END_OF_TIME))
     released = repeated(due.sort(what.column, *CONTENT), due.sort(what.column, *CONTENT)["$n"].to_numpy())
-    given = released.select(pl.lit("+I").alias("op"), *spec.result) if len(released) else None
+    given = released.select(pl.lit("+I").alias(OP), *spec.result) if len(released) else None
     kept = None if rows is None else rows.filter((pl.col("$x") > clock.watermark) & (pl.col("$n") != pl.col("$was")))
     if kept is None or not len(kept):
         return Outcome(given, None, np.empty(0, dtype=np.int64))

@@ -28,7 +28,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Changes:
-    """What one epoch changed in a view; `op` is the first column. Nothing (None) says that the line is alive."""
+    """What one epoch changed in a view; the first column, `op` (`_op` where the view has an `op` of its own), is the
+    kind of change. Nothing (None) says that the line is alive.
+    """
 
     epoch: int
     table: pa.Table | None

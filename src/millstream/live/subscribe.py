@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from millstream.errors import QueryError, Unsupported
 from millstream.live.answer import Answer, Changes
+from millstream.model.reserved import OP, SHOWN_OP, free_name
 from millstream.sql.places import topic_of
 from millstream.sql.statements import CreateSource, CreateView, Subscribe
 from millstream.store.names import quoted
@@ -65,7 +66,7 @@ def _changes(live: Live, feed: Feed, flow: str, view: str, statement: Subscribe)
             at = epoch.epoch
             table = epoch.changes.get(view)
             if table is not None and table.num_rows:
-                yield Changes(at, table.select([c for c in table.column_names if not c.startswith("$")]))
+                yield Changes(at, _shown(table))
         if not heard:
             yield Changes(at, None)
 
@@ -75,11 +76,18 @@ def _snapshot(live: Live, flow: str, view: str) -> tuple[int, pa.Table]:
     if view not in live.home.store.tables():
         return 0, None
     epoch = _EPOCH.format(flow=flow)
-    found = live.home.store.query(f"SELECT {epoch} AS \"$epoch\", '+I' AS op, * FROM {quoted(view)}")
+    found = live.home.store.query(f"SELECT {epoch} AS \"$epoch\", '+I' AS {quoted(OP)}, * FROM {quoted(view)}")
     number = (
         found["$epoch"][0].as_py() if found.num_rows else live.home.store.query(f"SELECT {epoch} AS n")["n"][0].as_py()
     )
-    return int(number), found.drop_columns(["$epoch"])
+    return int(number), _shown(found)
+
+
+def _shown(table: pa.Table) -> pa.Table:
+    """Rows as a listener gets them: their kind of change first, then the columns of the view or topic."""
+    columns = [c for c in table.column_names if not c.startswith("$")]
+    kinds = table[OP] if OP in table.column_names else pa.array(["+I"] * table.num_rows, pa.string())
+    return table.select(columns).add_column(0, free_name(SHOWN_OP, columns), kinds)
 
 
 def _records(live: Live, topic: Topic, *, snapshot: bool) -> Iterator[Changes]:
@@ -91,8 +99,7 @@ def _records(live: Live, topic: Topic, *, snapshot: bool) -> Iterator[Changes]:
             if end > start:
                 end = min(end, start + 10_000)
                 table = topic.read(partition, start, end)
-                shown = table.select([c for c in table.column_names if not c.startswith("$")])
-                yield Changes(end, shown.add_column(0, "op", pa.array(["+I"] * len(shown), pa.string())))
+                yield Changes(end, _shown(table))
                 at[partition], moved = end, True
         if not moved:
             yield Changes(0, None)

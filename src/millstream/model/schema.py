@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from millstream.errors import Origin, SchemaError
 from millstream.model.origin import here
+from millstream.model.reserved import check_column, folded
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -77,17 +78,21 @@ class Schema:
     def of(cls, fields: Iterable[Field]) -> Schema:
         """Make a schema and refuse repeated, empty or reserved names."""
         schema = cls(tuple(fields))
-        seen: set[str] = set()
+        seen: dict[str, str] = {}
         for field in schema.fields:
-            if field.name.lower() in seen:
-                raise SchemaError(f"the column `{field.name}` is there twice", origin=here())
-            if field.name.startswith("$"):
+            check_column(field.name)
+            there = seen.get(folded(field.name))
+            if there is not None:
                 raise SchemaError(
-                    f"the column name `{field.name}` is reserved",
-                    hint="names must not begin with $",
+                    f"the column `{field.name}` is there twice",
+                    detail=None
+                    if there == field.name
+                    else f"the other is spelled `{there}`: names are compared "
+                    "without regard to capitals and to how letters are composed",
+                    hint="give one of the two another name",
                     origin=here(),
                 )
-            seen.add(field.name.lower())
+            seen[folded(field.name)] = field.name
         if not schema.fields:
             raise SchemaError("a schema needs at least one column", origin=here())
         return schema

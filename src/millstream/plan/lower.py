@@ -23,11 +23,13 @@ from millstream.model.flow import Flow
 from millstream.model.loop import Round
 from millstream.model.processed import Processed
 from millstream.model.relational import Gathered
+from millstream.model.reserved import OP
 from millstream.model.step import Aggregated, Keeping, Step
 from millstream.model.window_kinds import Session
 from millstream.plan import chains
 from millstream.plan.needed import needed
 from millstream.plan.stages import (
+    ROW,
     Aggregation,
     Append,
     Batches,
@@ -281,8 +283,12 @@ def _post(behind: list[Step], root: Keeping) -> Project | None:
 
 
 def _hidden(name: str) -> str:
-    """The name under which an identity column is kept that is not shown."""
-    return name if name.startswith("$") else f"${name}"
+    """The name under which a column is kept that is not shown: with a ``$``, or two where one makes a name that is
+    Millstream's own.
+    """
+    if name.startswith("$"):
+        return name
+    return f"$${name}" if f"${name}" in (OP, "$ts", *ROW) else f"${name}"
 
 
 def _both(left: Expr, right: Expr) -> Expr:

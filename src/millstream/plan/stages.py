@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millstream.model.connector import Connector, Sink, SourceOptions
 from millstream.model.function import Function
+from millstream.model.reserved import OP, SHOWN_OP, free_name
 from millstream.model.schema import Schema
 from millstream.model.step import borders_of
 from millstream.model.window import Window
@@ -223,10 +224,20 @@ class ViewStage:
 
     @property
     def sink_schema(self) -> pa.Schema:
-        """The columns that its sink gets: a stream that changes says how."""
+        """The columns that its sink gets: a stream that changes says how, in a first column."""
         assert self.schema is not None, "once bound"
         shown = [self.schema.field(c) for c in self.columns]
-        return pa.schema(shown if self.identity is None else [pa.field("op", pa.string()), *shown])
+        return pa.schema(shown if self.kind_column is None else [pa.field(self.kind_column, pa.string()), *shown])
+
+    @property
+    def kind_column(self) -> str | None:
+        """The column that tells a sink what kind of change a row is; None where rows only come."""
+        return None if self.identity is None else free_name(SHOWN_OP, self.columns)
+
+    def for_sink(self, changes: pa.Table) -> pa.Table:
+        """Changes as its sink gets them."""
+        taken = self.columns if self.identity is None else (OP, *self.columns)
+        return changes.select(taken).rename_columns(self.sink_schema.names).cast(self.sink_schema)
 
     @property
     def panes_kept(self) -> int | None:

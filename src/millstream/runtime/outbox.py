@@ -40,7 +40,7 @@ class Outbox:
             if self._plan.guarantee == EXACTLY:
                 self._put(epoch, name, table, digest)
             elif self._plan.guarantee == AT_LEAST:
-                self._send(epoch, name, table)
+                self._send(epoch, name, self._sinks[name][0].for_sink(table))
 
     def after_commit(self, epoch: int, changes: Mapping[str, pa.Table]) -> None:
         """Deliver what the store has committed."""
@@ -48,7 +48,7 @@ class Outbox:
             self.deliver(epoch)
         elif self._plan.guarantee == AT_MOST:
             for name, table in self._mine(changes):
-                self._send(epoch, name, table)
+                self._send(epoch, name, self._sinks[name][0].for_sink(table))
 
     def deliver(self, committed: int) -> None:
         """Deliver what was put down for committed epochs, and forget what was put down for others."""
@@ -64,15 +64,15 @@ class Outbox:
                         hint="`millstream repair` says what can be done",
                     )
                 table = pa.ipc.open_file(data).read_all()
-                self._send(int(number), name, table, digest=table.schema.metadata[b"digest"].decode())
+                digest = table.schema.metadata[b"digest"].decode()
+                self._send(int(number), name, table.cast(self._sinks[name][0].sink_schema), digest=digest)
             paths.delete_file(path)
 
     def _mine(self, changes: Mapping[str, pa.Table]) -> list[tuple[str, pa.Table]]:
         return [(n, t) for n, t in changes.items() if n in self._sinks and t.num_rows]
 
     def _put(self, epoch: int, name: str, table: pa.Table, digest: str) -> None:
-        shown = self._shown(name, table)
-        shown = shown.replace_schema_metadata({b"digest": digest.encode()})
+        shown = self._sinks[name][0].for_sink(table).replace_schema_metadata({b"digest": digest.encode()})
         out = pa.BufferOutputStream()
         with pa.ipc.new_file(out, shown.schema) as writer:
             writer.write_table(shown)
@@ -80,10 +80,6 @@ class Outbox:
         self._root.mkdir(parents=True, exist_ok=True)
         write_durably(self._root / f"{epoch:012d}-{name}.{zlib.crc32(data):08x}.arrow", data)
 
-    def _send(self, epoch: int, name: str, table: pa.Table, digest: str | None = None) -> None:
+    def _send(self, epoch: int, name: str, shown: pa.Table, digest: str | None = None) -> None:
         writer = f"{self._plan.flow}/{name}/{self._generations[name]}"
-        self._sinks[name][1].write(self._shown(name, table), epoch, writer=writer, digest=digest)
-
-    def _shown(self, name: str, table: pa.Table) -> pa.Table:
-        schema = self._sinks[name][0].sink_schema
-        return table.select(schema.names).cast(schema)
+        self._sinks[name][1].write(shown, epoch, writer=writer, digest=digest)

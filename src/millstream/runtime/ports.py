@@ -81,7 +81,7 @@ def sink_ports(plan: Plan, log: Log, generations: Mapping[str, int]) -> dict[str
             folder = Path(view.sink.path).absolute()
             ports[view.name] = FilesSink(folder, view.sink.format, view.name, generations[view.name], write_durably)
         elif view.sink is not None:
-            ports[view.name] = ConsoleSink(view.name)
+            ports[view.name] = ConsoleSink(view.name, view.kind_column)
     return ports
 
 

@@ -30,6 +30,7 @@ from millstream.errors import (
     QueryError,
     RecoveryFailed,
 )
+from millstream.model.reserved import OP
 from millstream.store.names import quoted, sql_type, stored_name
 from millstream.store.opening import failed, opened
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
@@ -174,16 +175,16 @@ class DuckStore:
         cursor.register("$changes", changes)
         try:
             if view.identity is not None:
-                ops = set(cursor.execute('SELECT DISTINCT op FROM "$changes"').fetchall())
+                ops = set(cursor.execute(f'SELECT DISTINCT {quoted(OP)} FROM "$changes"').fetchall())
                 if upsert or ops != {("+I",)}:
                     match = (
                         " AND ".join(f"t.{quoted(k)} IS NOT DISTINCT FROM c.{quoted(k)}" for k in view.identity)
                         or "true"
                     )
-                    which = match if upsert else f"c.op <> '+I' AND {match}"
+                    which = match if upsert else f"c.{quoted(OP)} <> '+I' AND {match}"
                     cursor.execute(f'DELETE FROM {table} t USING "$changes" c WHERE {which}')
             cursor.execute(
-                f"INSERT INTO {table} ({columns}) SELECT {columns} FROM \"$changes\" WHERE op IN ('+I', '+U')"
+                f"INSERT INTO {table} ({columns}) SELECT {columns} FROM \"$changes\" WHERE {quoted(OP)} IN ('+I', '+U')"
             )
         finally:
             with suppress(duckdb.Error):  # the first error is the one to tell

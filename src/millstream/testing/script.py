@@ -23,6 +23,7 @@ from millstream.home import Home
 from millstream.model.connector import Memory
 from millstream.model.duration import Duration
 from millstream.model.flow import Flow
+from millstream.model.reserved import OP, SHOWN_OP, free_name
 from millstream.model.values import python_rows
 from millstream.plan.planner import plan
 from millstream.result import plain, text_table
@@ -159,10 +160,11 @@ class Script:
     def expect_changes(self, view: str, *expected: tuple[str, Mapping[str, Any]]) -> Script:
         """The changes of a view since the last look must be these, in any order; columns left out are not compared."""
         found = self.changes(view)
+        kind = free_name(SHOWN_OP, [n for _, row in (*found, *expected) for n in row])
         _compare(
             f"changes of `{view}`",
-            [{"op": op, **r} for op, r in found],
-            [{"op": op, **r} for op, r in expected],
+            [{kind: op, **r} for op, r in found],
+            [{kind: op, **r} for op, r in expected],
         )
         return self
 
@@ -188,7 +190,7 @@ class Script:
         for view, table in report.output.changes.items():
             rows = python_rows(table)
             changes = self._changes.setdefault(view, [])
-            changes += [(r.pop("op"), {k: v for k, v in r.items() if not k.startswith("$")}) for r in rows]
+            changes += [(r.pop(OP), {k: v for k, v in r.items() if not k.startswith("$")}) for r in rows]
 
     def _memory(self, source: str) -> Memory:
         for step in self.flow.sources:

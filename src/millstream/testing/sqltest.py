@@ -27,6 +27,7 @@ from millstream.live import sources
 from millstream.log.rows import from_dicts
 from millstream.model.connector import Connector, Generator, memory
 from millstream.model.flow import Flow
+from millstream.model.reserved import SHOWN_OP, free_name
 from millstream.model.schema import Schema
 from millstream.model.stream import Stream
 from millstream.model.values import python_values
@@ -172,7 +173,9 @@ class _Play:
                 self.ended.add(name)
         elif step.kind == "changes":
             found = script.changes(self._view(step.text))
-            return _as_table([{"op": op, **row} for op, row in found], self._columns(step.text, ["op"]))
+            columns = self._columns(step.text)
+            kind = free_name(SHOWN_OP, columns)
+            return _as_table([{kind: op, **row} for op, row in found], [kind, *columns])
         elif step.kind == "records":
             return _as_table(script.written(step.text), [])
         script.tick()
@@ -276,9 +279,8 @@ class _Play:
             raise self.catalog.missing(name, "view")
         return entry.name
 
-    def _columns(self, view: str, first: list[str]) -> list[str]:
-        found = self._started().home.query(f"SELECT * FROM `{self._view(view)}` LIMIT 0").columns
-        return first + found
+    def _columns(self, view: str) -> list[str]:
+        return self._started().home.query(f"SELECT * FROM `{self._view(view)}` LIMIT 0").columns
 
 
 def _as_table(rows: Sequence[dict[str, Any]], columns: list[str]) -> tuple[list[str], list[list[Any]]]:

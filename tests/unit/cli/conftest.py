@@ -50,7 +50,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         token = opened.store.take_lease("auctions", "a test")
         rows = pa.table(
             {
-                "op": ["+I", "+I"],
+                "$op": ["+I", "+I"],
                 "window_end": pa.array([datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC)] * 2, TIMESTAMP),
                 "auction": [1007, 1008],
                 "bids": [3, 1],

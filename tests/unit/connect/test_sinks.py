@@ -45,5 +45,5 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
 
 def test_the_console_says_sink_epoch_and_op() -> None:
     out = io.StringIO()
-    ConsoleSink("hot", out).write(ROWS, 3, writer="w", digest=None)
+    ConsoleSink("hot", "op", out).write(ROWS, 3, writer="w", digest=None)
     assert out.getvalue().splitlines() == ['hot[3] +I {"item":"tea","n":1}', 'hot[3] +U {"item":"cake","n":2}']

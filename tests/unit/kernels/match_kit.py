@@ -158,7 +158,7 @@ class Stage:
             table = computed(self.lowered.take, pa.Table.from_pylist(rows, schema=SCHEMA.to_arrow()))
             made = pl.from_arrow(table)
             assert isinstance(made, pl.DataFrame)
-            frame = made.with_columns(pl.lit("+I").alias("op"))
+            frame = made.with_columns(pl.lit("+I").alias("$op"))
         outcome = advance(self.spec, frame, self.state(), clock)
         if self.root is not None:
             self.runs += write_outcome(self.root, self.spec, outcome, f"{self.epoch:012d}-0")
@@ -166,7 +166,7 @@ class Stage:
             self.memory.frames.append(outcome.rows)
         if outcome.changes is None:
             return []
-        assert set(outcome.changes["op"]) == {"+I"}
+        assert set(outcome.changes["$op"]) == {"+I"}
         wanted = self.lowered.match.types(dict(zip(self.spec.columns, self.spec.types, strict=True)))
         found_types = outcome.changes.to_arrow().schema
         for name, kind in wanted.items():

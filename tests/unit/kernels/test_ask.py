@@ -73,7 +73,7 @@ class Flow:
         if found.rows is not None:
             self.runs.append(write_run(self.root, f"v/{self.epoch:012d}-0.arrow", found.rows, found.expiry))
         self.now = int(now * SECOND)
-        return [] if found.changes is None else found.changes.drop("op").rows()
+        return [] if found.changes is None else found.changes.drop("$op").rows()
 
     def run(self, rows: Sequence[Sequence[Any]], now: float) -> Processed:
         self.epoch += 1
@@ -81,7 +81,7 @@ class Flow:
         if rows:
             columns = {"k": [r[0] for r in rows], "s": [r[1] for r in rows]}
             frame = pl.DataFrame(columns, schema={"k": pl.Int64, "s": pl.String})
-            frame = frame.with_columns(pl.lit("+I").alias("op"))
+            frame = frame.with_columns(pl.lit("+I").alias("$op"))
         clock = StageClock(BEGINNING, BEGINNING, int(now * SECOND), since=self.now)
         ask = recorder(self.spec, self.spec.what, self.root / "answers", self.epoch)
         self.last = advance(self.spec, frame, StateReader(RunCache(self.root), self.runs, KEY), clock, ask)

@@ -67,8 +67,8 @@ def run(epochs: list[list[Change]], root: Path) -> dict[Any, tuple[Any, ...]]:
     shown: dict[Any, tuple[Any, ...]] = {}
     for number, changes in enumerate(epochs):
         frame = pl.DataFrame(
-            {"op": [c[0] for c in changes], "k": [c[1] for c in changes], "@seen": [c[2] for c in changes]},
-            schema={"op": pl.String, "k": pl.Int64, "@seen": pl.Int64},
+            {"$op": [c[0] for c in changes], "k": [c[1] for c in changes], "@seen": [c[2] for c in changes]},
+            schema={"$op": pl.String, "k": pl.Int64, "@seen": pl.Int64},
         ).with_columns(pl.col("@seen").alias("@known"))
         state = StateReader(RunCache(root), runs, ("$h", "$a", "$b"))
         found = advance(SPEC, frame, state, StageClock(0, 0))

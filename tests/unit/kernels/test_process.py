@@ -86,7 +86,7 @@ class Flow:
             }
             made = pl.from_arrow(pa.table(columns, schema=pa.schema(list(KINDS.items()))))
             assert isinstance(made, pl.DataFrame)
-            frame = made.with_columns(pl.Series("op", ops or ["+I"] * len(rows)))
+            frame = made.with_columns(pl.Series("$op", ops or ["+I"] * len(rows)))
         self.epoch += 1
         outcome = advance(self.spec, frame, self.state, clock)
         if outcome.rows is not None:
@@ -96,8 +96,8 @@ class Flow:
             self.compact()
         if outcome.changes is None:
             return []
-        assert set(outcome.changes["op"]) == {"+I"}
-        return outcome.changes.drop("op").rows()
+        assert set(outcome.changes["$op"]) == {"+I"}
+        return outcome.changes.drop("$op").rows()
 
     def compact(self) -> None:
         """Put all runs together."""
@@ -385,7 +385,7 @@ def test_a_timer_that_sets_itself_again_ends_with_time(flow: Any) -> None:
     clock = StageClock(run.watermark, ALL_READ, 10, since=5)
     found = advance(run.spec, None, run.state, clock)
     assert found.changes is not None
-    assert found.changes.drop("op").rows() == [(1, 30)]
+    assert found.changes.drop("$op").rows() == [(1, 30)]
 
 
 def test_timers_are_refused_without_the_method_and_into_the_past(flow: Any) -> None:
@@ -485,7 +485,7 @@ def test_rows_can_go_to_side_outputs(flow: Any) -> None:
     run = flow(split, side={"dear": "who STRING", "odd": "x BIGINT"})
     rows = [(2, "b", 11, 0), (1, "a", -1, 0), (1, "c", 3, 0)]
     found = run.give(*rows)
-    assert run.last.changes.columns == ["op", "$to", "k", "n", "$1:who", "$2:x"]
+    assert run.last.changes.columns == ["$op", "$to", "k", "n", "$1:who", "$2:x"]
     assert found == [
         (0, 2, 11, None, None),
         (1, None, None, "b", None),

@@ -277,7 +277,7 @@ def taken(spec: Aggregation, rows: list[dict[str, Any]], watermark: int, dice: r
 def apply(table: dict[tuple[Any, ...], dict[str, Any]], spec: Aggregation, changes: pl.DataFrame | None) -> None:
     """Fold changes into a table; a change that does not fit what is there is a failure."""
     for row in [] if changes is None else changes.to_dicts():
-        op = row.pop("op")
+        op = row.pop("$op")
         end = END_OF_TIME
         if not spec.window.is_global:
             start, closed = row.pop("window_start"), row.pop("window_end")

@@ -94,7 +94,7 @@ class Held:
         return 0 if found is None else len(found.filter(~pl.col("$gone")))
 
     def _apply(self, changes: pl.DataFrame) -> None:
-        names = [c for c in changes.columns if c != "op"]
+        names = [c for c in changes.columns if c != "$op"]
         places = [names.index(c) for c in self.spec.identity]
         for op, *values in changes.iter_rows():
             row = tuple(values)
@@ -112,15 +112,15 @@ def frame(spec: Chained, *changes: Change) -> pl.DataFrame:
     schema = pa.schema([pa.field(c, t) for c, t in zip(spec.columns, spec.types, strict=True)])
     made = pl.from_arrow(pa.table(columns, schema=schema))
     assert isinstance(made, pl.DataFrame)
-    return made.with_columns(pl.Series("op", [op for op, _ in changes], dtype=pl.String))
+    return made.with_columns(pl.Series("$op", [op for op, _ in changes], dtype=pl.String))
 
 
 def told(changes: pl.DataFrame | None) -> list[Change]:
     """Changes as plain values, without what nobody sees."""
     if changes is None:
         return []
-    names = [c for c in changes.columns if not c.startswith("$") and c != "op"]
-    return [(r["op"], tuple(r[n] for n in names)) for r in changes.to_dicts()]
+    names = [c for c in changes.columns if not c.startswith("$") and c != "$op"]
+    return [(r["$op"], tuple(r[n] for n in names)) for r in changes.to_dicts()]
 
 
 # ---------------------------------------------------------------- transcripts
@@ -324,11 +324,11 @@ def through(name: str, held: Held, changes: pl.DataFrame | None) -> pl.DataFrame
     taken = _ARGUMENTS.get(name, {})
     given = None
     if changes is not None:
-        given = changes.select("op", *(pl.col(taken.get(c, c)).alias(c) for c in held.spec.columns))
+        given = changes.select("$op", *(pl.col(taken.get(c, c)).alias(c) for c in held.spec.columns))
     found = held.take(given)
     if found is None:
         return None
-    return found.select("op", *(pl.col(c).alias(n) for n, c in OPERATORS[name].gives.items()))
+    return found.select("$op", *(pl.col(c).alias(n) for n, c in OPERATORS[name].gives.items()))
 
 
 @settings(max_examples=30)

@@ -203,7 +203,7 @@ def rows_of(frame: pl.DataFrame) -> list[Row]:
 
 
 def changes_of(frame: pl.DataFrame) -> list[tuple[str, Row]]:
-    return [(row.pop("op"), row) for row in rows_of(frame)]
+    return [(row.pop("$op"), row) for row in rows_of(frame)]
 
 
 # ---------------------------------------------------------------- the stage

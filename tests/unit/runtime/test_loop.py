@@ -89,8 +89,8 @@ class TinyEngine:
         self.cache.trust(run)
         newest = {0: max(t.timestamp() for t in table["ts"].to_pylist()) * 1_000_000} if table.num_rows else {}
         tally = Tally(table.num_rows, 0, 0, {p: round(t) for p, t in newest.items()})
-        changes = pa.table({"op": ["+I" if held is None else "+U"], "s": [total]})
-        log = pa.table({"op": ["+I"] * table.num_rows, "x": pa.array(table["price"].to_pylist(), pa.int64())})
+        changes = pa.table({"$op": ["+I" if held is None else "+U"], "s": [total]})
+        log = pa.table({"$op": ["+I"] * table.num_rows, "x": pa.array(table["price"].to_pylist(), pa.int64())})
         return Output(
             version.advance("v", [run], given.watermarks["bids"]),
             {"v": changes, "w": log},

@@ -70,7 +70,7 @@ def store(tmp_path: Path) -> Iterator[DuckStore]:
 
 
 def changes(spec: ViewSpec, *rows: tuple[Any, ...]) -> pa.Table:
-    schema = pa.schema([pa.field("op", pa.string()), *spec.schema])
+    schema = pa.schema([pa.field("$op", pa.string()), *spec.schema])
     return pa.Table.from_pylist([dict(zip(schema.names, r, strict=True)) for r in rows], schema=schema)
 
 
@@ -132,7 +132,7 @@ def test_a_view_of_one_row_is_replaced_whole(store: DuckStore) -> None:
 def test_an_epoch_that_fails_anywhere_leaves_everything_unchanged(store: DuckStore, broken: str) -> None:
     begun(store)
     store.commit(epoch(1, changes={"hot": changes(KEYED, ("+I", "a", 1))}))
-    text = pa.table({"op": ["+I"], "x": ["no number"]})
+    text = pa.table({"$op": ["+I"], "x": ["no number"]})
     parts: dict[str, Any] = {"changes": {"hot": changes(KEYED, ("+U", "a", 2), ("+I", "b", 1))}}
     if broken == "second view":
         parts["changes"]["log"] = text
