@@ -33,6 +33,7 @@ from millstream.kernels.stage import advance, unique
 from millstream.plan.stages import Aggregation, Plan, Scan, SourceStage, ViewStage
 from millstream.state.shard import RunCache, StateReader, shard_of, shard_range
 from millstream.state.version import Version
+from millstream.store.names import quoted
 from millstream.testing.script import Script
 
 _MACROS = """
@@ -64,16 +65,16 @@ class LocalEngine:
         assert not scan.ops, "the local engine has expressions only"
         self.duck.register("rows", table)
         system = ["$ts", "$part", "$pos", "$bad"]
-        shown = [f'"{c}"' for c in system] + [f'{_duck(c.sql)} AS "{c.name}"' for c in scan.columns]
+        shown = [quoted(c) for c in system] + [f"{_duck(c.sql)} AS {quoted(c.name)}" for c in scan.columns]
         how = source.options.corrections
         if how is not None:
-            text = " || '|' || ".join(f'CAST("{n}" AS VARCHAR)' for n in how.key)
-            deletes = "false" if how.op is None else f'coalesce(upper("{how.op}") IN {DELETES}, false)'
-            version = "NULL" if how.version is None else f'"{how.version}"'
+            text = " || '|' || ".join(f"CAST({quoted(n)} AS VARCHAR)" for n in how.key)
+            deletes = "false" if how.op is None else f"coalesce(upper({quoted(how.op)}) IN {DELETES}, false)"
+            version = "NULL" if how.version is None else quoted(how.version)
             extra = [f'xxhash64({text}) AS "$kh"', f'{text} AS "$key"', f'{deletes} AS "$del"']
             shown += [*extra, f'CAST({version} AS BIGINT) AS "$ver"']
         time = source.options.event_time
-        timed = f'SELECT *, {now if time is None else f"epoch_us({time})"} AS "$ts" FROM rows'
+        timed = f'SELECT *, {now if time is None else f"epoch_us({quoted(time)})"} AS "$ts" FROM rows'
         if time is not None:  # as `engine/readers.py` marks them
             lost = (
                 f'WHEN "$ts" IS NULL THEN {NO_TIME} WHEN "$ts" NOT BETWEEN {EARLIEST} AND {LATEST} THEN {OUT_OF_RANGE}'

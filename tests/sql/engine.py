@@ -18,6 +18,7 @@ from millstream.model.reserved import OP
 from millstream.model.schema import Schema
 from millstream.plan.stages import Explode, Op, Plan, Project, Scan, SourceStage, ViewStage
 from millstream.state.version import Version
+from millstream.store.names import quoted
 from tests.local import LocalEngine, LocalScript, _duck, _LocalWork, _plain
 
 _NAMES = "abcdef"
@@ -49,15 +50,16 @@ class QueryEngine(LocalEngine):
         """What ops make of rows; `op` stays if it is there."""
         for op in ops:
             self.duck.register("changed", table)
-            shown = [f'"{OP}"'] if OP in table.column_names else []
+            shown = [quoted(OP)] if OP in table.column_names else []
             if isinstance(op, Explode):
                 array = _duck(op.array)
                 array = f"CASE WHEN len({array}) > 0 THEN {array} ELSE [NULL] END" if op.keep_empty else array
-                shown = [f'"{c}"' for c in table.column_names if c != op.name] + [f'unnest({array}) AS "{op.name}"']
+                shown = [quoted(c) for c in table.column_names if c != op.name]
+                shown.append(f"unnest({array}) AS {quoted(op.name)}")
                 table = self.duck.sql(f"SELECT {', '.join(shown)} FROM changed").to_arrow_table()
                 continue
             assert isinstance(op, Project), "stored tables and Python are for Spark"
-            shown += [f'{_duck(c.sql)} AS "{c.name}"' for c in op.columns]
+            shown += [f"{_duck(c.sql)} AS {quoted(c.name)}" for c in op.columns]
             kept = "" if op.keep is None else f" WHERE {_duck(op.keep)}"
             table = self.duck.sql(f"SELECT {', '.join(shown)} FROM changed{kept}").to_arrow_table()
         return table
@@ -75,19 +77,19 @@ class QueryEngine(LocalEngine):
         for op in scan.ops:
             rows = self._op(op, rows)
         system = ["$ts", "$part", "$pos", "$bad"]
-        shown = [f'"{c}"' for c in system] + [f'{_duck(c.sql)} AS "{c.name}"' for c in scan.columns]
+        shown = [quoted(c) for c in system] + [f"{_duck(c.sql)} AS {quoted(c.name)}" for c in scan.columns]
         self.duck.register("opened", rows)
         return polars(self.duck.sql(f"SELECT {', '.join(shown)} FROM opened").to_arrow_table())
 
     def _op(self, op: Any, rows: pa.Table) -> pa.Table:
         self.duck.register("opened", rows)
-        others = ", ".join(f'"{c}"' for c in rows.column_names if c.startswith("$") or isinstance(op, Explode))
+        others = ", ".join(quoted(c) for c in rows.column_names if c.startswith("$") or isinstance(op, Explode))
         if isinstance(op, Explode):
             array = _duck(op.array)
             array = f"CASE WHEN len({array}) > 0 THEN {array} ELSE [NULL] END" if op.keep_empty else array
-            return self.duck.sql(f'SELECT {others}, unnest({array}) AS "{op.name}" FROM opened').to_arrow_table()
+            return self.duck.sql(f"SELECT {others}, unnest({array}) AS {quoted(op.name)} FROM opened").to_arrow_table()
         assert isinstance(op, Project), "stored tables and Python are for Spark"
-        shown = ", ".join(f'{_duck(c.sql)} AS "{c.name}"' for c in op.columns)
+        shown = ", ".join(f"{_duck(c.sql)} AS {quoted(c.name)}" for c in op.columns)
         kept = "" if op.keep is None else f" WHERE {_duck(op.keep)}"
         return self.duck.sql(f"SELECT {others}, {shown} FROM opened{kept}").to_arrow_table()
 

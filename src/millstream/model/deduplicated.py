@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DefinitionError, Unsupported
 from millstream.model.duration import Duration
+from millstream.model.expression import col
 from millstream.model.origin import here
 from millstream.model.process import Process
 from millstream.model.times import nearest
@@ -51,7 +52,7 @@ def deduplicated(stream: Stream, columns: tuple[str, ...], keep: str, within: Du
             hint="declare it: flow.source(..., event_time='ts'); or use .distinct() or .top(1, ...)",
             origin=here(),
         )
-    keyed = stream.key_by(*(columns or stream.schema.names))
+    keyed = stream.key_by(*(col(c) for c in columns or stream.schema.names))
     if within is None:
         return keyed.top(1, f"`{time}`" if keep == "first" else f"`{time}` DESC")
     if keep == "last":

@@ -48,6 +48,10 @@ _FORBIDDEN_NODES = (
 )
 
 
+_QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
+"""Tokens that are texts or names in quotes."""
+
+
 @dataclass(frozen=True, eq=False)
 class Expr:
     """A scalar expression over the columns of a stream.
@@ -260,7 +264,7 @@ def _check(node: exp.Expr, text: str, origin: Origin | None) -> None:
         if name not in SCALAR and name not in KEYWORDS and token.token_type != TokenType.STRING:
             raise _refused(name, origin)
     for name in ("current_timestamp", "current_date", "current_time", "localtimestamp", "current_user"):
-        if any(t.text.lower() == name and t.token_type != TokenType.STRING for t in tokens):
+        if any(t.text.lower() == name and t.token_type not in _QUOTED for t in tokens):
             raise _refused(name, origin)
 
 

@@ -89,7 +89,7 @@ class Keyed(KeyedOperators, KeyedMatches):
         kept = None if panes is None else Duration.positive(panes, what="panes")
         return Keyed(self.stream, self.keys, Windowing(window, trigger, accumulation, allowed, kept).check(), time)
 
-    def aggregate(self, **aggregates: Aggregate) -> Stream:
+    def aggregate(self, /, **aggregates: Aggregate) -> Stream:
         """Compute aggregates per key and window: ``.aggregate(bids=ms.count(), top=ms.max("price"))``.
 
         Behind another aggregate, a `top` or a `distinct` they are over the rows that are there now:
@@ -157,6 +157,7 @@ class Keyed(KeyedOperators, KeyedMatches):
 
     def over(
         self,
+        /,
         *order: str | Expr,
         rows: tuple[int | None, int | None] | None = None,
         spread: tuple[str | float | None, str | float | None] | None = None,

@@ -9,6 +9,7 @@ from millstream.errors import Unsupported
 from millstream.model.accumulation import Accumulation
 from millstream.model.expression import col, expr
 from millstream.model.origin import here
+from millstream.model.reserved import free_name
 from millstream.model.step import Select
 from millstream.model.times import nearest
 from millstream.model.trigger import ON_CHANGE, ON_CLOSE
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.model.keyed import Keyed
     from millstream.model.stream import Stream
 
-_ENDS_OF = "windows_of_row"
+_BORDERS = ("window_start", "window_end")
 
 
 def with_borders(stream: Stream, window: AnyWindow, time: str) -> Stream:
@@ -39,9 +40,11 @@ def with_borders(stream: Stream, window: AnyWindow, time: str) -> Stream:
         made = stream.with_columns(window_start=f"timestamp_micros({window.slice_sql(at)})")
         made = made.with_columns(window_end=f"timestamp_micros(unix_micros(window_start) + {window.size.micros}L)")
     else:
-        made = stream.flat_map(keep_empty=False, **{_ENDS_OF: _borders(window, at)})
-        kept = {n: col(n) for n in stream.schema.names}
-        made = made.select(**kept, **{b: expr(f"{_ENDS_OF}.{b}") for b in ("window_start", "window_end")})
+        array = free_name("windows_of_row", stream.schema.names)
+        each = free_name("e", [time]), free_name("w", [time])
+        made = stream._flattened(array, _borders(window, at, each))
+        kept = {n: col(n) for n in stream.schema.names if n not in _BORDERS}
+        made = made.select(**kept, **{b: expr(f"{array}.{b}") for b in _BORDERS})
     assert isinstance(made.step, Select)
     return made._with(replace(made.step, after=(("window_end", time),)))
 
@@ -70,18 +73,19 @@ def aggregated(keyed: Keyed, aggregates: dict[str, Aggregate]) -> Stream:
     return found.settled("window_end") if how.trigger == ON_CLOSE else found
 
 
-def _borders(window: Window | Cumulating, at: str) -> str:
-    """Spark SQL for the windows of a time: an array of structs."""
+def _borders(window: Window | Cumulating, at: str, each: tuple[str, str]) -> str:
+    """Spark SQL for the windows of a time: an array of structs. `each` are names for the parameters of its lambdas."""
+    e, w = each
     if isinstance(window, Cumulating):
         size, step, offset = window.size.micros, window.step.micros, window.offset.micros
         first = f"({at} - pmod({at} - {offset}L, {size}L))"
         ends = f"sequence({at} - pmod({at} - {offset}L, {step}L) + {step}L, {first} + {size}L, {step}L)"
-        start, end = first, "e"
+        start, end = first, e
     else:
         assert window.size is not None and window.slide is not None
         size, slide, offset = window.size.micros, window.slide.micros, window.offset.micros
         last = f"({at} - pmod({at} - {offset}L, {slide}L) + {size}L)"
-        ends = f"filter(sequence({last} - {size // slide * slide}L, {last}, {slide}L), w -> w > {at})"
-        start, end = f"e - {size}L", "e"
+        ends = f"filter(sequence({last} - {size // slide * slide}L, {last}, {slide}L), {w} -> {w} > {at})"
+        start, end = f"{e} - {size}L", e
     made = f"named_struct('window_start', timestamp_micros({start}), 'window_end', timestamp_micros({end}))"
-    return f"transform({ends}, e -> {made})"
+    return f"transform({ends}, {e} -> {made})"

@@ -60,11 +60,11 @@ class Stream(Relations, Operators, Matches):
         """Keep the rows for which the condition is true: ``.where("price > 100")``."""
         return Stream(self.flow, Where(self.step, boolean(condition, self.schema, "where")))
 
-    def select(self, *columns: str | Expr, **named: str | Expr) -> Stream:
+    def select(self, /, *columns: str | Expr, **named: str | Expr) -> Stream:
         """Keep or compute columns: ``.select("auction", euros="price * 0.908")``."""
         return self._project(named_columns(columns, named, "select"))
 
-    def with_columns(self, **named: str | Expr) -> Stream:
+    def with_columns(self, /, **named: str | Expr) -> Stream:
         """Add columns, or replace those of the same name; the others stay."""
         if not named:
             raise DefinitionError("with_columns needs at least one name=expression", origin=here())
@@ -73,15 +73,19 @@ class Stream(Relations, Operators, Matches):
         order = [(n, replaced.pop(n)) if n in replaced else (n, dict(kept)[n]) for n in self.schema.names]
         return self._project((*order, *replaced.items()))
 
-    def flat_map(self, *, keep_empty: bool = False, **array: str | Expr) -> Stream:
+    def flat_map(self, /, *, keep_empty: bool = False, **array: str | Expr) -> Stream:
         """One row per element of an array: ``.flat_map(word="split(text, ' ')")``.
 
         Rows whose array is empty or NULL go away, unless `keep_empty` (then the element is NULL).
         """
-        self._refuse_panes("flat_map")
         if len(array) != 1:
             raise DefinitionError("flat_map takes one name=array", hint="e.g. flat_map(tag='tags')", origin=here())
         ((name, text),) = array.items()
+        return self._flattened(name, text, keep_empty=keep_empty)
+
+    def _flattened(self, name: str, text: str | Expr, *, keep_empty: bool = False) -> Stream:
+        """One row per element of an array, in a column of any name."""
+        self._refuse_panes("flat_map")
         check_name(name, "column")
         bound = expr(text).bind(self.schema)
         kind = bound.type_in(self.schema)
@@ -165,7 +169,7 @@ class Stream(Relations, Operators, Matches):
         united._refuse_panes("a union")
         return united
 
-    def key_by(self, *columns: str | Expr, **named: str | Expr) -> Keyed:
+    def key_by(self, /, *columns: str | Expr, **named: str | Expr) -> Keyed:
         """Group by columns or named expressions: ``.key_by("auction", day="date(ts)")``."""
         keys = tuple((n, e.bind(self.schema)) for n, e in named_columns(columns, named, "key_by"))
         return Keyed(self, keys)
@@ -184,7 +188,7 @@ class Stream(Relations, Operators, Matches):
             window, trigger=trigger, accumulation=accumulation, lateness=lateness, panes=panes
         )
 
-    def aggregate(self, **aggregates: Aggregate) -> Stream:
+    def aggregate(self, /, **aggregates: Aggregate) -> Stream:
         """Aggregates over the whole stream, without key or window; see `Keyed.aggregate`."""
         return Keyed(self, ()).aggregate(**aggregates)
 

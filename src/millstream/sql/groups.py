@@ -10,8 +10,9 @@ from sqlglot import exp
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.accumulation import Accumulation
 from millstream.model.aggregate import Aggregate
-from millstream.model.expression import Expr
+from millstream.model.expression import Expr, col
 from millstream.model.keyed import Keyed
+from millstream.model.reserved import free_name
 from millstream.model.step import INDEX, borders_of
 from millstream.model.trigger import ON_CHANGE
 from millstream.model.window import everything
@@ -24,9 +25,6 @@ from millstream.sql.text import plain_value
 
 if TYPE_CHECKING:
     from millstream.sql.bind import _Query
-
-SET = "grouping_set"
-"""The column that tells the rows of one grouping set from those of another."""
 
 
 @dataclass
@@ -52,6 +50,8 @@ class _Grouping:
     def __init__(self, query: _Query, relation: Relation, node: exp.Select, items: list[tuple[str, exp.Expr]]) -> None:
         self.query, self.text, self.node = query, query.text, node
         self.relation, self.items = relation, items
+        self.set = free_name("grouping_set", relation.stream.schema.names)
+        """The column that tells the rows of one grouping set from those of another."""
         self.table: dict[str, str] = {}
         """What a part of the SELECT (as SQL over the input) is called over the groups."""
         self.groups = self._read()
@@ -62,7 +62,7 @@ class _Grouping:
         keyed = self._keyed()
         with self.text.at(self.node):
             if not measures:  # only keys: a group is there as soon as a row is
-                measures = {"rows_": Aggregate("count")}
+                measures = {free_name("rows_", (n for n, _ in self.groups.keys)): Aggregate("count")}
             stream = keyed.aggregate(**measures)
         over = Relation(stream)
         if having is not None:
@@ -132,20 +132,19 @@ class _Grouping:
             return None
         if called in windows.STARTS | windows.ENDS | windows.TIMES:
             return None
-        if (
-            self.relation.windowed is not None
-            and isinstance(node, exp.Column)
-            and node.name.lower() in (*BORDERS, INDEX)
-        ):
-            found.by_borders = found.by_borders or node.name.lower() in ("window_start", "window_end", INDEX)
-            return None
+        if self.relation.windowed is not None and isinstance(node, exp.Column):
+            borders = borders_of(Windowing(self.relation.windowed.window))
+            if node.name.lower() in (*BORDERS, *borders):
+                found.by_borders = found.by_borders or node.name.lower() in borders
+                return None
         tree = self.relation.resolved(self.text, node)
-        sql = tree.sql(dialect="spark")
+        sql = _sql(tree)
         if sql in self.table:
             return self.table[sql]
         if any(True for _ in aggregates.found(node)):
             raise SchemaError("an aggregate cannot be grouped by", origin=self.text.of_node(node))
         name = tree.name if isinstance(tree, exp.Column) else self._alias(sql) or f"key_{len(found.keys) + 1}"
+        name = free_name(name, (n for n, _ in found.keys))
         self.table[sql] = name
         found.keys.append((name, tree))
         return name
@@ -157,7 +156,7 @@ class _Grouping:
                     tree = self.relation.resolved(self.text, inner)
                 except SchemaError:
                     continue
-                if tree.sql(dialect="spark") == sql:
+                if _sql(tree) == sql:
                     return name
         return None
 
@@ -185,13 +184,13 @@ class _Grouping:
         if groups.sets:
             numbers = ", ".join(str(i) for i in range(len(groups.sets)))
             with self.text.at(self.node):
-                stream = stream.flat_map(keep_empty=False, **{SET: f"array({numbers})"})
-            keys = {n: _in_sets(e, n, groups.sets) for n, e in keys.items()}
-            keys[SET] = Expr(exp.column(SET))
+                stream = stream._flattened(self.set, f"array({numbers})")
+            keys = {n: _in_sets(e, n, groups.sets, self.set) for n, e in keys.items()}
+            keys[self.set] = col(self.set)
         with self.text.at(self.node):
             plain = [n for n, e in keys.items() if e.spark() == f"`{n}`"]
             if len(plain) == len(keys):
-                keyed = stream.key_by(*plain) if keys else Keyed(stream, ())
+                keyed = stream.key_by(*(col(n) for n in plain)) if keys else Keyed(stream, ())
             else:
                 keyed = stream.key_by(**keys)
             return self._windowed(keyed)
@@ -220,7 +219,7 @@ class _Grouping:
 
     def _measures(self, parts: list[exp.Expr]) -> dict[str, Aggregate]:
         measures: dict[str, Aggregate] = {}
-        taken = {n.lower() for n, _ in self.groups.keys} | {*BORDERS, INDEX, SET}
+        taken = {n.lower() for n, _ in self.groups.keys} | {*BORDERS, INDEX, self.set.lower()}
         named = {i.sql(dialect="spark"): n for n, i in reversed(self.items) if aggregates.is_aggregate(i)}
         for part in parts:
             for node in aggregates.found(part):
@@ -229,7 +228,7 @@ class _Grouping:
                     "grouping_id",
                 ):
                     continue
-                sql = self.relation.resolved(self.text, node).sql(dialect="spark")
+                sql = _sql(self.relation.resolved(self.text, node))
                 if sql in self.table:
                     continue
                 name = named.get(node.sql(dialect="spark")) or aggregates.name_of(node)
@@ -260,7 +259,7 @@ class _Grouping:
         if _is_grouping(part):
             return self._grouping(part)
         try:
-            sql = self.relation.resolved(self.text, part).sql(dialect="spark")
+            sql = _sql(self.relation.resolved(self.text, part))
         except SchemaError:
             sql = ""
         if sql in self.table:
@@ -302,20 +301,25 @@ class _Grouping:
             raise Unsupported(
                 "GROUPING needs one key, in a query with GROUPING SETS, ROLLUP or CUBE", origin=self.text.of_node(node)
             )
-        sql = self.relation.resolved(self.text, arguments[0]).sql(dialect="spark")
+        sql = _sql(self.relation.resolved(self.text, arguments[0]))
         name = self.table.get(sql)
         without = [i for i, names in enumerate(self.groups.sets) if name not in names]
         if not without:
             return exp.Literal.number(0)
-        return exp.case().when(exp.column(SET).isin(*without), "1").else_("0")
+        return exp.case().when(exp.column(self.set).isin(*without), "1").else_("0")
+
+
+def _sql(tree: exp.Expr) -> str:
+    """An expression as text that no other one has: `a + b` may be a column, and a sum."""
+    return tree.sql(dialect="spark", identify=True)
 
 
 def _is_grouping(part: exp.Expr) -> bool:
     return isinstance(part, exp.Grouping | exp.GroupingId) or windows.name_of(part) in ("grouping", "grouping_id")
 
 
-def _in_sets(key: Expr, name: str, sets: list[set[str]]) -> Expr:
+def _in_sets(key: Expr, name: str, sets: list[set[str]], of: str) -> Expr:
     inside = [i for i, names in enumerate(sets) if name in names]
     if len(inside) == len(sets):
         return key
-    return Expr(exp.case().when(exp.column(SET).isin(*inside), key.node.copy()), key.origin)
+    return Expr(exp.case().when(exp.column(of).isin(*inside), key.node.copy()), key.origin)

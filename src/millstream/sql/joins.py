@@ -118,7 +118,7 @@ def element(text: Text, relation: Relation, name: str, array: exp.Expr, *, outer
     with text.at(array):
         if name.lower() in {n.lower() for n in relation.stream.schema.names}:
             raise SchemaError(f"there is a column `{name}` already", hint="give the elements another name")
-        stream = relation.stream.flat_map(keep_empty=outer, **{name: made})
+        stream = relation.stream._flattened(name, made, keep_empty=outer)
     aliases = {**relation.aliases, **({of.lower(): {name.lower(): name}} if of else {})}
     return replace(relation, stream=stream, aliases=aliases)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.expression import Expr
+from millstream.model.expression import Expr, col
+from millstream.model.reserved import folded, free_name
 from millstream.model.times import conjuncts
 from millstream.sql import aggregates, joins, over, pairs, recognize, subqueries, windows
 from millstream.sql.groups import grouped
@@ -199,11 +200,18 @@ def _star(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]:
         if alias not in relation.aliases:
             raise query.binder.catalog.missing(node.table)
         names = tuple(relation.aliases[alias].values())
-    hidden = [n for n in relation.stream.schema.names if n.startswith(HIDDEN) and "_" in n.removeprefix(HIDDEN)]
-    shown = [(n, n) for n in names] + [
-        (n.removeprefix(HIDDEN).partition("_")[2], n) for n in hidden if relation.ambiguous and star is node
-    ]
-    return [(n, exp.column(c)) for n, c in shown if n.lower() not in out and c not in relation.clocks]
+    shown = [(n, n) for n in names]
+    if relation.ambiguous and star is node:  # columns of a join that have the name of one before them
+        parts = [(n, *n.removeprefix(HIDDEN).partition("_")) for n in relation.stream.schema.names]
+        shown += [(name, n) for n, number, _, name in parts if n.startswith(HIDDEN) and number.isdigit() and name]
+    return [(n, _own(c)) for n, c in shown if n.lower() not in out and c not in relation.clocks]
+
+
+def _own(column: str) -> exp.Column:
+    """A column as the stream calls it, which needs no alias to say whose it is."""
+    found = exp.column(column)
+    found.meta["resolved"] = True
+    return found
 
 
 def _name(node: exp.Expr, number: int) -> str:
@@ -250,7 +258,8 @@ def _numbered(
     by = [_ordered(relation, query, o) for o in order.expressions]
 
     def bounded(most: int, used: bool) -> Relation:
-        rank = f"{HIDDEN}rank" if name in relation.stream.schema else name  # the number may hide a column of its name
+        there = {folded(n) for n in relation.stream.schema.names}
+        rank = f"{HIDDEN}rank" if folded(name) in there else name  # the number may hide a column of its name
         with text.at(window):
             top = _top(relation, keys, most, by, rank if used else None)
             named = [(n, exp.column(rank) if i is window else i) for n, i in items] if used else rest
@@ -272,7 +281,9 @@ def _top(relation: Relation, keys: list[Expr], most: int, by: list[str], rank: s
         return relation.stream.top(most, *by, rank=rank)
     plain = [k.columns()[0] for k in keys if k.columns() and k.spark() == f"`{k.columns()[0]}`"]
     named = {f"key_{i}": k for i, k in enumerate(keys) if k.spark() not in {f"`{p}`" for p in plain}}
-    return relation.stream.key_by(*plain, **named).top(most, *by, rank=rank)
+    taken = (*relation.stream.schema.names, *([] if rank is None else [rank]))
+    named = {free_name(n, taken): k for n, k in named.items()}
+    return relation.stream.key_by(*(col(p) for p in plain), **named).top(most, *by, rank=rank)
 
 
 def _ordered(relation: Relation, query: _Query, order: exp.Expr) -> str:

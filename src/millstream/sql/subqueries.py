@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,6 @@ def _values(query: _Query, relation: Relation, part: exp.Expr, ctes: Mapping[str
     """A condition with single values from subqueries: each is joined as a column that every row has."""
     text = query.text
     tree = part.copy()
-    number = 0
     for inner in list(tree.find_all(exp.Subquery)):
         if inner.find_ancestor(exp.Subquery) is not None:
             continue
@@ -95,8 +95,7 @@ def _values(query: _Query, relation: Relation, part: exp.Expr, ctes: Mapping[str
                 hint="an aggregate without GROUP BY does; or use IN or EXISTS",
                 origin=text.of_node(inner),
             )
-        alias = f"{HIDDEN}value{number}"
-        number += 1
+        alias = next(a for n in itertools.count() if (a := f"{HIDDEN}value{n}") not in relation.aliases)
         name = found.names[0]
         relation = _joined(query, relation, found.called(alias), "LEFT", exp.true(), inner)
         inner.replace(exp.column(name, table=alias))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from millstream.errors import DefinitionError, Unsupported
+from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.duration import Duration
 from millstream.model.rewindow import with_borders
-from millstream.model.step import changes
+from millstream.model.step import INDEX, changes
 from millstream.model.times import times_of
 from millstream.model.window import hopping, tumbling
 from millstream.model.window_kinds import AnyWindow, calendar, count_window, cumulating, session
@@ -126,6 +126,14 @@ def window_of(text: Text, call: Call) -> AnyWindow:
 def windowed(text: Text, call: Call, relation: Relation) -> Relation:
     """A relation with a window that waits for its GROUP BY."""
     check_time(text, call, relation)
+    borders = (*BORDERS, INDEX) if call.name == "count_window" else BORDERS
+    clash = [n for n in relation.stream.schema.names if n.lower() in borders]
+    if clash and not changes(relation.stream.step):
+        raise SchemaError(
+            f"`{clash[0]}` is a column of the rows, and of their windows",
+            hint=f"give it another name before: WITH renamed AS (SELECT {clash[0]} AS other_name, ... FROM ...)",
+            origin=text.of_node(call.node),
+        )
     columns = tuple(relation.resolved(text, p).name for p in call.partition)
     time = None if call.time is None else relation.resolved(text, call.time).name
     pending = Windowed(window_of(text, call), columns, time)

@@ -192,8 +192,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckStore]:
         (3, 7, "it's", start.replace(month=2)),
     ]
     data = pa.Table.from_pylist(
-        [{"op": "+I", **dict(zip(schema.names, v, strict=True))} for v in values],
-        schema=pa.schema([("op", pa.string()), *schema]),
+        [{"$op": "+I", **dict(zip(schema.names, v, strict=True))} for v in values],
+        schema=pa.schema([("$op", pa.string()), *schema]),
     )
     made.prepare("f", [ViewSpec("bids", schema, tuple(schema.names), None, None, None, "x")], ["bids"])
     row = EpochRow(1, "p", {}, {"now": 0}, {}, {})
