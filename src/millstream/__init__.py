@@ -194,9 +194,14 @@ __all__ = [
 ]
 
 
-def open(path: str | Path, *, memory: str = "2g") -> Home:
-    """Open a home, making it if it is not there, and own it until it is closed. `memory` is for Spark's JVM."""
-    return Home(path, memory=memory)
+def open(
+    path: str | Path, *, memory: str = "2g", query_timeout: float | None = None, query_memory: str | None = None
+) -> Home:
+    """Open a home, making it if it is not there, and own it until it is closed. `memory` is for Spark's JVM.
+
+    A question may take `query_timeout` seconds (60 if not given) and `query_memory` (``"1GB"``); 0 is no limit.
+    """
+    return Home(path, memory=memory, query_timeout=query_timeout, query_memory=query_memory)
 
 
 def connect(path: str | Path) -> Reader:

@@ -25,7 +25,10 @@ MillstreamError
 │   └── RecoveryFailed
 ├── QueryError           a question that cannot be answered
 │   ├── ViewNotFound
-│   └── StatementRefused
+│   ├── StatementRefused
+│   ├── LimitExceeded
+│   ├── Cancelled
+│   └── ConnectionLost
 └── LogError             records cannot be appended to the log, or read from it
     ├── LogInUse
     ├── LogFailed
@@ -201,6 +204,18 @@ class ViewNotFound(QueryError):
 
 class StatementRefused(QueryError):
     """The statement is not one that a reader may run."""
+
+
+class LimitExceeded(QueryError):
+    """A question was stopped because it took more time or memory than is allowed."""
+
+
+class Cancelled(QueryError):
+    """A question was stopped because nobody waits for its answer any more."""
+
+
+class ConnectionLost(QueryError):
+    """The connection to the process that owns the home has ended."""
 
 
 class LogError(MillstreamError):

@@ -32,6 +32,7 @@ from millstream import paths
 from millstream.clock import Clock, SystemClock
 from millstream.connect.port import SourcePort
 from millstream.errors import DefinitionError, UnknownName
+from millstream.limits import Limits
 from millstream.log.log import Log
 from millstream.log.topic import Topic
 from millstream.model.connector import SparkStream, check_name
@@ -58,7 +59,7 @@ from millstream.runtime.states import state_table
 from millstream.runtime.status import flow_rows, view_rows, watermark_rows
 from millstream.runtime.supervisor import SET_APART, Restarts
 from millstream.runtime.tables import Tables
-from millstream.sql.reading import translate
+from millstream.sql.reading import question
 
 if TYPE_CHECKING:
     from millstream.engine.tap import Tap
@@ -76,8 +77,17 @@ class Home:
     """
 
     def __init__(
-        self, path: str | Path, *, clock: Clock | None = None, memory: str = "2g", lock: HomeLock | None = None
+        self,
+        path: str | Path,
+        *,
+        clock: Clock | None = None,
+        memory: str = "2g",
+        query_timeout: float | None = None,
+        query_memory: str | None = None,
+        lock: HomeLock | None = None,
     ) -> None:
+        self.limits = Limits.of(query_timeout, query_memory)
+        """What a question may use: seconds and bytes."""
         self.path = Path(path).absolute()
         self.clock = clock or SystemClock()
         self.tables = Tables(self.path / "tables")
@@ -115,7 +125,7 @@ class Home:
                 from millstream.store.duckdb import DuckStore
 
                 recovery.check_store(self.path)
-                self._store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp")
+                self._store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp", limits=self.limits)
                 self.tables.reconcile(self._store)
                 self._serve()  # from now on no other process can open the file
             return self._store
@@ -284,7 +294,8 @@ class Home:
 
     def query(self, sql: str) -> Result:
         """Answer a SELECT (Spark SQL) over the views, as of one epoch."""
-        return Result(self.store.query(translate(sql, self.store.tables())))
+        asked = question(sql, self.store.tables())
+        return Result(self.store.query(asked.sql, apart=asked.apart))
 
     def session(self, *, start: bool = True) -> Session:
         """A session of SQL. The first one brings what SQL has defined in this home to life (unless not to `start`)."""

@@ -115,9 +115,9 @@ def bound(statement: Statement, catalog: Catalog) -> object:
     if isinstance(statement, Create):
         return take(catalog, statement)
     if isinstance(statement, Ask):
-        return reading.rendered(statement.query, TABLES)
+        return reading.asked(statement.query, TABLES).sql
     if isinstance(statement, Insert) and statement.query is not None:
-        return reading.rendered(statement.query, TABLES)
+        return reading.asked(statement.query, TABLES).sql
     if isinstance(statement, Explain) and statement.query is not None:
         flow = Flow("query")
         binder = Binder(flow, catalog, GENERATORS)

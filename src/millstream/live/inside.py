@@ -13,6 +13,7 @@ from millstream import paths
 from millstream.clock import BEGINNING
 from millstream.errors import QueryError, UnknownName, Unsupported
 from millstream.kernels.stage import unique
+from millstream.limits import Limits
 from millstream.model.connector import Generator, LogTopic, Memory
 from millstream.model.flow import Flow
 from millstream.model.step import Source, upstream
@@ -63,7 +64,7 @@ def state(live: Live, view: str) -> pa.Table:
     return named.select(c for c in named.columns if not c.startswith("$")).to_arrow()
 
 
-def history(live: Live, names: set[str], sql: str) -> pa.Table:
+def history(live: Live, names: set[str], sql: str, limits: Limits) -> pa.Table:
     """Answer a question of Spark SQL over all that some sources hold now."""
     from millstream.engine import session
     from millstream.engine.history import answered
@@ -93,4 +94,4 @@ def history(live: Live, names: set[str], sql: str) -> pa.Table:
             port = source_port(Path(folder), "history", stage, {}, live.home.log)
             start = port.start() if hasattr(port, "start") else {}
             given[alias] = (stage, port, port.admit(start, port.head(now), None), planned)
-    return answered(spark, given, sql, now, live.home.spark_log)
+    return answered(spark, given, sql, now, live.home.spark_log, limits)

@@ -31,7 +31,7 @@ def answered(live: Live, query: exp.Query, session: Session) -> pa.Table:
     session.settle()
     calls = {name_of(t.this) for t in query.find_all(exp.Table) if isinstance(t.this, exp.Anonymous)}
     if "history_of" in calls:
-        return _history(live, query)
+        return _history(live, query, session)
     given: dict[str, pa.Table] = {}
     asked = query.copy()
     for table in list(asked.find_all(exp.Table)):
@@ -44,7 +44,9 @@ def answered(live: Live, query: exp.Query, session: Session) -> pa.Table:
             raise QueryError(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
     known = {**live.home.store.tables(), **{n: t.column_names for n, t in given.items()}}
     _explain_sources(live, asked, known)
-    return live.home.store.query(reading.rendered(asked, known), given)
+    found = reading.asked(asked, known)
+    apart = None if found.apart is None else [t for t in found.apart if t not in given]
+    return live.home.store.query(found.sql, given, limits=session.limits, apart=apart)
 
 
 def _explain_sources(live: Live, query: exp.Query, known: dict[str, list[str]]) -> None:
@@ -68,7 +70,7 @@ def _explain_sources(live: Live, query: exp.Query, known: dict[str, list[str]]) 
             )
 
 
-def _history(live: Live, query: exp.Query) -> pa.Table:
+def _history(live: Live, query: exp.Query, session: Session) -> pa.Table:
     """A SELECT over what a source holds now: an ordinary batch query of Spark."""
     asked = query.copy()
     names: set[str] = set()
@@ -83,7 +85,7 @@ def _history(live: Live, query: exp.Query) -> pa.Table:
                 f"`{table.name}` beside the history of a source in one question",
                 hint="ask for one of them in a view",
             )
-    return inside.history(live, names, asked.sql(dialect="spark", identify=True))
+    return inside.history(live, names, asked.sql(dialect="spark", identify=True), session.limits)
 
 
 def _argument(call: exp.Anonymous) -> str:

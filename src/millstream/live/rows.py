@@ -18,6 +18,7 @@ from millstream.model.schema import Schema, ddl_type
 from millstream.model.values import python_values
 from millstream.result import shown
 from millstream.sql.catalog import KIND_OF, schema_of
+from millstream.sql.growth import may_grow
 from millstream.sql.places import topic_of
 from millstream.sql.statements import CreateSink, CreateSource, CreateTable, Delete, Insert, Update
 from millstream.store.names import quoted
@@ -79,7 +80,10 @@ def update(live: Live, statement: Update) -> Answer:
     asked = [f'CASE WHEN "$chosen" THEN {_duck(v)} END AS "$new{i}"' for i, v in enumerate(values.values())]
     with live.home.table_lock:
         chosen = f'SELECT *, {condition} AS "$chosen" FROM {quoted(entry.name)}'
-        found = live.home.store.query(f"SELECT *, {', '.join(asked)} FROM ({chosen}) AS {quoted(entry.name)}")
+        found = live.home.store.query(
+            f"SELECT *, {', '.join(asked)} FROM ({chosen}) AS {quoted(entry.name)}",
+            apart=_apart([statement.tree], entry.name),
+        )
         rows = found["$chosen"]
         new = _assigned(schema, {c: found[f"$new{i}"] for i, c in enumerate(values)}, found.num_rows)
         columns = [pc.if_else(rows, new[n], found[n].cast(t)) if n in values else found[n].cast(t)
@@ -94,8 +98,10 @@ def delete(live: Live, statement: Delete) -> Answer:
     entry, schema = _table(live, statement.table)
     condition = _condition(statement.tree)
     with live.home.table_lock:
-        count = _count(live, entry.name, condition)
-        left = live.home.store.query(f"SELECT * FROM {quoted(entry.name)} WHERE NOT {condition}")
+        count = _count(live, entry.name, condition, statement.tree)
+        left = live.home.store.query(
+            f"SELECT * FROM {quoted(entry.name)} WHERE NOT {condition}", apart=_apart([statement.tree], entry.name)
+        )
         live.home.put_table(entry.name, left.cast(schema.to_arrow()))
     return Answer(said=_said("deleted", count))
 
@@ -134,7 +140,7 @@ def _values(live: Live, rows: Sequence[Sequence[exp.Expr]]) -> list[list[Any]]:
     for first in range(0, len(asked), _COMPUTED):
         some = asked[first : first + _COMPUTED]
         shown = ", ".join(f'{_duck(rows[i][j])} AS "{n}"' for n, (i, j) in enumerate(some))
-        answer = live.home.store.query(f"SELECT {shown}")
+        answer = live.home.store.query(f"SELECT {shown}", apart=_apart([rows[i][j] for i, j in some]))
         for n, (i, j) in enumerate(some):
             found[i][j] = python_values(answer.column(n))[0]
     return found
@@ -169,6 +175,11 @@ def _shown(value: Any) -> str:
     return (repr(value) if isinstance(value, str) else shown(value))[:200]
 
 
+def _apart(trees: Sequence[exp.Expr], *tables: str) -> tuple[str, ...] | None:
+    """Whether expressions may need much memory, and if so the tables to copy for them."""
+    return tables if any(t.find(exp.Func, exp.DPipe) and may_grow(t) for t in trees) else None
+
+
 def _duck(node: exp.Expr) -> str:
     return f"({node.sql(dialect='duckdb', identify=True, comments=False)})"
 
@@ -178,8 +189,10 @@ def _condition(tree: exp.Expr) -> str:
     return f"coalesce({_duck(where.this)}, false)" if where is not None else "true"
 
 
-def _count(live: Live, name: str, condition: str) -> int:
-    found = live.home.store.query(f"SELECT count(*) AS n FROM {quoted(name)} WHERE {condition}")
+def _count(live: Live, name: str, condition: str, tree: exp.Expr) -> int:
+    found = live.home.store.query(
+        f"SELECT count(*) AS n FROM {quoted(name)} WHERE {condition}", apart=_apart([tree], name)
+    )
     return int(found["n"][0].as_py())
 
 

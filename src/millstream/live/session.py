@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DefinitionError, MillstreamError, Origin
+from millstream.limits import Limits, checked_seconds, parsed_bytes
 from millstream.live import listings, questions, rows, subscribe
 from millstream.live.answer import Answer
 from millstream.model.connector import check_name
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 SETTINGS: dict[str, tuple[Any, str]] = {
     "flow": ("", "the flow that new views join; empty: one is chosen"),
     "start": ("", "where new views begin: 'earliest', 'now' or a time; empty: 'earliest'"),
+    "query_timeout": (60, "seconds that a question may take; 0: no limit"),
+    "query_memory": ("1GB", "memory that a question may take, as '512MB' or '4GB'; 0: no limit"),
     "wait": (60, "seconds that a SELECT waits for what this session has inserted or defined; 0: not at all"),
 }
 """Options of a session, what they are at first, and what they mean."""
@@ -49,6 +52,8 @@ class Session:
         self.administrator = administrator
         """Whether Python functions may be registered."""
         self.settings: dict[str, Any] = {name: value for name, (value, _) in SETTINGS.items()}
+        self.settings["query_timeout"] = live.home.limits.seconds
+        self.settings["query_memory"] = f"{live.home.limits.bytes / (1 << 20):g}MB"
         self.written: set[str] = set()
         """The sources that this session has inserted into, and no SELECT has waited for yet."""
         self.begun: set[str] = set()
@@ -121,8 +126,17 @@ class Session:
             check_start(str(statement.value))
         if statement.name == "flow" and statement.value:
             check_name(str(statement.value), "flow")
+        if statement.name == "query_timeout":
+            checked_seconds(float(statement.value))
+        if statement.name == "query_memory":
+            parsed_bytes(str(statement.value))
         self.settings[statement.name] = statement.value
         return Answer(said=f"{statement.name} = {statement.value}")
+
+    @property
+    def limits(self) -> Limits:
+        """What a question of this session may use."""
+        return Limits(float(self.settings["query_timeout"]), parsed_bytes(str(self.settings["query_memory"])))
 
     def settle(self) -> None:
         """Wait until what this session inserted and defined is in the views."""

@@ -42,7 +42,10 @@ def subscribe(live: Live, statement: Subscribe) -> Answer:
     feed = live.feeds.get(flow)
     if feed is None:
         raise QueryError(f"the flow `{flow}` of `{entry.name}` does not run", hint=f"RESUME {flow}")
-    return Answer(changes=_changes(live, feed, flow, entry.name, statement))
+    return Answer(
+        changes=_changes(live, feed, flow, entry.name, statement),
+        resume=f"SUBSCRIBE TO `{entry.name}` AS OF EPOCH {{epoch}}",
+    )
 
 
 def _changes(live: Live, feed: Feed, flow: str, view: str, statement: Subscribe) -> Iterator[Changes]:

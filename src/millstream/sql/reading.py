@@ -11,6 +11,7 @@ import difflib
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
@@ -18,6 +19,7 @@ from sqlglot import exp
 from millstream.errors import QueryError, StatementRefused, Unsupported, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
 from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, called, forbidden, reads
+from millstream.sql.growth import may_grow
 from millstream.sql.text import Bounded
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # our errors say it
@@ -33,8 +35,23 @@ _ALLOWED = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | {"explode"}
 _TWICE = re.compile(r"\\.|''", re.DOTALL)
 
 
+@dataclass(frozen=True)
+class Question:
+    """A question that was found harmless."""
+
+    sql: str
+    """In DuckDB's SQL."""
+    apart: tuple[str, ...] | None = None
+    """The tables it reads, if it may need so much memory that it is answered in a process of its own."""
+
+
 def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
     """The same question in DuckDB's SQL; refuses everything but a SELECT over `tables`."""
+    return question(sql, tables).sql
+
+
+def question(sql: str, tables: Mapping[str, Sequence[str]]) -> Question:
+    """The same question in DuckDB's SQL, and where to answer it; refuses everything but a SELECT over `tables`."""
     if len(sql) > 100_000:
         raise StatementRefused("the statement is longer than 100,000 characters")
     try:
@@ -50,16 +67,17 @@ def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
         raise StatementRefused(
             f"only SELECT can be run here, not {_kind(tree)}", hint="views are read with SELECT ... FROM view"
         )
-    return rendered(tree, tables)
+    return asked(tree, tables)
 
 
-def rendered(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> str:
+def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
     """A SELECT in DuckDB's SQL, once all that is in it was found harmless."""
     try:
         _check_nodes(tree)
         _check_tables(tree, tables)
         _check_functions(tree)
-        return tree.sql(dialect="duckdb", identify=True, comments=False, unsupported_level=sqlglot.ErrorLevel.RAISE)
+        sql = tree.sql(dialect="duckdb", identify=True, comments=False, unsupported_level=sqlglot.ErrorLevel.RAISE)
+        return Question(sql, apart(tree, tables))
     except sqlglot.errors.UnsupportedError as error:
         raise Unsupported(
             "a part of the query cannot be answered by the store, and would be ignored",
@@ -68,6 +86,13 @@ def rendered(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> str:
         ) from None
     except RecursionError:
         raise StatementRefused("too many parts of the query stand inside one another") from None
+
+
+def apart(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
+    """The tables that an expression or query reads, if it may need much memory."""
+    if not may_grow(tree):
+        return None
+    return tuple(dict.fromkeys(t.name for t in tree.find_all(exp.Table) if t.name in tables))
 
 
 def _check_nodes(tree: exp.Expr) -> None:
@@ -135,4 +160,4 @@ def _problem(error: Exception) -> str:
     if found:
         first = found[0]
         return f"{first['description']}, line {first['line']}, column {first['col']}: {first['highlight']}"
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return str(error).splitlines()[0] if str(error) else "too many parts stand inside one another"

@@ -27,10 +27,13 @@ from millstream.errors import (
     HomeDamaged,
     IncompatibleChange,
     LeaseLost,
-    QueryError,
     RecoveryFailed,
 )
+from millstream.limits import Limits
 from millstream.model.reserved import OP
+from millstream.store.apart import answered as answered_apart
+from millstream.store.apart import explained
+from millstream.store.asking import answered as answered_here
 from millstream.store.names import quoted, sql_type, stored_name
 from millstream.store.opening import failed, opened
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
@@ -40,6 +43,7 @@ KEPT_EPOCHS = 100
 _REPLAYABLE = "replayed_in IS NULL AND reason <> 'it belongs to no window'"
 _TAKEN = "SELECT 1 FROM duckdb_tables() WHERE schema_name = 'main' AND lower(table_name) = lower(?)"
 _GENERATION = "SELECT max(generation) FROM millstream.generations WHERE flow IN (?, ?, '')"
+_USED = "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag NOT IN ('BASE_TABLE', 'METADATA', 'ART_INDEX')"
 _GONE = "left out"
 """The fingerprint of a view that its flow no longer has."""
 _ERRORS = 'epoch BIGINT, reason VARCHAR, raw VARCHAR, partition VARCHAR, "offset" BIGINT, seen_at TIMESTAMPTZ'
@@ -52,8 +56,12 @@ _LATE = (
 class DuckStore:
     """A store in one file. Queries run on their own cursor and see whole epochs only."""
 
-    def __init__(self, path: Path, *, read_only: bool = False, temp: Path | None = None) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, *, read_only: bool = False, temp: Path | None = None, limits: Limits | None = None
+    ) -> None:
+        self.path, self._temp = path, temp
+        self.limits = limits if limits is not None else Limits()
+        """What a question may use, unless it says otherwise."""
         self._open = partial(opened, path, read_only=read_only, temp=temp)
         self._connection = self._open()
         self._invalid = False
@@ -380,18 +388,35 @@ class DuckStore:
         self._altered()
         self._views.pop(flow, None)
 
-    def query(self, sql: str, given: Mapping[str, pa.Table] | None = None) -> pa.Table:
-        """Answer a checked SELECT in the store's own dialect; `given` are tables for this question only."""
-        cursor = self._cursor()
+    def query(
+        self,
+        sql: str,
+        given: Mapping[str, pa.Table] | None = None,
+        *,
+        limits: Limits | None = None,
+        apart: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Answer a checked SELECT in the store's own dialect; `given` are tables for this question only.
+
+        `apart` are the tables that it reads, if it may need much memory: it is then answered in a process of its own.
+        Raises LimitExceeded when it needs more time or memory than `limits` (or else those of the store) allow.
+        """
+        cursor, allowed = self._cursor(), limits if limits is not None else self.limits
         try:
-            for name, table in (given or {}).items():
-                cursor.register(name, table)
-            return cursor.sql(sql).to_arrow_table()
+            if apart is not None:
+                return answered_apart(cursor, sql, apart, given or {}, allowed, self._temp)
+            return answered_here(cursor, sql, given or {}, allowed, self._used)
         except duckdb.Error as error:
             self._noted(error)
-            raise QueryError("the query failed", detail=str(error).splitlines()[0]) from None
+            raise explained(str(error)) from None
         finally:
             cursor.close()
+
+    def _used(self) -> int:
+        """Bytes that all questions hold now, without what is kept of the file."""
+        with suppress(duckdb.Error):
+            return int(_value(self._cursor(), _USED) or 0)
+        return 0
 
     def close(self) -> None:
         """Checkpoint and close."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from time import sleep
 
@@ -38,6 +40,9 @@ def opened(path: Path, *, read_only: bool, temp: Path | None) -> duckdb.DuckDBPy
     }
     if temp is not None:
         settings["temp_directory"] = str(temp)
+        settings["max_temp_directory_size"] = f"{shutil.disk_usage(path.parent).free // 2}B"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    settings["memory_limit"] = f"{memory // 2}B"  # of all work together; questions have limits of their own below it
     try:
         if not read_only and not path.exists():
             _make(path)

@@ -307,7 +307,13 @@ def test_a_function_that_is_not_there(tmp_path: Path) -> None:
 def test_settings_are_those_of_a_session(tmp_path: Path) -> None:
     with opened(tmp_path / "home") as one:
         assert one.said("SET wait = 5") == "wait = 5"
-        assert {r["option"]: r["value"] for r in one.rows("SET")} == {"flow": "", "start": "", "wait": "5"}
+        assert {r["option"]: r["value"] for r in one.rows("SET")} == {
+            "flow": "",
+            "start": "",
+            "wait": "5",
+            "query_timeout": "60.0",
+            "query_memory": "1024MB",
+        }
         assert one.rows("SET wait")[0]["value"] == "5"
         assert Session(one.live).settings["wait"] == 60
         for wrong in ("SET speed = 5", "SET wait = 'long'", "SET flow = 5"):

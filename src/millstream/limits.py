@@ -1,0 +1,163 @@
+"""Limits on ad-hoc questions: how long one may take, how much memory, and whether anybody still waits for the answer.
+
+`Limits` is what is allowed. `interruptible` says, for all work of this thread inside it, how to find out that nobody
+waits for the answer any more. `Watch` checks both from its own thread while a question runs, and stops the question.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import TracebackType
+
+from millstream.errors import Cancelled, DefinitionError, LimitExceeded, QueryError
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_TICK = 0.05
+LEAST_MEMORY = 16 << 20
+
+
+def _never() -> bool:
+    return False
+
+
+_GONE: ContextVar[Callable[[], bool]] = ContextVar("gone", default=_never)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one question may use. A limit of 0 is none."""
+
+    seconds: float = 60.0
+    bytes: int = 1 << 30
+
+    @staticmethod
+    def of(seconds: float | None = None, memory: str | None = None) -> Limits:
+        """Limits as given, or those of MILLSTREAM_QUERY_TIMEOUT (seconds) and MILLSTREAM_QUERY_MEMORY, or the usual."""
+        usual = Limits()
+        if seconds is None and (said := os.environ.get("MILLSTREAM_QUERY_TIMEOUT")):
+            try:
+                seconds = float(said)
+            except ValueError:
+                raise DefinitionError(
+                    f"MILLSTREAM_QUERY_TIMEOUT is {said!r}", hint="it is a number of seconds, e.g. 60; 0: no limit"
+                ) from None
+        memory = memory if memory is not None else os.environ.get("MILLSTREAM_QUERY_MEMORY")
+        return Limits(
+            usual.seconds if seconds is None else checked_seconds(seconds),
+            usual.bytes if memory is None else parsed_bytes(memory),
+        )
+
+
+def checked_seconds(value: float) -> float:
+    """A time limit. Raises DefinitionError."""
+    if not 0 <= value <= 10**9:
+        raise DefinitionError(f"a time limit of {value!r} seconds", hint="give a number of seconds; 0: no limit")
+    return float(value)
+
+
+def parsed_bytes(text: str) -> int:
+    """An amount of memory: ``512MB``, ``2g``, ``1073741824``; ``0`` is no limit. Raises DefinitionError.
+
+    >>> parsed_bytes("512 MB"), parsed_bytes("2g"), parsed_bytes("0")
+    (536870912, 2147483648, 0)
+    """
+    found = re.fullmatch(r"\s*([0-9]{1,15})\s*([kmgt]?)(i?b)?\s*", text, re.IGNORECASE)
+    if found is None:
+        raise DefinitionError(f"{text!r} is not an amount of memory", hint="write it like 512MB or 2GB; 0: no limit")
+    size = int(found[1]) * _UNITS[found[2].lower()]
+    if 0 < size < LEAST_MEMORY:
+        raise DefinitionError(f"{text!r} is too little memory for a question", hint="give at least 16MB; 0: no limit")
+    return size
+
+
+def spoken_bytes(size: int) -> str:
+    """An amount of memory for a person.
+
+    >>> spoken_bytes(1 << 30), spoken_bytes(1_500_000)
+    ('1.0 GiB', '1.4 MiB')
+    """
+    for unit, least in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= least:
+            return f"{size / least:.1f} {unit}"
+    return f"{size} bytes"
+
+
+@contextmanager
+def interruptible(gone: Callable[[], bool]) -> Iterator[None]:
+    """Stop the questions of this thread as soon as `gone` says that nobody waits for the answer."""
+    token = _GONE.set(gone)
+    try:
+        yield
+    finally:
+        _GONE.reset(token)
+
+
+class Watch:
+    """Watches one question from a thread of its own; calls `stop` once when it is to end. A context manager.
+
+    `used` tells how many bytes the question holds now, where that can be known.
+    """
+
+    def __init__(self, limits: Limits, stop: Callable[[], None], *, used: Callable[[], int] | None = None) -> None:
+        self._limits, self._stop, self._used = limits, stop, used
+        self._gone = _GONE.get()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="millstream-watch", daemon=True)
+        self.reason: QueryError | None = None
+        """Why the question was stopped."""
+
+    def __enter__(self) -> Watch:
+        self._since = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Raise the reason if the question was stopped, or is to be."""
+        reason = self.reason or self._why()
+        if reason is not None:
+            raise reason
+
+    def _watch(self) -> None:
+        while not self._done.wait(_TICK):
+            self.reason = self._why()
+            if self.reason is not None:
+                self._stop()
+                return
+
+    def _why(self) -> QueryError | None:
+        if self._limits.seconds and time.monotonic() - self._since > self._limits.seconds:
+            return too_long(self._limits)
+        if self._gone():
+            return Cancelled("the question was cancelled: nobody waits for its answer")
+        if self._used is not None and self._limits.bytes and self._used() > self._limits.bytes:
+            return too_large(self._limits)
+        return None
+
+
+def too_long(limits: Limits) -> LimitExceeded:
+    """The error for a question that takes too long."""
+    return LimitExceeded(
+        f"the question was stopped after {limits.seconds:g} seconds",
+        hint="ask for less, or SET query_timeout = 300 (seconds; 0: no limit)",
+    )
+
+
+def too_large(limits: Limits) -> LimitExceeded:
+    """The error for a question that needs too much memory."""
+    return LimitExceeded(
+        f"the question was stopped: it needs more than {spoken_bytes(limits.bytes)} of memory",
+        hint="ask for less, or SET query_memory = '4GB'",
+    )

@@ -1,0 +1,123 @@
+"""Questions that may need much memory, answered in a process of their own (`apart_child.py`).
+
+The tables that a question reads are copied into files first, all as of one moment; so the process needs no access to
+the store, and the system can bound its memory and end it at any time.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import duckdb
+import orjson
+import pyarrow as pa
+
+from millstream.errors import LimitExceeded, QueryError
+from millstream.limits import Limits, Watch, spoken_bytes, too_large
+from millstream.store.names import quoted
+
+_CHILD = Path(__file__).with_name("apart_child.py")
+_COPIES = 8
+"""How many times the memory of a question may be copied into files for it."""
+
+
+def answered(
+    cursor: duckdb.DuckDBPyConnection,
+    sql: str,
+    tables: Sequence[str],
+    given: Mapping[str, pa.Table],
+    limits: Limits,
+    temp: Path | None,
+) -> pa.Table:
+    """Answer a checked SELECT over some tables of the store, and over `given` ones."""
+    if temp is not None:
+        temp.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="question-", dir=temp) as name:
+        folder = Path(name)
+        with Watch(limits, cursor.interrupt) as watch:
+            _copy(cursor, folder, tables, given, limits, watch)
+        (folder / "job.json").write_bytes(
+            orjson.dumps(
+                {
+                    "sql": sql,
+                    "bytes": limits.bytes,
+                    "tables": {t: f"{i}.arrow" for i, t in enumerate([*tables, *given])},
+                }
+            )
+        )
+        _run(folder, limits)
+        if not (folder / "answer.arrow").exists():
+            raise _why(folder, limits)
+        with pa.OSFile(str(folder / "answer.arrow")) as source, pa.ipc.open_stream(source) as reader:
+            return reader.read_all()
+
+
+def _copy(
+    cursor: duckdb.DuckDBPyConnection,
+    folder: Path,
+    tables: Sequence[str],
+    given: Mapping[str, pa.Table],
+    limits: Limits,
+    watch: Watch,
+) -> None:
+    most, copied = limits.bytes * _COPIES, 0
+    cursor.execute("BEGIN")
+    try:
+        for i, name in enumerate(tables):
+            reader = cursor.sql(f"SELECT * FROM {quoted(name)}").to_arrow_reader(100_000)
+            with pa.OSFile(str(folder / f"{i}.arrow"), "wb") as sink, pa.ipc.new_stream(sink, reader.schema) as writer:
+                for batch in reader:
+                    watch.check()
+                    copied += batch.nbytes
+                    if most and copied > most:
+                        raise LimitExceeded(
+                            f"the question reads more than {spoken_bytes(most)}",
+                            detail="it calls functions that may need much memory, so what it reads is copied",
+                            hint="filter or aggregate in a view first, or SET query_memory = '4GB'",
+                        )
+                    writer.write_batch(batch)
+    finally:
+        cursor.execute("ROLLBACK")
+    for i, table in enumerate(given.values(), len(tables)):
+        with pa.OSFile(str(folder / f"{i}.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+
+
+def _run(folder: Path, limits: Limits) -> None:
+    """Run the process to its end; it is ended when the limits say so."""
+    child = subprocess.Popen(
+        [sys.executable, "-I", str(_CHILD), str(folder)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        with Watch(limits, child.kill) as watch:
+            child.wait()
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+    if watch.reason is not None:
+        raise watch.reason
+
+
+def _why(folder: Path, limits: Limits) -> QueryError:
+    """Why there is no answer. A process that left no word was ended for want of memory."""
+    try:
+        said = str(orjson.loads((folder / "error.json").read_bytes())["said"])
+    except (OSError, ValueError, KeyError, TypeError):
+        said = "memory"
+    return too_large(limits) if said == "memory" else explained(said)
+
+
+def explained(said: str) -> QueryError:
+    """An error of DuckDB in our words: its first line, without the class of the error in front."""
+    first = said.strip().splitlines()[0] if said.strip() else ""
+    kind, colon, rest = first.partition(": ")
+    return QueryError("the query failed", detail=rest if colon and kind.endswith("Error") else first)

@@ -1,0 +1,73 @@
+"""Answers one question in a process of its own. Run as a script by `apart.py`, with a folder as its argument.
+
+The folder holds ``job.json`` (the SQL, its tables as Arrow files, the memory that is allowed); this writes
+``answer.arrow`` or ``error.json``. The system bounds the memory: whatever the question tries to allocate beyond it
+fails, here and nowhere else. It imports nothing of Millstream, to start quickly.
+"""
+
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+
+
+def main(folder: Path) -> None:
+    """Answer the question in a folder."""
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    import duckdb
+    import pyarrow as pa
+
+    connection = duckdb.connect(
+        config={"threads": 2, "autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+    )
+    for line in ("SET TimeZone = 'UTC'", "SET python_enable_replacements = false"):
+        connection.execute(line)
+    for name, file in job["tables"].items():
+        with pa.memory_map(str(folder / file)) as source:
+            table = pa.ipc.open_stream(source).read_all()
+        connection.register(name, table)
+    connection.execute("SELECT 1").fetchall()  # what every question needs is loaded before memory is bounded
+    connection.execute("SET enable_external_access = false")
+    most = int(job["bytes"])
+    if most:
+        connection.execute(f"SET memory_limit = '{most}B'")
+        limit = _held() + most
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    said, table = "", None
+    try:
+        reader = connection.sql(job["sql"]).to_arrow_reader(2048)
+        with pa.OSFile(str(folder / "answer.part"), "wb") as sink, pa.ipc.new_stream(sink, reader.schema) as writer:
+            written = 0
+            for batch in reader:
+                written += batch.nbytes
+                if most and written > most:
+                    raise MemoryError
+                writer.write_batch(batch)
+        os.rename(folder / "answer.part", folder / "answer.arrow")
+        return
+    except MemoryError:
+        said = "memory"
+    except (duckdb.Error, OSError, pa.ArrowException) as error:
+        said = "memory" if is_memory(error) else str(error)
+    (folder / "error.json").write_text(json.dumps({"said": said}), encoding="utf-8")
+
+
+def is_memory(error: BaseException) -> bool:
+    """Whether an error says that there is no more memory."""
+    said = str(error).lower()
+    return "out of memory" in said or "bad_alloc" in said or "cannot allocate" in said or "failed to allocate" in said
+
+
+def _held() -> int:
+    """Bytes of private memory that this process has mapped."""
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) * 1024
+    return 1 << 30
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(0)
