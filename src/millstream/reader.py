@@ -5,27 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from time import sleep
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.clock import SystemClock
-from millstream.errors import HomeDamaged, HomeInUse
+from millstream.errors import Cancelled, ConnectionLost, HomeDamaged, HomeInUse
+from millstream.limits import Limits, interruptible
 from millstream.log.log import Log
 from millstream.log.topic import Topic
 from millstream.result import Result
+from millstream.runtime.lease import Owner, owner_of
 from millstream.runtime.place import check_format
 from millstream.runtime.status import flow_rows, view_rows, watermark_rows
-from millstream.serve.local import LocalClient
-from millstream.sql.reading import translate
+from millstream.serve.client import LocalClient
+from millstream.sql.reading import question
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from millstream.store.duckdb import DuckStore
 
 T = TypeVar("T")
 
 
+PAUSE, PAUSES = 0.05, 100
+"""How long a new owner of the home is waited for until it answers: seconds at a time, and how often."""
+
+
 class Reader:
-    """Asks questions of a home and changes none of its views. Made by `millstream.connect`."""
+    """Asks questions of a home and changes none of its views. Made by `millstream.connect`.
+
+    It survives the processes that own the home: it connects again to the next one, and reads the files when there is
+    none.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
@@ -37,44 +50,53 @@ class Reader:
         check_format(self.path / "millstream.json")
         self._log = Log(self.path / "log", SystemClock())
         self._client: LocalClient | None = None
-        with suppress(OSError):
-            self._client = LocalClient(self.path)
-        if self._client is None and not (self.path / "store.duckdb").exists():
+        if self._connected() is None and not (self.path / "store.duckdb").exists():
             raise HomeDamaged(
                 f"the home {self.path} has no views yet", hint="run a flow in it first: `millstream run FLOW.py`"
             )
 
     def _ask(self, ask: Callable[[LocalClient], T], look: Callable[[DuckStore], T]) -> T:
-        """Ask the process that owns the home; or look into its store, and let go of it at once, so that nobody who
-        wants to own the home has to wait.
-        """
-        from millstream.store.duckdb import DuckStore
+        """Ask the process that owns the home, or look into its store when there is none. Owners may come and go."""
+        waited = 0
+        while True:
+            client = self._connected()
+            try:
+                return ask(client) if client is not None else self._look(look)
+            except ConnectionLost:
+                self._client = None
+                if waited >= PAUSES:
+                    raise
+            except (HomeInUse, Cancelled) as error:  # there is an owner now: it answers in a moment
+                if waited >= PAUSES:
+                    raise HomeInUse(
+                        f"the home {self.path} is in use by a process that does not answer yet",
+                        detail=error.detail,
+                        hint="try again in a moment",
+                    ) from None
+                sleep(PAUSE)
+            waited += 1
 
+    def _connected(self) -> LocalClient | None:
         if self._client is None:
             with suppress(OSError):
                 self._client = LocalClient(self.path)
-        if self._client is not None:
-            return ask(self._client)
+        return self._client
+
+    def _look(self, look: Callable[[DuckStore], T]) -> T:
+        """Look into the store and close it at once. A process that takes the home meanwhile does not have to wait."""
+        from millstream.store.duckdb import DuckStore
+
+        before = owner_of(self.path / "lock")
+        store = DuckStore(self.path / "store.duckdb", read_only=True, limits=Limits.of())
         try:
-            store = DuckStore(self.path / "store.duckdb", read_only=True)
-        except HomeInUse as error:
-            try:
-                self._client = LocalClient(self.path)  # its owner has just begun to answer
-            except OSError:
-                raise HomeInUse(
-                    f"the home {self.path} is in use by a process that does not answer yet",
-                    detail=error.detail,
-                    hint="try again in a moment",
-                ) from None
-            return ask(self._client)
-        try:
-            return look(store)
+            with interruptible(lambda: _token(owner_of(self.path / "lock")) != _token(before)):
+                return look(store)
         finally:
             store.close()
 
     def query(self, sql: str) -> Result:
         """Answer a SELECT (Spark SQL) over the views, as of one epoch."""
-        return self._ask(lambda c: c.query(sql), lambda s: Result(s.query(translate(sql, s.tables()))))
+        return self._ask(lambda c: c.query(sql), lambda s: Result(_answered(s, sql)))
 
     def views(self) -> list[dict[str, Any]]:
         """The views with rows, last epoch, watermark, freshness, late and error counts."""
@@ -106,3 +128,12 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _token(owner: Owner | None) -> int:
+    return owner.token if owner is not None else 0
+
+
+def _answered(store: DuckStore, sql: str) -> pa.Table:
+    asked = question(sql, store.tables())
+    return store.query(asked.sql, apart=asked.apart)

@@ -38,7 +38,7 @@ def save(name: str, to: str | None, home: Path) -> None:
     """Make a checkpoint, also while flows run: the process that owns the home makes it then."""
     from millstream.errors import HomeInUse
     from millstream.home import Home
-    from millstream.serve.local import LocalClient
+    from millstream.serve.client import LocalClient
 
     check_home(home)
     place = None if to is None else str(Path(to).expanduser().absolute())

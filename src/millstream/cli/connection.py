@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from millstream.cli.shell_wait import patiently
-from millstream.errors import HomeInUse, MillstreamError, QueryError
+from millstream.errors import ConnectionLost, HomeInUse, MillstreamError, QueryError
 from millstream.model.values import python_values
-from millstream.sql.text import Text, pieces, word
+from millstream.sql.text import Piece, Text, pieces, word
 
 if TYPE_CHECKING:
     from millstream.home import Home
-    from millstream.live.answer import Answer
-    from millstream.serve.local import LocalClient
+    from millstream.live.answer import Answer, Changes
+    from millstream.serve.client import LocalClient
     from millstream.serve.spoken import Speaks
+
+READS = ("SELECT", "WITH", "VALUES", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "SET", "(")
+"""How statements begin that can be repeated: they change nothing but the session."""
+
+RECONNECT_SECONDS = 0.2
+"""How long a subscription waits before it tries again to connect."""
 
 NAMED = ("SOURCES", "VIEWS", "TABLES")
 """What SHOW lists whose names can be completed."""
@@ -36,8 +44,10 @@ class Connection:
         where: str = "",
         starting: Callable[[], bool] = lambda: False,
         hangs_up: bool = False,
+        pause: Callable[[float], None] = time.sleep,
+        tries: int = 150,
     ) -> None:
-        self._begin = begin
+        self._begin, self._pause, self._tries = begin, pause, tries
         self._session, self._end = begin()
         self.where = where
         """The home, and who carries statements out, for a person."""
@@ -45,31 +55,78 @@ class Connection:
         """Whether Spark is being started just now."""
         self.hangs_up = hangs_up
         """Whether a subscription ends only with its session."""
+        self._number = 0
+        """Counts the sessions."""
         self._set: dict[str, str] = {}
         """What SET has said, to be said again in a new session."""
         self._names: tuple[str, ...] | None = None
         self._columns: dict[str, tuple[str, ...]] = {}
 
     def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
-        """Carry out the statements of a text; what is wrong with one is raised when its turn comes."""
-        waiting = iter(pieces(Text(sql, name)))
-        answers = self._session.execute(sql, name=name)
+        """Carry out the statements of a text; what is wrong with one is raised when its turn comes.
+
+        When the connection to the process that owns the home has ended, this connects again. Statements that only read
+        are then repeated; of others it says that they may have been carried out.
+        """
+        found = pieces(Text(sql, name))
+        reads = all(word(p.tokens[0]) in READS for p in found)
+        done = 0
         while True:
+            number = self._number
             try:
-                answer = next(answers, None)
-            except (OSError, ValueError):  # a socket that nobody listens to, or that was closed here
-                if not self.hangs_up:
-                    raise
-                raise self._gone() from None
-            if answer is None:
+                for answer in self._answers(sql, name, found):
+                    done += 1
+                    yield answer
                 return
+            except ConnectionLost as error:
+                if not self.hangs_up or number != self._number:  # somebody has left this session
+                    raise
+                self.anew()
+                if not reads or done:
+                    raise self._doubtful(done, reads=reads) from error
+                reads = False  # once
+
+    def _answers(self, sql: str, name: str, found: Sequence[Piece]) -> Iterator[Answer]:
+        waiting = iter(found)
+        for answer in self._session.execute(sql, name=name):
             piece = next(waiting, None)
             if piece is not None and word(piece.tokens[0]) == "SET" and len(piece.tokens) > 2:
                 self._set[word(piece.tokens[1])] = piece.sql
+            if answer.changes is not None and answer.resume and self.hangs_up:
+                answer = replace(answer, changes=self._resumed(answer.changes, answer.resume))
             yield answer
+
+    def _resumed(self, changes: Iterator[Changes], resume: str) -> Iterator[Changes]:
+        """The changes of a subscription; when the connection ends, those after the last epoch that came."""
+        epoch: int | None = None
+        while True:
+            number = self._number
+            try:
+                for found in changes:
+                    epoch = found.epoch
+                    yield found
+                return
+            except ConnectionLost:
+                if epoch is None or number != self._number:
+                    raise
+            self._wait_for_owner()
+            again = next(iter(self._session.execute(resume.format(epoch=epoch))))
+            assert again.changes is not None
+            changes = again.changes
+
+    def _wait_for_owner(self) -> None:
+        """Connect to the next process that owns the home."""
+        for left in range(self._tries - 1, -1, -1):
+            try:
+                return self.anew()
+            except QueryError:
+                if not left:
+                    raise
+            self._pause(RECONNECT_SECONDS)
 
     def anew(self) -> None:
         """Leave the session, with what still runs in it, and begin another one with the same settings."""
+        self._number += 1  # before what waits in the old one is woken
         self._end()
         try:
             self._session, self._end = self._begin()
@@ -80,7 +137,16 @@ class Connection:
 
     def _gone(self) -> QueryError:
         return QueryError(
-            "the process that owns the home has gone away", hint=r"leave with \q and start the shell again"
+            "the process that owned the home has gone away, and no other one answers",
+            hint=r"try again when it runs; or leave with \q and start the shell again, which then opens the home",
+        )
+
+    def _doubtful(self, done: int, *, reads: bool) -> ConnectionLost:
+        said = f"{done} of the statements were carried out; the next one " if done else "the statement "
+        return ConnectionLost(
+            "the connection to the process that owns the home ended during the statement",
+            detail=said + ("was not answered" if reads else "may have been carried out, or not"),
+            hint="connected again; " + ("repeat it" if reads else "look before you repeat it: SHOW ..., SELECT ..."),
         )
 
     def names(self) -> tuple[str, ...]:
@@ -131,7 +197,7 @@ def connected(home: Path, memory: str = "2g") -> Iterator[Connection]:
 
 
 def _client(home: Path) -> LocalClient | None:
-    from millstream.serve.local import LocalClient
+    from millstream.serve.client import LocalClient
 
     try:
         return LocalClient(home)
@@ -155,7 +221,7 @@ def _embedded(home: Home, where: Path) -> Iterator[Connection]:
 
 @contextmanager
 def _remote(home: Path, first: LocalClient) -> Iterator[Connection]:
-    from millstream.serve.local import LocalClient
+    from millstream.serve.client import LocalClient
 
     waiting = [first]
 

@@ -1,42 +1,54 @@
-"""Readers on the same machine: a Unix socket in the home, open to the owner of the home only.
+"""The server for readers on the same machine: a Unix socket in the home, open to the owner of the home only.
 
-A request is one line of JSON, ``{"call": "query", "sql": "SELECT ..."}`` (or ``views``, ``flows``, ``watermarks``; or
-``checkpoint`` with a name). The answer is one line of JSON and, for a query, an Arrow stream behind it:
-``{"ok": true, "bytes": 1234}``, or ``{"ok": false, "error": {...}}``.
-
-``{"call": "sql", "sql": "..."}`` carries out statements in the session of this connection (see `spoken.py`).
+`wire.py` defines the frames. A request is ``{"id": 7, "call": "query"}`` with the SQL in its body; the other calls are
+``views``, ``flows`` and ``watermarks``, ``checkpoint`` with a name, and ``sql``, which carries out statements in the
+session of the connection (see `spoken.py`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import socketserver
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import orjson
 
 from millstream import paths
 from millstream.errors import MillstreamError, QueryError
+from millstream.limits import interruptible
 from millstream.result import Result, plain
-from millstream.serve import spoken
-from millstream.serve.spoken import PATIENCE, RemoteSession, Speaks
+from millstream.serve import wire as wires
+from millstream.serve.spoken import Reply, Speaks, refused, told
+from millstream.serve.wire import Closed, Frame, Malformed, TooLarge, Wire
 
 SOCKET = "query.sock"
 LISTINGS = ("views", "flows", "watermarks")
 """Calls without an argument, whose answer is a list of rows; the methods of a home have the same names."""
 
 _LONGEST = 100
-_MAX_REQUEST = 1 << 20
 GRACE = 10
 """Seconds that answers under way are waited for when a home is closed."""
 
-T = TypeVar("T")
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a server allows its clients."""
+
+    connections: int = 256
+    """How many may be open at a time."""
+    greeting_seconds: float = 10.0
+    frame_seconds: float = wires.FRAME_SECONDS
+    clock: wires.Clock = time.monotonic
+    """Measures the deadlines."""
 
 
 class Reads(Protocol):
@@ -70,7 +82,7 @@ class Reads(Protocol):
 class LocalServer:
     """Answers readers in threads of its own until it is closed."""
 
-    def __init__(self, home: Path, reads: Reads) -> None:
+    def __init__(self, home: Path, reads: Reads, *, bounds: Bounds | None = None) -> None:
         self._link = home / SOCKET
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         path = self._link
@@ -78,12 +90,17 @@ class LocalServer:
             self._folder = tempfile.TemporaryDirectory(prefix="millstream-")
             path = Path(self._folder.name) / SOCKET
         paths.delete_file(self._link, missing_ok=True, link_ok=True)
-        self._server = _Server(str(path), _Handler)
+        self._server = _Server(str(path), bounds or Bounds())
         self._server.reads = reads
         os.chmod(path, 0o600)
         if path != self._link:
             self._link.symlink_to(path)
         threading.Thread(target=self._server.serve_forever, name="millstream-readers", daemon=True).start()
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return self._server.open_connections
 
     def close(self) -> None:
         """Stop answering."""
@@ -92,7 +109,7 @@ class LocalServer:
         self._server.shutdown()
         self._server.server_close()
         self._server.finish()
-        del self._server.reads  # a reader that stays connected must not keep the store open
+        del self._server.reads  # a thread that is late to end must not keep the store open
         paths.delete_file(self._link, missing_ok=True, link_ok=True)
         if self._folder is not None:
             self._folder.cleanup()
@@ -100,121 +117,181 @@ class LocalServer:
 
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
+    request_queue_size = 128
     reads: Reads
 
-    def __init__(self, path: str, handler: type[socketserver.BaseRequestHandler]) -> None:
+    def __init__(self, path: str, bounds: Bounds) -> None:
+        self.bounds = bounds
         self._changed, self._asked, self._closing = threading.Condition(), 0, False
-        super().__init__(path, handler)
+        self._open: set[socket.socket] = set()
+        super().__init__(path, _Handler)
 
-    def ask(self, question: Callable[[Reads], T]) -> T:
-        """What the home answers, unless it is being closed."""
+    @property
+    def open_connections(self) -> int:
+        with self._changed:
+            return len(self._open)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection in a thread of its own, unless there are too many."""
+        with self._changed:
+            full = len(self._open) >= self.bounds.connections
+            if not full:
+                self._open.add(request)
+        if full:
+            most = self.bounds.connections
+            refuse(
+                Wire(request),
+                QueryError(f"{most} readers are connected already", hint="close one of them, then try again"),
+            )
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """The connection has ended."""
+        super().shutdown_request(request)
+        with self._changed:
+            self._open.discard(request)
+            self._changed.notify_all()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing to print: a connection that broke is the client's affair."""
+
+    @contextmanager
+    def answering(self) -> Iterator[Reads]:
+        """What to ask while one request is answered. Refused while the home is being closed."""
         with self._changed:
             if self._closing:
                 raise QueryError("the process that owns the home is closing it", hint="try again")
             self._asked += 1
         try:
-            return question(self.reads)
+            yield self.reads
         finally:
             with self._changed:
                 self._asked -= 1
                 self._changed.notify_all()
 
     def finish(self) -> None:
-        """Wait for the answers under way, and take no more questions: a store in use cannot be closed."""
+        """Wait for the answers under way, take no more questions (a store in use cannot be closed), and hang up."""
         with self._changed:
             self._closing = True
             self._changed.wait_for(lambda: not self._asked, GRACE)
+            for connection in self._open:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+            self._changed.wait_for(lambda: not self._open, GRACE)
 
 
-class _Handler(socketserver.StreamRequestHandler):
+class _Handler(socketserver.BaseRequestHandler):
     server: _Server
     session: Speaks | None = None
 
     def handle(self) -> None:
-        while line := self.rfile.readline(_MAX_REQUEST):
-            try:
-                self._answer(orjson.loads(line))
-            except MillstreamError as error:
-                self._error(error)
-            except (BrokenPipeError, ConnectionResetError):
-                return
-            except Exception as error:  # noqa: BLE001 - a reader must get an answer, not a closed socket
-                self._error(QueryError(f"the request cannot be answered: {type(error).__name__}"))
+        bounds = self.server.bounds
+        self.wire = Wire(self.request, clock=bounds.clock)
+        with suppress(Closed, TimeoutError):
+            if self._greet():
+                while (frame := self._receive(bounds.frame_seconds)) is not None:
+                    self._one(frame)
 
-    def _answer(self, request: dict[str, Any]) -> None:
-        call = request.get("call")
+    def _greet(self) -> bool:
+        """Exchange greetings; False when the other side speaks another version of the protocol."""
+        seconds = self.server.bounds.greeting_seconds
+        line = self.wire.line(seconds=seconds)
+        if not line:
+            return False
+        said = wires.greeted(line)
+        if said == wires.VERSION:
+            self.wire.send_bytes(wires.greeting(), seconds=seconds)
+            return True
+        theirs = "an older version, or is no client of Millstream" if said is None else f"protocol version {said}"
+        refuse(
+            self.wire,
+            QueryError(
+                f"the process that owns the home speaks protocol version {wires.VERSION}, the client {theirs}",
+                hint="use the same version of Millstream for both",
+            ),
+        )
+        return False
+
+    def _receive(self, seconds: float) -> Frame | None:
+        """The next request; None when there will be none."""
+        try:
+            return self.wire.receive(wait=None, seconds=seconds)
+        except TooLarge as error:
+            Reply(self.wire, error.id).error(refused(error))
+        except Malformed as error:
+            Reply(self.wire, None).error(QueryError("the request cannot be read", detail=str(error)))
+        except TimeoutError:
+            said = f"the request was not complete after {seconds:g} seconds"
+            Reply(self.wire, None).error(QueryError(said, hint="send it whole"))
+        return None
+
+    def _one(self, frame: Frame) -> None:
+        reply = Reply(self.wire, wires.id_of(frame.head))
+        try:
+            if wires.id_of(frame.head) is None:
+                raise QueryError("the request cannot be read", detail="its head is not a JSON object with an id")
+            with self.server.answering() as reads, interruptible(self.wire.is_gone):
+                self._answer(reply, frame, reads)
+        except MillstreamError as error:
+            reply.error(error)
+        except TooLarge as error:
+            reply.error(QueryError("the answer is too large", detail=str(error)))
+        except (Closed, TimeoutError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a reader must get an answer, not a closed socket
+            _log_unexpected(error)
+            reply.error(
+                QueryError(
+                    "the request cannot be answered: an unexpected fault in the process that owns the home",
+                    hint="this is a fault of Millstream; the log of that process says more",
+                )
+            )
+
+    def _answer(self, reply: Reply, frame: Frame, reads: Reads) -> None:
+        call = frame.head.get("call")
         if call == "query":
-            table = self.server.ask(lambda reads: reads.query(str(request["sql"])).arrow())
-            spoken.frame(self.wfile, {"ok": True}, table)
+            reply.send({}, reads.query(_text(frame)).arrow())
         elif call == "sql":
-            self.server.ask(lambda reads: self._speak(reads, str(request["sql"]), str(request.get("name", "SQL"))))
+            reply.answers(self._session(reads), _text(frame), _string(frame, "name", "SQL"))
         elif call == "checkpoint":
-            folder = self.server.ask(lambda reads: reads.checkpoint(str(request["name"]), request.get("to")))
-            self.wfile.write(orjson.dumps({"ok": True, "folder": str(folder)}) + b"\n")
-        elif call in LISTINGS:
-            rows = self.server.ask(lambda reads: getattr(reads, call)())
-            self.wfile.write(orjson.dumps({"ok": True, "rows": [plain(r) for r in rows]}) + b"\n")
+            name, to = _string(frame, "name", None), frame.head.get("to")
+            if to is not None and not isinstance(to, str):
+                raise QueryError("the request cannot be read", detail="`to` is not a text")
+            reply.send({"folder": str(reads.checkpoint(name, to))})
+        elif isinstance(call, str) and call in LISTINGS:
+            reply.send_json([plain(r) for r in getattr(reads, call)()])
         else:
-            raise QueryError(f"unknown call {call!r}")
+            raise QueryError(f"unknown call {str(call)[:60]!r}")
 
-    def _speak(self, reads: Reads, sql: str, name: str) -> None:
+    def _session(self, reads: Reads) -> Speaks:
         if self.session is None:
             self.session = reads.session()
-        spoken.answer(self.wfile, self.session, sql, name)
-
-    def _error(self, error: MillstreamError) -> None:
-        self.wfile.write(orjson.dumps({"ok": False, "error": spoken.told(error)}) + b"\n")
+        return self.session
 
 
-class LocalClient:
-    """Asks the process that owns a home."""
+def refuse(wire: Wire, error: MillstreamError) -> None:
+    """Refuse a connection, in a way that clients of every version can read."""
+    with suppress(Closed, TimeoutError):
+        wire.send_bytes(orjson.dumps({"ok": False, "error": told(error)}) + b"\n", seconds=1)
 
-    def __init__(self, home: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._socket.connect(str((home / SOCKET).resolve()))
-            self._socket.settimeout(PATIENCE)  # (before, a full queue of callers would be refused instead of waiting)
-        except OSError:
-            self._socket.close()
-            raise
-        self._file = self._socket.makefile("rwb")
 
-    def query(self, sql: str) -> Result:
-        """Answer a SELECT."""
-        table = spoken.table_of(self._file, self._ask({"call": "query", "sql": sql}))
-        assert table is not None
-        return Result(table)
+def _text(frame: Frame) -> str:
+    try:
+        return frame.body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise QueryError(
+            "the statement is not UTF-8 text", detail=f"byte {error.start:,} is the first that is wrong"
+        ) from None
 
-    def views(self) -> list[dict[str, Any]]:
-        """The views."""
-        return list(self._ask({"call": "views"})["rows"])
 
-    def flows(self) -> list[dict[str, Any]]:
-        """The flows."""
-        return list(self._ask({"call": "flows"})["rows"])
+def _string(frame: Frame, name: str, default: str | None) -> str:
+    found = frame.head.get(name, default)
+    if not isinstance(found, str):
+        raise QueryError("the request cannot be read", detail=f"`{name}` is not a text")
+    return found
 
-    def watermarks(self) -> list[dict[str, Any]]:
-        """The partitions of all sources."""
-        return list(self._ask({"call": "watermarks"})["rows"])
 
-    def checkpoint(self, name: str, to: str | None) -> str:
-        """Have the home keep a checkpoint; returns its folder."""
-        return str(self._ask({"call": "checkpoint", "name": name, "to": to})["folder"])
-
-    def session(self) -> RemoteSession:
-        """A session of SQL in the process that owns the home."""
-        return RemoteSession(self._file)
-
-    def close(self) -> None:
-        """Hang up."""
-        with suppress(OSError):  # wakes a thread that is reading
-            self._socket.shutdown(socket.SHUT_RDWR)
-        with suppress(OSError):  # what was not sent to a process that has died
-            self._file.close()
-        self._socket.close()
-
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        with suppress(OSError):  # one who has gone away is noticed when there is no answer
-            self._file.write(orjson.dumps(request) + b"\n")
-            self._file.flush()
-        return spoken.read(self._file)
+def _log_unexpected(error: Exception) -> None:
+    logging.getLogger("millstream").error("a request of a reader failed", exc_info=error)

@@ -1,27 +1,32 @@
-"""SQL over a socket: the answers of a session as frames.
+"""Answers over the socket: tables in parts, the answers of a session, errors as data.
 
-A frame is one line of JSON and, if it says ``bytes``, an Arrow stream behind it. ``{"more": true, "said": ..., "text":
-..., "rows": true}`` is an answer; ``{"more": true, "epoch": 7, "snapshot": false}`` one of the changes of a SUBSCRIBE
-(without bytes: nothing has changed, but the line is alive); ``{"ok": true, "more": false}`` ends the statements. Who
-listens to changes ends that by hanging up.
+``{"id", "ok": true, "more": true, "said", "text", "rows", ...}`` is the answer to one statement; ``{..., "epoch": 7,
+"snapshot": false}`` one of the changes of a SUBSCRIBE (without a table: nothing has changed, but the connection is
+alive); ``{"ok": true, "more": false}`` ends the answer to a request. A table is an Arrow stream in the bodies of
+frames; all but the last of them say ``"part": true``. A SUBSCRIBE ends when the client closes the connection or sends
+another request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from io import BufferedIOBase
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import orjson
 import pyarrow as pa
 
 from millstream import errors
-from millstream.errors import MillstreamError, Origin, QueryError
+from millstream.errors import ConnectionLost, MillstreamError, Origin, QueryError
 from millstream.live.answer import Answer, Changes
 from millstream.result import Result
+from millstream.serve.wire import CHUNK, Closed, Frame, Malformed, TooLarge, Wire
 
-PATIENCE = 300
-"""Seconds that a reader waits for an answer; a query has no limit of its own."""
+PATIENCE = 300.0
+"""Seconds that a client waits for the next frame of an answer, and a server for a client that does not read it."""
+
+
+_LONGEST_TEXT = 20_000
+"""Characters of one part of an error."""
 
 
 class Speaks(Protocol):
@@ -32,107 +37,208 @@ class Speaks(Protocol):
         ...
 
 
-def answer(out: BufferedIOBase, session: Speaks, sql: str, name: str) -> None:
-    """Carry out statements and write the frames of their answers."""
-    for given in session.execute(sql, name=name):
-        table = given.result.arrow() if given.result is not None else None
-        frame(out, {"ok": True, "more": True, "said": given.said, "text": given.text, "rows": table is not None}, table)
-        if given.changes is not None:
-            for changes in given.changes:
-                frame(
-                    out, {"ok": True, "more": True, "epoch": changes.epoch, "snapshot": changes.snapshot}, changes.table
-                )
-    out.write(orjson.dumps({"ok": True, "more": False}) + b"\n")
-    out.flush()
+class Reply:
+    """Writes the frames of the answer to one request."""
 
+    def __init__(self, wire: Wire, id: int | None) -> None:
+        self._wire, self._id = wire, id
 
-def frame(out: BufferedIOBase, head: dict[str, Any], table: pa.Table | None) -> None:
-    """Write a frame: its head, and the table behind it."""
-    if table is None:
-        out.write(orjson.dumps(head) + b"\n")
-    else:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
+    def send(self, head: dict[str, Any], table: pa.Table | None = None) -> None:
+        """Write a frame, or as many as the table needs."""
+        head = {"id": self._id, "ok": True, **head}
+        if table is None:
+            self._wire.send(head, seconds=PATIENCE)
+            return
+        parts = _Parts(lambda data, last: self._part(head, data, last=last))
+        with pa.PythonFile(parts, mode="w") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
-        data = sink.getvalue()
-        out.write(orjson.dumps({**head, "bytes": data.size}) + b"\n")
-        out.write(data)
-    out.flush()
+        parts.end()
+
+    def send_json(self, value: Any) -> None:
+        """Write a frame with a value as JSON in its body."""
+        self._wire.send({"id": self._id, "ok": True}, orjson.dumps(value), seconds=PATIENCE)
+
+    def error(self, error: MillstreamError) -> None:
+        """Write the frame of an error; it ends the answer."""
+        self._wire.send({"id": self._id, "ok": False, "error": told(error)}, seconds=PATIENCE)
+
+    def answers(self, session: Speaks, sql: str, name: str) -> None:
+        """Carry out statements and write their answers."""
+        for given in session.execute(sql, name=name):
+            table = given.result.arrow() if given.result is not None else None
+            head = {"said": given.said, "text": given.text, "rows": table is not None, "warnings": list(given.warnings)}
+            if given.changes is not None:
+                head |= {"changes": True, "resume": given.resume}
+            self.send({"more": True, **head}, table)
+            if given.changes is not None:
+                self._changes(given.changes)
+        self.send({"more": False})
+
+    def _changes(self, given: Iterator[Changes]) -> None:
+        for changes in given:
+            self.send({"more": True, "epoch": changes.epoch, "snapshot": changes.snapshot}, changes.table)
+            if self._wire.is_readable():
+                close = getattr(given, "close", None)
+                if close is not None:
+                    close()
+                return
+
+    def _part(self, head: dict[str, Any], data: memoryview, *, last: bool) -> None:
+        self._wire.send({**head, "table": True, **({} if last else {"part": True})}, data, seconds=PATIENCE)
+
+
+class _Parts:
+    """A file to write to that sends what it got in chunks."""
+
+    closed = False
+
+    def __init__(self, send: Callable[[memoryview, bool], None]) -> None:
+        self._send, self._kept = send, bytearray()
+
+    def write(self, data: Any) -> int:
+        given = memoryview(data).cast("B")
+        for at in range(0, len(given), CHUNK):
+            self._kept += given[at : at + CHUNK]
+            while len(self._kept) > CHUNK:
+                self._send(memoryview(bytes(self._kept[:CHUNK])), False)
+                del self._kept[:CHUNK]
+        return len(given)
+
+    def end(self) -> None:
+        self._send(memoryview(bytes(self._kept)), True)
+
+    def flush(self) -> None:
+        """Nothing: a table ends with `end`."""
+
+    def close(self) -> None:
+        """Nothing: the connection stays open."""
+
+
+class Received:
+    """Reads the frames of the answer to one request; frames of requests that were left unread are passed over."""
+
+    def __init__(self, wire: Wire, id: int, patience: float = PATIENCE) -> None:
+        self._wire, self._id, self._patience = wire, id, patience
+        self._ahead: list[Frame] = []
+
+    def next(self) -> tuple[dict[str, Any], pa.Table | None]:
+        """The head of the next frame and the table in it, if there is one. Raises the error that it tells of."""
+        frame = self._ahead.pop() if self._ahead else self._frame()
+        if not frame.head.get("ok"):
+            raise meant(frame.head.get("error"))
+        if not frame.head.get("table"):
+            return frame.head, None
+        body = _Body(frame, self._frame)
+        with pa.PythonFile(body, mode="r") as source, pa.ipc.open_stream(source) as reader:
+            table = reader.read_all()
+        body.finish()
+        return frame.head, table
+
+    def json(self) -> Any:
+        """The value in the body of the only frame."""
+        frame = self._frame()
+        if not frame.head.get("ok"):
+            raise meant(frame.head.get("error"))
+        return orjson.loads(frame.body)
+
+    def push_back(self, head: dict[str, Any]) -> None:
+        """Give a frame without a table back, to be read again."""
+        self._ahead.append(Frame(head))
+
+    def _frame(self) -> Frame:
+        try:
+            while (frame := self._wire.receive(wait=self._patience, seconds=self._patience)) is not None:
+                id = frame.head.get("id")
+                if id == self._id:
+                    return frame
+                if id is None and not frame.head.get("ok"):  # of the connection as a whole: it is closed next
+                    raise meant(frame.head.get("error"))
+        except TimeoutError:
+            self._wire.close()  # what comes later is the answer to a question nobody asks any more
+            raise QueryError(
+                f"the process that owns the home has not answered for {self._patience:g} seconds",
+                hint="it is busy or frozen: `millstream doctor` says who it is",
+            ) from None
+        except Malformed as error:
+            self._wire.close()
+            raise ConnectionLost(
+                "the answer of the process that owns the home cannot be read", detail=str(error)
+            ) from None
+        except Closed:
+            pass
+        self._wire.close()
+        raise lost()
+
+
+class _Body:
+    """A file to read from: the bodies of the frames of a table, one after the other."""
+
+    closed = False
+
+    def __init__(self, first: Frame, following: Callable[[], Frame]) -> None:
+        self._frame, self._following, self._at = first, following, 0
+
+    def read(self, number: int) -> bytes:
+        found = bytearray()
+        while len(found) < number:
+            part = self._frame.body[self._at : self._at + number - len(found)]
+            found += part
+            self._at += len(part)
+            if not part and not self._advance():
+                break
+        return bytes(found)
+
+    def finish(self) -> None:
+        while self._advance():
+            pass
+
+    def close(self) -> None:
+        """Nothing: the connection stays open."""
+
+    def _advance(self) -> bool:
+        if not self._frame.head.get("part"):
+            return False
+        self._frame, self._at = self._following(), 0
+        return True
 
 
 class RemoteSession:
     """A session in the process that owns the home."""
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self._ahead: list[dict[str, Any]] = []
-        """A frame that was read by the one before it."""
-        self._busy = False
+    def __init__(self, ask: Callable[[str, str, dict[str, Any]], Received]) -> None:
+        self._ask = ask
 
     def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
-        """Carry out statements there. The changes of a SUBSCRIBE end when the connection is closed."""
-        self._finish()
-        self._file.write(orjson.dumps({"call": "sql", "sql": sql, "name": name}) + b"\n")
-        self._file.flush()
-        self._busy = True
-        while (head := self._next())["more"]:
-            table = table_of(self._file, head)
+        """Carry out statements there. The next statements, or closing the connection, end a SUBSCRIBE."""
+        received = self._ask("sql", sql, {"name": name})
+        while True:
+            head, table = received.next()
+            if not head.get("more"):
+                return
             if "epoch" in head:
                 continue  # of a subscription that nobody reads any more
-            result = Result(table) if head.get("rows") and table is not None else None
-            changes = self._changes() if not head["said"] and not head["text"] and result is None else None
-            yield Answer(head["said"], result, head["text"], changes=changes)
-
-    def _finish(self) -> None:
-        """Read what is left of the statements before."""
-        while self._busy:
-            try:
-                table_of(self._file, self._next())
-            except MillstreamError:
-                return
-
-    def _changes(self) -> Iterator[Changes]:
-        while True:
-            head = self._next()
-            if "epoch" not in head:
-                self._ahead.append(head)
-                return
-            yield Changes(head["epoch"], table_of(self._file, head), head["snapshot"])
-
-    def _next(self) -> dict[str, Any]:
-        if self._ahead:
-            return self._ahead.pop()
-        self._busy = False  # unless this frame says so
-        head = read(self._file)
-        self._busy = head["more"]
-        return head
+            yield Answer(
+                str(head.get("said") or ""),
+                Result(table) if head.get("rows") and table is not None else None,
+                str(head.get("text") or ""),
+                changes=_changes(received) if head.get("changes") else None,
+                resume=str(head.get("resume") or ""),
+                warnings=tuple(str(w) for w in head.get("warnings") or ()),
+            )
 
 
-def read(file: Any) -> dict[str, Any]:
-    """The head of the next frame; raises the error that it tells of."""
-    try:
-        line = file.readline()
-    except TimeoutError:
-        raise QueryError(
-            f"the process that owns the home has not answered for {PATIENCE} seconds",
-            hint="it is busy or frozen: `millstream doctor` says who it is",
-        ) from None
-    except OSError:
-        line = b""
-    if not line:
-        raise QueryError("the process that owns the home has gone away", hint="try again")
-    head: dict[str, Any] = orjson.loads(line)
-    if not head["ok"]:
-        raise meant(head["error"])
-    return head
+def _changes(received: Received) -> Iterator[Changes]:
+    while True:
+        head, table = received.next()
+        if "epoch" not in head:
+            received.push_back(head)
+            return
+        yield Changes(head["epoch"], table, bool(head.get("snapshot")))
 
 
-def table_of(file: Any, head: dict[str, Any]) -> pa.Table | None:
-    """The table behind the head of a frame, if there is one."""
-    if "bytes" not in head:
-        return None
-    with pa.ipc.open_stream(file.read(head["bytes"])) as reader:
-        return reader.read_all()
+def lost() -> ConnectionLost:
+    """The error for a connection that has ended."""
+    return ConnectionLost("the process that owns the home has closed the connection or has ended", hint="try again")
 
 
 def told(error: MillstreamError) -> dict[str, Any]:
@@ -140,17 +246,30 @@ def told(error: MillstreamError) -> dict[str, Any]:
     where = error.origin
     return {
         "kind": type(error).__name__,
-        "message": error.message,
-        "detail": error.detail,
-        "hint": error.hint,
-        "origin": None if where is None else [where.file, where.line, where.column, where.excerpt],
+        "message": error.message[:_LONGEST_TEXT],
+        "detail": error.detail and error.detail[:_LONGEST_TEXT],
+        "hint": error.hint and error.hint[:_LONGEST_TEXT],
+        "origin": None if where is None else [where.file, where.line, where.column, where.excerpt[:_LONGEST_TEXT]],
     }
 
 
-def meant(said: dict[str, Any]) -> MillstreamError:
+def meant(said: Any) -> MillstreamError:
     """The error that data tells of."""
-    kind = getattr(errors, said["kind"], QueryError)
+    if not isinstance(said, dict) or not isinstance(said.get("message"), str):
+        return QueryError("the process that owns the home answered with an error that cannot be read")
+    kind = getattr(errors, str(said.get("kind")), QueryError)
+    if not (isinstance(kind, type) and issubclass(kind, MillstreamError)):
+        kind = QueryError
     where = said.get("origin")
-    found: MillstreamError = kind(said["message"], detail=said["detail"], hint=said["hint"])
-    found.origin = None if where is None else Origin(*where)
+    found: MillstreamError = kind(said["message"], detail=said.get("detail"), hint=said.get("hint"))
+    found.origin = Origin(*where) if isinstance(where, list) and len(where) == 4 else None
     return found
+
+
+def refused(error: TooLarge) -> QueryError:
+    """The error for a request beyond the bounds."""
+    return QueryError(
+        "the request is too large",
+        detail=str(error),
+        hint="send the statements one by one, or the rows in several INSERTs",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,10 @@ from millstream.cli.shell_output import MOST_SHOWN, Output, expanded_text
 from millstream.cli.shell_typing import SqlCompleter, coloured, history_file, is_ready, kept_history
 from millstream.cli.shell_wait import Listening, patiently
 from millstream.cli.shell_watch import read_watch
-from millstream.errors import DefinitionError, MillstreamError, QueryError, UnknownName
+from millstream.errors import ConnectionLost, DefinitionError, MillstreamError, QueryError, UnknownName
 from millstream.live.answer import Answer, Changes
 from millstream.result import Result
+from millstream.serve.wire import greeting
 from millstream.sql.text import Text, pieces, word
 
 from .conftest import Cli
@@ -244,10 +246,14 @@ def test_a_process_that_has_gone_away_is_said(
     shell: Shell, double: Double, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hung_up(sql: str, *, name: str = "SQL") -> Iterator[Answer]:
-        raise BrokenPipeError
+        raise ConnectionLost("closed")
         yield Answer()
 
+    def nobody() -> tuple[Double, Callable[[], None]]:
+        raise ConnectionRefusedError
+
     monkeypatch.setattr(double, "execute", hung_up)
+    monkeypatch.setattr(shell.connection, "_begin", nobody)
     shell.connection.hangs_up = True
     assert shell.take("SELECT 1;")
     assert "has gone away" in capsys.readouterr().err
@@ -562,22 +568,32 @@ def test_a_process_that_never_answers_can_be_left(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "query.sock"))
         server.listen()
-        with connected(tmp_path) as connection:
-            told: list[MillstreamError] = []
 
-            def ask() -> None:
-                try:
-                    list(connection.execute("SELECT 1"))
-                except MillstreamError as error:
-                    told.append(error)
-
-            waiting = threading.Thread(target=ask, daemon=True)
+        def greet() -> socket.socket:
             accepted, _ = server.accept()
-            waiting.start()
-            assert b"SELECT 1" in accepted.recv(1000)
-            connection.anew()
-            again, _ = server.accept()
-            again.close()
-            accepted.close()
-            waiting.join(10)
-            assert "has gone away" in told[0].message
+            accepted.sendall(greeting())
+            return accepted
+
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(greet)
+            with connected(tmp_path) as connection:
+                accepted = first.result()
+                told: list[MillstreamError] = []
+
+                def ask() -> None:
+                    try:
+                        list(connection.execute("SELECT 1"))
+                    except MillstreamError as error:
+                        told.append(error)
+
+                waiting = threading.Thread(target=ask, daemon=True)
+                waiting.start()
+                heard = b""
+                while b"SELECT 1" not in heard:
+                    heard += accepted.recv(1000)
+                second = pool.submit(greet)
+                connection.anew()
+                second.result().close()
+                accepted.close()
+                waiting.join(10)
+                assert "has closed the connection" in told[0].message

@@ -1,6 +1,5 @@
 """Readers over the socket: answers as asked, errors as raised, and nobody but the owner gets in."""
 
-import json
 import os
 import socket
 import socketserver
@@ -15,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millstream.errors import HomeDamaged, QueryError, StatementRefused, ViewNotFound
+from millstream.errors import ConnectionLost, HomeDamaged, QueryError, StatementRefused, ViewNotFound
 from millstream.result import Result
 from millstream.serve import local
-from millstream.serve.local import SOCKET, LocalClient, LocalServer
+from millstream.serve.client import LocalClient
+from millstream.serve.local import SOCKET, LocalServer
 
 
 class Stub:
@@ -91,25 +91,9 @@ def test_an_error_is_raised_here_as_it_was_there(client: LocalClient, stub: Stub
 
 def test_an_unexpected_failure_is_an_answer_too(client: LocalClient, stub: Stub) -> None:
     stub.error = ZeroDivisionError("secret inside")
-    with pytest.raises(QueryError, match="ZeroDivisionError") as caught:
+    with pytest.raises(QueryError, match="unexpected fault") as caught:
         client.query("SELECT")
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [b"nonsense\n", b"[]\n", b"5\n", b"{}\n", b'{"call": "drop"}\n', b'{"call": "query"}\n', b"\xff\xfe\n", b"\n"],
-)
-def test_a_request_that_cannot_be_read_gets_an_error_and_the_next_one_an_answer(
-    server: LocalServer, tmp_path: Path, line: bytes
-) -> None:
-    with socket.socket(socket.AF_UNIX) as raw:
-        raw.connect(str(tmp_path / SOCKET))
-        with raw.makefile("rwb") as file:
-            file.write(line + b'{"call": "flows"}\n')
-            file.flush()
-            assert json.loads(file.readline())["ok"] is False
-            assert json.loads(file.readline()) == {"ok": True, "rows": [{"flow": "f", "state": "running"}]}
+    assert "secret" not in str(caught.value) and "ZeroDivisionError" not in str(caught.value)
 
 
 def test_readers_are_answered_at_the_same_time(server: LocalServer, tmp_path: Path, stub: Stub) -> None:
@@ -212,7 +196,7 @@ def test_closing_waits_for_an_answer_that_is_under_way(tmp_path: Path) -> None:
     closing.join(30)
     asking.join(30)
     assert not closing.is_alive() and len(found) == 1
-    with pytest.raises(QueryError, match="is closing it"):
+    with pytest.raises(ConnectionLost):
         second.flows()
     first.close()
     second.close()
