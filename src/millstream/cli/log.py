@@ -41,10 +41,11 @@ topic_argument = click.argument("topic")
 def _log(home: Path, *, make: bool = False) -> Log:
     from millstream.clock import SystemClock
     from millstream.log import Log
-    from millstream.runtime.place import check_format, make_home
+    from millstream.runtime.place import check_format, make_home, refuse_other
 
     if make:
         make_home(home.absolute())  # a log alone would not be taken for a home by the first flow
+    refuse_other(home.absolute())
     if (home / "millstream.json").exists():
         check_format(home / "millstream.json")
     return Log(home / "log", SystemClock())
@@ -141,6 +142,9 @@ def append(
       tail -f app.log | millstream log append events --bad-lines skip
       millstream log append bids day1.ndjson --producer loader --sequence 1     a second time changes nothing
     """  # noqa: D301 - click reads the control character \b
+    from millstream.log.about import check_topic_name
+
+    check_topic_name(topic)
     log = _log(home, make=True)
     target = log.topic(topic) if log.exists(topic) else None
     offsets: dict[int, tuple[int, int]] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from millstream.errors import DefinitionError, DuplicateName, MillstreamError, StatementRefused, UnknownName
@@ -242,7 +243,7 @@ class Live:
             raise DefinitionError(f"`{entry.name}` reads no source")
         if isinstance(entry, CreateSink) and entry.view:
             wanted = definitions.entries[entry.view.lower()].flow
-            if not self._has_read(definitions, wanted):
+            if wanted and not self._has_read(definitions, wanted):
                 return wanted
         used = definitions.used_flows()
         for flow in [asked] if asked else used:
@@ -283,8 +284,8 @@ class Live:
         """
         there = {*self.home.store.flows(), *(f.name for f in (self.home.path / "flows").glob("*"))}
         taken = {f.lower() for f in (there - {*definitions.dropped}) | {*definitions.flows, "checkpoint"}}
-        names = (name, *(f"{name[: LONGEST_NAME - 6]}_{i}" for i in range(2, 100_000)))
-        return next(n for n in names if n.lower() not in taken and len(n) <= LONGEST_NAME)
+        others = (f"{name[: LONGEST_NAME - 6]}_{i}" for i in count(2))
+        return next(n for n in chain([name], others) if n.lower() not in taken and len(n) <= LONGEST_NAME)
 
     def bound(self, flow: str) -> Flow | None:
         """The flow of this name with all of its views; None when it has none that works. What no longer works is noted
@@ -313,9 +314,10 @@ class Live:
         with self._lock:
             self.stop(flow)
             removal.finish(self)
-            note = self.definitions.flows.get(flow, FlowNote())
+            if not self._starts or self.definitions.flows.get(flow, FlowNote()).paused:
+                return
             made = self.bound(flow)
-            if made is None or note.paused or not self._starts:
+            if made is None:
                 return
             feed = self.feeds.setdefault(flow, Feed())
             self.runs[flow] = self.home.start(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
+from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, RecordRefused, SchemaError, StatementRefused
 from millstream.live import questions, removal
@@ -240,7 +241,7 @@ def _unique(entry: CreateTable, rows: pa.Table) -> pa.Table:
 def _query_text(statement: Insert, start: int) -> str:
     """The query of an INSERT as it was written."""
     tokens = statement.piece.tokens
-    first = next(t for t in tokens if str(t.text).upper() in ("SELECT", "WITH") and t.start <= start)
+    first = next(t for t in tokens if t.token_type in (TokenType.SELECT, TokenType.WITH) and t.start <= start)
     return statement.piece.text.sql[first.start : tokens[-1].end + 1]
 
 

@@ -24,6 +24,15 @@ SEGMENT_ROWS = 4 << 20
 LINGER = 0.005
 
 
+def check_topic_name(name: str) -> None:
+    """Refuse a name that a topic cannot have."""
+    if not NAME.fullmatch(name):
+        raise DefinitionError(
+            f"a topic cannot be called {name[:80]!r}",
+            hint="a name has letters, digits and _, begins with no digit, and has at most 63 of them",
+        )
+
+
 @dataclass(frozen=True)
 class About:
     """A topic's settings; they do not change."""
@@ -43,11 +52,7 @@ class About:
 
     def check(self) -> None:
         """Refuse settings that make no sense."""
-        if not NAME.fullmatch(self.name):
-            raise DefinitionError(
-                f"a topic cannot be called {self.name!r}",
-                hint="a name has letters, digits and _, begins with no digit, and has at most 63 of them",
-            )
+        check_topic_name(self.name)
         if not 1 <= self.partitions <= 10_000:
             raise DefinitionError(f"a topic cannot have {self.partitions} partitions", hint="give 1 to 10,000")
         for what, value in (

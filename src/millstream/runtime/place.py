@@ -3,39 +3,77 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import orjson
 
+from millstream import paths
 from millstream.errors import DiskFull, HomeDamaged, HomeTooNew
 from millstream.state.run import write_durably
 
 FORMAT = 1
+FOLDERS = ("flows", "tables", "log", "checkpoints", "repair", "shadow", "logs", "tmp")
+FILES = (paths.MARKER, "lock", "catalog.json", "store.duckdb", "store.duckdb.wal")
+"""What a home has, each of them once there is something to keep."""
 
 
 def make_home(path: Path) -> None:
     """Make a home, unless there is one."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not (path / "millstream.json").exists():
-            if any(p.name != "lock" for p in path.iterdir()):
-                raise HomeDamaged(
-                    f"{path} is not empty and is not a Millstream home",
-                    hint="name an empty or new directory, or one that Millstream has made",
-                )
-            write_durably(path / "millstream.json", orjson.dumps({"format": FORMAT}))
-    except (PermissionError, NotADirectoryError, FileExistsError) as error:
-        raise HomeDamaged(f"{path} cannot be used as a home: {error.strerror}") from None
+        if not (path / paths.MARKER).exists():
+            refuse_other(path)
+            write_durably(path / paths.MARKER, orjson.dumps({"format": FORMAT}))
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise DiskFull(f"no space left to make the home {path}") from None
-        raise
+        raise HomeDamaged(
+            f"{path} cannot be used as a home: {(error.strerror or str(error)).lower()}",
+            hint="name a directory that can be made and written to",
+        ) from None
+
+
+def refuse_other(path: Path) -> None:
+    """Refuse a path that is there and is neither a home nor an empty directory."""
+    try:
+        taken = any(p.name != "lock" for p in path.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise HomeDamaged(
+            f"{path} cannot be used as a home: {(error.strerror or str(error)).lower()}", hint="name a directory"
+        ) from None
+    if taken and not (path / paths.MARKER).exists():
+        raise HomeDamaged(
+            f"{path} is not empty and is not a Millstream home",
+            hint="name an empty or new directory, or one that Millstream has made",
+        )
+
+
+def check_layout(home: Path) -> None:
+    """Refuse a home in which a file stands for a folder, a folder for a file, or a link for either."""
+    for names, fits, what in ((FOLDERS, Path.is_dir, "folder"), (FILES, Path.is_file, "file")):
+        for path in (home / n for n in names):
+            if path.is_symlink():
+                raise paths.linked(path)
+            if os.path.lexists(path) and not fits(path):
+                raise HomeDamaged(
+                    f"{path} is not a {what}, as it is in every home",
+                    detail="nothing was touched",
+                    hint="move it away; then `millstream repair` says what is missing",
+                )
 
 
 def check_format(path: Path) -> None:
     """Refuse a home that is damaged or was written by a newer version, before anything in it is touched."""
+    check_layout(path.parent)
     try:
         found = orjson.loads(path.read_bytes())["format"]
+    except OSError as error:
+        raise HomeDamaged(
+            f"{path} cannot be read", detail=error.strerror, hint="make the home readable for this user"
+        ) from None
     except (ValueError, KeyError, TypeError):
         raise HomeDamaged(f"{path} cannot be read", hint="is this a Millstream home?") from None
     if found > FORMAT:

@@ -208,3 +208,44 @@ def test_a_folder_that_is_no_home_is_left_alone(millstream: Cli, tmp_path: Path)
     done = millstream("log", "append", "bids", "--home", "papers", stdin=LINES)
     assert done.exit_code == 4 and "is not a Millstream home" in done.stderr
     assert [p.name for p in (tmp_path / "papers").iterdir()] == ["letter"]
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "/dev/null", "papers", "letter", "letter/x"])
+def test_what_cannot_be_a_home_is_one_message(millstream: Cli, tmp_path: Path, place: str) -> None:
+    (tmp_path / "papers").mkdir()
+    for file in ("papers/letter", "letter"):
+        (tmp_path / file).write_text("dear")
+    commands = [("log", "append", "t"), ("sql", "-c", "SHOW VIEWS"), ("views",)]
+    if place != "/proc/x":  # nothing is there, and nothing has to be made to say so
+        commands.append(("log", "list"))
+    for arguments in commands:
+        done = millstream(*arguments, "--home", place, stdin="")
+        assert (done.exit_code, "unexpected" in done.stderr) == (4, False), (arguments, done.output)
+    assert (tmp_path / "letter").read_text() == "dear"
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/tmp/evil", "", "x y", "x" * 300])
+def test_a_name_that_no_topic_can_have_is_refused_also_for_no_records(millstream: Cli, name: str) -> None:
+    done = millstream("log", "append", name, stdin="")
+    assert (done.exit_code, "a topic cannot be called" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "name", ["flows", "tables", "log", "repair", "checkpoints", "catalog.json", "store.duckdb", "lock"]
+)
+def test_a_file_for_a_folder_and_a_folder_for_a_file_are_named(bids: Cli, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "millstream-home" / name
+    if path.is_dir():
+        path.rename(tmp_path / "aside")
+    if "." in name or name == "lock":
+        path.unlink(missing_ok=True)
+        path.mkdir()
+    else:
+        path.write_text("x")
+    for arguments in (("log", "list"), ("log", "read", "bids"), ("sql", "-c", "SHOW VIEWS"), ("views",)):
+        done = bids(*arguments)
+        assert done.exit_code == 4, (arguments, done.output)
+        assert f"{name} is not a {'file' if path.is_dir() else 'folder'}" in done.stderr
+    path.rmdir() if path.is_dir() else path.unlink()
+    path.symlink_to(tmp_path / "aside")
+    assert "is a symbolic link" in bids("log", "list").stderr
