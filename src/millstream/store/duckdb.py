@@ -36,6 +36,12 @@ from millstream.store.apart import explained
 from millstream.store.asking import answered as answered_here
 from millstream.store.names import quoted, sql_type, stored_name
 from millstream.store.opening import failed, opened
+from millstream.store.pieces import columns_of as _columns
+from millstream.store.pieces import count as _count
+from millstream.store.pieces import drop_view as _drop
+from millstream.store.pieces import insert as _insert
+from millstream.store.pieces import raise_generation as _raise
+from millstream.store.pieces import value as _value
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 
 KEPT_EPOCHS = 100
@@ -368,7 +374,11 @@ class DuckStore:
                 "SELECT name FROM millstream.views WHERE lower(name) = lower(?) AND flow = ?", [name, flow]
             ).fetchall()
             for (spelled,) in known:
-                _raise(cursor, f"{flow}/{spelled}", (_value(cursor, _GENERATION, [flow, f"{flow}/{spelled}"]) or 0) + 1)
+                _raise(
+                    cursor,
+                    f"{flow}/{spelled}",
+                    (_value(cursor, _GENERATION, [flow, f"{flow}/{spelled}"]) or 0) + 1,
+                )
                 _drop(cursor, spelled)
         self._altered()
         for (spelled,) in known:
@@ -469,49 +479,6 @@ class _Transaction:
         if isinstance(error, duckdb.Error):
             self._noted(error)
             raise failed(error) from error
-
-
-def _drop(cursor: duckdb.DuckDBPyConnection, view: str) -> None:
-    for (kind,) in cursor.execute(
-        "SELECT 'VIEW' FROM duckdb_views() WHERE schema_name = 'main' AND view_name = ? "
-        "UNION ALL SELECT 'TABLE' FROM duckdb_tables() WHERE schema_name = 'main' AND table_name = ?",
-        [view, view],
-    ).fetchall():
-        cursor.execute(f"DROP {kind} {quoted(view)}")
-    for suffix in ("$rows", "$late", "$panes"):
-        cursor.execute(f"DROP TABLE IF EXISTS {quoted(view + suffix)}")
-    cursor.execute("DELETE FROM millstream.views WHERE name = ?", [view])
-
-
-def _raise(cursor: duckdb.DuckDBPyConnection, key: str, least: int) -> None:
-    """Let the generation of a flow, or of one sink, be at least so high."""
-    cursor.execute(
-        "INSERT INTO millstream.generations VALUES (?, ?) "
-        "ON CONFLICT (flow) DO UPDATE SET generation = greatest(generation, excluded.generation)",
-        [key, least],
-    )
-
-
-def _insert(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
-    cursor.register("$given", table)
-    columns = ", ".join(quoted(c) for c in table.column_names)
-    cursor.execute(f'INSERT INTO {quoted(name)} ({columns}) SELECT {columns} FROM "$given"')
-    cursor.unregister("$given")
-
-
-def _count(cursor: duckdb.DuckDBPyConnection, name: str) -> int:
-    return int(_value(cursor, f"SELECT count(*) FROM {quoted(name)}"))
-
-
-def _value(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] = ()) -> Any:
-    """The one value of a query, or None when it has no row. (A result must be fetched to its end.)"""
-    rows = cursor.execute(sql, list(parameters)).fetchall()
-    return rows[0][0] if rows else None
-
-
-def _columns(cursor: duckdb.DuckDBPyConnection, table: str) -> list[str]:
-    sql = "SELECT column_name FROM duckdb_columns() WHERE schema_name = 'main' AND table_name = ? ORDER BY column_index"
-    return [r[0] for r in cursor.execute(sql, [table]).fetchall()]
 
 
 def _json(value: Any) -> str:

@@ -209,7 +209,8 @@ class Speaker:
         sql = f"INSERT INTO `{sink}` SELECT k, v FROM `{read}`"
         there, given = model.entries.get(sink), model.entries.get(read)
         if there is None or there.kind != "sink" or there.needs or given is None or given.kind not in READ:
-            return Step(sql, None) if there is None or there.kind == "sink" else self.wrong(model)
+            rows = sink in model.topics if there is None else there.kind != "sink"
+            return self.wrong(model) if rows else Step(sql, None)
         if there.topic in model.feeds({read}):
             return Step(sql, None)
 

@@ -155,15 +155,16 @@ class World:
         return {"entries": entries, "tables": self._tables(home), "topics": self._topics(home), "paused": paused}
 
     def _tables(self, home: Home) -> dict[str, list[tuple[int, int]]]:
+        versions = home.store.table_versions()  # opens the store, which makes the files agree with it
         found, newest = {}, home.tables.newest()
-        for name in home.store.table_versions():
+        for name in versions:
             rows = sorted((r["k"], r["v"]) for r in home.store.table_rows(name).to_pylist())
             path = home.tables.path(name, newest[name])
             with pa.memory_map(str(path)) as file:
                 assert sorted((r["k"], r["v"]) for r in pa.ipc.open_file(file).read_all().to_pylist()) == rows
             assert not [p for p in path.parent.iterdir() if p.name.startswith(".")]
             found[name.lower()] = rows
-        assert {p.name for p in (self.path / "tables").glob("*")} == set(home.store.table_versions())
+        assert {p.name for p in (self.path / "tables").glob("*")} == set(versions)
         return dict(sorted(found.items()))
 
     def _topics(self, home: Home) -> dict[str, list[tuple[int, int]]]:

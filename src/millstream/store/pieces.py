@@ -1,0 +1,58 @@
+"""Parts of the store's transactions: each works with a cursor, inside a transaction that its caller has opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from millstream.store.names import quoted
+
+
+def drop_view(cursor: duckdb.DuckDBPyConnection, view: str) -> None:
+    """Drop a view, with its rows, its late records and its panes."""
+    for (kind,) in cursor.execute(
+        "SELECT 'VIEW' FROM duckdb_views() WHERE schema_name = 'main' AND view_name = ? "
+        "UNION ALL SELECT 'TABLE' FROM duckdb_tables() WHERE schema_name = 'main' AND table_name = ?",
+        [view, view],
+    ).fetchall():
+        cursor.execute(f"DROP {kind} {quoted(view)}")
+    for suffix in ("$rows", "$late", "$panes"):
+        cursor.execute(f"DROP TABLE IF EXISTS {quoted(view + suffix)}")
+    cursor.execute("DELETE FROM millstream.views WHERE name = ?", [view])
+
+
+def raise_generation(cursor: duckdb.DuckDBPyConnection, key: str, least: int) -> None:
+    """Let the generation of a flow, or of one sink, be at least so high."""
+    cursor.execute(
+        "INSERT INTO millstream.generations VALUES (?, ?) "
+        "ON CONFLICT (flow) DO UPDATE SET generation = greatest(generation, excluded.generation)",
+        [key, least],
+    )
+
+
+def insert(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    """Add rows to a table."""
+    cursor.register("$given", table)
+    columns = ", ".join(quoted(c) for c in table.column_names)
+    cursor.execute(f'INSERT INTO {quoted(name)} ({columns}) SELECT {columns} FROM "$given"')
+    cursor.unregister("$given")
+
+
+def count(cursor: duckdb.DuckDBPyConnection, name: str) -> int:
+    """How many rows a table has."""
+    return int(value(cursor, f"SELECT count(*) FROM {quoted(name)}"))
+
+
+def value(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] = ()) -> Any:
+    """The one value of a query, or None when it has no row. (A result must be fetched to its end.)"""
+    rows = cursor.execute(sql, list(parameters)).fetchall()
+    return rows[0][0] if rows else None
+
+
+def columns_of(cursor: duckdb.DuckDBPyConnection, table: str) -> list[str]:
+    """The columns of a table, in order."""
+    sql = "SELECT column_name FROM duckdb_columns() WHERE schema_name = 'main' AND table_name = ? ORDER BY column_index"
+    return [r[0] for r in cursor.execute(sql, [table]).fetchall()]
