@@ -370,14 +370,14 @@ def test_an_epoch_that_is_run_again_sees_the_same_version_of_a_stored_table(tmp_
     world = World(tmp_path)
     world.plan = replace(world.plan, tables=("names",))
     world.stop()
-    world.tables.put("names", pa.table({"x": [1]}))
+    world.tables.put("names", pa.table({"x": [1]}), lambda _: None)
     world.start()
     world.send(1)
     world.crash_at = "before commit"
     with pytest.raises(Crash):
         world.loop.step()
     world.stop()
-    world.tables.put("names", pa.table({"x": [2]}))
+    world.tables.put("names", pa.table({"x": [2]}), lambda _: None)
     world.start()
     world.run()
     world.stop()
