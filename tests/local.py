@@ -30,6 +30,7 @@ from millstream.engine.work import EpochInput, EpochOutput, Work, polars, record
 from millstream.home import Home
 from millstream.kernels.intake import Intake, Role, gather, take_in
 from millstream.kernels.stage import advance, unique
+from millstream.model.values import python_rows
 from millstream.plan.stages import Aggregation, Plan, Scan, SourceStage, ViewStage
 from millstream.state.shard import RunCache, StateReader, shard_of, shard_range
 from millstream.state.version import Version
@@ -76,10 +77,11 @@ class LocalEngine:
         time = source.options.event_time
         timed = f'SELECT *, {now if time is None else f"epoch_us({quoted(time)})"} AS "$ts" FROM rows'
         if time is not None:  # as `engine/readers.py` marks them
-            lost = (
-                f'WHEN "$ts" IS NULL THEN {NO_TIME} WHEN "$ts" NOT BETWEEN {EARLIEST} AND {LATEST} THEN {OUT_OF_RANGE}'
-            )
-            timed = f'SELECT * REPLACE (CASE WHEN "$bad" <> 0 THEN "$bad" {lost} ELSE 0 END AS "$bad") FROM ({timed})'
+            inside = f'"$ts" BETWEEN {EARLIEST} AND {LATEST}'
+            lost = f'WHEN "$ts" IS NULL THEN {NO_TIME} WHEN NOT ({inside}) THEN {OUT_OF_RANGE}'
+            bad = f'CASE WHEN "$bad" <> 0 THEN "$bad" {lost} ELSE 0 END AS "$bad"'
+            kept = ", ".join(f"CASE WHEN {inside} THEN {c} END AS {c}" for c in (time, '"$ts"'))
+            timed = f"SELECT * REPLACE ({bad}, {kept}) FROM ({timed})"
         found = self.duck.sql(f"SELECT {', '.join(shown)} FROM ({timed})").to_arrow_table()
         return polars(found)
 
@@ -115,8 +117,10 @@ class _LocalWork(Work):
         for scan, role, dropped in self.apart(list(rows)):
             source = self.plan.source(scan.source)
             frame = self.engine.columns(source, scan, rows[scan.source], self.given.now)
-            records = [_record(r) for r in rows[scan.source].select(source.schema.names).to_pylist()]
+            records = [_record(r) for r in python_rows(rows[scan.source].select(source.schema.names))]
             frame = frame.with_columns(pl.Series("record", records, dtype=pl.String))
+            future = self.given.now + source.options.future_bound.micros
+            frame = frame.filter((pl.col("$bad") == 0) & (pl.col("$ts") <= future))
             if role.feed.keep is not None and not (isinstance(role.stage, Aggregation) and role.stage.corrected):
                 frame = frame.filter(pl.col(role.feed.keep))
             found = apart(role, frame, dropped, self.given.number, self.given.now)

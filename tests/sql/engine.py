@@ -8,7 +8,9 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from millstream.clock import EARLIEST, LATEST
 from millstream.connect.port import SourcePort
 from millstream.engine import bind
 from millstream.engine.post import _paired, _retracts
@@ -74,6 +76,8 @@ class QueryEngine(LocalEngine):
         rows = table.append_column("$ts", table[time].cast(pa.int64())) if time and table.num_rows else None
         if rows is None:
             rows = table.append_column("$ts", pa.array([now] * table.num_rows, pa.int64()))
+        inside = pc.and_(pc.greater_equal(rows["$ts"], EARLIEST), pc.less_equal(rows["$ts"], LATEST))
+        rows = rows.filter(pc.and_(pc.equal(rows["$bad"], 0), inside))
         for op in scan.ops:
             rows = self._op(op, rows)
         system = ["$ts", "$part", "$pos", "$bad"]

@@ -321,17 +321,20 @@ def _local(spark: SparkSession, table: pa.Table) -> DataFrame:
 def _selected(frame: DataFrame, stage: SourceStage, now: int, bad: str, others: Mapping[str, str]) -> DataFrame:
     """The columns of a source and the system columns, in one projection: each further one costs small epochs dearly."""
     name = stage.options.event_time
-    time = f"{now}L" if name is None else f"unix_micros(`{name}`)"
+    columns = {n: f"`{n}`" for n in stage.schema.names}
+    time = f"{now}L"
     if name is not None:
-        known = f"{time} BETWEEN {EARLIEST}L AND {LATEST}L"
+        # what is computed from a time is computed for bad rows, too: it must not overflow
+        known = f"unix_micros(`{name}`) BETWEEN {EARLIEST}L AND {LATEST}L"
+        time = f"IF({known}, unix_micros(`{name}`), NULL)"
         lost = f"WHEN `{name}` IS NULL THEN {NO_TIME} WHEN NOT {known} THEN {OUT_OF_RANGE}"
         bad = f"CASE WHEN {bad} <> 0 THEN {bad} {lost} ELSE 0 END"
+        if "$where" not in others:
+            columns[name] = f"IF({known}, `{name}`, NULL)"
     mark = stage.options.punctuation
     marks = {} if mark is None else {"$mark": f"IF({mark}, {time}, NULL)"}
     system = {"$ts": time, "$bad": bad, **marks, **_revisions(stage), **others}
-    return frame.selectExpr(
-        *(f"`{n}`" for n in stage.schema.names), *(f"{sql} AS `{column}`" for column, sql in system.items())
-    )
+    return frame.selectExpr(*(f"{sql} AS `{column}`" for column, sql in {**columns, **system}.items()))
 
 
 def _revisions(stage: SourceStage) -> dict[str, str]:

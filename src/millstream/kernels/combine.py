@@ -135,6 +135,7 @@ def _argument(m: Measure) -> pl.Expr | None:
     return pl.col(f"@{m.name}") if m.has_argument else None
 
 
+@np.errstate(all="ignore")  # sums of floating numbers may become infinite, as anywhere else
 def _combined(m: Measure, rows: pl.DataFrame, columns: list[str], starts: np.ndarray) -> list[pl.Series]:
     if m.kind in SKETCHES:
         return SKETCHES[m.kind].combine(m, rows, _numbers(starts, len(rows)), len(starts))
@@ -151,14 +152,14 @@ def _combined(m: Measure, rows: pl.DataFrame, columns: list[str], starts: np.nda
     if m.kind in ("sum", "avg"):
         assert is_float(m)
         return [pl.Series(f"{m.name}$s", total), pl.Series(f"{m.name}$n", count)]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(count > 0, total / np.maximum(count, 1), 0.0)
+    mean = np.where(count > 0, total / np.maximum(count, 1), 0.0)
     lengths = np.diff(np.append(starts, len(numbers)))
     away = np.where(valid, numbers - np.repeat(mean, lengths), 0.0)
     powers = [_sums(away**power, starts) for power in powers_of(m)]
     return _moments(m, count, mean, powers)
 
 
+@np.errstate(all="ignore")
 def _folded(m: Measure, rows: pl.DataFrame, starts: np.ndarray) -> list[pl.Series]:
     if m.kind in SKETCHES:
         return SKETCHES[m.kind].fold(m, rows, _numbers(starts, len(rows)), len(starts))

@@ -31,6 +31,7 @@ from millstream.kernels.match_program import (
 from millstream.kernels.match_terms import NotVector, Path, all_of, column, columns_of
 from millstream.model.pattern import PAST_LAST, TO_NEXT
 from millstream.model.pattern_tree import Part, Sequence, Variable, children, takes_nothing
+from millstream.model.values import plain_values
 from millstream.plan.matching import Match, Term
 
 _FIRST_CHAR = 0x100
@@ -138,7 +139,7 @@ def _values(frame: pl.DataFrame, terms: list[Term]) -> dict[str, list[Any]]:
     found = {}
     for name in columns_of(list(terms)):
         values = frame[name]
-        found[name] = (values.cast(pl.Datetime("us")) if isinstance(values.dtype, pl.Datetime) else values).to_list()
+        found[name] = plain_values(values.cast(pl.Datetime("us")) if isinstance(values.dtype, pl.Datetime) else values)
     return found
 
 

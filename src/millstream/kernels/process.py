@@ -25,6 +25,7 @@ from millstream.kernels.process_failures import Failure, Mistyped, column, colum
 from millstream.kernels.process_keys import BEFORE, BETWEEN, Groups, Held, Keys, Rows
 from millstream.model.process import EPOCH, Hooks, rows_of
 from millstream.model.reserved import OP
+from millstream.model.values import plain_values, python_values
 from millstream.plan.processing import TO, Processing, column_of
 from millstream.plan.stages import Chained
 
@@ -284,10 +285,13 @@ def listed(given: pl.Series) -> list[Any]:
     """The values of a column; instants have a time zone."""
     if isinstance(given.dtype, pl.Datetime):
         past = (given.cast(pl.Datetime("us")).to_numpy() - _ZERO).tolist()
-        if given.null_count():
-            return [None if p is None else EPOCH + p for p in past]
-        return list(map(EPOCH.__add__, past))
-    return given.to_list()
+        try:
+            if given.null_count():
+                return [None if p is None else EPOCH + p for p in past]
+            return list(map(EPOCH.__add__, past))
+        except (OverflowError, TypeError):  # a time that Python cannot hold
+            return python_values(given.to_arrow())
+    return plain_values(given)
 
 
 def _micros(column: pl.Series) -> pl.Series:

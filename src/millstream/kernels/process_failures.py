@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from millstream.errors import Origin, UserCodeFailed
 from millstream.model.process import user_line
+from millstream.model.values import FarTime
 
 WRONG_TYPE = (pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError)
 _PLAIN = {
@@ -80,7 +81,12 @@ def column(values: Sequence[Any], kind: pa.DataType) -> pl.Series:
     plain = _PLAIN.get(kind)
     if plain is not None:
         return pl.Series(values, dtype=plain, strict=True)
-    return pl.Series(pa.array(list(values), kind))
+    try:
+        return pl.Series(pa.array(list(values), kind))
+    except WRONG_TYPE:
+        if not any(isinstance(v, FarTime) for v in values):
+            raise
+    return pl.Series(pa.array([v.value if isinstance(v, FarTime) else v for v in values], kind))
 
 
 def written(values: Sequence[Any], writes: Sequence[Callable[[Any], Any] | None]) -> list[Any]:

@@ -13,12 +13,31 @@ import pyarrow as pa
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
+class FarTime(str):
+    """A time or date that Python's own cannot hold, as text; code that only hands it on gives it back unchanged."""
+
+    __slots__ = ("value",)
+    value: int
+
+    @classmethod
+    def of(cls, text: str, value: int) -> FarTime:
+        """The text, and the number that Arrow keeps."""
+        made = cls(text)
+        made.value = value
+        return made
+
+
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a column."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError, pa.ArrowException):
         return [_python(scalar) for scalar in column]
+
+
+def plain_values(series: Any) -> list[Any]:
+    """The values of a Polars series. Polars itself panics at dates that Python cannot hold."""
+    return python_values(series.to_arrow()) if "Date" in str(series.dtype) else list(series.to_list())
 
 
 def python_rows(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
@@ -51,10 +70,10 @@ def _python(scalar: pa.Scalar) -> Any:  # noqa: PLR0911 - one for each kind of t
     kind = scalar.type
     if pa.types.is_timestamp(kind):
         seconds, rest = divmod(scalar.value, _PER_SECOND[kind.unit])
-        return _instant_text(seconds, rest, kind.unit) + ("Z" if kind.tz else "")
+        return FarTime.of(_instant_text(seconds, rest, kind.unit) + ("Z" if kind.tz else ""), scalar.value)
     if pa.types.is_date(kind):
         days = scalar.value if pa.types.is_date32(kind) else scalar.value // 86_400_000
-        return _date_text(days)
+        return FarTime.of(_date_text(days), scalar.value)
     if pa.types.is_struct(kind):
         return {f.name: _python(scalar[i]) for i, f in enumerate(kind)}
     if pa.types.is_map(kind):
