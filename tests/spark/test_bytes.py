@@ -55,6 +55,14 @@ def test_any_bytes_at_full_size(spark: object, tmp_path: Path, form: str, seed: 
     check(tmp_path, form, seed, 100_000)
 
 
+@pytest.mark.slow
+def test_large_files_are_read_line_by_line_on_the_executors(
+    spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.engine.readers.LOCAL_BYTES", 0)
+    check(tmp_path, "json", 5, 2_000)
+
+
 def test_a_parquet_file_that_cannot_be_read_is_one_error_with_its_name(spark: object, tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.mkdir()

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -21,6 +23,7 @@ from millstream.kernels.sketches_tally import one_zero
 from millstream.plan.stages import Measure
 
 _MOMENTS = frozenset({"variance", "stddev", "var_pop", "stddev_pop", "skewness", "kurtosis"})
+_WIDE = Context(prec=100)
 ORDER = ("$ts", "$part", "$pos")
 """What rows are ordered by: event time, then position."""
 
@@ -56,6 +59,23 @@ def powers_of(measure: Measure) -> tuple[int, ...]:
 def by_expressions(measure: Measure) -> bool:
     """Whether partials are made, folded and answered by expressions over columns."""
     return is_exact(measure) and measure.kind not in SKETCHES
+
+
+def longer_than_decimal(values: pl.Series, most: int, groups: Callable[[], pl.Series]) -> bool:
+    """Whether a sum of decimals has more than 38 digits: of at most so many values, in one of the groups."""
+    ends: list[Any] = [values.min(), values.max()]
+    if ends[0] is None:
+        return False
+    limit = Decimal(10**38 - 1).scaleb(-values.dtype.scale, _WIDE)  # type: ignore[attr-defined]
+    if _WIDE.multiply(max(e.copy_abs() for e in ends), most) <= limit:
+        return False
+    for some in groups().to_list():
+        total = Decimal(0)
+        for value in some:
+            total = total if value is None else _WIDE.add(total, value)
+        if total.copy_abs() > limit:
+            return True
+    return False
 
 
 def _p(measure: Measure, part: str) -> str:

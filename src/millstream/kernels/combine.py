@@ -14,7 +14,7 @@ import orjson
 import polars as pl
 
 from millstream.errors import RunError, UserCodeFailed
-from millstream.kernels.aggregates import ORDER, PARTIALS, by_expressions, is_float, powers_of
+from millstream.kernels.aggregates import ORDER, PARTIALS, by_expressions, is_float, longer_than_decimal, powers_of
 from millstream.kernels.assign import by_slices, sessions
 from millstream.kernels.sketches import SKETCHES
 from millstream.model.window_kinds import Session
@@ -92,12 +92,17 @@ def in_order(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl
 
 
 def _refuse_wrapping(spec: Aggregation, frame: pl.DataFrame, by: Sequence[str], name: str) -> None:
-    """Refuse sums that leave BIGINT before they wrap around; `name` makes a measure's column of it. Costs a minimum
+    """Refuse sums that leave their type before they wrap around; `name` makes a measure's column of it. Costs a minimum
     and a maximum.
     """
     for m in spec.measures:
         column = name.format(m.name)
-        if m.kind not in ("sum", "avg") or not len(frame) or not frame.schema[column].is_integer():
+        kind = frame.schema.get(column)
+        if m.kind not in ("sum", "avg") or not len(frame) or kind is None:
+            continue
+        if isinstance(kind, pl.Decimal):
+            _refuse_long_decimals(spec, m, frame, by, column)
+        if not kind.is_integer():
             continue
         low, high = frame[column].min(), frame[column].max()
         if low is None or max(-low, high) * len(frame) <= _SAFE:  # type: ignore[operator, type-var]
@@ -113,9 +118,19 @@ def _refuse_wrapping(spec: Aggregation, frame: pl.DataFrame, by: Sequence[str], 
             raise _left_bigint(spec, m)
 
 
+def _refuse_long_decimals(spec: Aggregation, m: Measure, frame: pl.DataFrame, by: Sequence[str], column: str) -> None:
+    """Refuse sums of decimals that have more than 38 digits."""
+    if longer_than_decimal(frame[column], len(frame), lambda: frame.group_by(by).agg(column)[column]):
+        raise RunError(
+            f"the sum `{m.name}` of the view `{spec.step}` has more than 38 digits",
+            hint="sum a type with fewer digits behind the point, or a DOUBLE",
+        )
+
+
 def _left_bigint(spec: Aggregation, m: Measure) -> RunError:
     return RunError(
         f"the sum `{m.name}` of the view `{spec.step}` has left the range of BIGINT",
+        detail="sums of whole numbers are kept up to 2^62, half of that range, so that they never wrap around",
         hint=f"sum a wider type, as in ms.sum('CAST({m.name} AS DECIMAL(38, 0))')",
     )
 

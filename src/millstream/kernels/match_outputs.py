@@ -103,6 +103,10 @@ class _View:
                 raise RunError(
                     "a sum over the rows of a match does not fit into 64 bits", hint="sum CAST(... AS DOUBLE)"
                 )
+        if output.kind == "sum" and isinstance(values.schema["v"], pl.Decimal):
+            rough = values.select(pl.col("v").cast(pl.Float64).fill_null(0).cum_sum().over("m"))["v"].abs()
+            if len(rough) and rough.max() >= 10.0 ** (38 - values.schema["v"].scale):  # type: ignore[operator]
+                raise RunError("a sum over the rows of a match has more than 38 digits", hint="sum CAST(... AS DOUBLE)")
         there = upto > 0
         found = _gathered(running, np.where(there, before + upto - 1, 0), there)
         return (found.fill_null(0) if output.kind == "count" else found).alias(output.name)

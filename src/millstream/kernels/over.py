@@ -7,8 +7,12 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
+from millstream.errors import RunError
+from millstream.kernels.aggregates import longer_than_decimal
 from millstream.kernels.rows import CONTENT, GROUP
 from millstream.plan.stages import Call, Over, Sort
+
+_FIT = 2**63 - 1
 
 
 def computed(what: Over, rows: pl.DataFrame) -> pl.DataFrame:
@@ -100,7 +104,7 @@ def _reach(rows: pl.DataFrame, sort: Sort, by: float, *, after: bool = False) ->
     column = rows[sort.column]
     numbers = column.cast(pl.Int64) if isinstance(column.dtype, pl.Datetime) else column
     values = numbers.cast(pl.Float64 if numbers.dtype.is_float() else pl.Int64)
-    signed = -values if sort.descending else values
+    signed = -(values if values.dtype.is_float() else values.clip(-_FIT)) if sort.descending else values
     null = signed.is_null().to_numpy()
     plain = signed.fill_null(0).to_numpy()
     starts = np.flatnonzero(rows["$no"].to_numpy() == 0)
@@ -109,12 +113,22 @@ def _reach(rows: pl.DataFrame, sort: Sort, by: float, *, after: bool = False) ->
     for start, end in pairwise(bounds):
         known = np.flatnonzero(~null[start:end])
         there = plain[start:end][known]
-        at = np.searchsorted(there, there + by, side="right" if after else "left")
+        at = np.searchsorted(there, _moved(there, by), side="right" if after else "left")
         found[start:end][known] = at + (known[0] if len(known) else 0)
         lost = np.flatnonzero(null[start:end])  # NULLs are each other's peers, and nobody else's
         if len(lost):
             found[start:end][lost] = lost[-1] + 1 if after else lost[0]
     return pl.lit(pl.Series(found, dtype=pl.Int64))
+
+
+def _moved(numbers: np.ndarray, by: float) -> np.ndarray:
+    """Numbers and so much more. Whole ones stay whole, and stop at the end of 64 bits."""
+    if numbers.dtype != np.int64 or not float(by).is_integer():
+        return numbers + by
+    step = max(-_FIT, min(_FIT, int(by)))
+    if step >= 0:
+        return np.where(numbers > _FIT - step, _FIT, np.minimum(numbers, _FIT - step) + step)
+    return np.where(numbers < -_FIT - step, -_FIT, np.maximum(numbers, -_FIT - step) + step)
 
 
 def _aggregated(function: str, values: pl.Series, first: np.ndarray, last: np.ndarray) -> pl.Series:
@@ -125,11 +139,22 @@ def _aggregated(function: str, values: pl.Series, first: np.ndarray, last: np.nd
     if function == "count":
         return pl.Series(n, dtype=pl.Int64)
     if function in ("sum", "avg") and values.dtype.is_integer():
-        sums = np.concatenate(([0], np.cumsum(values.fill_null(0).cast(pl.Int64).to_numpy())))
-        total = sums[last] - sums[first]
+        total = _totals(values.fill_null(0).cast(pl.Int64).to_numpy(), first, last, sums=function == "sum")
         made = pl.Series(total / np.maximum(n, 1)) if function == "avg" else pl.Series(total, dtype=pl.Int64)
         return pl.select(pl.when(pl.Series(n) > 0).then(made)).to_series()
     return _one_by_one(function, values, first, last)
+
+
+def _totals(numbers: np.ndarray, first: np.ndarray, last: np.ndarray, *, sums: bool) -> np.ndarray:
+    """The totals of stretches of whole numbers; in numbers of any length where 64 bits might not do."""
+    rough = len(numbers) and max(-int(numbers.min()), int(numbers.max())) * len(numbers) > _FIT
+    running = np.concatenate(([0], np.cumsum(numbers.astype(object) if rough else numbers)))
+    total: np.ndarray = running[last] - running[first]
+    if not rough:
+        return total
+    if sums and len(total) and not -_FIT - 1 <= min(total) <= max(total) <= _FIT:
+        raise RunError("a sum over rows does not fit into 64 bits", hint="sum CAST(... AS DECIMAL(38, 0))")
+    return np.asarray(total, np.int64 if sums else np.float64)
 
 
 def _one_by_one(function: str, values: pl.Series, starts: np.ndarray, ends: np.ndarray) -> pl.Series:
@@ -138,6 +163,9 @@ def _one_by_one(function: str, values: pl.Series, starts: np.ndarray, ends: np.n
     frame = pl.DataFrame(
         {"$w": np.repeat(np.arange(len(starts)), lengths), "v": values[pl.Series(at, dtype=pl.UInt32)]}
     )
+    if function == "sum" and isinstance(values.dtype, pl.Decimal) and len(frame):
+        if longer_than_decimal(values, int(lengths.max()), lambda: frame.group_by("$w").agg("v")["v"]):
+            raise RunError("a sum over rows has more than 38 digits", hint="sum CAST(... AS DOUBLE)")
     v = pl.col("v")
     known = v.drop_nulls()
     pick = {

@@ -23,7 +23,9 @@ def literal(node: exp.Expr) -> Any:
         return bool(node.this)
     if isinstance(node, exp.Neg):
         value = literal(node.this)
-        return -value if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else NOT_LITERAL
+        if isinstance(value, Decimal):
+            return value.copy_negate()  # a minus would round it
+        return -value if isinstance(value, int | float) and not isinstance(value, bool) else NOT_LITERAL
     if isinstance(node, exp.Literal):
         return str(node.this) if node.is_string else _number(str(node.this))
     return _time(node)

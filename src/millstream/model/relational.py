@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream.errors import Origin
+from millstream.errors import DefinitionError, Origin
 from millstream.model.expression import Expr
+from millstream.model.origin import here
 from millstream.model.schema import Field, Schema
+from millstream.model.trigger import MOST_RECORDS
 
 if TYPE_CHECKING:
     from millstream.model.step import Named, Order, Step
@@ -103,6 +105,12 @@ class Function:
     offset: int = 1
     default: Any = None
     frame: tuple[str, float | None, float | None] | None = None
+
+    def __post_init__(self) -> None:
+        rows = () if self.frame is None or self.frame[0] != "rows" else self.frame[1:]
+        for n in (self.offset, *rows):
+            if n is not None and abs(n) > MOST_RECORDS:
+                raise DefinitionError(f"{n!r:.40} rows are out of range", hint="at most 10^15 rows", origin=here())
 
     def type_in(self, schema: Schema) -> pa.DataType | None:
         """The type of its result, where it is known."""

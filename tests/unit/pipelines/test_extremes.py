@@ -5,10 +5,12 @@ Records come from a topic, which keeps any time that 64 bits can hold. Without S
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import pytest
 import millstream as ms
 from millstream.cli.output import csv_text, json_text
 from millstream.clock import EARLIEST, LATEST
-from millstream.errors import DefinitionError
+from millstream.errors import DefinitionError, RunError
 from millstream.model.values import python_values
 from millstream.result import Result
 from tests.accounting import assert_balanced
@@ -172,7 +174,7 @@ def run(path: Path, make: Callable[[ms.Stream], ms.Stream], epochs: list[list[di
 @pytest.mark.parametrize("name", OPERATORS)
 def test_extreme_times_and_values_go_through_every_operator(tmp_path: Path, name: str) -> None:
     rng = random.Random(name)
-    epochs = [records(rng, [*TIMES, *OUTSIDE], 12) for _ in range(3)]
+    epochs = [records(rng, [*TIMES, *OUTSIDE], 12) for _ in range(2)]
     found = run(tmp_path / "home", OPERATORS[name], epochs)
     outside = [r for e in epochs for r in e if not EARLIEST <= r["ts"] <= LATEST]
     assert found["errors"] == len(outside)
@@ -200,6 +202,51 @@ def test_counts_of_extreme_windows_are_those_of_plain_arithmetic(tmp_path: Path)
     starts = arrow["window_start"].cast(pa.int64()).to_pylist()
     got = Counter(dict(zip(zip(arrow["k"].to_pylist(), starts, strict=True), arrow["n"].to_pylist(), strict=True)))
     assert got == expected
+
+
+SUMMED: dict[str, Callable[[ms.Stream, str], ms.Stream]] = {
+    "aggregate": lambda s, c: s.key_by("k").aggregate(total=ms.sum(c)),
+    "window": lambda s, c: s.key_by("k").window(ms.tumbling("1 hour")).aggregate(total=ms.sum(c)),
+    "session": lambda s, c: s.key_by("k").window(ms.session("1 hour")).aggregate(total=ms.sum(c)),
+    "over": lambda s, c: s.key_by("k").over("ts", total=ms.sum(c), rows=(None, 0)),
+    "rows that change": lambda s, c: s.distinct().key_by("k").aggregate(total=ms.sum(c)),
+    "pattern": lambda s, c: s.key_by("k").match(ms.pattern().then("a", times=(1, None)), total=f"sum(a.{c})"),
+}
+NINES, BELOW = Decimal("9" * 32 + ".999999"), Decimal("-" + "9" * 32 + ".999999")
+
+
+@pytest.mark.parametrize("name", SUMMED)
+@pytest.mark.parametrize(
+    ("column", "values", "fits"),
+    [
+        ("v", [2**61, 2**61], True),
+        ("v", [HIGH, HIGH], False),
+        ("d", [NINES, NINES], False),
+        pytest.param("v", [LOW, LOW], False, marks=pytest.mark.slow),
+        pytest.param("v", [HIGH, LOW, 1], None, marks=pytest.mark.slow),
+        pytest.param("d", [NINES], True, marks=pytest.mark.slow),
+        pytest.param("d", [BELOW, BELOW], False, marks=pytest.mark.slow),
+        pytest.param("d", [NINES, BELOW], None, marks=pytest.mark.slow),
+    ],
+)
+def test_a_sum_is_exact_or_an_error_and_never_wraps_around(
+    tmp_path: Path, name: str, column: str, values: list[Any], fits: bool | None
+) -> None:
+    row = {"k": 1, "v": 0, "x": 0.0, "d": None, "t": NOW}
+    rows = [{**row, "ts": NOW + i, column: v} for i, v in enumerate(values)]
+    try:
+        found = run(tmp_path / "home", lambda s: SUMMED[name](s, column), [rows])
+    except RunError as error:
+        assert fits is not True, error
+        assert "sum" in error.message
+        return
+    totals = [r["total"] for r in found["found"].rows()]
+    with localcontext(prec=100):
+        if name == "over":
+            assert totals == list(itertools.accumulate(values))
+        elif totals:
+            assert totals[-1] == sum(values)
+    assert fits is not False or not totals
 
 
 @pytest.mark.parametrize(
@@ -250,8 +297,8 @@ def check_parameters(path: Path, seed: int) -> bool:
 
 
 def test_windows_of_random_parameters_are_refused_or_work(tmp_path: Path) -> None:
-    made = [check_parameters(tmp_path / str(seed), seed) for seed in range(30)]
-    assert 3 < sum(made) < 27
+    made = [check_parameters(tmp_path / str(seed), seed) for seed in range(16)]
+    assert 1 < sum(made) < 15
 
 
 @pytest.mark.slow
