@@ -38,6 +38,7 @@ from millstream.log.topic import Topic
 from millstream.model.connector import SparkStream, check_name
 from millstream.model.duration import Duration
 from millstream.model.flow import Flow
+from millstream.model.reserved import check_user_columns
 from millstream.model.schema import Schema
 from millstream.plan.planner import plan
 from millstream.plan.stages import Batches, Plan
@@ -374,6 +375,7 @@ class Home:
         """
         check_name(name, "table")
         table = _arrow(data)
+        check_user_columns(Schema.from_arrow(table.schema).names)
         store = self.store  # opened before the new version is written: opening removes what was cut off
         with self.table_lock:
             self.tables.put(name, table, lambda version: store.put_table(name, table, version))

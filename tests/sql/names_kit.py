@@ -7,14 +7,19 @@ to the others shows, too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import millstream as ms
+from millstream import col
 from millstream.errors import MillstreamError
 from millstream.home import Home
+from millstream.model.schema import TIMESTAMP
+from millstream.model.stream import Stream
 from millstream.plan.planner import plan
 from millstream.sql import grammar
 from millstream.sql.bind import Binder
@@ -110,7 +115,7 @@ QUERIES = {
     "intersect": "SELECT {k}, {v} FROM {A} INTERSECT ALL SELECT {k}, {v} FROM {B}",
     "except": "SELECT {k} FROM {A} EXCEPT SELECT {k} FROM {B}",
     "match": "SELECT {k}, {o}, {p} FROM {A} MATCH_RECOGNIZE (PARTITION BY {k} ORDER BY {t} MEASURES m_.{v} AS {o}, "
-    "LAST(n_.{v}) AS {p} ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW PATTERN (m_ n_+) WITHIN INTERVAL '1' HOUR "
+    "LAST(n_.{v}) AS {p} ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW PATTERN (m_ n_) WITHIN INTERVAL '1' HOUR "
     "DEFINE m_ AS m_.{v} > 0, n_ AS n_.{v} >= 1)",
     "corrections": "SELECT window_start, {k} % 2 AS {o}, sum({v}) AS {p} FROM "
     "TABLE(TUMBLE(TABLE revised, DESCRIPTOR({t}), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, {k} % 2",
@@ -118,6 +123,99 @@ QUERIES = {
     "WHERE {s} IS NOT NULL AND {v} BETWEEN 0 AND 9",
     "lambda": "SELECT {k}, transform({g}, an_element -> concat(an_element, {s})) AS {o} FROM {A}",
 }
+
+
+class Running(ms.Process):
+    """Numbers the rows of a key."""
+
+    state = "seen BIGINT"
+
+    def on_row(self, row: Any, state: Any, ctx: Any) -> Iterator[tuple[Any, ...]]:
+        state.seen = (state.seen or 0) + 1
+        yield (row[0], state.seen)
+
+
+Make = Callable[[Stream, Stream, Mapping[str, str]], Stream]
+_PATTERN = ms.pattern().then("m_", "TRUE").then("n_", "TRUE").within("1 hour")
+STREAMS: dict[str, Make] = {
+    "rows": lambda a, b, n: a,
+    "where": lambda a, b, n: a.where(col(n["v"]) > 1),
+    "renamed": lambda a, b, n: a.select(plain_k=col(n["k"]), plain_s=col(n["s"]), plain_t=col(n["t"])),
+    "renamed_group": lambda a, b, n: (
+        a.select(plain_k=col(n["k"]), plain_v=col(n["v"])).key_by("plain_k").aggregate(n=ms.sum("plain_v"))
+    ),
+    "with_columns": lambda a, b, n: a.with_columns(**{n["o"]: col(n["v"]) * 2}),
+    "replaced": lambda a, b, n: a.with_columns(**{n["v"]: col(n["v"]) + 1}),
+    "flat_map": lambda a, b, n: a._flattened(n["o"], col(n["g"])),
+    "union": lambda a, b, n: b.union(b.where(col(n["v"]) > 1)),
+    "merge": lambda a, b, n: ms.merge(b, b.where(col(n["v"]) > 1)),
+    "distinct": lambda a, b, n: b.distinct(),
+    "top": lambda a, b, n: b.top(3, col(n["u"]), col(n["v"]), rank=n["o"]),
+    "top_by": lambda a, b, n: b.key_by(col(n["k"])).top(1, col(n["v"]), col(n["u"])),
+    "over": lambda a, b, n: b.key_by(col(n["s"])).over(col(n["u"]), **{n["o"]: ms.lag(col(n["v"])), n["p"]: ms.rank()}),
+    "group": lambda a, b, n: a.key_by(col(n["k"])).aggregate(
+        **{n["o"]: ms.count(), n["p"]: ms.avg(col(n["v"])), "last_": ms.last(col(n["s"]))}
+    ),
+    "group_twice": lambda a, b, n: (
+        a.key_by(col(n["k"]))
+        .aggregate(**{n["o"]: ms.max(col(n["v"]))})
+        .key_by(col(n["o"]))
+        .aggregate(**{n["p"]: ms.count()})
+    ),
+    "group_hidden": lambda a, b, n: (
+        a.key_by(col(n["k"])).aggregate(**{n["o"]: ms.count()}).select(col(n["o"])).where(col(n["o"]) > 1)
+    ),
+    "moments": lambda a, b, n: a.key_by(col(n["k"])).aggregate(
+        **{n["o"]: ms.stddev(col(n["v"])), n["p"]: ms.count_distinct(col(n["s"]))}
+    ),
+    "window": lambda a, b, n: (
+        a.key_by(col(n["k"])).window(ms.tumbling("10 seconds")).aggregate(**{n["o"]: ms.sum(col(n["v"]))})
+    ),
+    "window_again": lambda a, b, n: (
+        a.key_by(col(n["k"]))
+        .window(ms.tumbling("5 seconds"))
+        .aggregate(**{n["o"]: ms.sum(col(n["v"]))})
+        .select(col(n["k"]), col(n["o"]), ended="window_end")
+        .key_by(col(n["k"]))
+        .window(ms.hopping("20 seconds", "10 seconds"))
+        .aggregate(**{n["p"]: ms.sum(col(n["o"]))})
+    ),
+    "session": lambda a, b, n: (
+        a.key_by(col(n["k"])).window(ms.session("3 seconds")).aggregate(**{n["o"]: ms.collect(col(n["v"]))})
+    ),
+    "count_window": lambda a, b, n: (
+        a.key_by(col(n["k"])).window(ms.count_window(2)).aggregate(**{n["o"]: ms.first(col(n["v"]))})
+    ),
+    "panes": lambda a, b, n: (
+        a.key_by(col(n["k"]))
+        .window(ms.tumbling("10 seconds"), trigger=ms.on_close(), lateness="5 seconds", panes="1 hour")
+        .aggregate(**{n["o"]: ms.sum(col(n["v"]))})
+    ),
+    "join": lambda a, b, n: a.join(b, on={n["k"]: col(n["k"])}),
+    "join_one": lambda a, b, n: a.join(b, on=n["k"], how="left"),
+    "join_where": lambda a, b, n: a.join(b, on=n["k"], where=col(n["v"]) > 1, how="full"),
+    "within": lambda a, b, n: a.join(b, on=n["k"], within="2 seconds", how="left"),
+    "semi": lambda a, b, n: a.join(b, on=n["k"], how="semi"),
+    "anti": lambda a, b, n: a.join(b, on=n["k"], how="anti"),
+    "as_of": lambda a, b, n: a.join_as_of(b, on=n["k"]),
+    "intersect": lambda a, b, n: b.intersect(b.where(col(n["v"]) > 1)),
+    "subtract": lambda a, b, n: b.subtract(b.where(col(n["v"]) > 1)),
+    "iterate": lambda a, b, n: b.iterate(lambda r: r.where(col(n["v"]) > 1)),
+    "settled": lambda a, b, n: (
+        a.key_by(col(n["k"])).window(ms.tumbling("10 seconds")).aggregate(**{n["o"]: ms.count()}).settled("window_end")
+    ),
+    "deduplicate": lambda a, b, n: b.deduplicate(n["k"]),
+    "deduplicate_within": lambda a, b, n: b.deduplicate(n["k"], within="10 seconds"),
+    "process": lambda a, b, n: a.key_by(col(n["k"])).process(Running(), schema="key BIGINT, number BIGINT"),
+    "process_named": lambda a, b, n: a.key_by(col(n["k"])).process(
+        Running(), schema=f"`{n['o']}` BIGINT, `{n['p']}` BIGINT", ordered=True
+    ),
+    "match": lambda a, b, n: a.key_by(col(n["k"])).match(
+        _PATTERN, **{n["o"]: f"m_.`{n['v']}`", n["p"]: f"n_.`{n['v']}`"}
+    ),
+    "match_all": lambda a, b, n: b.match(_PATTERN, rows="all", **{n["o"]: "count(m_.*)"}),
+}
+"""Streams that are made in Python, of two sources."""
 
 
 @dataclass
@@ -187,6 +285,40 @@ def given(folder: Path, names: Mapping[str, str], queries: Mapping[str, str] = Q
     binder = Binder(flow, catalog, {})
     for entry in catalog.entries.values():
         binder.definition(entry)
+    return _performed(flow, folder, names, views, found)
+
+
+def given_python(folder: Path, names: Mapping[str, str], queries: Mapping[str, Make] | None = None) -> Given:
+    """The same for streams that are made in Python."""
+    found, views = Given(), {}
+    flow = ms.Flow("tested")
+    sources = _sources(flow, names)
+    for query, make in (queries or STREAMS).items():
+        view = f"view_{query}"
+        try:
+            trial = ms.Flow("trial")
+            make(*_sources(trial, names), names).view(view)
+            plan(trial)
+        except MillstreamError as error:
+            found.refused[query] = f"{type(error).__name__}: {error.message}"
+            continue
+        make(*sources, names).view(view, changes_to=ms.log(f"out_{query}"))
+        views[query] = view
+    return _performed(flow, folder, names, views, found)
+
+
+def _sources(flow: ms.Flow, names: Mapping[str, str]) -> tuple[Stream, Stream]:
+    k, v, s, g, t, u = (names[c] for c in COLUMNS)
+    first = [(k, pa.int64()), (v, pa.int64()), (s, pa.string()), (g, pa.list_(pa.string())), (t, TIMESTAMP)]
+    second = [(k, pa.int64()), (v, pa.int64()), (s, pa.string()), (u, TIMESTAMP)]
+    return (
+        flow.source("a", ms.log("topic_a"), schema=pa.schema(first), event_time=t, lateness="5 seconds"),
+        flow.source("b", ms.log("topic_b"), schema=pa.schema(second), event_time=u, lateness="5 seconds"),
+    )
+
+
+def _performed(flow: ms.Flow, folder: Path, names: Mapping[str, str], views: Mapping[str, str], found: Given) -> Given:
+    """Run a flow over the records, and see what its views hold, what changed and what its sinks got."""
     home = Home(folder)
     for source in flow.sources:
         home.topic(source.connector.topic, schema=source.schema)  # type: ignore[union-attr]

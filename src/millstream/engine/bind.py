@@ -16,7 +16,7 @@ from millstream.engine.readers import empty
 from millstream.errors import SchemaError, Unsupported
 from millstream.model.accumulation import Accumulation
 from millstream.model.aggregate import BOOLEAN_ONLY, NUMERIC_ONLY, PLAIN_ONLY, settled_type
-from millstream.model.reserved import OP
+from millstream.model.reserved import OP, PANES
 from millstream.model.schema import TIMESTAMP, ddl_type
 from millstream.model.step import INDEX, summed_type
 from millstream.plan.stages import (
@@ -178,9 +178,8 @@ def result_schema(stage: Aggregation) -> pa.Schema:
 
 def panes_schema(stage: Aggregation) -> pa.Schema:
     """The columns of a history of panes."""
-    marks = [("pane", pa.int64()), ("timing", pa.string()), ("is_first", pa.bool_()), ("is_last", pa.bool_())]
-    clock = [("watermark", TIMESTAMP), ("epoch", pa.int64())]
-    return pa.schema([*result_schema(stage), *(pa.field(n, t) for n, t in (*marks, *clock))])
+    kinds = (pa.int64(), pa.string(), pa.bool_(), pa.bool_(), TIMESTAMP, pa.int64())
+    return pa.schema([*result_schema(stage), *(pa.field(n, t) for n, t in zip(PANES, kinds, strict=True))])
 
 
 def _aggregation(stage: Aggregation, types: Types, *, retract: bool) -> Aggregation:

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from millstream.errors import Unsupported
-from millstream.plan.looping import OTHER, ROWS, SEED, Loop
+from millstream.plan.looping import OTHER, ROWS, SEED, Loop, quoted
 
 _local = threading.local()
 
@@ -23,9 +23,9 @@ def repeat(what: Loop, tables: list[pl.DataFrame]) -> pl.DataFrame:
     duck.register(OTHER, (tables[1] if len(tables) > 1 else tables[0]).to_arrow())
     try:
         kinds = duck.sql(f"SELECT * FROM {SEED}").types
-        names = ", ".join(f'"{n}"' for n in what.names)
+        names = ", ".join(quoted(n) for n in what.names)
         cast = ", ".join(
-            f'CAST(#{i + 1} AS {k}) AS "{n}"' for i, (n, k) in enumerate(zip(what.names, kinds, strict=True))
+            f"CAST(#{i + 1} AS {k}) AS {quoted(n)}" for i, (n, k) in enumerate(zip(what.names, kinds, strict=True))
         )
         body = f"SELECT {cast} FROM ({what.body})"
         return _kept_rows(duck, what, names, body) if what.keep else _replaced_rows(duck, what, names, body)

@@ -11,7 +11,7 @@ from millstream.errors import DefinitionError, Unsupported
 from millstream.model.duration import Duration
 from millstream.model.expression import col
 from millstream.model.origin import here
-from millstream.model.process import Process
+from millstream.model.process import Process, is_attribute
 from millstream.model.times import nearest
 
 if TYPE_CHECKING:
@@ -41,6 +41,21 @@ class _First(Process):
             yield tuple(row)
 
 
+class _FirstByPlace(_First):
+    """The same where the name of the time is none that an attribute of a row can have."""
+
+    def __init__(self, time: str, micros: int, place: int) -> None:
+        super().__init__(time, micros)
+        self.place = place
+
+    def on_row(self, row: Any, state: _Kept, ctx: Any) -> Iterator[tuple[Any, ...]]:
+        """Give the row, or nothing."""
+        at = row[self.place]
+        if state.at is None or (at - state.at).total_seconds() * 1_000_000 >= self.micros:
+            state.at = at
+            yield tuple(row)
+
+
 def deduplicated(stream: Stream, columns: tuple[str, ...], keep: str, within: Duration | None) -> Stream:
     """One row of each key; see `Stream.deduplicate`."""
     if keep not in ("first", "last"):
@@ -62,4 +77,7 @@ def deduplicated(stream: Stream, columns: tuple[str, ...], keep: str, within: Du
             hint="use a session window with ms.last(...)",
             origin=here(),
         )
-    return keyed.process(_First(time, within.micros), schema=stream.schema, ordered=True, ttl=within)
+    first = _First(time, within.micros)
+    if not is_attribute(time):
+        first = _FirstByPlace(time, within.micros, stream.schema.names.index(time))
+    return keyed.process(first, schema=stream.schema, ordered=True, ttl=within)

@@ -14,6 +14,7 @@ from millstream.model.expression import Expr, boolean
 from millstream.model.function import Function
 from millstream.model.origin import here
 from millstream.model.relational import TableRows
+from millstream.model.reserved import check_user_columns
 from millstream.model.schema import Schema
 from millstream.model.step import Source, View
 from millstream.model.stream import Stream
@@ -74,6 +75,7 @@ class Flow:
         """
         check_name(name, "table")
         columns = schema if isinstance(schema, Schema) else Schema.parse(schema)
+        check_user_columns(columns.names)
         return Stream(self, TableRows(name, columns, here()))
 
     def source(
@@ -114,6 +116,7 @@ class Flow:
                 origin=here(),
             )
         columns = _schema(connector, schema, name)
+        check_user_columns(columns.names)
         self._refuse_taken(name)
         if event_time is not None:
             kind = columns.field(event_time, origin=here()).type

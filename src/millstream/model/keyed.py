@@ -20,6 +20,7 @@ from millstream.model.matches import KeyedMatches
 from millstream.model.operators import KeyedOperators
 from millstream.model.origin import here
 from millstream.model.relational import Function
+from millstream.model.reserved import PANES, folded
 from millstream.model.step import (
     Aggregated,
     FlatMap,
@@ -117,7 +118,14 @@ class Keyed(KeyedOperators, KeyedMatches):
         else:
             self._check_corrections()
         step = Aggregated(self.stream.step, self.keys, self.windowing, tuple(checked), here())
-        assert step.schema.names  # refuses a name that is there twice
+        names = step.schema.names  # refuses a name that is there twice
+        clash = None if self.windowing.panes is None else next((n for n in names if folded(n) in PANES), None)
+        if clash is not None:
+            raise SchemaError(
+                f"the history of panes has a column `{clash.lower()}` of its own",
+                hint=f"give the column `{clash}` of the aggregate another name, or leave `panes` out",
+                origin=here(),
+            )
         return self.stream._with(step)
 
     def top(self, n: int, by: str | Expr, *more: str | Expr, rank: str | None = None) -> Stream:

@@ -21,6 +21,7 @@ class Matches:
 
     def match(
         self,
+        /,
         pattern: Pattern,
         *,
         rows: str = "one",
@@ -40,6 +41,7 @@ class KeyedMatches:
 
     def match(
         self,
+        /,
         pattern: Pattern,
         *,
         rows: str = "one",

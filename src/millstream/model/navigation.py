@@ -145,7 +145,7 @@ def parsed(text: str | Expr) -> exp.Expr:
 
 def checked(tree: exp.Expr) -> Expr:
     """A tree as an expression, if it is one that can stand in a flow."""
-    return expr(tree.sql(dialect="spark"))
+    return expr(tree.sql(dialect="spark", identify=True))
 
 
 @dataclass(frozen=True)

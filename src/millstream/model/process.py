@@ -249,9 +249,18 @@ def instant(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=min(micros, _LAST))
 
 
+def is_attribute(name: str) -> bool:
+    """Whether a column of this name is an attribute of the rows that user code gets.
+
+    >>> is_attribute("price"), is_attribute("class"), is_attribute("_price"), is_attribute("first name")
+    (True, False, False, False)
+    """
+    return name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
+
+
 def rows_of(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> Iterator[Any]:
     """Rows as user code gets them, of columns. One whose name no attribute can have is reached by its number."""
-    plain = [n if n.isidentifier() and not keyword.iskeyword(n) else "" for n in names]
+    plain = [n if is_attribute(n) else "" for n in names]
     kind = namedtuple("Row", plain, rename=True)  # type: ignore[misc]
     return map(tuple.__new__, repeat(kind), zip(*columns, strict=True))  # as `_make` does it, without its call
 

@@ -15,6 +15,7 @@ from millstream.model.expression import Expr, boolean, col, expr
 from millstream.model.loop import Iterated, Round, depends
 from millstream.model.origin import here
 from millstream.model.relational import KINDS, Compared, Function, Joined, JoinedAsOf, Settling, Windowed
+from millstream.model.reserved import folded
 from millstream.model.step import Named, Order, Step, plain_column
 from millstream.model.times import joined, nearest, times_of
 
@@ -272,17 +273,22 @@ def _pairs(on: On, mine: Schema, theirs: Schema) -> tuple[tuple[Expr, Expr], ...
     if on is None:
         return ()
     given = {on: on} if isinstance(on, str) else dict(on) if isinstance(on, Mapping) else {n: n for n in on}
-    return tuple((expr(left).bind(mine), expr(right).bind(theirs)) for left, right in given.items())
+    return tuple((_named(left, mine), _named(right, theirs)) for left, right in given.items())
+
+
+def _named(given: str | Expr, schema: Schema) -> Expr:
+    """A column by its name, whatever that is, or an expression."""
+    return (col(given) if isinstance(given, str) and given in schema else expr(given)).bind(schema)
 
 
 def _renamed(mine: Sequence[str], theirs: Sequence[str], suffix: str) -> dict[str, str]:
     """The names of the right stream's columns in a pair."""
-    taken, found = set(mine), {}
+    taken, found = {folded(n) for n in mine}, {}
     for name in theirs:
         new = name
-        while new in taken:
+        while folded(new) in taken:
             new += suffix or "_right"
-        taken.add(new)
+        taken.add(folded(new))
         found[name] = new
     return found
 
@@ -349,4 +355,4 @@ def _one_key(joined: Stream, keys: Sequence[str], renamed: Mapping[str, str], ho
             columns[name] = other if how == "right" else Expr(exp.func("coalesce", exp.column(name), other.node))
         else:
             columns[name] = col(name)
-    return joined.select(**columns)
+    return joined._project(tuple(columns.items()))

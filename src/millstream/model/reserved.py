@@ -19,6 +19,9 @@ OP = "$op"
 SHOWN_OP, SHOWN_EPOCH = "op", "epoch"
 """How the kind of a change and the number of its epoch are called where people see them."""
 
+PANES = ("pane", "timing", "is_first", "is_last", "watermark", "epoch")
+"""The columns that a history of panes has beside those of its view."""
+
 OF = "_of_"
 """Begins the columns that a query adds for its own use (`sql/relation.py`). They lie in state on disk, so the prefix
 cannot move into the ``$`` names.
@@ -56,23 +59,34 @@ def check_column(name: str) -> None:
         raise SchemaError(f"the column name {shown!r} {why}", hint=write, origin=here())
 
 
+def check_user_columns(names: Iterable[str]) -> None:
+    """Refuse columns of a source, a table or a query that have a name of those which queries add."""
+    for name in names:
+        if name.lower().startswith(OF):
+            raise SchemaError(
+                f"the column name {name!r} is reserved",
+                hint=f"names must not begin with {OF}: {_OTHER}",
+                origin=here(),
+            )
+
+
 def _problem(name: str) -> tuple[str, str]:
     """What is wrong with a name, and what to write instead; nothing, if it is good."""
-    other = "give the column another name where the records are written, or leave it out of the schema"
     if not name.strip():
         return "is empty", "every column needs a name"
     if name[0] in "$@":
-        return "is reserved", f"names must not begin with {name[0]}: {other}"
+        return "is reserved", f"names must not begin with {name[0]}: {_OTHER}"
     bad = next((c for c in name if c == "`" or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")), None)
     if bad is not None:
         what = "a backquote" if bad == "`" else f"the character U+{ord(bad):04X}"
-        return f"has {what} in it, which SQL cannot write", other
+        return f"has {what} in it, which SQL cannot write", _OTHER
     if name == "*" or (name[0] == "^" and name[-1] == "$"):
-        return "means all columns", other
+        return "means all columns", _OTHER
     if len(name) > LONGEST:
-        return f"has {len(name)} characters", f"a column name has at most {LONGEST} characters: {other}"
+        return f"has {len(name)} characters", f"a column name has at most {LONGEST} characters: {_OTHER}"
     return "", ""
 
 
+_OTHER = "give the column another name where the records are written, or leave it out of the schema"
 LONGEST = 1_000
 """Characters of a column name at most."""

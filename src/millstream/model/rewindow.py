@@ -44,7 +44,7 @@ def with_borders(stream: Stream, window: AnyWindow, time: str) -> Stream:
         each = free_name("e", [time]), free_name("w", [time])
         made = stream._flattened(array, _borders(window, at, each))
         kept = {n: col(n) for n in stream.schema.names if n not in _BORDERS}
-        made = made.select(**kept, **{b: expr(f"{array}.{b}") for b in _BORDERS})
+        made = made._project((*kept.items(), *((b, expr(f"{array}.{b}")) for b in _BORDERS)))
     assert isinstance(made.step, Select)
     return made._with(replace(made.step, after=(("window_end", time),)))
 

@@ -101,7 +101,7 @@ class _Body:
         if isinstance(step, steps.Where):
             return f"SELECT * FROM ({self.of(step.input)}) WHERE {_sql(step.condition)}"
         if isinstance(step, steps.Select):
-            shown = ", ".join(f'{_sql(e)} AS "{n}"' for n, e in step.columns)
+            shown = ", ".join(f"{_sql(e)} AS {quoted(n)}" for n, e in step.columns)
             return f"SELECT {shown} FROM ({self.of(step.input)})"
         if isinstance(step, steps.Union):
             return " UNION ALL ".join(f"SELECT * FROM ({self.of(s)})" for s in step.inputs)
@@ -124,7 +124,7 @@ class _Body:
     def _joined(self, step: Joined) -> str:
         renamed = dict(step.renamed)
         left = self.of(step.left)
-        names = ", ".join(f'"{n}" AS "{renamed[n]}"' for n in step.right.schema.names)
+        names = ", ".join(f"{quoted(n)} AS {quoted(renamed[n])}" for n in step.right.schema.names)
         right = f"SELECT {names} FROM ({self.of(step.right)})"
         pair = {n: Expr(exp.column(new)) for n, new in renamed.items()}
         on = [f"{_sql(mine)} = {_sql(theirs.substitute(pair))}" for mine, theirs in step.on]
@@ -132,14 +132,19 @@ class _Body:
         return f"SELECT * FROM ({left}) {_JOINS[step.how]} ({right}) ON {' AND '.join(on)}"
 
     def _aggregated(self, step: Aggregated) -> str:
-        shown = [f'{_sql(e)} AS "{n}"' for n, e in step.keys]
+        shown = [f"{_sql(e)} AS {quoted(n)}" for n, e in step.keys]
         for name, aggregate in step.aggregates:
             if aggregate.kind not in _MEASURES:
                 raise Unsupported(f"{name}={aggregate.kind}(...) inside a loop", origin=step.origin)
             argument = "*" if aggregate.argument is None else _sql(aggregate.argument)
-            shown.append(f'{_MEASURES[aggregate.kind]}({argument}) AS "{name}"')
+            shown.append(f"{_MEASURES[aggregate.kind]}({argument}) AS {quoted(name)}")
         by = ", ".join(_sql(e) for _, e in step.keys)
         return f"SELECT {', '.join(shown)} FROM ({self.of(step.input)})" + (f" GROUP BY {by}" if by else "")
+
+
+def quoted(name: str) -> str:
+    """A name in the SQL of a loop, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _sql(given: Expr) -> str:

@@ -107,9 +107,13 @@ def called(tree: exp.Expr, dialect: str = "spark") -> Iterator[str]:
 
 
 def _without_column_names(tree: exp.Expr) -> exp.Expr:
-    """A copy in which no alias names columns, as in ``AS t(a, b)`` and ``WITH t(a) AS``: these look like calls."""
+    """A copy in which no alias names columns, as in ``AS t(a, b)`` and ``WITH t(a) AS``: these look like calls. And
+    none is called like a function that needs no brackets.
+    """
     plain = tree.copy()
     for alias in plain.find_all(exp.TableAlias):
         if all(isinstance(c, exp.Identifier) for c in alias.columns):
             alias.set("columns", None)
+        if isinstance(alias.this, exp.Identifier):
+            alias.set("this", exp.to_identifier("alias", quoted=True))
     return plain

@@ -9,9 +9,11 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, MillstreamError, SchemaError, StatementRefused
 from millstream.model.duration import Duration
+from millstream.model.reserved import OF, check_user_columns
 from millstream.model.schema import Schema
 from millstream.sql import clauses, queries
 from millstream.sql.cursor import Cursor
@@ -77,6 +79,10 @@ def mistakes(text: Text) -> tuple[list[Statement], list[MillstreamError]]:
 
 def statement(piece: Piece, *, functions: Container[str] = ()) -> Statement:
     """The one statement of a piece."""
+    for token in piece.tokens:
+        if token.token_type is not TokenType.STRING and token.text.lower().startswith(OF):
+            with piece.text.at(token):
+                check_user_columns([token.text])
     with not_too_deep(piece.text, piece.tokens[0]):
         return _Reading(piece, functions).statement()
 

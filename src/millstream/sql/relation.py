@@ -6,11 +6,13 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millstream.errors import SchemaError, Unsupported
 from millstream.model.expression import Expr, is_lambda_parameter
 from millstream.model.functions import GENERATOR, UNREPEATABLE
+from millstream.model.reserved import OF
 from millstream.model.stream import Stream
 from millstream.model.window_kinds import AnyWindow
 from millstream.sql import aggregates, complete
@@ -18,7 +20,7 @@ from millstream.sql.allowed import GROUPS, called, unrepeatable
 from millstream.sql.text import Text
 
 BORDERS = ("window_start", "window_end", "window_time")
-HIDDEN = "_of_"
+HIDDEN = OF
 """Begins the name of a column that a query gives a name of its own."""
 
 
@@ -110,6 +112,11 @@ class Relation:
                 )
         return checked(text, tree)
 
+    def _has_fields(self, column: str) -> bool:
+        """Whether a dot behind a column can mean one of its fields; if not, the column may be an alias further out."""
+        kind = next((f.type for f in self.stream.schema if f.name == column), None)
+        return kind is None or bool(pa.types.is_nested(kind))
+
     def _column(self, text: Text, column: exp.Column, also: set[str]) -> exp.Expr:
         parts = [p.name for p in column.parts]
         everything = (*self.stream.schema.names, *self.names, *self.clocks, *sorted(also))
@@ -126,7 +133,7 @@ class Relation:
             if parts[1].lower() not in within:
                 raise _unknown(text, column, parts[1], list(within.values()), f" of `{parts[0]}`")
             found, rest = within[parts[1].lower()], parts[2:]
-        elif parts[0].lower() in known:
+        elif parts[0].lower() in known and (len(parts) == 1 or self._has_fields(known[parts[0].lower()])):
             found, rest = known[parts[0].lower()], parts[1:]
         else:
             within = next((a for a in self.aliases.values() if parts[0].lower() in a), {})
