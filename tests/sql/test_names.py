@@ -26,11 +26,11 @@ from millstream.model.schema import Schema
 from tests.sql.names_kit import ALIASES, COLUMNS, PLAIN, QUERIES, RELATIONS, STREAMS, Given, given, given_python
 
 WORDS = """op Op epoch _op _epoch op_1 window window_start window_end window_index window_time _1 _c0 column_1 key_0
-    key_1 key_2 rows_ grouping_set windows_of_row select order group from where table rows rank self keep_empty n by
-    more name value key timestamp date interval current_date current_timestamp user null true record reason raw
-    partition offset seen_at watermark pane timing is_first is_last event_time first last count sum struct map array lateral c w
-    e changed opened _metadata None class lambda __class__ v_right k_right start end count_all duplicate columns step
-    view_group topic_a schema flow at""".split()
+    key_1 key_2 rows_ grouping_set windows_of_row select order group from where table rows rank self keep_empty n
+    by more name value key timestamp date interval current_date current_timestamp user null true record reason raw
+    partition offset seen_at watermark pane timing is_first is_last event_time first last count sum struct map
+    array lateral c w e changed opened _metadata None class lambda __class__ v_right k_right start end count_all
+    duplicate columns step view_group topic_a schema flow at""".split()
 """Names that a column, an alias or a relation may have."""
 
 RELATION_WORDS = """main millstream information_schema epochs flows views generations range temp system duckdb_tables

@@ -25,6 +25,7 @@ from millstream.connect.log import LogSource
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import DAMAGED, MISTYPED, NO_TIME, OUT_OF_RANGE, UNPARSABLE, SourcePort, SourceSlice
 from millstream.model.connector import Files, Generator
+from millstream.model.reserved import folded
 from millstream.model.schema import Schema, ddl_type
 from millstream.model.values import readable
 from millstream.plan.stages import SourceStage
@@ -44,7 +45,11 @@ _OPTIONS = {
 }
 _FILE_LINES = pa.schema([*LINES, ("$n", pa.int64()), ("$file", pa.string())])
 _FILE_SHIFT = 36
-_PATH = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
+_FILE = "_metadata"
+"""What Spark knows of the file of a row, as a column that every reader of files has."""
+_OWN_FILE = "$file"
+"""The same where the source has a column of that name."""
+_PATH = "regexp_replace(url_decode(replace({file}.file_path, '+', '%2B')), '^file:/+', '/')"
 """The plain path of a row's file; Spark gives it as a URI."""
 
 
@@ -167,17 +172,21 @@ def _by_spark(
         if connector.format == "json":
             frame = reader.json(paths)
         else:
-            frame = reader.option("header", connector.header).option("enforceSchema", False).csv(paths)
+            # the source has compared the headers (`connect/files.py`); Spark reads quotes in them in another way
+            frame = reader.option("header", connector.header).option("enforceSchema", True).csv(paths)
         # naming every column here keeps the reader from skipping some: a record is bad or good whatever the views read
         nulls = [f"`{n}` IS NULL" for n in stage.schema.names]
         bad = _cause(stage) if kept else f"IF({' OR '.join(nulls)}, {UNPARSABLE}, 0)"
+    file = _FILE
+    if any(folded(n) == _FILE for n in stage.schema.names):
+        frame, file = frame.withColumn(_OWN_FILE, frame.metadataColumn(_FILE)), f"`{_OWN_FILE}`"
     first = 1 if connector.format == "csv" and connector.header else 0
     return wanted.selected(
         frame,
         bad,
-        _position([(n, _uri(spark, e.path)) for n, e in entries]) if wanted.positions else "",
-        where=_PATH,
-        block="_metadata.file_block_start",
+        _position([(n, _uri(spark, e.path)) for n, e in entries], file) if wanted.positions else "",
+        where=_PATH.format(file=file),
+        block=f"{file}.file_block_start",
         line=f"CAST(-1 - {first} AS BIGINT)",
         raw="`$corrupt`" if kept else "CAST(NULL AS STRING)",
     )
@@ -253,11 +262,11 @@ def _cause(stage: SourceStage) -> str:
     return f"IF(`$corrupt` IS NULL, 0, IF({nulls}, {UNPARSABLE}, {MISTYPED}))"
 
 
-def _position(uris: Sequence[tuple[int, str]]) -> str:
+def _position(uris: Sequence[tuple[int, str]], file: str) -> str:
     """SQL for the place of a row: the number of its file, then its place in it."""
     numbers = ", ".join(f"{_text(uri)}, {n}L" for n, uri in uris)
     row = f"(monotonically_increasing_id() & {(1 << 33) - 1}L)"
-    return f"shiftleft(map({numbers})[_metadata.file_path], {_FILE_SHIFT}) + _metadata.file_block_start + {row}"
+    return f"shiftleft(map({numbers})[{file}.file_path], {_FILE_SHIFT}) + {file}.file_block_start + {row}"
 
 
 def _topic(spark: SparkSession, stage: SourceStage, port: LogSource, part: SourceSlice) -> tuple[DataFrame, bool]:
