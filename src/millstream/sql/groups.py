@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from millstream.sql.bind import _Query
 
 
+_WINDOWS = {"window", "session_window"}
+"""What a query calls the window of its GROUP BY, to speak of its start and end."""
+
+
 @dataclass
 class _Groups:
     """What GROUP BY asks for."""
@@ -278,8 +282,8 @@ class _Grouping:
         assert self.groups.window is not None
         called, start, end = windows.name_of(part), exp.column("window_start"), exp.column("window_end")
         name = part.name.lower() if isinstance(part, exp.Column) else ""
-        name = "" if name in {n.lower() for n, _ in self.groups.keys} else name
-        of_window = isinstance(part, exp.Column) and part.table.lower() in ("window", "session_window")
+        of_window = isinstance(part, exp.Column) and part.table.lower() in _WINDOWS - set(self.relation.aliases)
+        name = "" if name in {n.lower() for n, _ in self.groups.keys} and not of_window else name
         found: exp.Expr | None = None
         if called in windows.STARTS or name == "window_start" or (of_window and name == "start"):
             found = start
@@ -289,7 +293,7 @@ class _Grouping:
             found = end - exp.Interval(this=exp.Literal.string("1"), unit=exp.var("MILLISECOND"))
         elif name == INDEX and INDEX in borders_of(Windowing(self.groups.window)):
             found = exp.column(INDEX)
-        elif called in windows.GROUPING or (name in ("window", "session_window") and self.relation.windowed is None):
+        elif called in windows.GROUPING or (name in _WINDOWS and self.relation.windowed is None):
             said = exp.Literal.string
             found = exp.func("named_struct", said("start"), start, said("end"), end)
         return found
