@@ -102,12 +102,14 @@ def interruptible(gone: Callable[[], bool]) -> Iterator[None]:
 class Watch:
     """Watches one question from a thread of its own; calls `stop` once when it is to end. A context manager.
 
-    `used` tells how many bytes the question holds now, where that can be known.
+    `used` tells how many bytes all questions hold together now. What came since this one began counts as its own, so a
+    short question is not ended for the sake of a large one beside it.
     """
 
     def __init__(self, limits: Limits, stop: Callable[[], None], *, used: Callable[[], int] | None = None) -> None:
         self._limits, self._stop, self._used = limits, stop, used
         self._gone = _GONE.get()
+        self._before: int | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="millstream-watch", daemon=True)
         self.reason: QueryError | None = None
@@ -126,25 +128,31 @@ class Watch:
 
     def check(self) -> None:
         """Raise the reason if the question was stopped, or is to be."""
-        reason = self.reason or self._why()
+        reason = self.reason or self._unwanted()
         if reason is not None:
             raise reason
 
     def _watch(self) -> None:
         while not self._done.wait(_TICK):
-            self.reason = self._why()
+            self.reason = self._unwanted() or self._too_large()
             if self.reason is not None:
                 self._stop()
                 return
 
-    def _why(self) -> QueryError | None:
+    def _unwanted(self) -> QueryError | None:
         if self._limits.seconds and time.monotonic() - self._since > self._limits.seconds:
             return too_long(self._limits)
         if self._gone():
             return Cancelled("the question was cancelled: nobody waits for its answer")
-        if self._used is not None and self._limits.bytes and self._used() > self._limits.bytes:
-            return too_large(self._limits)
         return None
+
+    def _too_large(self) -> QueryError | None:
+        if self._used is None or not self._limits.bytes:
+            return None
+        now = self._used()
+        if self._before is None:
+            self._before = now
+        return too_large(self._limits) if now - self._before > self._limits.bytes else None
 
 
 def too_long(limits: Limits) -> LimitExceeded:

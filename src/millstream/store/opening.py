@@ -62,7 +62,7 @@ def _connected(path: Path, read_only: bool, settings: Settings) -> duckdb.DuckDB
     for _ in range(0 if read_only else PAUSES):
         try:
             return duckdb.connect(str(path), config=settings)
-        except duckdb.IOException as error:
+        except duckdb.Error as error:
             if not _is_locked(error):
                 raise
             sleep(PAUSE)
@@ -70,7 +70,8 @@ def _connected(path: Path, read_only: bool, settings: Settings) -> duckdb.DuckDB
 
 
 def _is_locked(error: duckdb.Error) -> bool:
-    return isinstance(error, duckdb.IOException) and "could not set lock" in str(error).lower()
+    said = str(error).lower()
+    return "could not set lock" in said or "different configuration than existing" in said  # (a reader in this process)
 
 
 def _make(path: Path) -> None:
