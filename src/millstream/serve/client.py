@@ -99,7 +99,8 @@ class LocalClient:
         wire = Wire(sock)
         try:
             sock.connect(str((self._home / SOCKET).resolve()))  # (no time-out yet: a full queue would be refused then)
-            wire.send_bytes(wires.greeting(), seconds=self._patience)
+            with suppress(Closed):  # a server that refuses the connection says so first, and that can still be read
+                wire.send_bytes(wires.greeting(), seconds=self._patience)
             line = wire.line(seconds=self._patience)
             if wires.greeted(line) == wires.VERSION:
                 return wire
