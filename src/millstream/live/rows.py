@@ -191,9 +191,9 @@ def _condition(tree: exp.Expr) -> str:
 
 
 def _count(live: Live, name: str, condition: str, tree: exp.Expr) -> int:
-    found = live.home.store.query(
-        f"SELECT count(*) AS n FROM {quoted(name)} WHERE {condition}", apart=_apart([tree], name)
-    )
+    where = tree.args.get("where")
+    apart = None if where is None else _apart([where], name)
+    found = live.home.store.query(f"SELECT count(*) AS n FROM {quoted(name)} WHERE {condition}", apart=apart)
     return int(found["n"][0].as_py())
 
 
