@@ -332,10 +332,13 @@ class Live:
                 self.pending.discard(flow)
 
     def stop(self, flow: str) -> None:
-        """Let a flow rest."""
-        run = self.runs.pop(flow, None)
+        """Let a flow rest, after the epoch that is being performed, however long that takes: what follows may remove
+        what the flow works with.
+        """
+        run = self.runs.get(flow)
         if run is not None:
-            run.stop()
+            run.stop(timeout=None)
+            del self.runs[flow]
 
     def pause(self, statement: Pause) -> Answer:
         """PAUSE and RESUME."""
@@ -406,8 +409,9 @@ class Live:
         self.closed.set()
         for feed in self.feeds.values():
             feed.end()
-        for flow in list(self.runs):
-            self.stop(flow)
+        for run in self.runs.values():
+            run.stop()
+        self.runs.clear()
 
 
 def _advice(planned: Plan | None) -> str:

@@ -61,8 +61,10 @@ class Model:
             self.flow_of.pop(name, None)
         self.paused &= set(self.flow_of.values())
 
-    def feeds(self, names: set[str]) -> set[str]:
-        """The topics that what these names read comes from, through other sinks too."""
+    def feeds(self, names: set[str], sink: str) -> set[str]:
+        """The topics that what these names read comes from, through sinks too; but not through the sink that is asked
+        about, whose definition goes.
+        """
         topics: set[str] = set()
         todo = list(names)
         while todo:
@@ -70,7 +72,9 @@ class Model:
             todo += entry.needs
             if entry.kind == "source" and entry.topic is not None and entry.topic not in topics:
                 topics.add(entry.topic)
-                todo += [n for n, e in self.entries.items() if e.kind == "sink" and e.topic == entry.topic and e.needs]
+                todo += [
+                    n for n, e in self.entries.items() if e.kind == "sink" and e.topic == entry.topic and n != sink
+                ]
         return topics
 
 
@@ -197,7 +201,7 @@ class Speaker:
                 nothing,
             )
         wrong = topic in BAD_TOPICS or there is None or there.kind not in READ
-        wrong = wrong or topic in model.feeds({read.lower()})
+        wrong = wrong or topic in model.feeds({read.lower()}, name.strip("`").lower())
         entry = Entry("sink", "", {read.lower()}, topic)
         return self._create(
             model, "sink", name, f"INTO LOG('{topic}') AS SELECT k, v FROM `{read}`", entry, wrong, nothing
@@ -211,7 +215,7 @@ class Speaker:
         if there is None or there.kind != "sink" or there.needs or given is None or given.kind not in READ:
             rows = sink in model.topics if there is None else there.kind != "sink"
             return self.wrong(model) if rows else Step(sql, None)
-        if there.topic in model.feeds({read}):
+        if there.topic in model.feeds({read}, sink):
             return Step(sql, None)
 
         def effect(after: Model) -> None:
