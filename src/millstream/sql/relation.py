@@ -137,7 +137,7 @@ class Relation:
             found, rest = known[parts[0].lower()], parts[1:]
         else:
             within = next((a for a in self.aliases.values() if parts[0].lower() in a), {})
-            if parts[0].lower() not in within:
+            if parts[0].lower() not in within or (len(parts) > 1 and not self._has_fields(within[parts[0].lower()])):
                 raise _unknown(text, column, parts[0], [n for n in (*self.names, *also)], "")
             found, rest = within[parts[0].lower()], parts[1:]
         made: exp.Expr = exp.column(found)
