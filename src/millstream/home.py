@@ -19,8 +19,9 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +32,7 @@ import pyarrow as pa
 from millstream import paths
 from millstream.clock import Clock, SystemClock
 from millstream.connect.port import SourcePort
-from millstream.errors import DefinitionError, UnknownName
+from millstream.errors import DefinitionError, LeaseLost, MillstreamError, UnknownName
 from millstream.limits import Limits
 from millstream.log.log import Log
 from millstream.log.topic import Topic
@@ -54,10 +55,10 @@ from millstream.runtime.port import EnginePort
 from millstream.runtime.ports import errors_of, sink_generations, sink_ports, source_port, view_specs
 from millstream.runtime.progress import Progress
 from millstream.runtime.records import RecordBook
-from millstream.runtime.run import ENDED, Run
+from millstream.runtime.run import BROKEN, ENDED, Run
 from millstream.runtime.standby import Standby
 from millstream.runtime.states import state_table
-from millstream.runtime.status import flow_rows, view_rows, watermark_rows
+from millstream.runtime.status import flow_rows, state_of, view_rows, warnings_for, watermark_rows
 from millstream.runtime.supervisor import SET_APART, Restarts
 from millstream.runtime.tables import Tables
 from millstream.sql.reading import question
@@ -194,7 +195,13 @@ class Home:
         planned = plan(flow)
         make = lambda: self.loop(planned, placement=placement, shards=shards, retract=retract)  # noqa: E731
         self._runs[flow.name] = run = Run(
-            flow.name, make, on_epoch=on_epoch, on_output=on_output, restarts=restarts, poison=poison
+            flow.name,
+            make,
+            on_epoch=on_epoch,
+            on_output=on_output,
+            on_health=self._note_health,
+            restarts=restarts,
+            poison=poison,
         )
         return run
 
@@ -296,7 +303,21 @@ class Home:
     def query(self, sql: str) -> Result:
         """Answer a SELECT (Spark SQL) over the views, as of one epoch."""
         asked = question(sql, self.store.tables())
-        return Result(self.store.query(asked.sql, apart=asked.apart))
+        return Result(self.store.query(asked.sql, apart=asked.apart), self.warnings_for(asked.tables))
+
+    def warnings_for(self, tables: Iterable[str]) -> tuple[str, ...]:
+        """What to know about the rows of some views: which of them stand still because their flow has failed."""
+        return warnings_for(self.store, self._states(), tables)
+
+    def _states(self) -> dict[str, str]:
+        return {name: run.status for name, run in self._runs.items()}
+
+    def _note_health(self, run: Run) -> None:
+        """Remember that a flow has failed, for those who look when nothing runs here; or that it runs again."""
+        if isinstance(run.error, LeaseLost):
+            return  # it runs elsewhere
+        with suppress(MillstreamError, OSError):  # a disk that is full, or a store that is damaged, is why it failed
+            self.store.note_failure(run.flow, run.status if run.state in BROKEN else None)
 
     def session(self, *, start: bool = True) -> Session:
         """A session of SQL. The first one brings what SQL has defined in this home to life (unless not to `start`)."""
@@ -320,11 +341,11 @@ class Home:
 
     def views(self) -> list[dict[str, Any]]:
         """The views with rows, last epoch, watermark, freshness, late and error counts."""
-        return view_rows(self.store, self.clock.now(), self._ports)
+        return view_rows(self.store, self.clock.now(), self._ports, self._states())
 
     def flows(self) -> list[dict[str, Any]]:
         """The flows that have run here, and how far they have come."""
-        return flow_rows(self.store, {n: r.status for n, r in self._runs.items()})
+        return flow_rows(self.store, self._states())
 
     def watermarks(self) -> list[dict[str, Any]]:
         """How far every partition of every source has come, and which one holds its flow back."""
@@ -387,8 +408,7 @@ class Home:
 
     def flow_state(self, flow: str) -> str:
         """The state of a flow: running, idle, ... or stopped."""
-        run = self._runs.get(flow)
-        return run.status if run is not None else "stopped"
+        return state_of(flow, self._states(), self.store.failures())
 
     def close(self) -> None:
         """Stop the flows and let go of the home."""

@@ -17,13 +17,11 @@ from millstream.log.topic import Topic
 from millstream.result import Result
 from millstream.runtime.lease import Owner, owner_of
 from millstream.runtime.place import check_format
-from millstream.runtime.status import flow_rows, view_rows, watermark_rows
+from millstream.runtime.status import flow_rows, view_rows, warnings_for, watermark_rows
 from millstream.serve.client import LocalClient
 from millstream.sql.reading import question
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from millstream.store.duckdb import DuckStore
 
 T = TypeVar("T")
@@ -96,7 +94,7 @@ class Reader:
 
     def query(self, sql: str) -> Result:
         """Answer a SELECT (Spark SQL) over the views, as of one epoch."""
-        return self._ask(lambda c: c.query(sql), lambda s: Result(_answered(s, sql)))
+        return self._ask(lambda c: c.query(sql), lambda s: _answered(s, sql))
 
     def views(self) -> list[dict[str, Any]]:
         """The views with rows, last epoch, watermark, freshness, late and error counts."""
@@ -134,6 +132,6 @@ def _token(owner: Owner | None) -> int:
     return owner.token if owner is not None else 0
 
 
-def _answered(store: DuckStore, sql: str) -> pa.Table:
+def _answered(store: DuckStore, sql: str) -> Result:
     asked = question(sql, store.tables())
-    return store.query(asked.sql, apart=asked.apart)
+    return Result(store.query(asked.sql, apart=asked.apart), warnings_for(store, {}, asked.tables))

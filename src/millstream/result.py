@@ -26,8 +26,10 @@ class Result:
     (1 row)
     """
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, warnings: tuple[str, ...] = ()) -> None:
         self._table = table
+        self.warnings = warnings
+        """What to know about the rows: that a view does not change any more because its flow has failed, and why."""
 
     def arrow(self) -> pa.Table:
         """As a pyarrow Table."""

@@ -102,6 +102,9 @@ class Kept:
     def flows(self) -> list[str]:
         return ["f", "g"]
 
+    def failures(self) -> dict[str, str]:
+        return {"h": "failed: no such folder"}
+
     def last(self, flow: str) -> EpochRow | None:
         clock = {"now": 5_000_000, "watermarks": {"a": 2_000_000, "b": 1_000_000}}
         progress = {
@@ -132,11 +135,14 @@ def test_the_state_of_views_and_flows_is_told_from_the_last_epoch() -> None:
         "offered": None,
         "filtered": None,
         "pending": None,
+        "state": "stopped",
     }
     assert new["epoch"] == 0 and new["watermark"] is None and new["freshness_seconds"] is None
-    f, g = flow_rows(Kept(), {"f": "running"})
+    f, g, h = flow_rows(Kept(), {"f": "running"})
     assert (f["state"], f["epoch"], f["rows"], f["errors"], f["late"]) == ("running", 7, 10, 5, 1)
     assert (g["state"], g["epoch"], g["last_epoch_at"]) == ("stopped", 0, None)
+    assert (h["flow"], h["state"]) == ("h", "failed: no such folder")
+    assert view_rows(Kept(), 0, states={"f": "idle"})[0]["state"] == "idle"
 
 
 @pytest.mark.parametrize("micros", [-(2**62), 2**62, 2**62 - 1, 10**18])

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from millstream.cli.shell_wait import patiently
 from millstream.errors import ConnectionLost, HomeInUse, MillstreamError, QueryError
 from millstream.model.values import python_values
+from millstream.runtime.status import has_failed
 from millstream.sql.text import Piece, Text, pieces, word
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Connection:
         where: str = "",
         starting: Callable[[], bool] = lambda: False,
         hangs_up: bool = False,
+        failing: Callable[[], int] = lambda: 0,
         pause: Callable[[float], None] = time.sleep,
         tries: int = 150,
     ) -> None:
@@ -53,6 +55,8 @@ class Connection:
         """The home, and who carries statements out, for a person."""
         self.starting = starting
         """Whether Spark is being started just now."""
+        self.failing = failing
+        """How many flows have failed."""
         self.hangs_up = hangs_up
         """Whether a subscription ends only with its session."""
         self._number = 0
@@ -205,6 +209,10 @@ def _client(home: Path) -> LocalClient | None:
         return None
 
 
+def _failed(flows: list[dict[str, Any]]) -> int:
+    return sum(has_failed(str(f["state"])) for f in flows)
+
+
 @contextmanager
 def _embedded(home: Home, where: Path) -> Iterator[Connection]:
     try:
@@ -214,7 +222,12 @@ def _embedded(home: Home, where: Path) -> Iterator[Connection]:
         def starting() -> bool:
             return any(run.state == "starting" for run in list(runs.values()))
 
-        yield Connection(lambda: (home.session(), lambda: None), where=f"{where}, opened here", starting=starting)
+        yield Connection(
+            lambda: (home.session(), lambda: None),
+            where=f"{where}, opened here",
+            starting=starting,
+            failing=lambda: _failed(home.flows()),
+        )
     finally:
         patiently(home.close, lambda: "stopping the flows ... (Ctrl-C: at once, and nothing is lost)")
 
@@ -223,13 +236,19 @@ def _embedded(home: Home, where: Path) -> Iterator[Connection]:
 def _remote(home: Path, first: LocalClient) -> Iterator[Connection]:
     from millstream.serve.client import LocalClient
 
-    waiting = [first]
+    waiting, used = [first], [first]
 
     def begin() -> tuple[Speaks, Callable[[], None]]:
         client = waiting.pop() if waiting else LocalClient(home)
+        used[:] = [client]
         return client.session(), client.close
 
-    connection = Connection(begin, where=f"{home}, through the process that owns it", hangs_up=True)
+    def failing() -> int:
+        with suppress(MillstreamError):
+            return _failed(used[0].flows())
+        return 0
+
+    connection = Connection(begin, where=f"{home}, through the process that owns it", failing=failing, hangs_up=True)
     try:
         yield connection
     finally:

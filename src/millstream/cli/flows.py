@@ -23,7 +23,8 @@ def command(home: Path, form: str) -> None:
 
     \b
     state       running, idle (nothing to do just now), restarting (it failed: how often, when again, why),
-                finished (all was read), failed, crash loop (it failed too often) or stopped
+                finished (all was read), failed and why, crash loop (it failed too often) or stopped; that a
+                flow failed is remembered until it runs again
     rows        records read since the first epoch;  errors and late: those that were set apart
     skipped     offsets that a flow with at_most_once left out after a failure
     watermark   the event time up to which all its views are complete (UTC)

@@ -19,8 +19,15 @@ from millstream.result import Result, plain, shown, text_table
 FORMATS = ("table", "csv", "json")
 
 
+def print_warnings(result: Result) -> None:
+    """What to know about the rows, on standard error."""
+    for warning in result.warnings:
+        click.echo(click.style("warning: ", fg="yellow", bold=True) + warning, err=True)
+
+
 def print_result(result: Result, form: str) -> None:
     """The answer to a query."""
+    print_warnings(result)
     table = result.arrow()
     columns = [python_values(c) for c in table.columns]  # by place: two columns may have one name
     print_rows(result.columns, [list(row) for row in zip(*columns, strict=True)], form)

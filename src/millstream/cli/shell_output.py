@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from millstream.cli.output import csv_text, json_text, plural, spoken_seconds
+from millstream.cli.output import csv_text, json_text, plural, print_warnings, spoken_seconds
 from millstream.errors import StatementRefused
 from millstream.model.reserved import SHOWN_EPOCH, free_name
 from millstream.model.values import python_values
@@ -60,6 +60,7 @@ class Output:
         """What a statement gave, but for its changes."""
         took = f", {spoken_seconds(seconds)}" if self.look is not None and self.look.timing else ""
         if answer.result is not None:
+            print_warnings(answer.result)
             self._rows(answer.result, took)
         if answer.text:
             click.echo(answer.text, err=self.form == "arrow")

@@ -19,6 +19,7 @@ from prompt_toolkit.lexers import Lexer
 from prompt_toolkit.styles import Style
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
+from millstream.cli.output import plural
 from millstream.cli.shell_orders import HELP, is_order
 from millstream.errors import DefinitionError
 from millstream.sql.grammar import FIRST, KINDS, PLACES, SHOWN
@@ -213,6 +214,17 @@ def kept_history() -> History:
     return FileHistory(path)
 
 
+def prompt_text(failing: int) -> str:
+    """The prompt; it says how many flows have failed.
+
+    >>> prompt_text(0), prompt_text(1), prompt_text(2)
+    ('millstream> ', 'millstream (1 flow has failed)> ', 'millstream (2 flows have failed)> ')
+    """
+    if not failing:
+        return PROMPT
+    return PROMPT.replace(">", f" ({plural(failing, 'flow')} {'has' if failing == 1 else 'have'} failed)>")
+
+
 def make_prompt(connection: Connection) -> Callable[[], str]:
     """What reads one input from the terminal. Raises KeyboardInterrupt for Ctrl-C and EOFError for Ctrl-D."""
     keys = KeyBindings()
@@ -227,7 +239,6 @@ def make_prompt(connection: Connection) -> Callable[[], str]:
             buffer.insert_text("\n")
 
     session: PromptSession[str] = PromptSession(
-        [("class:prompt", PROMPT)],
         multiline=Condition(lambda: True),
         prompt_continuation=lambda width, _line, _wrapped: [("class:prompt", CONTINUED.rjust(width))],
         lexer=SqlLexer(),
@@ -238,4 +249,4 @@ def make_prompt(connection: Connection) -> Callable[[], str]:
         key_bindings=keys,
         style=STYLE,
     )
-    return session.prompt
+    return lambda: session.prompt([("class:prompt", prompt_text(connection.failing()))])

@@ -12,7 +12,7 @@ from millstream.cli.output import FORMATS, print_listing, spoken_instant, spoken
 
 NAMES = (
     *("view", "flow", "rows", "epoch", "changed_in_epoch", "watermark", "freshness_seconds"),
-    *("offered", "applied", "late", "errors", "filtered", "pending"),
+    *("offered", "applied", "late", "errors", "filtered", "pending", "state"),
 )
 SPOKEN = {"changed_in_epoch": "changed in", "freshness_seconds": "freshness"}
 COLUMNS = {name: SPOKEN.get(name, name) for name in NAMES}
@@ -36,6 +36,7 @@ def command(home: Path, form: str) -> None:
     errors      records that could not be read; they are in SOURCE$errors
     filtered    records that its conditions left out
     pending     records that wait in the sources; - when the flow does not run
+    state       that of its flow: running, idle, ..., stopped; failed and why, also after the process has ended
     \b
     Examples:
       millstream views

@@ -26,8 +26,6 @@ class Answer:
     """Of SUBSCRIBE: one after the other, without end; closing the iterator ends the subscription."""
     resume: str = ""
     """Of SUBSCRIBE to a view: the statement that continues it after an epoch, with ``{epoch}`` in its place."""
-    warnings: tuple[str, ...] = ()
-    """What a person should know about the answer: a view that it read belongs to a flow that has failed."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from millstream.plan import explain as explaining
 from millstream.plan.planner import plan
 from millstream.plan.stages import Plan, view_of
 from millstream.result import Result
+from millstream.runtime.status import has_failed
 from millstream.sql.bind import Binder
 from millstream.sql.catalog import schema_of
 from millstream.sql.places import topic_name
@@ -60,7 +61,7 @@ def _sources(live: Live) -> Answer:
     for entry in live.catalog.of(CreateSource):
         time = f"{entry.watermark[0]}, lateness {entry.watermark[1]}" if entry.watermark else "when it is read"
         read = [e.name for e in live.catalog.dependents(entry.name)]
-        rows.append((entry.name, _said(entry.place, entry.name), time, ", ".join(read), _state(live, entry.name)))
+        rows.append((entry.name, _said(entry.place, entry.name), time, ", ".join(read), _source_state(live, entry)))
     return _table(("source", "reads", "event_time", "read_by", "state"), rows)
 
 
@@ -222,6 +223,15 @@ def _state(live: Live, name: str, flow: str = "") -> str:
     if reason is not None:
         return f"broken: {reason.message}"
     return _flow_state(live, flow) if flow else "ready"
+
+
+def _source_state(live: Live, entry: CreateSource) -> str:
+    """Of a source: broken, or not read any more by a flow that has failed, or ready."""
+    for flow in live.flows():
+        state = _flow_state(live, flow)
+        if has_failed(state) and any(entry.name.lower() in live.catalog.sources_of(e) for e in live.members(flow)):
+            return f"not read by the flow {flow}: {state}"
+    return _state(live, entry.name)
 
 
 def _said(place: Place, name: str) -> str:

@@ -23,12 +23,21 @@ if TYPE_CHECKING:
 
 def ask(live: Live, statement: Ask, session: Session) -> Answer:
     """Answer a SELECT."""
-    return Answer(result=Result(answered(live, statement.query, session)))
+    unsettled = session.settle()
+    table = answered(live, statement.query, session)
+    return Answer(result=Result(table, (*unsettled, *_warnings(live, statement.query))))
+
+
+def _warnings(live: Live, query: exp.Query) -> tuple[str, ...]:
+    """What to know about the views of a question: those that no longer work, and those whose flow has failed."""
+    names = list(dict.fromkeys(tables_of(query)))
+    broken = [(n, live.broken.get(n.lower())) for n in names]
+    said = tuple(f"the view `{n}` is broken and does not change any more: {e.message}" for n, e in broken if e)
+    return said + live.home.warnings_for(names)
 
 
 def answered(live: Live, query: exp.Query, session: Session) -> pa.Table:
-    """The rows of a SELECT."""
-    session.settle()
+    """The rows of a SELECT, as they are now."""
     calls = {name_of(t.this) for t in query.find_all(exp.Table) if isinstance(t.this, exp.Anonymous)}
     if "history_of" in calls:
         return _history(live, query, session)

@@ -138,19 +138,21 @@ class Session:
         """What a question of this session may use."""
         return Limits(float(self.settings["query_timeout"]), parsed_bytes(str(self.settings["query_memory"])))
 
-    def settle(self) -> None:
-        """Wait until what this session inserted and defined is in the views."""
+    def settle(self) -> tuple[str, ...]:
+        """Wait until what this session inserted and defined is in the views. A warning when it is not."""
         if not self.begun and not self.written:
-            return
+            return ()
         deadline = time.monotonic() + float(self.settings["wait"])
         runs = [r for f in sorted(self.begun) if (r := self.live.runs.get(f)) is not None]
         for run in dict.fromkeys([*runs, *self.live.readers_of(self.written)]):
             try:
                 run.catch_up(max(0.0, deadline - time.monotonic()))
-            except TimeoutError:
-                return  # asked for what is there by now; the next question waits again
+            except TimeoutError:  # asked for what is there by now; the next question waits again
+                waited = f"{float(self.settings['wait']):g} seconds"
+                return (f"after {waited} the flow `{run.flow}` has not taken in all that this session wrote",)
         self.written.clear()
         self.begun.clear()
+        return ()
 
 
 def _named_in(piece: Piece, error: MillstreamError) -> Origin | None:

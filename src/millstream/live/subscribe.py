@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.errors import QueryError, Unsupported
+from millstream.errors import MillstreamError, QueryError, Unsupported
 from millstream.live.answer import Answer, Changes
 from millstream.model.reserved import OP, SHOWN_OP, free_name
+from millstream.runtime.run import BROKEN
 from millstream.sql.places import topic_of
 from millstream.sql.statements import CreateSource, CreateView, Subscribe
 from millstream.store.names import quoted
@@ -71,7 +72,20 @@ def _changes(live: Live, feed: Feed, flow: str, view: str, statement: Subscribe)
             if table is not None and table.num_rows:
                 yield Changes(at, _shown(table))
         if not heard:
+            _check_runs(live, flow, view)
             yield Changes(at, None)
+
+
+def _check_runs(live: Live, flow: str, view: str) -> None:
+    """End the subscription when nothing more will come."""
+    run = live.runs.get(flow)
+    if run is not None and run.state in BROKEN:
+        error = run.error
+        raise QueryError(
+            f"the view `{view}` does not change any more: the flow `{flow}` {run.status}",
+            detail=error.detail if isinstance(error, MillstreamError) else None,
+            hint=f"mend the reason, then RESUME {flow}",
+        )
 
 
 def _snapshot(live: Live, flow: str, view: str) -> tuple[int, pa.Table]:

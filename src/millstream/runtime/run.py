@@ -62,6 +62,7 @@ class Run:
         *,
         on_epoch: Callable[[EpochReport], None] | None = None,
         on_output: Callable[[EpochReport], None] | None = None,
+        on_health: Callable[[Run], None] | None = None,
         restarts: Restarts | None = None,
         poison: str = SET_APART,
         pause: Pause = threading.Event.wait,
@@ -75,6 +76,8 @@ class Run:
         self._make = make
         self._on_epoch = on_epoch
         self._on_output = on_output
+        self._on_health = on_health
+        """Told when the flow has come up, and when it has ended because it failed."""
         self._supervisor = Supervisor(restarts, poison, chance=chance)
         self._pause = pause
         self._suspected: MillstreamError | None = None
@@ -92,8 +95,9 @@ class Run:
     @property
     def status(self) -> str:
         """The state for a person: how often it was started again, when the next time is, and why."""
-        if self.state == "crash loop" and isinstance(self.error, MillstreamError):
-            return f"crash loop ({self._supervisor.restarts.limit} failures): {head(self.error)}"
+        if self.state in BROKEN and isinstance(self.error, MillstreamError):
+            often = f" ({self._supervisor.restarts.limit} failures)" if self.state == "crash loop" else ""
+            return f"{self.state}{often}: {head(self.error)}"
         if self.state != "restarting":
             return self.state
         return self._doing.replace("{in}", f"in {max(0.0, self._again_at - time.monotonic()):.0f} s")
@@ -103,7 +107,12 @@ class Run:
         target = _Target()
         with self._changed:
             self._targets.append(target)
-        return self.wait(lambda _: target.epochs_behind >= _SETTLED, timeout)
+        self.wait(lambda _: target.epochs_behind >= _SETTLED, timeout)
+        if target.epochs_behind < _SETTLED and self.state == "stopped":
+            raise RunError(
+                f"the flow `{self.flow}` was stopped before it had caught up", hint="start it again: home.start(flow)"
+            )
+        return self
 
     def wait(self, until: Callable[[Run], bool] | None = None, timeout: float | None = None) -> Run:
         """Wait until a condition on the run holds (looked at after every epoch), or until it has ended.
@@ -177,6 +186,7 @@ class Run:
         """Make the loop and perform epochs until all is read or somebody asks to stop."""
         self.loop = self._make()
         self._supervisor.came_up()
+        self._tell_health()
         if self._suspected is not None:
             poison.search(self.loop, self._suspected)
             self.loop.close()
@@ -286,4 +296,10 @@ class Run:
             self._move(state)
             while self._replays:
                 self._replays.popleft()[1].set_exception(error)
+        self._tell_health()
+        with self._changed:
             self._changed.notify_all()
+
+    def _tell_health(self) -> None:
+        if self._on_health is not None:
+            self._on_health(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -18,14 +18,47 @@ class _Reads(Protocol):
     def views(self) -> list[dict[str, Any]]: ...
     def flows(self) -> list[str]: ...
     def last(self, flow: str) -> EpochRow | None: ...
+    def failures(self) -> Mapping[str, str]: ...
 
 
-def view_rows(store: _Reads, now: int, ports: Ports | None = None) -> list[dict[str, Any]]:
+class _Names(Protocol):
+    def failures(self) -> Mapping[str, str]: ...
+    def flow_of_view(self, name: str) -> str | None: ...
+
+
+def state_of(flow: str, states: Mapping[str, str], failures: Mapping[str, str]) -> str:
+    """The state of a flow: that of its run, or how it ended when it last ran."""
+    return states.get(flow) or failures.get(flow, "stopped")
+
+
+def has_failed(state: str) -> bool:
+    """Whether a flow in this state has stopped because it failed."""
+    return state.startswith(("failed", "crash loop"))
+
+
+def warnings_for(store: _Names, states: Mapping[str, str], tables: Iterable[str]) -> tuple[str, ...]:
+    """What to know about the rows of some views: which of them stand still because their flow has failed."""
+    failures = store.failures()
+    broken = {f for f in {*states, *failures} if has_failed(state_of(f, states, failures))}
+    if not broken:
+        return ()
+    found = [(t, store.flow_of_view(t)) for t in tables]
+    return tuple(
+        f"the view `{name}` does not change any more: the flow `{flow}` {state_of(flow, states, failures)}"
+        for name, flow in found
+        if flow in broken and flow is not None
+    )
+
+
+def view_rows(
+    store: _Reads, now: int, ports: Ports | None = None, states: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
     """One row per view. `freshness_seconds` is how long ago the last epoch of its flow began. Records that wait in a
     source are known only where its port is at hand.
     """
     listed = []
     rows: dict[str, EpochRow | None] = {}
+    failures = store.failures()
     counts = {(r["flow"], r["name"]): r for r in account_rows(store, ports or {}, now) if r["kind"] == "view"}
     for view in store.views():
         flow = view["flow"]
@@ -47,6 +80,7 @@ def view_rows(store: _Reads, now: int, ports: Ports | None = None) -> list[dict[
                 "errors": sum(row.progress["errors"].values()) if row else 0,
                 "filtered": counted.get("filtered"),
                 "pending": counted.get("pending"),
+                "state": state_of(flow, states or {}, failures),
             }
         )
     return listed
@@ -55,13 +89,14 @@ def view_rows(store: _Reads, now: int, ports: Ports | None = None) -> list[dict[
 def flow_rows(store: _Reads, states: Mapping[str, str]) -> list[dict[str, Any]]:
     """One row per flow."""
     listed = []
-    for flow in store.flows():
+    failures = store.failures()
+    for flow in dict.fromkeys([*store.flows(), *sorted(failures), *states]):
         row = store.last(flow)
         progress = row.progress if row else {}
         listed.append(
             {
                 "flow": flow,
-                "state": states.get(flow, "stopped"),
+                "state": state_of(flow, states, failures),
                 "epoch": row.number if row else 0,
                 "rows": sum(progress.get("rows", {}).values()),
                 "errors": sum(progress.get("errors", {}).values()),

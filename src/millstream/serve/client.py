@@ -14,7 +14,7 @@ from millstream.errors import ConnectionLost, MillstreamError, QueryError
 from millstream.result import Result
 from millstream.serve import wire as wires
 from millstream.serve.local import SOCKET
-from millstream.serve.spoken import PATIENCE, Received, RemoteSession, lost, meant, refused
+from millstream.serve.spoken import PATIENCE, Received, RemoteSession, lost, meant, refused, warnings_of
 from millstream.serve.wire import Closed, TooLarge, Wire
 
 T = TypeVar("T")
@@ -34,10 +34,10 @@ class LocalClient:
 
     def query(self, sql: str) -> Result:
         """Answer a SELECT."""
-        _, table = self._again(lambda: self._ask("query", sql).next())
+        head, table = self._again(lambda: self._ask("query", sql).next())
         if table is None:
             raise QueryError("the process that owns the home answered without a table")
-        return Result(table)
+        return Result(table, warnings_of(head))
 
     def views(self) -> list[dict[str, Any]]:
         """The views."""

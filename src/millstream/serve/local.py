@@ -252,7 +252,8 @@ class _Handler(socketserver.BaseRequestHandler):
     def _answer(self, reply: Reply, frame: Frame, reads: Reads) -> None:
         call = frame.head.get("call")
         if call == "query":
-            reply.send({}, reads.query(_text(frame)).arrow())
+            result = reads.query(_text(frame))
+            reply.send({"warnings": list(result.warnings)}, result.arrow())
         elif call == "sql":
             reply.answers(self._session(reads), _text(frame), _string(frame, "name", "SQL"))
         elif call == "checkpoint":

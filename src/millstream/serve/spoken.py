@@ -66,7 +66,8 @@ class Reply:
         """Carry out statements and write their answers."""
         for given in session.execute(sql, name=name):
             table = given.result.arrow() if given.result is not None else None
-            head = {"said": given.said, "text": given.text, "rows": table is not None, "warnings": list(given.warnings)}
+            warnings = list(given.result.warnings) if given.result is not None else []
+            head = {"said": given.said, "text": given.text, "rows": table is not None, "warnings": warnings}
             if given.changes is not None:
                 head |= {"changes": True, "resume": given.resume}
             self.send({"more": True, **head}, table)
@@ -219,11 +220,10 @@ class RemoteSession:
                 continue  # of a subscription that nobody reads any more
             yield Answer(
                 str(head.get("said") or ""),
-                Result(table) if head.get("rows") and table is not None else None,
+                Result(table, warnings_of(head)) if head.get("rows") and table is not None else None,
                 str(head.get("text") or ""),
                 changes=_changes(received) if head.get("changes") else None,
                 resume=str(head.get("resume") or ""),
-                warnings=tuple(str(w) for w in head.get("warnings") or ()),
             )
 
 
@@ -234,6 +234,12 @@ def _changes(received: Received) -> Iterator[Changes]:
             received.push_back(head)
             return
         yield Changes(head["epoch"], table, bool(head.get("snapshot")))
+
+
+def warnings_of(head: dict[str, Any]) -> tuple[str, ...]:
+    """The warnings in the head of a frame."""
+    found = head.get("warnings")
+    return tuple(str(w) for w in found) if isinstance(found, list) else ()
 
 
 def lost() -> ConnectionLost:

@@ -41,6 +41,8 @@ class Question:
 
     sql: str
     """In DuckDB's SQL."""
+    tables: tuple[str, ...] = ()
+    """The tables it reads."""
     apart: tuple[str, ...] | None = None
     """The tables it reads, if it may need so much memory that it is answered in a process of its own."""
 
@@ -76,8 +78,9 @@ def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
         _check_nodes(tree)
         _check_tables(tree, tables)
         _check_functions(tree)
+        read = tuple(dict.fromkeys(t.name for t in tree.find_all(exp.Table) if t.name in tables))
         sql = tree.sql(dialect="duckdb", identify=True, comments=False, unsupported_level=sqlglot.ErrorLevel.RAISE)
-        return Question(sql, apart(tree, tables))
+        return Question(sql, read, read if may_grow(tree) else None)
     except sqlglot.errors.UnsupportedError as error:
         raise Unsupported(
             "a part of the query cannot be answered by the store, and would be ignored",
@@ -86,13 +89,6 @@ def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
         ) from None
     except RecursionError:
         raise StatementRefused("too many parts of the query stand inside one another") from None
-
-
-def apart(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
-    """The tables that an expression or query reads, if it may need much memory."""
-    if not may_grow(tree):
-        return None
-    return tuple(dict.fromkeys(t.name for t in tree.find_all(exp.Table) if t.name in tables))
 
 
 def _check_nodes(tree: exp.Expr) -> None:

@@ -76,6 +76,7 @@ class DuckStore:
         self._views: dict[str, dict[str, ViewSpec]] = {}
         self._known: dict[str, list[str]] | None = None
         self._made = 0
+        self._failures: dict[str, str] | None = None
 
     def prepare(self, flow: str, views: Sequence[ViewSpec], sources: Sequence[str]) -> None:
         """Make missing tables; refuse a view whose meaning changed under its kept rows."""
@@ -292,6 +293,32 @@ class DuckStore:
         rows = self._cursor().execute("SELECT flow FROM millstream.flows ORDER BY flow").fetchall()
         return [r[0] for r in rows]
 
+    def note_failure(self, flow: str, said: str | None) -> None:
+        """Remember why a flow has stopped; None: that it runs again."""
+        if said is None and flow not in self.failures():
+            return
+        with self._writing, self._transaction() as cursor:
+            cursor.execute("DELETE FROM millstream.failures WHERE flow = ?", [flow])
+            if said is not None:
+                cursor.execute("INSERT INTO millstream.failures VALUES (?, ?)", [flow, said])
+        self._failures = None
+
+    def failures(self) -> dict[str, str]:
+        """The flows that have stopped because they failed, and why."""
+        if self._failures is None:
+            try:
+                found = self._cursor().execute("SELECT flow, said FROM millstream.failures").fetchall()
+            except duckdb.CatalogException:  # read only, and written before there were any
+                found = []
+            self._failures = {flow: said for flow, said in found}
+        return dict(self._failures)
+
+    def flow_of_view(self, name: str) -> str | None:
+        """The flow that a view belongs to; of ``v$late``, that of ``v``."""
+        sql = "SELECT flow FROM millstream.views WHERE lower(name) = lower(?)"
+        found: str | None = _value(self._cursor(), sql, [name.partition("$")[0]])
+        return found
+
     def views(self) -> list[dict[str, Any]]:
         """The views with their number of rows and of late rows."""
         cursor = self._cursor()
@@ -393,9 +420,10 @@ class DuckStore:
                 _drop(cursor, name)
             mine = "SELECT max(generation) FROM millstream.generations WHERE flow = ? OR starts_with(flow, ? || '/')"
             _raise(cursor, flow, (_value(cursor, mine, [flow, flow]) or 0) + 1)
-            for table in ("flows", "epochs"):
+            for table in ("flows", "epochs", "failures"):
                 cursor.execute(f"DELETE FROM millstream.{table} WHERE flow = ?", [flow])
         self._altered()
+        self._failures = None
         self._views.pop(flow, None)
 
     def query(

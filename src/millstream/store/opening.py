@@ -20,6 +20,7 @@ CREATE TABLE IF NOT EXISTS millstream.epochs (
     progress VARCHAR, committed_at TIMESTAMPTZ);
 CREATE TABLE IF NOT EXISTS millstream.views (
     name VARCHAR, flow VARCHAR, kind VARCHAR, fingerprint VARCHAR, retention BIGINT);
+CREATE TABLE IF NOT EXISTS millstream.failures (flow VARCHAR PRIMARY KEY, said VARCHAR NOT NULL);
 CREATE TABLE IF NOT EXISTS millstream.generations (flow VARCHAR PRIMARY KEY, generation BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS millstream.tables (name VARCHAR, version BIGINT, arrow BLOB);
 """

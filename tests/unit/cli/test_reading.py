@@ -87,6 +87,7 @@ def test_views_say_all_columns(millstream: Cli, home: Path) -> None:
         "offered": None,
         "filtered": None,
         "pending": None,
+        "state": "stopped",
     }
 
 

@@ -1,0 +1,153 @@
+"""A flow that has failed says so wherever a person looks, while its process lives and after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from millstream.cli.app import cli
+from millstream.cli.connection import connected
+from millstream.errors import MillstreamError, QueryError, RunError, SourceMissing
+from millstream.home import Home
+from millstream.live.session import Session
+from millstream.reader import Reader
+from millstream.runtime.loop import FlowLoop
+from tests.sql.engine import QueryEngine
+from tests.unit.live.world import BIDS, HOT
+
+GONE = "the folder of `bids` is gone"
+
+
+class Fragile(Home):
+    """A home whose flows run without Spark, and fail when they are told to."""
+
+    failing = False
+
+    def loop(self, planned: Any, **options: Any) -> FlowLoop:
+        del options
+        return super().loop(planned, engine=QueryEngine, failpoint=self._fail)
+
+    def _fail(self, point: str) -> None:
+        if self.failing:
+            raise SourceMissing(GONE, detail="it was there", hint="put it back")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Fragile]:
+    with Fragile(tmp_path / "home") as opened:
+        yield opened
+
+
+def speak(home: Home) -> Callable[[str], list[dict[str, Any]]]:
+    session: Session = home.session()
+
+    def say(sql: str) -> list[dict[str, Any]]:
+        answers = list(session.execute(sql))
+        return answers[-1].result.rows() if answers[-1].result is not None else []
+
+    return say
+
+
+def break_down(home: Fragile) -> None:
+    """Have the flow of `hot` take one record in, and fail for good on the next."""
+    say = speak(home)
+    say(f"{BIDS}; {HOT}; INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:00')")
+    assert say("SELECT n FROM hot") == [{"n": 1}]
+    home.failing = True
+    run = home.session().live.runs["bids"]
+    run._supervisor.restarts = type(run._supervisor.restarts)(limit=0)  # its first failure is its last
+    say("INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:01')")
+    with pytest.raises(SourceMissing):
+        run.wait(timeout=60)
+
+
+def run_cli(*arguments: Any) -> Result:
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def test_every_listing_says_that_a_flow_has_failed_and_why(home: Fragile) -> None:
+    break_down(home)
+    say, failed = speak(home), f"failed: {GONE}"
+    assert home.flows()[0]["state"] == failed == home.flow_state("bids")
+    assert home.views()[0]["state"] == failed
+    assert say("SHOW FLOWS")[0]["state"] == failed
+    assert say("SHOW VIEWS")[0]["state"] == failed
+    assert say("SHOW SOURCES")[0]["state"] == f"not read by the flow bids: {failed}"
+    with Reader(home.path) as reader:
+        assert reader.flows()[0]["state"] == reader.views()[0]["state"] == failed
+
+
+def test_rows_of_a_view_that_stands_still_come_with_a_warning(home: Fragile) -> None:
+    break_down(home)
+    expected = (f"the view `hot` does not change any more: the flow `bids` failed: {GONE}",)
+    assert home.query("SELECT n FROM hot").warnings == expected
+    (answer,) = home.session().execute("SELECT n FROM hot")
+    assert answer.result is not None and answer.result.warnings == expected
+    with Reader(home.path) as reader:
+        assert reader.query("SELECT n FROM hot").warnings == expected
+        assert reader.query("SELECT 1 AS n").warnings == ()
+    with connected(home.path) as connection:
+        (answer,) = connection.execute("SELECT n FROM hot")
+        assert answer.result is not None and answer.result.warnings == expected
+        assert connection.failing() == 1
+    done = run_cli("query", "SELECT n FROM hot", "--format", "csv", "--home", home.path)
+    assert (done.stdout, done.stderr) == ("n\n1\n", f"warning: {expected[0]}\n")
+
+
+def test_a_subscription_ends_with_the_reason(home: Fragile) -> None:
+    break_down(home)
+    (answer,) = home.session().execute("SUBSCRIBE TO hot")
+    assert answer.changes is not None
+    with pytest.raises(QueryError, match=GONE) as ended:
+        for _ in answer.changes:
+            pass
+    assert ended.value.detail == "it was there" and "RESUME bids" in str(ended.value.hint)
+
+
+def test_it_is_remembered_until_the_flow_runs_again(tmp_path: Path) -> None:
+    with Fragile(tmp_path) as home:
+        break_down(home)
+    with Reader(tmp_path) as reader:  # nobody owns the home now
+        assert reader.flows()[0]["state"] == reader.views()[0]["state"] == f"failed: {GONE}"
+        assert GONE in reader.query("SELECT n FROM hot").warnings[0]
+    for command in ("views", "flows"):
+        (row,) = json.loads(run_cli(command, "--home", tmp_path, "--format", "json").stdout)
+        assert row["state"] == f"failed: {GONE}"
+    with Fragile(tmp_path) as home:
+        say = speak(home)
+        run = home.session().live.runs["bids"]
+        run.catch_up(60)
+        assert say("SELECT n FROM hot") == [{"n": 2}] and home.query("SELECT n FROM hot").warnings == ()
+    with Reader(tmp_path) as reader:
+        assert reader.flows()[0]["state"] == "stopped"
+
+
+def test_a_flow_that_never_came_up_is_listed_too(home: Fragile) -> None:
+    home.failing = True
+    say = speak(home)
+    home.loop = lambda planned, **options: home._fail("start")  # type: ignore[method-assign]
+    say(f"{BIDS}; {HOT}")
+    with pytest.raises(MillstreamError):
+        home.session().live.runs["bids"].wait(timeout=60)
+    assert [(f["flow"], f["state"]) for f in home.flows()] == [("bids", f"failed: {GONE}")]
+    assert say("SHOW VIEWS")[0]["state"] == f"failed: {GONE}"
+
+
+def test_who_waits_for_a_flow_that_was_stopped_is_told(home: Fragile) -> None:
+    say = speak(home)
+    say(f"{BIDS}; {HOT}; INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:00')")
+    run = home.session().live.runs["bids"]
+    run.stop()
+    with pytest.raises(RunError, match="was stopped before it had caught up"):
+        run.catch_up(60)
+
+
+def test_dropping_a_view_forgets_that_its_flow_failed(home: Fragile) -> None:
+    break_down(home)
+    speak(home)("DROP VIEW hot")
+    assert home.store.failures() == {} and home.query("SELECT 1 AS n").warnings == ()
