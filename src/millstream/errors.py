@@ -41,7 +41,30 @@ gives a stable `code` and the exit code of the command line; the wording may cha
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+_KINDS = re.compile(r"(?m)(?:^|(?<=: )|(?<=; ))[A-Z][A-Za-z]*(?: [A-Za-z]+)* Error: ")
+"""How DuckDB begins: ``Conversion Error: ...``."""
+_CLASSES = re.compile(
+    r"<?\b(?:java|javax|org\.apache|scala|py4j|pyarrow|polars|_?duckdb|pyspark|sqlglot|orjson|numpy|pandas)"
+    r"(?:\.\w+)*\.[A-Z]\w*(?:\$\w+)*>?(?:: ?)?"
+    r"|\b(?:Arrow(?:Invalid|NotImplementedError|TypeError|KeyError|IOError|Exception)|Py4J\w+|JSONDecodeError|ComputeError"
+    r"|PanicException|(?:Spark|Analysis|NumberFormat|Parse|Runtime|IllegalArgument|NullPointer|ClassCast|DateTime|"
+    r"FileNotFound|SparkArithmetic|SparkRuntime|InvalidInput|Binder|Catalog|Conversion)Exception)\b(?:: ?)?"
+)
+"""Names of classes of other libraries."""
+
+
+def plain(text: str) -> str:
+    """What another library says, without the names of its classes.
+
+    >>> plain("Conversion Error: Could not convert string 'x' to INT32")
+    "Could not convert string 'x' to INT32"
+    >>> plain("java.lang.NumberFormatException: For input string: 'x'")
+    "For input string: 'x'"
+    """
+    return _CLASSES.sub("", _KINDS.sub("", text)).strip() or "an unexpected fault"
 
 
 @dataclass(frozen=True)
@@ -72,8 +95,8 @@ class MillstreamError(Exception):
         origin: Origin | None = None,
     ) -> None:
         super().__init__(message)
-        self.message = message
-        self.detail = detail
+        self.message = plain(message)
+        self.detail = plain(detail) if detail else detail
         self.hint = hint
         self.origin = origin
 

@@ -15,6 +15,12 @@ from millstream.home import Home
 from millstream.live.session import Session
 from tests.sql import kit
 
+LIBRARY = re.compile(
+    r"sqlglot|duckdb|pyarrow|polars|py4j|pyspark|orjson|Arrow[A-Z]|[A-Z]\w+Exception\b|[A-Z]\w+ Error: "
+    r"|\b(Parse|Token|Attribute|Type|Key|Index|Value|Recursion|Compute)Error\b|site-packages|click/core"
+)
+"""What no message may show: names of libraries and of their classes, and files of theirs."""
+
 REFUSALS = (DefinitionError, PlanError, QueryError)
 """The errors of definitions, of plans (Unsupported among them) and of questions (StatementRefused among them)."""
 
@@ -147,6 +153,8 @@ def refused(world: tuple[Home, Session], monkeypatch: pytest.MonkeyPatch) -> Cal
             list(session.execute(sql))
         except REFUSALS as error:
             assert len(error.message) < 400
+            for name in LIBRARY.finditer(str(error)):
+                assert name[0].lower() in sql.lower(), str(error)
         except AssertionError:
             pytest.fail(f"the engine was asked {asked[-1]!r} by {sql!r}")
         except MillstreamError as error:

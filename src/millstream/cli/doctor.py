@@ -15,7 +15,7 @@ import click
 
 from millstream.cli.options import home_option
 from millstream.cli.output import plural, spoken_seconds
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, plain
 
 OK, LOW, BROKEN = "ok", "low", "problem"
 _COLOURS = {OK: "green", LOW: "yellow", BROKEN: "red"}
@@ -237,8 +237,8 @@ def check_spark() -> Finding:
         except MillstreamError as error:
             return Finding("spark", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or "")
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
-            said = str(error).strip().splitlines()
-            return Finding("spark", BROKEN, f"a small job failed: {said[0] if said else type(error).__name__}")
+            said = plain(next(iter(str(error).strip().splitlines()), ""))
+            return Finding("spark", BROKEN, f"a small job failed: {said}")
         finally:
             _quietly(session.stop)
     if answer != 1000:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from millstream.cli.options import Settings
-from millstream.errors import MillstreamError, RunError
+from millstream.errors import MillstreamError, RunError, plain
 
 
 def report_millstream(error: MillstreamError, settings: Settings) -> None:
@@ -31,11 +31,11 @@ def report_usage(error: click.UsageError) -> None:
 
 def report_unexpected(error: Exception, settings: Settings) -> None:
     """A fault of ours: one line, and where the rest is."""
-    text = str(error).strip().splitlines()
-    said = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    text = plain(next(iter(str(error).strip().splitlines()), ""))
+    said = f"{type(error).__name__}: {text}" if type(error).__module__ == "builtins" else text
     where = write_report(error, settings)
     _say(
-        f"unexpected {said}",
+        f"unexpected {said}" if type(error).__module__ == "builtins" else f"unexpected fault: {said}",
         detail=f"the full report is in {where}",
         hint="this is a fault of Millstream; please report it",
     )

@@ -111,7 +111,7 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
     if condition.startswith("INVALID_DRIVER_MEMORY"):
         return EngineFailed("Spark cannot start with so little memory", detail=where, hint=_MORE_MEMORY)
     return EngineFailed(
-        f"Spark stopped with {condition or type(error).__name__}",
+        f"Spark stopped with {condition}" if condition else "Spark stopped with an error",
         detail=_first(text, where),
         hint="the epoch was not committed; it is run again on the next start",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import sysconfig
 from types import FrameType
 
 from millstream.errors import Origin
@@ -13,14 +14,33 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def here() -> Origin | None:
-    """The innermost frame outside this package, or None at an interactive prompt without one."""
+    """The innermost frame of the user's own code; None when there is none, as on the command line."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        file = frame.f_code.co_filename
-        if file != functools.__file__ and not os.path.abspath(file).startswith(_PACKAGE):
-            return Origin(_shorten(file), frame.f_lineno)
+        if is_users(frame.f_code.co_filename):
+            return Origin(_shorten(frame.f_code.co_filename), frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+@functools.lru_cache(maxsize=1024)
+def is_users(file: str) -> bool:
+    """Whether a file of code is the user's: not of this package, of Python itself, of a library or of a command."""
+    if file.startswith("<frozen "):
+        return False
+    path = os.path.abspath(file)
+    return not path.startswith((_PACKAGE, *_libraries()))
+
+
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    """The folders of Python, of installed packages and of their commands."""
+    named = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+    found = {sysconfig.get_path(name) for name in named}
+    found |= {sysconfig.get_path(name, vars={"base": sys.base_prefix, "platbase": sys.base_prefix}) for name in named}
+    found |= {p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")}
+    found.add(os.path.dirname(functools.__file__))
+    return tuple(sorted(os.path.abspath(p) + os.sep for p in found if p))
 
 
 def _shorten(file: str) -> str:

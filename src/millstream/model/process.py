@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from millstream.clock import BEGINNING
 from millstream.errors import DefinitionError, Origin
 from millstream.model.duration import Duration
-from millstream.model.origin import _PACKAGE, _shorten, here
+from millstream.model.origin import _shorten, here, is_users
 from millstream.model.schema import Schema
 
 FAIL, SKIP, QUARANTINE = "fail", "skip", "quarantine"
@@ -270,7 +270,7 @@ def user_line(trace: TracebackType | None) -> Origin | None:
     found: tuple[str, int] | None = None
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(_PACKAGE) and (found is None or found[0] == file):
+        if is_users(file) and (found is None or found[0] == file):
             found = (file, trace.tb_lineno)
         trace = trace.tb_next
     return None if found is None else Origin(_shorten(found[0]), found[1])

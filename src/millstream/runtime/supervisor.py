@@ -172,6 +172,7 @@ def failure(flow: str, error: BaseException) -> MillstreamError:
             "no space left on the disk", hint="free some space and start again; nothing is lost"
         )
     else:
-        known = RunError(f"the flow `{flow}` stopped with {type(error).__name__}: {error}")
+        first = next(iter(str(error).strip().splitlines()), "") or "an unexpected fault"
+        known = RunError(f"the flow `{flow}` stopped: {first}")
     known.__cause__ = error
     return known

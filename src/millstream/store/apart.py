@@ -117,7 +117,5 @@ def _why(folder: Path, limits: Limits) -> QueryError:
 
 
 def explained(said: str) -> QueryError:
-    """An error of DuckDB in our words: its first line, without the class of the error in front."""
-    first = said.strip().splitlines()[0] if said.strip() else ""
-    kind, colon, rest = first.partition(": ")
-    return QueryError("the query failed", detail=rest if colon and kind.endswith("Error") else first)
+    """The error for a question that DuckDB could not answer."""
+    return QueryError("the query failed", detail=next(iter(said.strip().splitlines()), None))

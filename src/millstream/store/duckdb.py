@@ -43,6 +43,7 @@ from millstream.store.pieces import insert as _insert
 from millstream.store.pieces import raise_generation as _raise
 from millstream.store.pieces import value as _value
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
+from millstream.store.transaction import Transaction
 
 KEPT_EPOCHS = 100
 
@@ -476,37 +477,8 @@ class DuckStore:
             with self._handing:
                 self._invalid = True
 
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self._cursor(), self._noted)
-
-
-class _Transaction:
-    """A cursor inside one transaction: committed at the end, rolled back on any error."""
-
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, noted: Callable[[duckdb.Error], None]) -> None:
-        self._cursor = cursor
-        self._noted = noted
-
-    def __enter__(self) -> duckdb.DuckDBPyConnection:
-        self._cursor.execute("SET TimeZone = 'UTC'")
-        self._cursor.execute("BEGIN")
-        return self._cursor
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
-            if error is None:
-                self._cursor.execute("COMMIT")
-            else:
-                self._cursor.execute("ROLLBACK")
-        except duckdb.Error as late:
-            self._noted(late)
-            if error is None:
-                raise failed(late) from late
-        finally:
-            self._cursor.close()
-        if isinstance(error, duckdb.Error):
-            self._noted(error)
-            raise failed(error) from error
+    def _transaction(self) -> Transaction:
+        return Transaction(self._cursor(), self._noted)
 
 
 def _json(value: Any) -> str:

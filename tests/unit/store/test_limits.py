@@ -201,7 +201,7 @@ def test_a_reader_that_looks_into_the_files_makes_way_for_a_new_owner(
     asking.start()
     assert looking.wait(30)
     with Home(tmp_path, query_timeout=0.1) as second:
-        assert second.query("SELECT count(*) AS n FROM t").rows() == [{"n": 100_000}]
+        assert second.store.query("SELECT count(*) AS n FROM t", limits=Limits(0, 0)).to_pylist() == [{"n": 100_000}]
         asking.join(60)
     assert "after 0.1 seconds" in str(found[0])
 
