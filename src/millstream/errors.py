@@ -21,6 +21,7 @@ MillstreamError
 │   │   └── EngineLost
 │   ├── EngineMissing
 │   ├── DiskFull
+│   ├── MemoryExceeded
 │   ├── LeaseLost
 │   └── RecoveryFailed
 ├── QueryError           a question that cannot be answered
@@ -205,6 +206,10 @@ class EngineMissing(RunError):
 
 class DiskFull(RunError):
     """No space is left on the disk of the home."""
+
+
+class MemoryExceeded(RunError):
+    """An epoch needs more memory than a flow may take."""
 
 
 class LeaseLost(RunError):

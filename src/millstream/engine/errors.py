@@ -14,6 +14,7 @@ from millstream.errors import (
     DiskFull,
     EngineFailed,
     EngineLost,
+    MemoryExceeded,
     MillstreamError,
     SchemaError,
     SourceMissing,
@@ -108,6 +109,12 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
         "DATATYPE_MISMATCH"
     ):
         return SchemaError(_first(text, None) or condition, detail=where)
+    if "spark.driver.maxResultSize" in text:
+        return MemoryExceeded(
+            "an epoch brings more than 1 GiB of rows from Spark to this process at once",
+            detail=where,
+            hint="let a view make fewer rows of one, or give sources a smaller max_rows",
+        )
     if condition.startswith("INVALID_DRIVER_MEMORY"):
         return EngineFailed("Spark cannot start with so little memory", detail=where, hint=_MORE_MEMORY)
     return EngineFailed(

@@ -32,6 +32,7 @@ from millstream.plan.stages import Chained, Plan
 from millstream.runtime import gap, replay
 from millstream.runtime.compaction import Compactor
 from millstream.runtime.gap import Gap
+from millstream.runtime.memory import bounded
 from millstream.runtime.outbox import AT_MOST, Outbox
 from millstream.runtime.port import EnginePort, TapPort
 from millstream.runtime.progress import Progress, count
@@ -260,7 +261,8 @@ class FlowLoop:
         record = replace(record, plan=self.plan.id, token=self.token)
         given = self.given(record)
         self._fail("before work")
-        output = self.engine.run(self.version, given)
+        with bounded(self.plan.flow):
+            output = self.engine.run(self.version, given)
         self._tables_seen = {name: v for name, v in record.tables.items() if name in self.plan.watched}
         if record.replay is not None:
             output = replay.with_replayed(output, replay.view_of(self.plan, record.replay), self.store)

@@ -15,6 +15,7 @@ import numpy as np
 
 from millstream.errors import MillstreamError, UserCodeFailed
 from millstream.runtime.loop import FlowLoop
+from millstream.runtime.memory import bounded
 from millstream.runtime.records import EpochRecord
 from millstream.runtime.supervisor import failure, head, is_suspect
 from millstream.state.version import Version
@@ -87,7 +88,8 @@ class _Tries:
     def fails(self, given: Any) -> MillstreamError | None:
         """How an epoch fails; None when it does not. An error that cannot lie in a record is raised."""
         try:
-            self.engine.run(self._loop.version, replace(given, attempt=next(self._attempts)))
+            with bounded(self._loop.plan.flow):
+                self.engine.run(self._loop.version, replace(given, attempt=next(self._attempts)))
         except BaseException as error:
             known = failure(self._loop.plan.flow, error)
             if not isinstance(error, Exception) and type(error).__module__ == "builtins":

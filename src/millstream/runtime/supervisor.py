@@ -23,6 +23,7 @@ from millstream.errors import (
     HomeInUse,
     HomeTooNew,
     LeaseLost,
+    MemoryExceeded,
     MillstreamError,
     PlanError,
     RecoveryFailed,
@@ -155,7 +156,7 @@ def is_suspect(error: MillstreamError) -> bool:
     """Whether the reason may lie in a record: user code, or work on it, failed while the engine itself is well."""
     if isinstance(error, EngineLost):
         return False
-    return isinstance(error, UserCodeFailed | EngineFailed) or type(error) is RunError
+    return isinstance(error, UserCodeFailed | EngineFailed | MemoryExceeded) or type(error) is RunError
 
 
 def head(error: MillstreamError, most: int = 200) -> str:

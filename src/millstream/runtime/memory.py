@@ -1,0 +1,110 @@
+"""A bound on the memory of flows: an epoch that makes this process too large ends with MemoryExceeded.
+
+The system ends a process that takes all memory, without a word. So while an epoch is computed, a thread looks at how
+much memory the process holds; above the limit it raises an error in the thread of the flow. That takes effect between
+two operations: one single operation of a library is not interrupted. The memory of Spark's Java process has a bound
+of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import clear_frames
+
+from millstream.errors import MemoryExceeded
+from millstream.limits import parsed_bytes, spoken_bytes
+
+VARIABLE = "MILLSTREAM_FLOW_MEMORY"
+USUAL = 0.6
+"""The part of the machine's memory that the process may hold while an epoch is computed."""
+_TICK = 0.1
+
+
+class _Stop(BaseException):
+    """Raised in the thread of a flow."""
+
+
+def usual_limit() -> int:
+    """Bytes that the process may hold: of MILLSTREAM_FLOW_MEMORY, or a part of the machine's memory; 0 is no limit."""
+    said = os.environ.get(VARIABLE)
+    if said:
+        return parsed_bytes(said)
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * USUAL)
+
+
+def held() -> int:
+    """Bytes of memory that belong to this process alone: state that is mapped from files does not count."""
+    try:
+        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+@contextmanager
+def bounded(flow: str, limit: int | None = None, measure: Callable[[], int] = held) -> Iterator[None]:
+    """Compute something for a flow; raises MemoryExceeded when the process holds more than `limit` bytes meanwhile."""
+    most = usual_limit() if limit is None else limit
+    if not most:
+        yield
+        return
+    watch = _Watch(most, measure)
+    stopped = False
+    watch.start()
+    try:
+        yield
+    except _Stop as stop:
+        stopped = True
+        clear_frames(stop.__traceback__)  # they would keep all that the epoch had made
+    finally:
+        watch.end()
+    if stopped:
+        raise _exceeded(flow, most)
+
+
+class _Watch:
+    """Looks at the memory from a thread of its own, and stops the thread that made it."""
+
+    def __init__(self, limit: int, measure: Callable[[], int]) -> None:
+        self._limit, self._measure = limit, measure
+        self._target = ctypes.c_ulong(threading.get_ident())
+        self._done, self._lock = threading.Event(), threading.Lock()
+        self._thread = threading.Thread(target=self._look, name="millstream-memory", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """No error is raised in the thread after this."""
+        self._done.set()
+        with self._lock:
+            _raise_in(self._target, None)
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._done.wait(_TICK):
+            if self._measure() > self._limit:
+                with self._lock:
+                    if not self._done.is_set():
+                        _raise_in(self._target, _Stop)
+                return
+
+
+def _raise_in(thread: ctypes.c_ulong, kind: type[BaseException] | None) -> None:
+    given = ctypes.py_object(kind) if kind is not None else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, given)
+
+
+def _exceeded(flow: str, limit: int) -> MemoryExceeded:
+    return MemoryExceeded(
+        f"an epoch of the flow `{flow}` needs more than {spoken_bytes(limit)} of memory",
+        detail="it was not committed, and nothing is lost",
+        hint=f"let a view make fewer rows of one, or give sources a smaller max_rows; {VARIABLE}=8GB sets the limit",
+    )
