@@ -94,7 +94,7 @@ def split(data: bytes) -> list[bytes]:
     return found[:-1] if found and not found[-1] else found
 
 
-def mutated(rng: random.Random, line: bytes) -> bytes:
+def mutated(rng: random.Random, form: str, line: bytes) -> bytes:
     """A line with some bytes changed, dropped or put in, but not in its time; it stays one line."""
     data = bytearray(line)
     for _ in range(rng.randint(0, 3)):
@@ -109,6 +109,8 @@ def mutated(rng: random.Random, line: bytes) -> bytes:
             del data[at]
         else:
             data.insert(at, rng.choice(b'{}[]",:\\\x00\xff\xed\xe2\x80 0'))
+    if form == "csv" and b'"' in data:  # what a quote in the middle of a cell means, parsers do not agree on
+        return line
     return bytes(data).replace(b"\n", b" ")
 
 
@@ -125,7 +127,7 @@ def folder(rng: random.Random, form: str, path: Path, fuzzed: int) -> Expected:
     corpus = [line.replace(b"%t", TIME.encode()) for line in (JSON_LINES if form == "json" else CSV_LINES)]
     header = b"a,s,ts\n" if form == "csv" else b""
     plain = [valid(rng, form) for _ in range(50)]
-    some = [mutated(rng, valid(rng, form)) if rng.random() < 0.5 else valid(rng, form) for _ in range(fuzzed)]
+    some = [mutated(rng, form, valid(rng, form)) if rng.random() < 0.5 else valid(rng, form) for _ in range(fuzzed)]
     mixed = [x for pair in zip(corpus, (valid(rng, form) for _ in corpus), strict=True) for x in pair]
     files = {
         "plain": header + b"\n".join(plain) + b"\n",
@@ -189,9 +191,7 @@ def _json(line: bytes) -> tuple[int | None, str | None] | None:
         s = str(s).lower()
     elif s is not None:
         s = str(s)
-    if s is not None and any(0xD800 <= ord(c) < 0xE000 for c in s):
-        return None
-    if any(0xD800 <= ord(c) < 0xE000 for c in json.dumps(list(record), ensure_ascii=False)):
+    if any(0xD800 <= ord(c) < 0xE000 for c in json.dumps(record, ensure_ascii=False)):
         return None
     return a, s
 
@@ -211,7 +211,7 @@ def _csv(line: bytes) -> tuple[int | None, str | None] | None:
     (cells,) = csv.reader([text])
     if len(cells) != 3 or cells[2] not in (TIME, "0001-01-01T00:00:00Z"):
         return None
-    a = cells[0].strip(" ")
+    a = cells[0]
     if a and not re.fullmatch(r"[+-]?\d{1,18}", a, re.ASCII):
         return None
     return (int(a) if a else None), cells[1] or None
