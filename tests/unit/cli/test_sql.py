@@ -167,7 +167,7 @@ def test_a_view_with_a_column_epoch_keeps_it() -> None:
     seen: list[list[str]] = []
     printer.rows = lambda columns, rows: seen.append(columns)  # type: ignore[method-assign]
     printer.take(Changes(1, pa.table({"op": ["+I"], "epoch": [99]})))
-    assert seen == [["$epoch", "op", "epoch"]]
+    assert seen == [["_epoch", "op", "epoch"]]
 
 
 def test_the_first_error_ends_it_with_its_exit_code(sql: Callable[..., Any], double: Double) -> None:
