@@ -29,7 +29,7 @@ ROWS, FILES, ROUNDS = 1_300_000, 3, 5
 
 def bids() -> pa.Table:
     random = np.random.default_rng(0)
-    batch = pa.record_batch(
+    table = pa.table(
         {
             "auction": random.integers(1000, 60_000, ROWS),
             "bidder": random.integers(1000, 100_000, ROWS),
@@ -38,7 +38,7 @@ def bids() -> pa.Table:
             "date_time": pa.array(1_767_225_600_000_000 + np.arange(ROWS) * 100, pa.timestamp("us", "UTC")),
         }
     )
-    return placed(batch, 0, 0, 1_767_225_600_000_000)
+    return placed(table, 0, 0, np.full(ROWS, 1_767_225_600_000_000))
 
 
 def parquet(**settings: Any) -> Callable[[pa.Table, Path], None]:

@@ -50,7 +50,7 @@ from millstream.runtime.lag import hold_for, lag_rows
 from millstream.runtime.lease import HomeLock
 from millstream.runtime.loop import EpochReport, FlowLoop
 from millstream.runtime.outbox import Outbox
-from millstream.runtime.place import check_format, make_home
+from millstream.runtime.place import check_format, files_named, make_home
 from millstream.runtime.port import EnginePort
 from millstream.runtime.ports import errors_of, sink_generations, sink_ports, source_port, view_specs
 from millstream.runtime.progress import Progress
@@ -106,15 +106,18 @@ class Home:
         self.table_lock = threading.RLock()
         """Held while rows of a stored table are changed."""
         try:
-            make_home(self.path)
-            check_format(self.path / "millstream.json")
+            with files_named(self.path):
+                make_home(self.path)
+                check_format(self.path / "millstream.json")
         except BaseException:
             if lock is not None:
                 lock.release()
             raise
-        self._lock = lock if lock is not None else HomeLock(self.path / "lock")
+        with files_named(self.path):
+            self._lock = lock if lock is not None else HomeLock(self.path / "lock")
         try:
-            swap.finish(self.path)
+            with files_named(self.path):
+                swap.finish(self.path)
         except BaseException:
             self._lock.release()
             raise
@@ -126,9 +129,10 @@ class Home:
             if self._store is None:
                 from millstream.store.duckdb import DuckStore
 
-                recovery.check_store(self.path)
-                self._store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp", limits=self.limits)
-                self.tables.reconcile(self._store)
+                with files_named(self.path):
+                    recovery.check_store(self.path)
+                    self._store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp", limits=self.limits)
+                    self.tables.reconcile(self._store)
                 self._serve()  # from now on no other process can open the file
             return self._store
 
@@ -219,6 +223,18 @@ class Home:
 
         `engine` makes another engine than the one on Spark, from a plan, its sources and the folder for state.
         """
+        with files_named(self.path):
+            return self._loop(planned, placement, shards, retract, failpoint, engine)
+
+    def _loop(
+        self,
+        planned: Plan,
+        placement: str,
+        shards: int | None,
+        retract: bool,
+        failpoint: Callable[[str], None],
+        engine: Callable[[Plan, Mapping[str, SourcePort], Path], EnginePort] | None,
+    ) -> FlowLoop:
         starting = self._begin(planned) if engine is None else None  # Java takes its time; the rest is done meanwhile
         from millstream.engine.work import EpochInput, Replay
 
@@ -241,6 +257,7 @@ class Home:
                     detail="there are: " + (", ".join(newest) or "none yet"),
                     hint=f"put one there first: home.put_table({name!r}, data)",
                 )
+        self.tables.check({name: newest[name] for name in planned.tables})
         if engine is not None:
             chosen = engine(planned, ports, root / "state")
         else:

@@ -108,11 +108,17 @@ def delete_tree(path: Path, *, within: Path) -> None:
         pass
 
 
-def rename(old: Path, new: Path) -> None:
-    """Give a file or folder another name, in place of a file that has it. Neither name is reached through a link."""
-    with _folder_of(old) as source, _folder_of(new) as target:
-        _refuse_link(old, source)
-        os.rename(old.name, new.name, src_dir_fd=source, dst_dir_fd=target)
+def rename(old: Path, new: Path, *, link_ok: bool = False) -> None:
+    """Give a file or folder another name, in place of a file that has it. Neither name is reached through a link. A
+    symbolic link is refused, unless the link itself is to be renamed (`link_ok`).
+    """
+    with _folder_of(new) as target, _folder_of(old) as source:
+        _refuse_link(old, source, link_ok=link_ok)
+        try:
+            os.rename(old.name, new.name, src_dir_fd=source, dst_dir_fd=target)
+        except OSError as error:
+            error.filename = str(old if isinstance(error, FileNotFoundError) else new)
+            raise
 
 
 def truncate(path: Path, size: int) -> None:
@@ -153,8 +159,8 @@ def _folder_of(path: Path, root: Path | None = None) -> Iterator[int]:
     parent = _absolute(path).parent
     root = root or _root(parent)
     folder = os.open(root, _OPEN)
+    at = root
     try:
-        at = root
         for name in parent.relative_to(root).parts:
             at /= name
             try:
@@ -165,7 +171,12 @@ def _folder_of(path: Path, root: Path | None = None) -> Iterator[int]:
                 raise
             os.close(folder)
             folder = inner
+        at /= path.name
         yield folder
+    except OSError as error:  # a call by descriptor names the last part alone
+        if isinstance(error.filename, str) and not os.path.isabs(error.filename):
+            error.filename = str(at)
+        raise
     finally:
         os.close(folder)
 

@@ -18,7 +18,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     # the file layer of the log: its deletions are those of `paths`; it writes through descriptors that `paths` opened
     "log.disk": frozenset({"os.ftruncate"}),
     "log.files": frozenset({"disk.rename", "disk.unlink"}),
-    "log.log": frozenset({"self._disk.rmdir", "self._disk.unlink"}),
+    "log.log": frozenset({"self._disk.rename", "self._disk.rmdir", "self._disk.unlink"}),
     "log.recovery": frozenset({"disk.truncate", "disk.unlink"}),
     "log.retention": frozenset({"self._disk.unlink"}),
     "log.writer": frozenset({"self._disk.truncate", "self._disk.unlink"}),

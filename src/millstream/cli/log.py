@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 import orjson
 
+from millstream.cli import log_lag
 from millstream.cli.options import DurationType, format_option, home_option
 from millstream.cli.output import FORMATS, plural, print_listing, print_rows
 from millstream.cli.stopping import stop_on_signals
@@ -403,11 +404,14 @@ def listing(form: str, home: Path) -> None:
     """  # noqa: D301 - click reads the control character \b
     log = _log(home)
     rows = []
+    committed = log_lag.committed(home)
     for name in log.topics():
         topic = log.topic(name)
         holds = topic.holds()
         for part in topic.stats():
-            behind = {r: part.end - o[part.partition] for r, o in sorted(holds.items()) if part.partition in o}
+            number = part.partition
+            at = {r: committed.get((r, number), o[number]) for r, o in sorted(holds.items()) if number in o}
+            behind = {r: max(0, part.end - offset) for r, offset in at.items()}
             values = (name, part.partition, part.start, part.end, part.end - part.start, part.bytes, part.segments)
             rows.append(dict(zip(COLUMNS, (*values, behind), strict=True)))
     nothing = "no topics yet: make one, `millstream log create`"
@@ -416,7 +420,7 @@ def listing(form: str, home: Path) -> None:
 
 def _spoken(column: str, value: Any) -> Any:
     if column == "holds":
-        return ", ".join(f"{reader}: {lag:,} behind" for reader, lag in value.items()) or "-"
+        return log_lag.spoken(value)
     return value
 
 
@@ -481,8 +485,11 @@ def check(topic: str | None, home: Path) -> int:
     log = _log(home)
     broken = False
     for name in [topic] if topic is not None else log.topics():
-        source = log.topic(name)
-        damages = source.verify()
+        try:
+            source = log.topic(name)
+            damages = source.verify()
+        except HomeDamaged as error:
+            damages = [error]
         for damage in damages:
             broken = True
             click.echo(f"{name}: {damage.message}: {damage.detail}")

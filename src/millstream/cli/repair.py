@@ -8,6 +8,9 @@ import click
 
 from millstream.cli.options import home_option
 
+ROUNDS = 9
+"""A repair looks again when something is mended, because the rest can be seen only then; not for ever."""
+
 
 @click.command(short_help="Say what is wrong with a home, and mend it.")
 @click.option("--yes", is_flag=True, help="Do it; without this, only say what would be done.")
@@ -28,30 +31,34 @@ def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
     from millstream.cli.checkpoint import check_home
     from millstream.errors import RecoveryFailed
     from millstream.runtime import repair
-    from millstream.runtime.lease import HomeLock
+    from millstream.runtime.place import was_home
 
-    check_home(home)
     path = home.absolute()
-    lock = HomeLock(path / "lock")
+    if not was_home(path):
+        check_home(home)
+    lock = repair.locked(path)
     try:
         findings = repair.look(path, rebuild=rebuild)
-        for finding in findings:
-            click.echo(f"{finding.flow}: {finding.found}" if finding.flow else finding.found)
-            click.echo(f"  {finding.would}")
-            click.echo(f"  {finding.lost}")
         if not findings:
             click.echo("all is well: there is nothing to repair")
             return
-        if any(f.do is None for f in findings):
-            raise RecoveryFailed(
-                "this cannot be repaired here", hint="restore the home from a copy, or begin a new one"
-            )
-        if not yes:
-            click.echo("nothing was changed; to do it, add --yes")
-            return
-        kept = repair.mend(path, findings)
-        click.echo(f"done; what was replaced is in {kept}")
-        for finding in repair.look(path):
-            click.echo(f"still: {finding.found}\n  {finding.would}")
+        for _ in range(ROUNDS):
+            for finding in findings:
+                click.echo(f"{finding.flow}: {finding.found}" if finding.flow else finding.found)
+                click.echo(f"  {finding.would}")
+                click.echo(f"  {finding.lost}")
+            if any(f.do is None for f in findings):
+                raise RecoveryFailed(
+                    "this cannot be repaired here", hint="restore the home from a copy, or begin a new one"
+                )
+            if not yes:
+                click.echo("nothing was changed; to do it, add --yes")
+                return
+            kept = repair.mend(path, findings)
+            click.echo(f"done; what was replaced is in {kept}")
+            findings = repair.look(path)
+            if not findings:
+                return
+        raise RecoveryFailed(findings[0].found, hint="restore the home from a copy, or begin a new one")
     finally:
         lock.release()

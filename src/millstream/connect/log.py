@@ -80,7 +80,7 @@ class LogSource:
             columns = [rows["$offset" if n == "$pos" else n].cast(wanted.field(n).type) for n in wanted.names]
             pieces.append(pa.table(columns, schema=wanted))
         found = pa.concat_tables(pieces) if pieces else wanted.empty_table()
-        return found.append_column("$bad", pa.array([0] * found.num_rows, pa.int32()))
+        return found.append_column("$bad", pa.repeat(pa.scalar(0, pa.int32()), found.num_rows))
 
     def hold(self, offsets: Offsets) -> None:
         """Tell the topic from where on this flow may still need its records."""

@@ -324,6 +324,9 @@ def _numbered(table: pa.Table, start: int, schema: pa.Schema) -> pa.Table:
 
 
 def _local(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Rows of the driver as a DataFrame. Spark makes a task of every chunk, so small chunks are put together."""
+    if table.num_columns and table.column(0).num_chunks > 1 + table.num_rows // LOCAL_ROWS:
+        table = table.combine_chunks()
     return spark.createDataFrame(table)
 
 

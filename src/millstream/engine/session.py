@@ -66,6 +66,7 @@ def settings(log: Path, memory: str) -> dict[str, str]:
         "spark.sql.runSQLOnFiles": "false",
         "spark.sql.variable.substitute": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        "spark.sql.execution.arrow.localRelationThreshold": "4MB",  # more is read by tasks, not by the driver
         "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.caseSensitive": "true",
         "spark.speculation": "false",

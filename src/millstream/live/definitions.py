@@ -1,8 +1,9 @@
-"""Definitions on disk: ``catalog.json`` in the home, written whole (temp, fsync, rename) whenever one changes.
+"""Definitions on disk: ``catalog.json`` in the home, written whole (temp, fsync, rename) whenever one changes, and then
+once more as ``catalog.json.copy``. A file that is missing or older than its copy is damage; a repair puts it back.
 
     {"format": 1, "entries": [{"name": "bids", "kind": "source", "sql": "CREATE SOURCE bids ...", "schema": "..."},
                               {"name": "hot", "kind": "view", "sql": "CREATE VIEW hot AS ...", "flow": "bids"}],
-     "flows": {"bids": {"start": "", "paused": false}}, "dropped": [], "pending": [], "crc": 123}
+     "flows": {"bids": {"start": "", "paused": false}}, "dropped": [], "pending": [], "revision": 7, "crc": 123}
 
 A definition is kept as it was written. `schema` is that of a source whose columns were found in its data.
 
@@ -13,8 +14,10 @@ until that is done, by this process or by the next one that opens the home.
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,9 @@ from millstream.errors import DiskFull, HomeDamaged, HomeTooNew
 from millstream.state.run import write_durably
 
 FORMAT = 1
-FILE = "catalog.json"
+FILE, COPY = "catalog.json", ".copy"
+HINT = "`millstream repair` says what can be done"
+OLDER = "what was defined since would be lost"
 
 
 @dataclass
@@ -57,12 +62,14 @@ class Definitions:
     dropped: list[str] = field(default_factory=list)
     pending: list[tuple[str, str]] = field(default_factory=list)
     """Steps that follow the last commit: what is to be done, and the name that it is done to."""
+    revision: int = 0
+    """How often they were written."""
 
     def copy(self) -> Definitions:
         """Definitions to change, and then to commit."""
         flows = {n: replace(f) for n, f in self.flows.items()}
         entries = {n: replace(d) for n, d in self.entries.items()}
-        return Definitions(self.path, entries, flows, list(self.dropped), list(self.pending))
+        return Definitions(self.path, entries, flows, list(self.dropped), list(self.pending), self.revision)
 
     def used_flows(self) -> list[str]:
         """The flows that views and sinks run in."""
@@ -87,10 +94,25 @@ class Definitions:
 
     @classmethod
     def load(cls, home: Path) -> Definitions:
-        """Read them; none when there is no file."""
-        path = home / FILE
-        if not path.exists():
+        """Read them; none when there is no file, nor a copy of it. Only for the owner of the home."""
+        path, copy = home / FILE, home / (FILE + COPY)
+        if not os.path.lexists(path) and not os.path.lexists(copy):
             return cls(path)
+        found = cls.read(path)
+        try:
+            known = cls.read(copy).revision if os.path.lexists(copy) else -1
+        except HomeDamaged:
+            known = -1
+        if found.revision < known:
+            raise HomeDamaged(f"the catalog {path} is older than its copy", detail=OLDER, hint=HINT)
+        data = path.read_bytes()
+        if found.revision > known or copy.read_bytes() != data:
+            found._write_copy(data)
+        return found
+
+    @classmethod
+    def read(cls, path: Path) -> Definitions:
+        """Read a catalog, or a copy of one."""
         try:
             found = orjson.loads(path.read_bytes())
             told = found.pop("crc")
@@ -105,22 +127,28 @@ class Definitions:
             entries = {e.pop("name"): Definition(**e) for e in found["entries"]}
             flows = {n: FlowNote(**f) for n, f in found["flows"].items()}
             pending = [(str(what), str(name)) for what, name in found.get("pending", [])]
-            return cls(path, entries, flows, [str(f) for f in found["dropped"]], pending)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise HomeDamaged(
-                f"the catalog {path} cannot be read",
-                detail=str(error),
-                hint="put it back from a checkpoint, or move it away and define everything anew",
-            ) from None
+            dropped, revision = [str(f) for f in found["dropped"]], int(found.get("revision", 0))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            detail = error.strerror if isinstance(error, OSError) else str(error)
+            raise HomeDamaged(f"the catalog {path} cannot be read", detail=detail, hint=HINT) from None
+        return cls(path, entries, flows, dropped, pending, revision)
 
     def save(self) -> None:
-        """Write them; durable when this returns."""
+        """Write them, and then the copy; durable when this returns. Without the copy they are committed, too: whoever
+        opens the home next writes it.
+        """
         data = self._written()
         try:
             write_durably(self.path, data)
         except (OSError, DiskFull):
             if not self.path.exists() or self.path.read_bytes() != data:
                 raise  # as before; else the new ones are there, and only the last sync of the folder failed
+        self.revision += 1
+        self._write_copy(data)
+
+    def _write_copy(self, data: bytes) -> None:
+        with suppress(OSError, DiskFull):
+            write_durably(self.path.with_name(FILE + COPY), data)
 
     def _written(self) -> bytes:
         content: dict[str, Any] = {
@@ -129,6 +157,7 @@ class Definitions:
             "flows": {n: vars(f) for n, f in self.flows.items()},
             "dropped": self.dropped,
             "pending": self.pending,
+            "revision": self.revision + 1,
         }
         return orjson.dumps({**content, "crc": _crc(content)}, option=orjson.OPT_INDENT_2)
 

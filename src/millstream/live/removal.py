@@ -89,6 +89,7 @@ def topic(live: Live, statement: Drop) -> Answer:
         finish(live)
     except MillstreamError:
         if live.home.log.exists(name):  # refused, as when somebody writes to it
+            before.revision = live.definitions.revision
             live.commit(live.catalog, before)
         raise
     return Answer(said=f"dropped the topic {name}")

@@ -12,10 +12,12 @@ import pyarrow as pa
 
 from millstream.errors import DefinitionError, HomeTooNew
 from millstream.log.disk import Disk
-from millstream.log.files import damaged, read_small, write_small
+from millstream.log.files import COPY, TEMP, damaged, read_small, write_kept
 from millstream.model.schema import ddl_type
 
 FORMAT = 1
+NOTE, DROPPED = "topic.json", "topic.dropped"
+PARTITION = re.compile(r"p\d{5}")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 RECORD_BYTES = 1 << 20
@@ -89,15 +91,30 @@ class About:
 
 def write_about(disk: Disk, folder: Path, about: About) -> None:
     """Keep it; the topic exists from then on."""
-    write_small(disk, folder / "topic.json", about.to_json())
+    write_kept(disk, folder / NOTE, about.to_json())
 
 
-def read_about(disk: Disk, folder: Path) -> About | None:
-    """Read it; None when there is no such topic."""
-    path = folder / "topic.json"
+def is_topic(disk: Disk, folder: Path) -> bool:
+    """Whether a folder is a topic: also one that has lost its topic.json, but not one that is being made or removed."""
+    names = disk.list(folder)
+    if NOTE in names or DROPPED in names or not names:
+        return NOTE in names
+    if NOTE + COPY in names:
+        return True
+    return any(n != "lock" and not n.endswith(TEMP) for inner in names for n in _inside(disk, folder / inner))
+
+
+def _inside(disk: Disk, folder: Path) -> list[str]:
+    """The names in the folder of a partition, or of holds."""
+    return disk.list(folder) if folder.name == "holds" or PARTITION.fullmatch(folder.name) else []
+
+
+def read_about(disk: Disk, folder: Path, name: str = NOTE) -> About:
+    """Read it, or (as `name`) the copy of it."""
+    path = folder / name
     said = read_small(disk, path)
     if said is None:
-        return None
+        raise damaged(path, 0, f"it is missing, but the topic {folder.name} has records")
     if said.get("format", 0) > FORMAT:
         raise HomeTooNew(
             f"the topic {folder.name} was written by a newer version of Millstream",

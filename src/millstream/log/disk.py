@@ -7,21 +7,36 @@ crashes, tears and fills up. Files that are written stay open under their path u
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import subprocess
 import sys
 import threading
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
 from millstream import paths
+from millstream.errors import HomeDamaged
 
 LOCKED_OUT = BlockingIOError
 """What `Disk.lock` raises when somebody else has the lock."""
+
+
+UNREADABLE = {
+    errno.EISDIR: "it is a folder",
+    errno.ENOTDIR: "a file is where a folder should be",
+    errno.ELOOP: "it is a symbolic link",
+    errno.EACCES: "this user may not open it",
+    errno.EPERM: "this user may not open it",
+    errno.EIO: "the disk cannot read it",
+    errno.ENXIO: "it is not a file",
+}
+"""What is wrong with a file that cannot be opened or read, by the error of the operating system."""
 
 
 class Lock(Protocol):
@@ -100,6 +115,10 @@ class Disk(Protocol):
 
     def size(self, path: Path) -> int:
         """The length of a file."""
+        ...
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or directory of this name."""
         ...
 
     def lock(self, path: Path, *, wait: bool = False) -> Lock:
@@ -185,13 +204,14 @@ class RealDisk:
     def list(self, path: Path) -> list[str]:
         """The names, sorted."""
         try:
-            return sorted(os.listdir(path))
-        except (FileNotFoundError, NotADirectoryError):
+            with _readable(path):
+                return sorted(os.listdir(path))
+        except FileNotFoundError:
             return []
 
     def read(self, path: Path, start: int = 0, size: int | None = None) -> bytes:
         """A stretch of a file."""
-        with path.open("rb", buffering=0) as file:
+        with _readable(path), path.open("rb", buffering=0) as file:
             file.seek(start)
             if size is None:
                 return file.read()
@@ -203,18 +223,24 @@ class RealDisk:
 
     def map(self, path: Path) -> pa.Buffer:
         """The file in the page cache; it stays readable when the file is removed meanwhile."""
-        if not path.stat().st_size:
-            return pa.py_buffer(b"")
-        with pa.memory_map(str(path)) as file:
-            return file.read_buffer()
+        with _readable(path):
+            if not path.stat().st_size:
+                return pa.py_buffer(b"")
+            with pa.memory_map(str(path)) as file:
+                return file.read_buffer()
 
     def size(self, path: Path) -> int:
         """Its length."""
-        return path.stat().st_size
+        with _readable(path):
+            return path.stat().st_size
+
+    def exists(self, path: Path) -> bool:
+        """A link that leads nowhere is there, too."""
+        return os.path.lexists(path)
 
     def lock(self, path: Path, *, wait: bool = False) -> Lock:
         """An flock, with the process id written into the file."""
-        fd = paths.open_file(path, os.O_RDWR | os.O_CREAT)
+        fd = _opened(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
@@ -232,7 +258,7 @@ class RealDisk:
             with self._mutex:
                 fd = self._open.get(path)
                 if fd is None:
-                    fd = self._open[path] = paths.open_file(path, os.O_RDWR | os.O_CREAT)
+                    fd = self._open[path] = _opened(path)
         return fd
 
 
@@ -247,6 +273,27 @@ class _Flock:
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
+
+
+def _opened(path: Path) -> int:
+    """A file to be written, made if it is missing. What is behind a link is not part of the log and is not touched."""
+    with _readable(path):
+        return paths.open_file(path, os.O_RDWR | os.O_CREAT)
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Name the file that cannot be opened or read as one. A file that is not there is left to the caller."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        raise HomeDamaged(
+            f"the log file {path} cannot be used",
+            detail=UNREADABLE[error.errno],
+            hint="`millstream repair` says what can be done",
+        ) from None
 
 
 def _sync(fd: int) -> None:

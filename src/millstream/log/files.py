@@ -1,12 +1,16 @@
 """Names of the log's files, and its small ones: each with a checksum, written temp, fsync, rename, directory fsync.
 
 <topic>/topic.json                          what the topic is
+<topic>/topic.dropped                       topic.json under another name, while the topic is being removed
 <topic>/holds/<reader>.json                 what a reader still needs
 <topic>/p00000/lock                         held by the one writer
 <topic>/p00000/start.json                   the first offset that was not trimmed
 <topic>/p00000/durable                      how far the records are durable; for readers in other processes
 <topic>/p00000/<base>.wal                   frames; the newest one is written to
 <topic>/p00000/<base>-<end>.<crc>.parquet   a sealed segment; the checksum is that of the whole file
+
+topic.json, start.json and holds have a second copy beside them, ``<name>.copy``. It is written after the file and
+removed before it, so a copy without its file means that the file was lost: `millstream repair` puts it back.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from millstream.errors import DiskFull, HomeDamaged
 from millstream.log.disk import Disk
 
 TEMP = ".tmp"
-HINT = "restore the home from a copy; docs/guide/log.md says what a check finds"
+COPY = ".copy"
+HINT = "`millstream repair` says what can be done"
 
 _WAL = re.compile(r"(\d{20})\.wal")
 _SEGMENT = re.compile(r"(\d{20})-(\d{20})\.([0-9a-f]{8})\.parquet")
@@ -102,6 +107,12 @@ def folder_of(topic: Path, partition: int) -> Path:
     return topic / f"p{partition:05d}"
 
 
+def require_folder(disk: Disk, folder: Path) -> None:
+    """Refuse a partition whose directory is gone: it was made before its topic."""
+    if not disk.exists(folder):
+        raise damaged(folder, 0, "the folder of the partition is missing")
+
+
 def wal_name(base: int) -> str:
     """The name of a write-ahead file."""
     return f"{base:020d}.wal"
@@ -134,7 +145,7 @@ def list_files(disk: Disk, folder: Path) -> Files:
 
 def write_small(disk: Disk, path: Path, value: Any) -> None:
     """Write a value durably in place of the one before."""
-    write_whole(disk, path, _encode(value))
+    write_whole(disk, path, encoded(value))
 
 
 def read_small(disk: Disk, path: Path) -> Any | None:
@@ -147,9 +158,47 @@ def read_small(disk: Disk, path: Path) -> Any | None:
         value = orjson.loads(data)["value"]
     except (ValueError, KeyError, TypeError):
         raise damaged(path, 0, "it is not what was written") from None
-    if _encode(value) != data:
+    if encoded(value) != data:
         raise damaged(path, 0, "its checksum does not match")
     return value
+
+
+def copy_of(path: Path) -> Path:
+    """The second copy of a small file."""
+    return path.with_name(path.name + COPY)
+
+
+def write_kept(disk: Disk, path: Path, value: Any) -> None:
+    """Write a small file and its copy. Without space for the copy the file is enough: the copy is written later."""
+    write_small(disk, path, value)
+    write_copy(disk, path, value)
+
+
+def write_copy(disk: Disk, path: Path, value: Any) -> None:
+    """Write the copy of a small file, if there is space for it."""
+    with contextlib.suppress(OSError):
+        write_small(disk, copy_of(path), value)
+
+
+def read_kept(disk: Disk, path: Path) -> Any | None:
+    """Read what `write_kept` wrote; None when there is neither the file nor a copy of it."""
+    value = read_small(disk, path)
+    if value is None and disk.exists(copy_of(path)):
+        raise damaged(path, 0, f"it is missing; its copy is {copy_of(path).name}")
+    return value
+
+
+def remove_kept(disk: Disk, path: Path) -> bool:
+    """Remove a small file durably, its copy first; whether there was one."""
+    if disk.exists(copy_of(path)):
+        disk.unlink(copy_of(path))
+        disk.fsync_dir(path.parent)
+    try:
+        disk.unlink(path)
+    except FileNotFoundError:
+        return False
+    disk.fsync_dir(path.parent)
+    return True
 
 
 class NotSynced(OSError):
@@ -177,11 +226,12 @@ def write_whole(disk: Disk, path: Path, data: bytes | memoryview) -> None:
 
 def read_start(disk: Disk, folder: Path) -> int:
     """The first offset of a partition that was not trimmed."""
-    value = read_small(disk, folder / "start.json")
+    value = read_kept(disk, folder / "start.json")
     return 0 if value is None else int(value)
 
 
-def _encode(value: Any) -> bytes:
+def encoded(value: Any) -> bytes:
+    """A small file as bytes, with its checksum."""
     body = orjson.dumps(value)
     return b'{"crc":"%08x","value":%s}\n' % (zlib.crc32(body), body)
 

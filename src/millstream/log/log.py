@@ -13,7 +13,20 @@ import pyarrow as pa
 
 from millstream.clock import Clock
 from millstream.errors import DuplicateName, LogInUse, UnknownName
-from millstream.log.about import LINGER, NAME, RECORD_BYTES, SEGMENT_BYTES, SEGMENT_ROWS, About, read_about, write_about
+from millstream.log.about import (
+    DROPPED,
+    LINGER,
+    NAME,
+    NOTE,
+    PARTITION,
+    RECORD_BYTES,
+    SEGMENT_BYTES,
+    SEGMENT_ROWS,
+    About,
+    is_topic,
+    read_about,
+    write_about,
+)
 from millstream.log.disk import LOCKED_OUT, Disk, RealDisk
 from millstream.log.files import disk_full_named, folder_of
 from millstream.log.keys import check_key
@@ -41,7 +54,7 @@ class Log:
 
     def exists(self, name: str) -> bool:
         """Whether there is such a topic."""
-        return NAME.fullmatch(name) is not None and "topic.json" in self._disk.list(self._root / name)
+        return NAME.fullmatch(name) is not None and is_topic(self._disk, self._root / name)
 
     def topic(self, name: str) -> Topic:
         """The topic of this name; the same object until it is closed."""
@@ -53,8 +66,6 @@ class Log:
                 raise self._unknown(name)
             folder = topic_folder(self._root, name)
             about = read_about(self._disk, folder)
-            if about is None:
-                raise self._unknown(name)
             found = self._open[name] = Topic(self._disk, self._clock, folder, about)
             return found
 
@@ -95,6 +106,7 @@ class Log:
         self._disk.mkdir(self._root)
         with disk_full_named(folder), self._alone():
             if self.exists(name):
+                read_about(self._disk, folder)  # says so if it is damaged
                 raise DuplicateName(f"there is a topic {name} already", hint=f"open it: log.topic({name!r})")
             self._clear(folder)  # what a drop that was cut short has left
             for inner in (folder / "holds", *(folder_of(folder, p) for p in range(partitions))):
@@ -166,7 +178,7 @@ class Log:
                 raise LogInUse(
                     f"another process writes to {name}, so it cannot be dropped", detail=f"It is the process {error}."
                 ) from None
-            self._disk.unlink(folder / "topic.json")
+            self._disk.rename(folder / NOTE, folder / DROPPED)
             self._clear(folder)
 
     def close(self) -> None:
@@ -186,18 +198,24 @@ class Log:
             lock.release()
 
     def _clear(self, folder: Path) -> None:
-        """Remove what is left of a topic; that it has no topic.json is durable before anything else of it goes."""
+        """Remove what is left of a topic. That it is being removed is durable before anything of it goes, and is known
+        until all else is gone: records without a topic.json or that note are damage.
+        """
         if folder.name not in self._disk.list(self._root):
             return
         self._disk.fsync_dir(folder)
-        for inner in self._disk.list(folder):
+        names = self._disk.list(folder)
+        for inner in names:
             path = folder / inner
-            if inner == "holds" or inner.startswith("p"):
+            if inner == "holds" or PARTITION.fullmatch(inner):
                 for name in self._disk.list(path):
                     self._disk.unlink(path / name)
                 self._disk.rmdir(path)
-            else:
+            elif inner != DROPPED:
                 self._disk.unlink(path)
+        if DROPPED in names:
+            self._disk.fsync_dir(folder)
+            self._disk.unlink(folder / DROPPED)
         self._disk.rmdir(folder)
         self._disk.fsync_dir(self._root)
 

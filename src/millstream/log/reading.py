@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from millstream.errors import LogError, OffsetsTrimmed
 from millstream.log.disk import Disk
-from millstream.log.files import Durable, SegmentName, damaged, list_files, read_durable, read_start
+from millstream.log.files import Durable, SegmentName, damaged, list_files, read_durable, read_start, require_folder
 from millstream.log.segment import PLACE, ROW_GROUP, Owner, check_segment, open_segment, times_of
 from millstream.log.wal import Piece, Wal, chain
 
@@ -77,13 +77,18 @@ class PartitionReader:
         for _ in range(LOOKS):
             files = list_files(self._disk, self._folder)
             if not files.wals:
-                return Durable(self._disk.boot(), max([0, *(s.end for s in files.segments)]), 0, 0, 0)
+                require_folder(self._disk, self._folder)
+                if files.segments or (published is not None and published.offset):
+                    raise damaged(self._folder, 0, "its write-ahead file is gone")
+                return Durable(self._disk.boot(), 0, 0, 0, 0)
             try:
                 with self._mutex:
                     wal = self._wal(files.wals[-1])
                     wal.advance()
                     if self._disk.size(wal.path) > wal.position:
                         wal.bad_place()
+                    if published is not None and wal.end < published.offset:
+                        raise damaged(wal.path, wal.position, f"the frame of offset {wal.end:,} is not whole")
                     return Durable(self._disk.boot(), wal.end, wal.base, wal.position, wal.time)
             except FileNotFoundError:
                 continue

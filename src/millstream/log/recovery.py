@@ -2,7 +2,7 @@
 
 Only the last frame of the newest write-ahead file can be torn, because every frame has its own fsync. Anything else
 that does not fit is damage: it is named and left as it is. Every step may be cut short by a crash and is done again
-then.
+then. `check` says what a writer would say, and changes nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from millstream.log.files import (
     list_files,
     read_durable,
     read_start,
+    require_folder,
     wal_name,
     write_whole,
 )
@@ -39,44 +40,85 @@ class Recovered:
     """Bytes of a torn frame that were cut off."""
 
 
+@dataclass(frozen=True)
+class Found:
+    """The files of a partition that fit together, and what is left over."""
+
+    files: Files
+    gone: tuple[str, ...]
+    """Names that a crash has left: temporary files, what was trimmed, and write-ahead files that became segments."""
+    wal: Wal | None
+    """The newest write-ahead file, read to its last whole frame; None if nothing was ever written."""
+    published: Durable | None
+
+    @property
+    def known(self) -> int:
+        """Up to which place in the newest write-ahead file a writer has said that it is durable."""
+        assert self.wal is not None
+        last = self.published
+        return last.position if last is not None and last.base == self.wal.base else self.wal.begin
+
+
 def recover(disk: Disk, folder: Path, owner: Owner) -> Recovered:
     """Make a partition ready; only for who holds its lock."""
+    require_folder(disk, folder)
     disk.fsync_dir(
         folder
     )  # a process that was killed may have left names that are not durable; what follows builds on them
-    start, published = read_start(disk, folder), read_durable(disk, folder)
-    files = list_files(disk, folder)
-    if not files.wals and not files.segments:
-        if start or (published is not None and published.offset):
-            raise damaged(folder, 0, f"its files are gone; offset {start:,} should be there")
+    found = check(disk, folder, owner)
+    if found.wal is None:
         for above in folder.parents[:3]:  # who made the topic may have been killed before it did so
             disk.fsync_dir(above)
         write_whole(disk, folder / wal_name(0), Header(owner.topic, owner.partition, 0, 0).pack())
-        files = list_files(disk, folder)
-    if not files.wals:
-        raise damaged(folder, 0, "its write-ahead file is gone")
-    files = _tidy(disk, folder, files, start)
-    newest = files.wals[-1]
-    missing = chain(files, start, newest)
-    if isinstance(missing, int) or (missing and missing[-1].end != newest):
-        at = missing if isinstance(missing, int) else newest
-        raise damaged(folder, 0, f"no file holds offset {at:,}")
-    for piece in missing:
-        if piece.segment is None:
-            _check_complete(disk, folder, owner, piece.base, piece.end)
-    wal = Wal(disk, folder, owner, newest)
-    cut = _cut_tail(disk, folder, wal, published)
+        found = check(disk, folder, owner)
+        assert found.wal is not None
+    for name in found.gone:
+        disk.unlink(folder / name)
+    if found.gone:
+        disk.fsync_dir(folder)
+    files, wal = found.files, found.wal
+    cut = _settle_tail(disk, found)
     disk.fsync(wal.path)
     disk.write_at(folder / "durable", 0, Durable(disk.boot(), wal.end, wal.base, wal.position, wal.time).pack())
     producers: Producers = dict(wal.header.producers)
     for frame in wal.frames:
         for mark in frame.marks():
             remember(producers, mark)
-    return Recovered(wal, producers, tuple(b for b in files.wals if b != newest), cut)
+    return Recovered(wal, producers, tuple(b for b in files.wals if b != wal.base), cut)
 
 
-def _tidy(disk: Disk, folder: Path, files: Files, start: int) -> Files:
-    """Remove what a crash left: temporary files, what was trimmed, and write-ahead files that became segments."""
+def check(disk: Disk, folder: Path, owner: Owner) -> Found:
+    """What a writer would find; raises what it would raise, and changes nothing."""
+    require_folder(disk, folder)
+    start, published = read_start(disk, folder), read_durable(disk, folder)
+    files = list_files(disk, folder)
+    if not files.wals and not files.segments:
+        if start or (published is not None and published.offset):
+            raise damaged(folder, 0, f"its files are gone; offset {start:,} should be there")
+        return Found(files, files.temporary, None, published)
+    if not files.wals:
+        raise damaged(folder, 0, "its write-ahead file is gone")
+    files, gone = _needed(disk, folder, files, start)
+    newest = files.wals[-1]
+    pieces = chain(files, start, newest)
+    if isinstance(pieces, int) or (pieces and pieces[-1].end != newest):
+        at = pieces if isinstance(pieces, int) else newest
+        raise damaged(folder, 0, f"no file holds offset {at:,}")
+    for piece in pieces:
+        if piece.segment is None:
+            _check_complete(disk, folder, owner, piece.base, piece.end)
+    wal = Wal(disk, folder, owner, newest)
+    wal.advance()
+    found = Found(files, gone, wal, published)
+    if published is not None and published.base > wal.base:
+        raise damaged(folder / wal_name(published.base), 0, "the file is gone")
+    if (wal.bad_place() and wal.position < found.known) or (published is not None and wal.end < published.offset):
+        raise damaged(wal.path, wal.position, f"the frame of offset {wal.end:,} is not whole")
+    return found
+
+
+def _needed(disk: Disk, folder: Path, files: Files, start: int) -> tuple[Files, tuple[str, ...]]:
+    """The files that are still needed, and those that are left over."""
     gone: list[str] = list(files.temporary)
     segments: list[SegmentName] = []
     for segment in files.segments:
@@ -96,11 +138,7 @@ def _tidy(disk: Disk, folder: Path, files: Files, start: int) -> Files:
             wals.append(base)
     if not wals:
         raise damaged(folder, 0, "its newest write-ahead file is gone")
-    for name in gone:
-        disk.unlink(folder / name)
-    if gone:
-        disk.fsync_dir(folder)
-    return Files(tuple(segments), tuple(wals), ())
+    return Files(tuple(segments), tuple(wals), ()), tuple(gone)
 
 
 def _check_complete(disk: Disk, folder: Path, owner: Owner, base: int, end: int) -> None:
@@ -110,27 +148,19 @@ def _check_complete(disk: Disk, folder: Path, owner: Owner, base: int, end: int)
         raise damaged(wal.path, wal.position, f"the frame of offset {wal.end:,} is not whole")
 
 
-def _cut_tail(disk: Disk, folder: Path, wal: Wal, published: Durable | None) -> int:
-    """Find the last whole frame, cut off what follows it, and say how many bytes that were.
+def _settle_tail(disk: Disk, found: Found) -> int:
+    """Cut off what follows the last whole frame, and say how many bytes that were.
 
-    When the machine was not started since, what lies behind the published place was never acknowledged. It is cut off
-    even if it looks whole: after an fsync that failed, memory shows bytes that the medium does not have.
+    Frames behind the place that was published are kept: a writer may have died before it published them, and what is
+    published may be an older copy. After an fsync that failed, memory shows bytes that the medium does not have; so,
+    unless the machine was started since, they are written once more before the fsync that makes them durable.
     """
-    size = disk.size(wal.path)
-    same = published is not None and published.boot == disk.boot() and any(published.boot)
-    if published is not None and published.base > wal.base:
-        raise damaged(folder / wal_name(published.base), 0, "the file is gone")
-    if same and published is not None:
-        wal.advance(published.position if published.base == wal.base else wal.begin)
-        if wal.end != published.offset:
-            raise damaged(wal.path, wal.position, f"the frame of offset {wal.end:,} is not whole")
-    else:
-        wal.advance()
-        torn = wal.bad_place()
-        known = published.position if published is not None and published.base == wal.base else wal.begin
-        if (torn and wal.position < known) or (published is not None and wal.end < published.offset):
-            raise damaged(wal.path, wal.position, f"the frame of offset {wal.end:,} is not whole")
-    cut = size - wal.position
+    wal = found.wal
+    assert wal is not None
+    cut = disk.size(wal.path) - wal.position
     if cut > 0:
         disk.truncate(wal.path, wal.position)
+    last = found.published
+    if last is not None and last.boot == disk.boot() and wal.position > found.known:
+        disk.write_at(wal.path, found.known, disk.read(wal.path, found.known, wal.position - found.known))
     return cut

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from millstream import paths
 from millstream.errors import DefinitionError
 from millstream.log.disk import Disk
-from millstream.log.files import disk_full_named, read_small, write_small
+from millstream.log.files import COPY, disk_full_named, read_kept, remove_kept, write_kept, write_small
 from millstream.log.reading import Layout, PartitionReader
 
 Offsets = Mapping[int, int]
@@ -51,23 +51,22 @@ class Holds:
             )
         with disk_full_named(path):
             value = {"reader": reader, "offsets": {str(p): o for p, o in sorted(offsets.items())}}
-            write_small(self._disk, path, value)
+            if path.name not in self._disk.list(self._folder):
+                write_kept(self._disk, path, value)
+            else:  # the copy says less: who reads it keeps more than is needed
+                write_small(self._disk, path, value)
 
     def remove(self, reader: str) -> bool:
         """Forget a reader; whether there was one."""
-        try:
-            self._disk.unlink(self._path(reader))
-        except FileNotFoundError:
-            return False
-        self._disk.fsync_dir(self._folder)
-        return True
+        return remove_kept(self._disk, self._path(reader))
 
     def all(self) -> dict[str, dict[int, int]]:
         """The bounds of every reader."""
         found = {}
-        for name in self._disk.list(self._folder):
+        names = {n.removesuffix(COPY) for n in self._disk.list(self._folder)}
+        for name in sorted(names):
             if name.endswith(".json"):
-                value = read_small(self._disk, self._folder / name)
+                value = read_kept(self._disk, self._folder / name)
                 if value is not None:
                     found[str(value["reader"])] = {int(p): int(o) for p, o in value["offsets"].items()}
         return found

@@ -33,14 +33,13 @@ class Owner:
     schema: pa.Schema
 
 
-def placed(batch: pa.RecordBatch, partition: int, base: int, time: int, first: int = 0) -> pa.Table:
-    """Records with their place; `base` is the offset of the row `first`."""
-    rows = batch.num_rows - first
-    table = pa.Table.from_batches([batch.slice(first)])
+def placed(table: pa.Table, partition: int, base: int, times: np.ndarray) -> pa.Table:
+    """Records with their places: `base` is the offset of the first, `times` are their ingest times."""
+    rows = table.num_rows
     return (
         table.append_column(PLACE.field(0), pa.array(np.full(rows, partition, np.int32)))
         .append_column(PLACE.field(1), pa.array(np.arange(base, base + rows, dtype=np.int64)))
-        .append_column(PLACE.field(2), pa.array(np.full(rows, time, np.int64)).cast(TIMESTAMP))
+        .append_column(PLACE.field(2), pa.array(times.astype(np.int64)).cast(TIMESTAMP))
     )
 
 

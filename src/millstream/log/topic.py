@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from millstream.clock import Clock
 from millstream.errors import DefinitionError, HomeDamaged, LogFailed, MillstreamError, RecordRefused
+from millstream.log import recovery
 from millstream.log import rows as given
-from millstream.log.about import About, read_about
+from millstream.log.about import NOTE, About, read_about
 from millstream.log.disk import Disk
-from millstream.log.files import SegmentName, damaged, folder_of
+from millstream.log.files import SegmentName, copy_of, damaged, folder_of, read_durable, require_folder, write_copy
 from millstream.log.frame import MAX_FRAME
 from millstream.log.group import Group, too_large
 from millstream.log.keeping import Keeper
@@ -233,6 +234,10 @@ class Topic:
 
     def _open(self, partition: int) -> Group:
         about = self._about
+        if not self._disk.exists(copy_of(self._folder / NOTE)):
+            # an older version made the topic, or one that was killed
+            self._disk.fsync_dir(self._folder)
+            write_copy(self._disk, self._folder / NOTE, about.to_json())
         writer = PartitionWriter(
             self._disk,
             self._clock,
@@ -319,11 +324,29 @@ class Topic:
                 found.append(error)
 
         look(lambda: read_about(self._disk, self._folder))
+        if self._disk.exists(copy_of(self._folder / NOTE)):
+            look(lambda: read_about(self._disk, self._folder, copy_of(self._folder / NOTE).name))
         look(self._keeper.holds)
         for partition, reader in enumerate(self._readers):
             folder = folder_of(self._folder, partition)
+            look(lambda f=folder, o=self._owners[partition]: self._verify_writing(f, o))  # type: ignore[misc]
             look(lambda r=reader, f=folder: self._verify(r, f, look))  # type: ignore[misc]
-        return found
+        return list({str(e): e for e in found}.values())
+
+    def _verify_writing(self, folder: Path, owner: Owner) -> None:
+        """Say what a writer would say; not while there is one."""
+        require_folder(self._disk, folder)
+        try:
+            lock = self._disk.lock(folder / "lock")
+        except OSError:
+            return
+        try:
+            published, found = read_durable(self._disk, folder), recovery.check(self._disk, folder, owner)
+            if published is not None and found.wal is not None and published.offset < found.wal.end:
+                there = f"it ends at offset {published.offset:,}, but the records end at {found.wal.end:,}"
+                raise damaged(folder / "durable", 0, there)
+        finally:
+            lock.release()
 
     def _verify(self, reader: PartitionReader, folder: Path, look: Callable[[Callable[[], object]], None]) -> None:
         for piece in reader.layout().pieces:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from millstream.log.disk import Disk
@@ -15,6 +17,11 @@ from millstream.log.segment import Owner, placed
 
 STEP = 8 << 20
 """How much of a file is looked at in one go."""
+
+CHUNK_ROWS = 100_000
+"""Frames with fewer rows than this, on average, are put together when they are read."""
+
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 class Wal:
@@ -76,15 +83,43 @@ class Wal:
         first = bisect_right(self.frames, start, key=lambda f: f.base) - 1
         last = bisect_right(self.frames, end - 1, key=lambda f: f.base)
         tables = []
-        for frame in self.frames[max(first, 0) : last]:
-            data = self._disk.read(self.path, *frame.payload)
-            if len(data) < frame.payload[1]:
-                raise damaged(self.path, frame.position, "a frame is cut off")
-            batch = pa.ipc.read_record_batch(pa.py_buffer(data), self._owner.schema)
-            skip = max(0, start - frame.base)
-            rows = batch.slice(0, min(frame.end, end) - frame.base)
-            tables.append(placed(rows, self._owner.partition, frame.base + skip, frame.time, skip))
+        for frames in _stretches(self.frames[max(first, 0) : last]):
+            table = self._decoded(frames)
+            times = np.repeat([f.time for f in frames], [f.rows for f in frames])
+            skip = max(0, start - frames[0].base)
+            rows = min(frames[-1].end, end) - frames[0].base - skip
+            place = (self._owner.partition, frames[0].base + skip, times[skip : skip + rows])
+            tables.append(placed(table.slice(skip, rows), *place))
         return tables
+
+    def _decoded(self, frames: list[Frame]) -> pa.Table:
+        """The records of frames that follow each other, read and decoded in one go: their payloads behind a schema are
+        a stream of Arrow. Small ones become one chunk, since whatever is done with a table costs time for every chunk.
+        """
+        origin, end = frames[0].position, frames[-1].position + frames[-1].size
+        data = memoryview(self._disk.read(self.path, origin, end - origin))
+        if len(data) < end - origin:
+            raise damaged(self.path, origin + len(data), "a frame is cut off")
+        if len(frames) == 1:
+            start, size = frames[0].payload
+            payload = pa.py_buffer(data[start - origin : start - origin + size])
+            return pa.Table.from_batches([pa.ipc.read_record_batch(payload, self._owner.schema)])
+        payloads = (data[f.payload[0] - origin : f.payload[0] - origin + f.payload[1]] for f in frames)
+        stream = b"".join((self._owner.schema.serialize(), *payloads, END_OF_STREAM))
+        table = pa.ipc.open_stream(stream).read_all()
+        return table.combine_chunks() if table.num_rows < CHUNK_ROWS * len(frames) else table
+
+
+def _stretches(frames: list[Frame]) -> Iterator[list[Frame]]:
+    """Frames in stretches of about STEP bytes."""
+    found: list[Frame] = []
+    for frame in frames:
+        if found and frame.position + frame.size - found[0].position > STEP:
+            yield found
+            found = []
+        found.append(frame)
+    if found:
+        yield found
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from millstream.log.files import (
     list_files,
     read_start,
     wal_name,
-    write_small,
+    write_kept,
     write_whole,
 )
 from millstream.log.frame import Header, Mark, pack_frame, remember, seed_of
@@ -218,7 +218,7 @@ class PartitionWriter:
             if self.failed is not None:
                 raise self.failed
             try:
-                write_small(self._disk, self._folder / "start.json", start)
+                write_kept(self._disk, self._folder / "start.json", start)
             except OSError as error:
                 if isinstance(error, NotSynced) or not is_full(error):
                     raise self._fail("the new start could not be kept", error) from None

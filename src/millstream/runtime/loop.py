@@ -34,6 +34,7 @@ from millstream.runtime.compaction import Compactor
 from millstream.runtime.gap import Gap
 from millstream.runtime.memory import bounded
 from millstream.runtime.outbox import AT_MOST, Outbox
+from millstream.runtime.place import files_named
 from millstream.runtime.port import EnginePort, TapPort
 from millstream.runtime.progress import Progress, count
 from millstream.runtime.records import EpochRecord, RecordBook
@@ -94,6 +95,7 @@ class FlowLoop:
         self.engine, self.ports, self.store, self.clock = engine, ports, store, clock
         self.plan: Plan = engine.plan
         self.token = token
+        self._home = root.parent.parent
         self.book = RecordBook(root / "epochs")
         self.outbox = outbox
         self.progress = progress
@@ -118,7 +120,7 @@ class FlowLoop:
             self.number, self.now, self.version = standing.number, standing.now, standing.version
             self.watermarks.update({n: w for n, w in standing.watermarks.items() if n in self.watermarks})
         self._upkeep.tidy(self.version)
-        outbox.deliver(self.number)
+        outbox.deliver(self.number, progress.out)
         self._records = self.plan.guarantee != AT_MOST
         self._gap = Gap(root / "stopped.json")
         self._whole = True
@@ -139,13 +141,14 @@ class FlowLoop:
 
     def step(self) -> EpochReport | None:
         """Perform the next epoch; None when there is nothing to do."""
-        record = self.book.read(self.number + 1) if self._records else None
-        if record is None or set(record.slices) != set(self.ports):
-            record = self._next()
-            if record is None:
-                return None
-            self._open(record)
-        return self._perform(record)
+        with files_named(self._home):
+            record = self.book.read(self.number + 1) if self._records else None
+            if record is None or set(record.slices) != set(self.ports):
+                record = self._next()
+                if record is None:
+                    return None
+                self._open(record)
+            return self._perform(record)
 
     def replay_late(self, view: str) -> tuple[int, EpochReport | None]:
         """Take the late records of a view into it, in an epoch of its own; says how many event times there were."""
@@ -267,9 +270,10 @@ class FlowLoop:
         if record.replay is not None:
             output = replay.with_replayed(output, replay.view_of(self.plan, record.replay), self.store)
         self._fail("before sinks")
-        self.outbox.before_commit(record.epoch, output.changes, record.digest)
+        out = self.outbox.before_commit(record.epoch, output.changes, record.digest)
         self._fail("before commit")
         progress = self._advanced(record, output)
+        progress.out = out
         row = EpochRow(
             record.epoch,
             record.plan,
@@ -312,6 +316,7 @@ class FlowLoop:
 
     def given(self, record: EpochRecord) -> Any:
         """What the engine is given for an epoch that was written down."""
+        self._tables.check(record.tables)
         paths = {name: self._tables.path(name, version) for name, version in record.tables.items()}
         return self._make_input(
             record.epoch,

@@ -3,16 +3,18 @@
 With ``exactly_once`` the changes are put down durably before the store commits the epoch, under
 ``out/<epoch>-<sink>.<crc>.arrow``, and go to the sink after it (`connect/sinks.py`): to a topic as the sequence of a
 producer named after the sink. A crash anywhere leaves either nothing or a file that the next start delivers, and the
-sink knows what it has. No reader sees a change of an epoch that the store does not have. With ``at_least_once`` the
-changes go out before the commit and are not told apart; with ``at_most_once`` after it, and nothing is kept to try
-again.
+sink knows what it has. The epoch's row in the store names its files; one that was delivered is called ``.done`` until
+the next ones are, so a file that is lost is noticed. No reader sees a change of an epoch that the store does not have.
+With ``at_least_once`` the changes go out before the commit and are not told apart; with ``at_most_once`` after it, and
+nothing is kept to try again.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 
@@ -25,6 +27,36 @@ from millstream.state.run import write_durably
 EXACTLY, AT_LEAST, AT_MOST = "exactly_once", "at_least_once", "at_most_once"
 
 
+DONE = ".done"
+
+
+def epoch_of(file: str) -> int:
+    """The epoch of a file of changes."""
+    return int(file.partition("-")[0])
+
+
+def sink_of(file: str) -> str:
+    """The sink of a file of changes."""
+    return file.partition("-")[2].rsplit(".", 2)[0]
+
+
+def intact(path: Path) -> bool:
+    """Whether a file of changes is what was written; the checksum is in its name."""
+    return f"{zlib.crc32(path.read_bytes()):08x}" == path.name.rsplit(".", 2)[-2]
+
+
+def done(path: Path) -> Path:
+    """What a file of changes is called when it was delivered."""
+    return path.with_suffix(DONE)
+
+
+def lost(root: Path, expected: Sequence[str], generation: Callable[[str], int]) -> list[Path]:
+    """Files of changes that are not there, of those that the present generation of each sink has put down."""
+    told = (e.partition("/") for e in expected)
+    names = (name for number, _, name in told if int(number) == generation(sink_of(name)))
+    return [p for p in (root / n for n in names) if not p.exists() and not done(p).exists()]
+
+
 class Outbox:
     """The sinks of one flow. Used by the flow's thread."""
 
@@ -34,13 +66,15 @@ class Outbox:
         }
         self._plan, self._root, self._generations = plan, root, generations
 
-    def before_commit(self, epoch: int, changes: Mapping[str, pa.Table], digest: str) -> None:
-        """Put an epoch's changes down, or out."""
+    def before_commit(self, epoch: int, changes: Mapping[str, pa.Table], digest: str) -> list[str]:
+        """Put an epoch's changes down, or out; returns the files that were put down, as `expected` takes them."""
+        names = []
         for name, table in self._mine(changes):
             if self._plan.guarantee == EXACTLY:
-                self._put(epoch, name, table, digest)
+                names.append(f"{self._generations[name]}/{self._put(epoch, name, table, digest)}")
             elif self._plan.guarantee == AT_LEAST:
                 self._send(epoch, name, self._sinks[name][0].for_sink(table))
+        return names
 
     def after_commit(self, epoch: int, changes: Mapping[str, pa.Table]) -> None:
         """Deliver what the store has committed."""
@@ -50,35 +84,49 @@ class Outbox:
             for name, table in self._mine(changes):
                 self._send(epoch, name, self._sinks[name][0].for_sink(table))
 
-    def deliver(self, committed: int) -> None:
-        """Deliver what was put down for committed epochs, and forget what was put down for others."""
+    def deliver(self, committed: int, expected: Sequence[str] = ()) -> None:
+        """Deliver what was put down for committed epochs, and forget what was put down for others. Refuses to go on
+        without one of the `expected` files; those of a sink that was put back or dropped since are not expected.
+        """
+        for path in lost(self._root, expected, lambda sink: self._generations.get(sink, -1)):
+            self._refuse(path, "are missing")
         for path in sorted(self._root.glob("*.arrow")) if self._sinks else ():
-            number, _, rest = path.name.partition("-")
-            name, crc, _ = rest.rsplit(".", 2)
-            if int(number) <= committed and name in self._sinks:
-                data = path.read_bytes()
-                if f"{zlib.crc32(data):08x}" != crc:
-                    raise HomeDamaged(
-                        f"the changes {path} do not match their checksum",
-                        detail=f"epoch {int(number)} was committed, but its changes did not reach the sink `{name}`",
-                        hint="`millstream repair` says what can be done",
-                    )
-                table = pa.ipc.open_file(data).read_all()
-                digest = table.schema.metadata[b"digest"].decode()
-                self._send(int(number), name, table.cast(self._sinks[name][0].sink_schema), digest=digest)
-            paths.delete_file(path)
+            number, name = epoch_of(path.name), sink_of(path.name)
+            if number > committed or name not in self._sinks:
+                paths.delete_file(path)
+                continue
+            if not intact(path):
+                self._refuse(path, "do not match their checksum")
+            with pa.ipc.open_file(path.read_bytes()) as file:
+                table = file.read_all()
+            digest = table.schema.metadata[b"digest"].decode()
+            self._send(number, name, table.cast(self._sinks[name][0].sink_schema), digest=digest)
+            paths.rename(path, done(path))
+        for path in self._root.glob("*" + DONE):
+            if epoch_of(path.name) < committed:
+                paths.delete_file(path)
+
+    def _refuse(self, path: Path, why: str) -> NoReturn:
+        number, name = epoch_of(path.name), sink_of(path.name)
+        raise HomeDamaged(
+            f"the changes {path} {why}",
+            detail=f"epoch {number} was committed, but its changes did not reach the sink `{name}`",
+            hint="`millstream repair` says what can be done",
+        )
 
     def _mine(self, changes: Mapping[str, pa.Table]) -> list[tuple[str, pa.Table]]:
         return [(n, t) for n, t in changes.items() if n in self._sinks and t.num_rows]
 
-    def _put(self, epoch: int, name: str, table: pa.Table, digest: str) -> None:
+    def _put(self, epoch: int, name: str, table: pa.Table, digest: str) -> str:
         shown = self._sinks[name][0].for_sink(table).replace_schema_metadata({b"digest": digest.encode()})
         out = pa.BufferOutputStream()
         with pa.ipc.new_file(out, shown.schema) as writer:
             writer.write_table(shown)
         data = out.getvalue()
         self._root.mkdir(parents=True, exist_ok=True)
-        write_durably(self._root / f"{epoch:012d}-{name}.{zlib.crc32(data):08x}.arrow", data)
+        file = f"{epoch:012d}-{name}.{zlib.crc32(data):08x}.arrow"
+        write_durably(self._root / file, data)
+        return file
 
     def _send(self, epoch: int, name: str, shown: pa.Table, digest: str | None = None) -> None:
         writer = f"{self._plan.flow}/{name}/{self._generations[name]}"

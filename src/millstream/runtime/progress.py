@@ -40,6 +40,8 @@ class Progress:
     """source -> partition -> where the flow began to read it, where an offset is a record."""
     feeds: dict[str, list[str]] = field(default_factory=dict)
     """view -> the sources that feed it, one by one, if it gets their rows as they are (not exploded or mapped)."""
+    out: list[str] = field(default_factory=list, init=False)
+    """Files of changes that were put down for sinks with this epoch, each with the generation of its sink."""
     joined: dict[str, dict[str, int]] = field(default_factory=dict)
     """view -> source -> good rows that had been read before the view was there."""
 
@@ -82,6 +84,7 @@ class Progress:
             "first": self.first,
             "feeds": self.feeds,
             "joined": self.joined,
+            "out": self.out,
         }
 
     @classmethod
@@ -92,6 +95,7 @@ class Progress:
         found = cls(offsets, Watermarks.from_json(data["watermarks"]), *(dict(data.get(name, {})) for name in names))
         found.first = {s: {int(p): o for p, o in by.items()} for s, by in data.get("first", {}).items()}
         found.feeds, found.joined = dict(data.get("feeds", {})), dict(data.get("joined", {}))
+        found.out = list(data.get("out", ()))
         return found
 
 

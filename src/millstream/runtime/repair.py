@@ -7,16 +7,17 @@ there; else the home goes back to a checkpoint, or a flow is computed again from
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from millstream import paths
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed, UnknownName
-from millstream.runtime import checkpoint, recovery
+from millstream.runtime import checkpoint, outbox, recovery, wholeness
 from millstream.runtime.beginnings import cannot_begin, source_problems, wrong_offsets
 from millstream.runtime.checkpoint import crc_of
 from millstream.runtime.findings import Finding, Restore, Work, asides, copied, rewritten, said_of
+from millstream.runtime.lease import HomeLock
 from millstream.runtime.records import RecordBook
 from millstream.runtime.swap import FOLDER, Failpoint, Swap, finish
 from millstream.runtime.upkeep import KEEP, files_in
@@ -29,24 +30,43 @@ def look(home: Path, *, rebuild: Collection[str] = ()) -> list[Finding]:
     half = [p.parent for p in (home / FOLDER).glob("*/swap.json")]
     if half:
         return [Finding("", f"a repair or a restore was interrupted: {half[0]}", "it is finished first", do=_nothing)]
+    if wrong := wholeness.first(home):
+        return wrong
     known = {p.name for p in (home / "flows").glob("*")}
     if unknown := set(rebuild) - known:
         raise UnknownName(
             f"there is no flow `{min(unknown)}` in this home",
             detail="there are: " + (", ".join(sorted(known)) or "none"),
         )
+    from millstream.store.mending import generations
+
     rows = _last_rows(home)
+    if not isinstance(rows, MillstreamError) and (wrong := _tables(home)):
+        return wrong
     if isinstance(rows, MillstreamError):
         found = [Finding("", said_of(rows), "", back=True)]
     else:
+        numbers = (generations(home / "store.duckdb") if rows else None) or {}
         found = [
             finding
             for flow in sorted({*rows, *known})
-            for finding in _flow(home, flow, rows.get(flow, []), rebuild=flow in rebuild)
+            for finding in _flow(home, flow, rows.get(flow, []), numbers, rebuild=flow in rebuild)
         ]
     if not any(f.back for f in found):
         return found
     return _gone_back(home, found, rows if isinstance(rows, dict) else {})
+
+
+def locked(home: Path) -> HomeLock:
+    """Own a home to repair it. A link or a folder where its lock should be is moved away."""
+    path = home / "lock"
+    if path.is_symlink() or path.is_dir():
+        for number in range(1000):
+            away = home / f"lock.{number:03d}"
+            if not os.path.lexists(away):
+                paths.rename(path, away, link_ok=True)
+                break
+    return HomeLock(path)
 
 
 def mend(home: Path, findings: Sequence[Finding], *, failpoint: Failpoint = lambda _: None) -> Path | None:
@@ -84,11 +104,13 @@ def _nothing(work: Work) -> None:
 def _last_rows(home: Path) -> dict[str, list[EpochRow]] | MillstreamError:
     """The last epochs of every flow, newest first; the error when the store cannot be read."""
     from millstream.store.duckdb import DuckStore
+    from millstream.store.mending import read_all
 
     try:
         recovery.check_store(home)
         if not (home / "store.duckdb").exists():
             return {}
+        read_all(home / "store.duckdb")
         store = DuckStore(home / "store.duckdb", read_only=True)
     except HomeDamaged as error:
         return error
@@ -102,10 +124,20 @@ def _last_rows(home: Path) -> dict[str, list[EpochRow]] | MillstreamError:
         store.close()
 
 
+def _tables(home: Path) -> list[Finding]:
+    """What is wrong with stored tables."""
+    from millstream.store.mending import stored_table
+
+    path = home / "store.duckdb"
+    return list(wholeness.tables(home, lambda name: stored_table(path, name))) if path.exists() else []
+
+
 # ---------------------------------------------------------------- one flow
 
 
-def _flow(home: Path, flow: str, rows: Sequence[EpochRow], *, rebuild: bool) -> Iterator[Finding]:
+def _flow(
+    home: Path, flow: str, rows: Sequence[EpochRow], numbers: Mapping[str, int], *, rebuild: bool
+) -> Iterator[Finding]:
     root, last = paths.flow_folder(home, flow), rows[0] if rows else None
     book, state = RecordBook(root / "epochs"), root / "state"
     if rebuild:
@@ -124,7 +156,7 @@ def _flow(home: Path, flow: str, rows: Sequence[EpochRow], *, rebuild: bool) -> 
     for problem in recovery.of_records(flow, last, book):
         yield _of_record(home, flow, last, book, problem)
     yield from _left_overs(flow, rows, state)
-    yield from _undelivered(flow, root / "out")
+    yield from _undelivered(flow, root / "out", last, numbers)
 
 
 def _of_record(home: Path, flow: str, last: EpochRow | None, book: RecordBook, problem: recovery.Problem) -> Finding:
@@ -186,13 +218,31 @@ def _epoch_of(file: str) -> int:
     return int(name) if name.isdigit() else 0
 
 
-def _undelivered(flow: str, out: Path) -> Iterator[Finding]:
-    """Changes for sinks that are damaged; the checksum is in their name."""
+def _undelivered(flow: str, out: Path, last: EpochRow | None, numbers: Mapping[str, int]) -> Iterator[Finding]:
+    """Changes for sinks that are damaged or gone."""
+    lost = "these changes never reach the sink"
     for path in sorted(out.glob("*.arrow")):
-        if f"{zlib.crc32(path.read_bytes()):08x}" != path.name.rsplit(".", 2)[-2]:
-            lost = "these changes never reach the sink"
+        if not outbox.intact(path):
             found = f"the changes {path} do not match their checksum"
-            yield Finding(flow, found, "they are taken away", lost, asides(None, [path]))
+            yield Finding(flow, found, "they are taken away", lost, _given_up(path, aside=True))
+
+    def generation(sink: str) -> int:
+        return max(numbers.get(key, 0) for key in (flow, f"{flow}/{sink}", ""))
+
+    for path in outbox.lost(out, last.progress.get("out", ()) if last is not None else (), generation):
+        found = f"the changes {path} are missing, and it is not known whether they were delivered"
+        yield Finding(flow, found, "the flow goes on without them", lost, _given_up(path))
+
+
+def _given_up(path: Path, *, aside: bool = False) -> Callable[[Work], None]:
+    """Take changes for delivered."""
+
+    def do(work: Work) -> None:
+        if aside:
+            work.aside(path)
+        work.swap.put(str(outbox.done(path).relative_to(work.home))).write_bytes(b"")
+
+    return do
 
 
 # ---------------------------------------------------------------- going back

@@ -110,8 +110,9 @@ def flow_rows(store: _Reads, states: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def watermark_rows(store: _Reads, now: int | None) -> list[dict[str, Any]]:
-    """One row per partition of every source. `holds` says that it holds its flow back, and `since` for how long it has
-    done so without moving. Without `now`, all is as it was in the last epoch of each flow.
+    """One row per partition of every source. `offset` is how far the flow has committed it, `holds` says that it holds
+    its flow back, and `since` for how long it has done so without moving. Without `now`, all is as it was in the last
+    epoch of each flow.
     """
     listed = []
     for flow in store.flows():
@@ -139,6 +140,7 @@ def _partitions(flow: str, progress: Progress, now: int) -> list[dict[str, Any]]
                     "flow": flow,
                     "source": source.name,
                     "partition": partition,
+                    "offset": progress.offsets.get(source.name, {}).get(partition),
                     "newest": instant(newest),
                     "watermark": None if newest is None or over else instant(newest - (late or 0)),
                     "lateness": None if late is None else str(Duration(late)),

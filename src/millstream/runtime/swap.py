@@ -70,12 +70,25 @@ def finish(home: Path) -> list[Path]:
     """Finish the swaps that a process left behind, and remove mere preparations. The home must be owned."""
     finished = []
     for folder in sorted((home / FOLDER).glob("*")):
-        if (folder / "swap.json").exists():
+        if os.path.lexists(folder / "swap.json"):
             _finish(home, folder, lambda _: None)
             finished.append(folder)
-        elif folder.is_dir() and not (folder / "done.json").exists():
-            paths.delete_tree(folder, within=home)
+        elif folder.is_dir() and not os.path.lexists(folder / "done.json"):
+            _forget(home, folder)
     return finished
+
+
+def _forget(home: Path, folder: Path) -> None:
+    """Remove a preparation; what was taken out of the home is never removed."""
+    parts = [p.name for p in folder.iterdir()]
+    if parts in ([], [".new"]):
+        paths.delete_tree(folder, within=home)
+    elif ".new" in parts:
+        raise HomeDamaged(
+            f"the note {folder / 'swap.json'} is missing",
+            detail=f"parts of the home were being replaced; those from before are in {folder}",
+            hint="restore the home from a copy, or a checkpoint into a new home: docs/guide/recovery.md says how",
+        )
 
 
 def sync_tree(root: Path) -> None:
@@ -111,9 +124,9 @@ def _finish(home: Path, folder: Path, fail: Failpoint) -> None:
 
 
 def _keep(present: Path, kept: Path) -> None:
-    if present.exists() and not kept.exists():
+    if os.path.lexists(present) and not os.path.lexists(kept):
         kept.parent.mkdir(parents=True, exist_ok=True)
-        paths.rename(present, kept)
+        paths.rename(present, kept, link_ok=True)
         sync_directory(kept.parent)
         sync_directory(present.parent)
 
@@ -124,7 +137,7 @@ def _note(path: Path) -> dict[str, Any]:
         crc = note.pop("crc")
         if crc != zlib.crc32(orjson.dumps(note)):
             raise ValueError(crc)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise HomeDamaged(
             f"the note {path} cannot be read",
             detail=f"parts of the home were being replaced; those from before are in {path.parent}",

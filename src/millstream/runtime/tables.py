@@ -2,18 +2,25 @@
 before.
 
 The store is the authority on the rows and on the number of the newest version. A new version is written under a hidden
-name, committed to the store, and then given its name; `Tables.reconcile` finishes or forgets one that was cut off.
+name, committed to the store, given its name, and then noted with its checksum in ``versions.json`` beside it;
+`Tables.reconcile` finishes or forgets one that was cut off.
 """
 
 from __future__ import annotations
 
+import os
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+import orjson
 import pyarrow as pa
 
 from millstream import paths
+from millstream.errors import HomeDamaged
+from millstream.log.files import encoded
+from millstream.runtime.place import HINT
 from millstream.state.run import sync_directory, write_durably
 
 
@@ -33,11 +40,15 @@ class StoredTables(Protocol):
         ...
 
 
+SUMS = "versions.json"
+
+
 class Tables:
     """The stored tables of a home: ``tables/<name>/<version>.arrow``. Versions count from 1 and are never rewritten."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._checked: set[tuple[str, int]] = set()
 
     def newest(self) -> Mapping[str, int]:
         """The newest version of every table."""
@@ -54,17 +65,19 @@ class Tables:
 
     def drop(self, name: str) -> None:
         """Forget a table."""
+        self._checked = {(n, v) for n, v in self._checked if n.lower() != name.lower()}
         paths.delete_tree(self._folder(name), within=self._root)
 
     def put(self, name: str, data: pa.Table, commit: Callable[[int], None]) -> None:
         """Keep a new version; durable when this returns. `commit` puts it into the store; if that fails, nothing has
         changed.
         """
+        self.known(name)  # says so if the checksums are damaged, before anything changes
         version = self.newest().get(self._folder(name).name, 0) + 1
-        path = self.path(name, version)
+        path, content = self.path(name, version), self.encoded(data)
         waiting = path.with_name(f".{path.name}.new")
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(waiting, _encoded(data))
+        write_durably(waiting, content)
         try:
             commit(version)
         except BaseException:
@@ -74,22 +87,32 @@ class Tables:
             raise
         paths.rename(waiting, path)
         sync_directory(path.parent)
+        self._note(name, path, content)
 
     def reconcile(self, store: StoredTables) -> None:
-        """Make the files agree with the store, which says what was committed: a version whose file is missing is
-        written again, and files of versions that were never committed go. Called when a home is opened.
+        """Make the files agree with the store, which says what was committed: a version whose file or checksum is
+        missing is written again, and files of versions that were never committed go. Called when a home is opened.
         """
         known = {self._folder(n).name: (n, v) for n, v in store.table_versions().items()}
-        newest = self.newest()
-        for folder, (name, version) in known.items():
-            if newest.get(folder, 0) < version:
-                path = self.path(name, version)
+        for name, version in known.values():
+            path = self.path(name, version)
+            if not os.path.lexists(path):
+                content = self.encoded(store.table_rows(name))
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_durably(path, _encoded(store.table_rows(name)))
-        for waiting in self._root.glob("*/.*.arrow*"):
-            paths.delete_file(waiting)
+                self._note(name, path, content)  # first: a file is never beside the checksum of another content
+                write_durably(path, content)
+            elif path.name not in self.known(name):
+                content = self.encoded(store.table_rows(name))
+                write_durably(path, content)
+                self._note(name, path, content)
+        for unfinished in self._root.glob("*/.*"):
+            paths.delete_file(unfinished)
         for empty in [f for f in self._root.glob("*") if f.name not in known and f.is_dir() and not any(f.iterdir())]:
             paths.delete_folder(empty)
+
+    def _note(self, name: str, path: Path, content: bytes) -> None:
+        """Keep the checksum of a version."""
+        write_durably(path.with_name(SUMS), encoded({**self.known(name), path.name: zlib.crc32(content)}))
 
     def _folder(self, name: str) -> Path:
         """The folder of a table. Names are told apart without regard to case, as in the store."""
@@ -98,9 +121,38 @@ class Tables:
             return folder
         return next((f for f in self._root.glob("*") if f.name.lower() == name.lower()), folder)
 
+    @staticmethod
+    def encoded(data: pa.Table) -> bytes:
+        """A table as its file has it."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, data.schema) as writer:
+            writer.write_table(data)
+        content: bytes = sink.getvalue().to_pybytes()
+        return content
 
-def _encoded(data: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, data.schema) as writer:
-        writer.write_table(data)
-    return sink.getvalue()
+    def known(self, name: str) -> dict[str, int]:
+        """The checksums of a table's versions, by file; none if an older version of Millstream wrote them."""
+        path = self._folder(name) / SUMS
+        if not os.path.lexists(path):
+            return {}
+        try:
+            data = path.read_bytes()
+            found: dict[str, int] = orjson.loads(data)["value"]
+            if encoded(found) != data:
+                raise ValueError("its checksum does not match")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            detail = error.strerror if isinstance(error, OSError) else "it is not what was written"
+            raise HomeDamaged(f"the file {path} cannot be read", detail=detail, hint=HINT) from None
+        return found
+
+    def check(self, versions: Mapping[str, int]) -> None:
+        """Refuse versions of tables that are not what was written; each is looked at once."""
+        for name, version in versions.items():
+            if (name, version) not in self._checked:
+                known, path = self.known(name), self.path(name, version)
+                for file in (path, *(path.with_name(n) for n in known if n > path.name)):
+                    if not file.is_file():
+                        raise HomeDamaged(f"the version {file} of the table `{name}` is missing", hint=HINT)
+                if path.name in known and zlib.crc32(path.read_bytes()) != known[path.name]:
+                    raise HomeDamaged(f"the version {path} of the table `{name}` is damaged", hint=HINT)
+                self._checked.add((name, version))

@@ -219,9 +219,11 @@ class OpenRun:
         path = root / run.file
         try:
             self._map = pa.memory_map(str(path))
-        except FileNotFoundError:
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
             raise HomeDamaged(
-                f"the state file {path} is missing",
+                f"the state file {path} " + ("is missing" if missing else "cannot be read"),
+                detail=None if missing else str(error).splitlines()[0],
                 hint="`millstream repair` says what can be done",
             ) from None
         if verify and (self._map.size() != run.bytes or zlib.crc32(self._map.read_buffer()) != run.crc):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 import orjson
+import pyarrow as pa
 
 from millstream.errors import HomeDamaged
 from millstream.store.names import quoted
@@ -28,6 +29,35 @@ def generations(path: Path) -> dict[str, int] | None:
             return {**dict.fromkeys((flow for (flow,) in flows), 0), **found}
     except (duckdb.Error, HomeDamaged):
         return None
+
+
+def read_all(path: Path) -> None:
+    """Read every table of a store, so that each block of it is compared with its checksum."""
+    try:
+        with opened(path, read_only=True, temp=None) as connection:
+            found = connection.execute(
+                "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
+            ).fetchall()
+            for schema, name in found:
+                connection.execute(f"SELECT count(*) FROM {quoted(schema)}.{quoted(name)} AS r WHERE hash(r) = 0")
+    except duckdb.Error as error:
+        raise HomeDamaged(
+            f"the store {path} cannot be read",
+            detail=str(error).splitlines()[0],
+            hint="`millstream repair` says what can be done",
+        ) from None
+
+
+def stored_table(path: Path, name: str) -> pa.Table:
+    """The rows of a stored table, as they were given."""
+    with opened(path, read_only=True, temp=None) as connection:
+        rows: pa.Table = connection.execute(f"SELECT * FROM {quoted(name)}").to_arrow_table()
+        known = "SELECT arrow FROM millstream.tables WHERE lower(name) = lower(?)"
+        try:
+            schemas = connection.execute(known, [name]).fetchall()
+        except duckdb.CatalogException:  # written before there were any
+            schemas = []
+        return rows.cast(pa.ipc.read_schema(pa.py_buffer(schemas[0][0]))) if schemas else rows
 
 
 def following(*known: Mapping[str, int] | None) -> dict[str, int]:

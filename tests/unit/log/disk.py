@@ -220,6 +220,9 @@ class SimDisk:
     def size(self, path: Path) -> int:
         return len(self._node(path).current)
 
+    def exists(self, path: Path) -> bool:
+        return path.name in self.names.get(str(path.parent), ()) or str(path) in self.names
+
     def lock(self, path: Path, *, wait: bool = False) -> SimLock:
         if str(path) in self.locked:
             raise LOCKED_OUT(self.locked[str(path)])

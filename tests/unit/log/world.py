@@ -209,7 +209,7 @@ class World:
             raise Violation("an append was taken after an fsync failed")
         self.reopen()
         self._opened()
-        self.promise = promise
+        self.promise = self.settled()
 
     def _opened(self) -> None:
         """Open the writer, if it is not; make the topic, if it is not there."""
