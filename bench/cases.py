@@ -132,6 +132,11 @@ OWN = {
         OwnCase("live-windows", "1 M live windows held, 1,000 touched and fired per epoch", "bench.own.live_windows"),
         OwnCase("count-windows", "windows of 100 bids per auction, tumbling and every 10", "bench.own.count_windows"),
         OwnCase("log", "1 KB records with group commit, and rows in Arrow batches, all durable", "bench.own.log"),
+        OwnCase(
+            "topic-tail",
+            "the unsealed tail of a topic, read and taken in by a flow, by the size of the appends",
+            "bench.own.topic_tail",
+        ),
         OwnCase("log-read", "bids from a topic of the log against the same from plain Parquet", "bench.own.log_read"),
         OwnCase("recovery", "seconds without a new result when a part dies", "bench.own.recovery"),
         OwnCase("guarantees", "exactly once against at most once, with a view and a sink", "bench.own.guarantees"),

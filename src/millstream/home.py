@@ -341,7 +341,7 @@ class Home:
         from millstream.live.live import Live
         from millstream.live.session import Session
 
-        with self._reviving:
+        with self._reviving, files_named(self.path):
             if self._live is None:
                 self._live = Live(self, start=start)
         return Session(self._live)

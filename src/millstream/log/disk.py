@@ -287,11 +287,12 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in UNREADABLE:
+        dangling = isinstance(error, FileNotFoundError) and path.is_symlink()
+        if error.errno not in UNREADABLE and not dangling:
             raise
         raise HomeDamaged(
             f"the log file {path} cannot be used",
-            detail=UNREADABLE[error.errno],
+            detail="it is a symbolic link that leads nowhere" if dangling else UNREADABLE[error.errno or 0],
             hint="`millstream repair` says what can be done",
         ) from None
 

@@ -322,6 +322,8 @@ class Topic:
                 work()
             except HomeDamaged as error:
                 found.append(error)
+            except FileNotFoundError as error:
+                found.append(damaged(Path(error.filename), 0, "it is missing"))
 
         look(lambda: read_about(self._disk, self._folder))
         if self._disk.exists(copy_of(self._folder / NOTE)):
@@ -336,6 +338,9 @@ class Topic:
     def _verify_writing(self, folder: Path, owner: Owner) -> None:
         """Say what a writer would say; not while there is one."""
         require_folder(self._disk, folder)
+        for path in (folder / name for name in self._disk.list(folder)):
+            if path.is_symlink():
+                raise damaged(path, 0, "it is a symbolic link")
         try:
             lock = self._disk.lock(folder / "lock")
         except OSError:

@@ -30,6 +30,7 @@ from millstream.model.connector import check_name
 from millstream.runtime.records import RecordBook
 from millstream.runtime.recovery import RUN_FORMAT
 from millstream.runtime.swap import Failpoint, Swap, sync_tree
+from millstream.runtime.tables import SUMS
 from millstream.state.run import disk_full_named, sync_directory, write_durably
 from millstream.state.version import Version
 from millstream.store.port import EpochRow
@@ -238,8 +239,9 @@ def _collect(home: Path, store: Any, links: Path) -> dict[str, EpochRow]:
         kept = [book.path(n) for n in book.numbers() if n <= last.number]
         for path in (*kept, *(root / "sources").glob("[!.]*")):
             _take(path, links / path.relative_to(home), link=False)
-    for path in (home / "tables").glob("*/*.arrow"):
-        _take(path, links / path.relative_to(home), link=True)
+    for files in (f"*/{SUMS}", "*/*.arrow"):  # a version that comes meanwhile is not among the checksums
+        for path in (home / "tables").glob(files):
+            _take(path, links / path.relative_to(home), link=True)
     return rows
 
 
