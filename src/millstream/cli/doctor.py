@@ -160,32 +160,72 @@ def _enough(what: str, free: int, where: str, bounds: dict[str, int], repair: st
 
 def check_home(home: Path) -> Finding:
     """The home, if it is there, can be read by this version; says who uses it."""
-    from millstream.reader import Reader
-
-    if not home.exists():
-        return Finding("home", OK, f"{home} is not there yet; `millstream run` makes it")
     known = home / "millstream.json"
     if not known.exists():
-        if home.is_dir() and not any(home.iterdir()):
-            return Finding("home", OK, f"{home} is empty; `millstream run` makes a home of it")
-        return Finding("home", BROKEN, f"{home} is not a Millstream home", "name another directory with --home")
+        return _no_home(home)
     try:
         number = _format(known)
     except MillstreamError as error:
         return Finding("home", BROKEN, error.message, error.hint or "")
     owner = lock_owner(home / "lock")
     used = f"in use by {owner}" if owner else "not in use"
+    if owner is None and (wrong := _damage(home.absolute())):
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        return Finding("home", BROKEN, wrong[0] + more, "`millstream repair` says what can be done")
     if not (home / "store.duckdb").exists() and owner is None:
         return Finding("home", OK, f"{home}, format {number}, {used}, no views yet")
+    return _read(home, f"{home}, format {number}, {used}")
+
+
+def _no_home(home: Path) -> Finding:
+    """A directory without a millstream.json."""
+    from millstream.runtime.place import was_home
+
+    if not home.exists():
+        return Finding("home", OK, f"{home} is not there yet; `millstream run` makes it")
+    if was_home(home):
+        missing = f"the file {home / 'millstream.json'} is missing"
+        return Finding("home", BROKEN, missing, "`millstream repair` says what can be done")
+    if home.is_dir() and not any(home.iterdir()):
+        return Finding("home", OK, f"{home} is empty; `millstream run` makes a home of it")
+    return Finding("home", BROKEN, f"{home} is not a Millstream home", "name another directory with --home")
+
+
+def _read(home: Path, said: str) -> Finding:
+    """Ask the home for its views."""
+    from millstream.reader import Reader
+
     try:
         with Reader(home) as reader:
             views = reader.views()
     except MillstreamError as error:
-        said = "; ".join(p for p in (error.message, error.detail) if p)
-        return Finding("home", BROKEN, said, error.hint or "restore it from a copy")
+        wrong = "; ".join(p for p in (error.message, error.detail) if p)
+        return Finding("home", BROKEN, wrong, error.hint or "restore it from a copy")
     except OSError:
-        return Finding("home", LOW, f"{home}, format {number}, {used}, which does not answer", "try again in a moment")
-    return Finding("home", OK, f"{home}, format {number}, {used}, {plural(len(views), 'view')}")
+        return Finding("home", LOW, f"{said}, which does not answer", "try again in a moment")
+    return Finding("home", OK, f"{said}, {plural(len(views), 'view')}")
+
+
+def _damage(home: Path) -> list[str]:
+    """What a repair would find, as far as it keeps anything from working; nothing while somebody owns the home."""
+    from millstream.errors import HomeInUse
+    from millstream.runtime import repair
+    from millstream.runtime.lease import HomeLock
+    from millstream.runtime.place import files_named
+
+    try:
+        with files_named(home):
+            lock = HomeLock(home / "lock")
+    except HomeInUse:
+        return []
+    except MillstreamError as error:
+        return [error.message]
+    try:
+        return [f.found for f in repair.look(home) if not f.harmless]
+    except MillstreamError as error:
+        return [error.message]
+    finally:
+        lock.release()
 
 
 def _format(path: Path) -> int:

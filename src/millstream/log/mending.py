@@ -58,6 +58,7 @@ def _topic(disk: Disk, clock: Clock, folder: Path) -> Iterator[Wrong]:
         return
     if isinstance(copy, HomeDamaged) and disk.exists(copy_of(note)):
         yield _put_back(copy_of(note), _said(copy), main.to_json(), "it is written anew")
+        return
     fine = True
     for partition in range(main.partitions):
         owner = Owner(main.id, partition, main.schema)

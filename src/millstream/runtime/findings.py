@@ -28,6 +28,8 @@ class Finding:
     do: Callable[[Work], None] | None = None
     back: bool = False
     """Whether it needs an earlier state of the flow: a checkpoint, or all its records again."""
+    harmless: bool = False
+    """Whether a start does it by itself."""
 
 
 class Work:

@@ -18,6 +18,7 @@ from millstream.runtime.beginnings import cannot_begin, source_problems, wrong_o
 from millstream.runtime.checkpoint import crc_of
 from millstream.runtime.findings import Finding, Restore, Work, asides, copied, rewritten, said_of
 from millstream.runtime.lease import HomeLock
+from millstream.runtime.place import files_named
 from millstream.runtime.records import RecordBook
 from millstream.runtime.swap import FOLDER, Failpoint, Swap, finish
 from millstream.runtime.upkeep import KEEP, files_in
@@ -27,6 +28,11 @@ from millstream.store.port import EpochRow
 
 def look(home: Path, *, rebuild: Collection[str] = ()) -> list[Finding]:
     """What is wrong with a home, and what `mend` would do. `rebuild` are flows to be computed from the beginning."""
+    with files_named(home):
+        return _look(home, rebuild)
+
+
+def _look(home: Path, rebuild: Collection[str]) -> list[Finding]:
     half = [p.parent for p in (home / FOLDER).glob("*/swap.json")]
     if half:
         return [Finding("", f"a repair or a restore was interrupted: {half[0]}", "it is finished first", do=_nothing)]
@@ -210,7 +216,7 @@ def _left_overs(flow: str, rows: Sequence[EpochRow], state: Path) -> Iterator[Fi
     )  # a merge that was not used yet is normal
     if left:
         found = f"{len(left)} state files of epochs that died are left over, the first is {state / left[0]}"
-        yield Finding(flow, found, "they are taken away", do=asides(None, [state / f for f in left]))
+        yield Finding(flow, found, "they are taken away", do=asides(None, [state / f for f in left]), harmless=True)
 
 
 def _epoch_of(file: str) -> int:

@@ -47,7 +47,7 @@ def _kinds(home: Path) -> Iterator[Finding]:
             else:
                 would, do = "it is taken away", asides(None, [path])
             yield Finding("", f"{path} is {what}", would, do=do)
-        elif not os.access(path, os.R_OK | os.W_OK):
+        elif not os.access(path, os.R_OK | os.W_OK, effective_ids=os.access in os.supports_effective_ids):
             found = f"{path} cannot be used: this user may not read or write it"
             yield Finding("", found, "nothing is done: give this user access to it, as with chmod u+rw")
 

@@ -35,7 +35,7 @@ from millstream.store.apart import answered as answered_apart
 from millstream.store.apart import explained
 from millstream.store.asking import answered as answered_here
 from millstream.store.names import quoted, sql_type, stored_name
-from millstream.store.opening import failed, opened
+from millstream.store.opening import failed, is_damage, opened
 from millstream.store.pieces import columns_of as _columns
 from millstream.store.pieces import count as _count
 from millstream.store.pieces import drop_view as _drop
@@ -447,7 +447,7 @@ class DuckStore:
             return answered_here(cursor, sql, given or {}, allowed, self._used)
         except duckdb.Error as error:
             self._noted(error)
-            raise explained(str(error)) from None
+            raise (failed(error) if is_damage(error) else explained(str(error))) from None
         finally:
             cursor.close()
 

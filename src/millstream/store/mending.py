@@ -51,7 +51,7 @@ def read_all(path: Path) -> None:
 def stored_table(path: Path, name: str) -> pa.Table:
     """The rows of a stored table, as they were given."""
     with opened(path, read_only=True, temp=None) as connection:
-        rows: pa.Table = connection.execute(f"SELECT * FROM {quoted(name)}").to_arrow_table()
+        rows: pa.Table = connection.sql(f"SELECT * FROM {quoted(name)}").to_arrow_table()
         known = "SELECT arrow FROM millstream.tables WHERE lower(name) = lower(?)"
         try:
             schemas = connection.execute(known, [name]).fetchall()

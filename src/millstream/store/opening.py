@@ -94,6 +94,11 @@ def _remove(file: Path) -> None:
         paths.delete_file(part, missing_ok=True)
 
 
+def is_damage(error: duckdb.Error) -> bool:
+    """Whether an error says that the file of the store is not what was written."""
+    return isinstance(error, duckdb.FatalException) or any(w in str(error) for w in ("orrupt", "checksum"))
+
+
 def failed(error: duckdb.Error) -> MillstreamError:
     """What went wrong with the file of an open store."""
     said = str(error)
