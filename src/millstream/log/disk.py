@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -224,7 +225,10 @@ class RealDisk:
     def map(self, path: Path) -> pa.Buffer:
         """The file in the page cache; it stays readable when the file is removed meanwhile."""
         with _readable(path):
-            if not path.stat().st_size:
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+            if not status.st_size:
                 return pa.py_buffer(b"")
             with pa.memory_map(str(path)) as file:
                 return file.read_buffer()

@@ -6,6 +6,7 @@ if nothing had been. Without it, the state may be half written: the flow takes e
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import orjson
 
 from millstream import paths
 from millstream.connect.port import Offsets, SourceSlice
+from millstream.errors import HomeDamaged
+from millstream.log.files import encoded
+from millstream.runtime.place import HINT
 from millstream.runtime.progress import Progress, count
 from millstream.state.run import sync_directory, write_durably
 
@@ -25,17 +29,34 @@ class Gap:
 
     def was_clean(self, number: int) -> bool:
         """Whether the flow ended well after this epoch; the note is taken away, so that it speaks once."""
-        try:
-            found = orjson.loads(self._path.read_bytes())
-        except (FileNotFoundError, ValueError):
+        if not os.path.lexists(self._path):
             return False
+        found = read_note(self._path)
         paths.delete_file(self._path)
         sync_directory(self._path.parent)
-        return bool(found == {"epoch": number})
+        return found == number
 
     def stopped(self, number: int) -> None:
         """Leave the note."""
-        write_durably(self._path, orjson.dumps({"epoch": number}))
+        write_durably(self._path, note(number))
+
+
+def note(number: int) -> bytes:
+    """The note of a flow that ended well after this epoch."""
+    return encoded({"epoch": number})
+
+
+def read_note(path: Path) -> int:
+    """The epoch of a note. One that is damaged is not taken for none: without it, a flow gives up its state."""
+    try:
+        data = path.read_bytes()
+        found = orjson.loads(data)
+        if "crc" in found and encoded(found["value"]) != data:
+            raise ValueError("its checksum does not match")
+        return int(found.get("value", found)["epoch"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        detail = error.strerror if isinstance(error, OSError) else "it is not what was written"
+        raise HomeDamaged(f"the note {path} cannot be read", detail=detail, hint=HINT) from None
 
 
 def skipped(heads: Mapping[str, Offsets], progress: Progress) -> dict[str, SourceSlice]:

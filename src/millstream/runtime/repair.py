@@ -13,7 +13,7 @@ from pathlib import Path
 
 from millstream import paths
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed, UnknownName
-from millstream.runtime import checkpoint, outbox, recovery, wholeness
+from millstream.runtime import checkpoint, gap, outbox, recovery, wholeness
 from millstream.runtime.beginnings import cannot_begin, source_problems, wrong_offsets
 from millstream.runtime.checkpoint import crc_of
 from millstream.runtime.findings import Finding, Restore, Work, asides, copied, rewritten, said_of
@@ -72,7 +72,8 @@ def locked(home: Path) -> HomeLock:
             if not os.path.lexists(away):
                 paths.rename(path, away, link_ok=True)
                 break
-    return HomeLock(path)
+    with files_named(home):
+        return HomeLock(path)
 
 
 def mend(home: Path, findings: Sequence[Finding], *, failpoint: Failpoint = lambda _: None) -> Path | None:
@@ -163,6 +164,7 @@ def _flow(
         yield _of_record(home, flow, last, book, problem)
     yield from _left_overs(flow, rows, state)
     yield from _undelivered(flow, root / "out", last, numbers)
+    yield from _stopped(flow, root / "stopped.json", last)
 
 
 def _of_record(home: Path, flow: str, last: EpochRow | None, book: RecordBook, problem: recovery.Problem) -> Finding:
@@ -238,6 +240,20 @@ def _undelivered(flow: str, out: Path, last: EpochRow | None, numbers: Mapping[s
     for path in outbox.lost(out, last.progress.get("out", ()) if last is not None else (), generation):
         found = f"the changes {path} are missing, and it is not known whether they were delivered"
         yield Finding(flow, found, "the flow goes on without them", lost, _given_up(path))
+
+
+def _stopped(flow: str, path: Path, last: EpochRow | None) -> Iterator[Finding]:
+    """The note of a flow that ended well: it is there until the flow is started again."""
+    try:
+        if path.exists():
+            gap.read_note(path)
+    except HomeDamaged as error:
+        data = gap.note(last.number if last is not None else 0)
+
+        def do(work: Work) -> None:
+            work.swap.put(str(path.relative_to(work.home))).write_bytes(data)
+
+        yield Finding(flow, said_of(error), "it is written anew", do=do)
 
 
 def _given_up(path: Path, *, aside: bool = False) -> Callable[[Work], None]:

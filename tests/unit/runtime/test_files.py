@@ -21,6 +21,8 @@ from . import rich_homes as homes
 SEED = 12
 SAMPLE = 7
 SHARES = 16
+MAY_DIFFER = {"flows/loose/stopped.json": ("loose",)}
+"""A flow that may lose records does so without the note that it has ended well."""
 NOT_HARMED = ("logs/", "repair/", "query.sock", "tmp/")
 """What other programs write, and what a repair has taken away: nothing reads it."""
 
@@ -113,10 +115,11 @@ def _all(chosen: list[tuple[str, str]], built: Path, right: dict[str, Any]) -> N
 def _look(built: Path, right: dict[str, Any], root: Path, file: str, harm: str) -> str:
     """What is wrong with the outcome of one case; empty when it is right."""
     root.chmod(0o755)
+    right = {k: v for k, v in right.items() if k not in MAY_DIFFER.get(file, ())}
     first, second = (_harmed(built, root / name, file, harm) for name in ("first", "second"))
     with homes.as_nobody(first, harm):
         found = homes.run(first)
-        if isinstance(found, dict) and found != right:
+        if isinstance(found, dict) and _difference(found, right):
             return f"the answer is wrong: {_difference(found, right)}"
         if isinstance(found, MillstreamError):
             said = _after(first, found)
@@ -130,7 +133,7 @@ def _look(built: Path, right: dict[str, Any], root: Path, file: str, harm: str) 
         return f"a repair says `{how}`, but a run fails: {then}"
     if how == "stuck" and isinstance(then, dict) and harm != "unreadable":
         return f"a repair says that nothing can be done ({lost}), but a run works"
-    if isinstance(then, dict) and then != right and not lost:
+    if isinstance(then, dict) and not lost and _difference(then, right):
         return f"`{how}`, nothing lost, but the answer is wrong: {_difference(then, right)}"
     if isinstance(found, MillstreamError) and "/log/" in str(found) and not checked and "lock" not in file:
         return f"a check of the log says that all is well, but a run fails: {found}"
