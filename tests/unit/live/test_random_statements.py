@@ -20,7 +20,7 @@ from millstream.errors import MillstreamError
 from millstream.home import Home
 from millstream.live.definitions import Definitions
 from millstream.log.disk import RealDisk
-from millstream.store.duckdb import _Transaction
+from millstream.store.transaction import Transaction
 from tests.unit.live.statements_model import Model, Speaker, Step
 from tests.unit.live.world import Spoken
 
@@ -38,7 +38,7 @@ TOP = {
 }
 HOOKED = [
     (paths, "rename"), (paths, "delete_file"), (paths, "delete_folder"), (paths, "delete_tree"), (paths, "open_file"),
-    (RealDisk, "mkdir"), (RealDisk, "append"), (RealDisk, "fsync"), (_Transaction, "__exit__"),
+    (RealDisk, "mkdir"), (RealDisk, "append"), (RealDisk, "fsync"), (Transaction, "__exit__"),
 ]  # fmt: skip
 """Before and after each of these a process may die."""
 
