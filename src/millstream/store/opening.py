@@ -96,6 +96,8 @@ def _remove(file: Path) -> None:
 
 def is_damage(error: duckdb.Error) -> bool:
     """Whether an error says that the file of the store is not what was written."""
+    if isinstance(error, duckdb.ProgrammingError | duckdb.DataError):  # of the question, whatever words it has
+        return False
     return isinstance(error, duckdb.FatalException) or any(w in str(error) for w in ("orrupt", "checksum"))
 
 
