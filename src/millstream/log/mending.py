@@ -35,6 +35,8 @@ class Wrong:
     would: str = ""
     path: Path | None = None
     data: bytes | None = None
+    harmless: bool = False
+    """Whether the next writer does it by itself."""
 
 
 def look(root: Path, clock: Clock, disk: Disk | None = None) -> Iterator[Wrong]:
@@ -113,7 +115,8 @@ def _partition(disk: Disk, folder: Path, owner: Owner) -> Iterator[Wrong]:
         return
     if published is not None and found.wal is not None and published.offset < found.wal.end:
         said = f"{folder / 'durable'} says that there are {published.offset:,} records, but there are {found.wal.end:,}"
-        yield Wrong(folder.parent.name, said, "it is made anew from the records", folder / "durable")
+        what = "it is made anew from the records"  # a writer that died before it published its last frame leaves this
+        yield Wrong(folder.parent.name, said, what, folder / "durable", harmless=True)
 
 
 def _bases(disk: Disk, folder: Path) -> list[int]:

@@ -26,8 +26,8 @@ from millstream.runtime.tables import SUMS, Tables
 
 CATALOG = "catalog.json"
 UNSURE = "nothing is lost, unless a process died while it wrote the catalog: its last statement is undone then"
-Read = Callable[[str], pa.Table]
-"""The content of a stored table, as the store has it."""
+Read = Callable[[str], pa.Table | None]
+"""The content of a stored table, as the store has it; None when it has none of this name."""
 
 
 def first(home: Path) -> list[Finding]:
@@ -99,7 +99,8 @@ def _log(home: Path) -> Iterator[Finding]:
         if found.path is None:
             yield Finding("", found.found, found.would)
         elif found.data is None:
-            yield Finding("", found.found, found.would, do=asides(None, [found.path]))
+            do = asides(None, [found.path])
+            yield Finding("", found.found, found.would, do=do, harmless=found.harmless)
         else:
             yield Finding("", found.found, found.would, do=_put(home, found.path, found.data))
 
@@ -120,7 +121,13 @@ def tables(home: Path, read: Read) -> Iterator[Finding]:
         try:
             Tables(home / "tables").check({name: newest} if newest else {})
         except HomeDamaged as error:
-            data = known.encoded(read(name))
+            rows = read(name)
+            if rows is None:
+                left = known.path(name, newest).parent
+                found = f"the table `{name}` was dropped, but files of it are left in {left}"
+                yield Finding("", found, "they are taken away", do=asides(None, [left]), harmless=True)
+                continue
+            data = known.encoded(rows)
             anew = {**sums, path.name: zlib.crc32(data)}
 
             def do(work: Work, path: Path = path, data: Any = data, anew: Any = anew) -> None:

@@ -48,10 +48,13 @@ def read_all(path: Path) -> None:
         ) from None
 
 
-def stored_table(path: Path, name: str) -> pa.Table:
-    """The rows of a stored table, as they were given."""
+def stored_table(path: Path, name: str) -> pa.Table | None:
+    """The rows of a stored table, as they were given; None when the store has no such table."""
     with opened(path, read_only=True, temp=None) as connection:
-        rows: pa.Table = connection.sql(f"SELECT * FROM {quoted(name)}").to_arrow_table()
+        try:
+            rows: pa.Table = connection.sql(f"SELECT * FROM {quoted(name)}").to_arrow_table()
+        except duckdb.CatalogException:
+            return None
         known = "SELECT arrow FROM millstream.tables WHERE lower(name) = lower(?)"
         try:
             schemas = connection.execute(known, [name]).fetchall()

@@ -20,15 +20,19 @@ from millstream.errors import MillstreamError
 from millstream.home import Home
 from millstream.live.definitions import Definitions
 from millstream.log.disk import RealDisk
+from millstream.runtime import repair
+from millstream.runtime.tables import Tables
 from millstream.store.transaction import Transaction
 from tests.unit.live.statements_model import Model, Speaker, Step
 from tests.unit.live.world import Spoken
 
 TOP = {
     ".catalog.json.tmp",
+    ".catalog.json.copy.tmp",
     "millstream.json",
     "lock",
     "catalog.json",
+    "catalog.json.copy",
     "store.duckdb",
     "store.duckdb.wal",
     "flows",
@@ -57,6 +61,8 @@ class World:
             (canary / "file").write_text("as it was")
         self.root, self.model = root, Model()
         self.speaker = Speaker(seed, str(root / "canary"))
+        self.opened, self.look = 0, 10
+        """How often it was opened again, and after how many times a repair looks at it first."""
         self.left: int | None = None
         """How many moments are left until the death that is due."""
         for owner, name in HOOKED:
@@ -96,10 +102,18 @@ class World:
     def reopen(self) -> None:
         """The home is closed, or has died: what was there at that moment is opened."""
         self.spoken.home.close()
+        self.opened += 1
+        if self.opened % self.look == 0:
+            self._repaired(self.image if self.image.exists() else self.path)
         if self.image.exists():
             shutil.rmtree(self.path)
             self.image.rename(self.path)
         self.spoken = self._open()
+
+    @staticmethod
+    def _repaired(path: Path) -> None:
+        """A repair finds no damage, also after a death."""
+        assert [f.found for f in repair.look(path) if not f.harmless] == []
 
     def step(self, death: int | None) -> str:
         """One statement, cut off after so many moments (or not); what became of it."""
@@ -145,6 +159,8 @@ class World:
         """What is in the home, in memory and on disk."""
         live, home = self.spoken.live, self.spoken.home
         kept = Definitions.load(self.path)
+        written = [p.read_bytes() for p in sorted(self.path.glob("catalog.json*"))]
+        assert len(written) in (0, 2) and len(set(written)) < 2  # the file, and its copy
         entries = [(n, e.kind, e.sql) for n, e in kept.entries.items()]
         assert (kept.dropped, kept.pending, live.broken) == ([], [], {})
         assert [(n, live.definitions.entries[n].kind, e.piece.sql) for n, e in live.catalog.entries.items()] == entries
@@ -164,6 +180,8 @@ class World:
                 assert sorted((r["k"], r["v"]) for r in pa.ipc.open_file(file).read_all().to_pylist()) == rows
             assert not [p for p in path.parent.iterdir() if p.name.startswith(".")]
             found[name.lower()] = rows
+            assert path.name in home.tables.known(name)
+        Tables(self.path / "tables").check(newest)
         assert {p.name for p in (self.path / "tables").glob("*")} == set(versions)
         return dict(sorted(found.items()))
 
@@ -220,6 +238,7 @@ def live(root: Path, seed: int, steps: int, *, kill: float, look: int) -> None:
     ended = dict.fromkeys(("done", "refused", "killed"), 0)
     with world(root, seed) as made:
         chance = made.speaker.random
+        made.look = 10 if kill < 0.1 else 1
         for number in range(1, steps + 1):
             death = chance.randrange(15) if chance.random() < kill else None
             try:
