@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.errors import MillstreamError, QueryError, Unsupported
+from millstream.errors import ConnectionLost, MillstreamError, QueryError, Unsupported
 from millstream.live.answer import Answer, Changes
 from millstream.model.reserved import OP, SHOWN_OP, free_name
 from millstream.runtime.run import BROKEN
@@ -74,6 +74,13 @@ def _changes(live: Live, feed: Feed, flow: str, view: str, statement: Subscribe)
         if not heard:
             _check_runs(live, flow, view)
             yield Changes(at, None)
+    if not live.closed.is_set():
+        raise QueryError(f"the view `{view}` was dropped: nothing more will come")
+    raise _closing()
+
+
+def _closing() -> ConnectionLost:
+    return ConnectionLost("the process that owns the home closes it", hint="subscribe again when it runs")
 
 
 def _check_runs(live: Live, flow: str, view: str) -> None:
@@ -121,3 +128,4 @@ def _records(live: Live, topic: Topic, *, snapshot: bool) -> Iterator[Changes]:
         if not moved:
             yield Changes(0, None)
             live.closed.wait(0.1)
+    raise _closing()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from millstream.cli.app import cli
-from millstream.cli.connection import connected
-from millstream.errors import MillstreamError, QueryError, RunError, SourceMissing
+from millstream.cli.connection import Connection, connected
+from millstream.errors import ConnectionLost, MillstreamError, QueryError, RunError, SourceMissing
 from millstream.home import Home
 from millstream.live.session import Session
 from millstream.reader import Reader
 from millstream.runtime.loop import FlowLoop
+from millstream.serve.client import LocalClient
 from tests.sql.engine import QueryEngine
 from tests.unit.live.world import BIDS, HOT
 
@@ -151,3 +154,71 @@ def test_dropping_a_view_forgets_that_its_flow_failed(home: Fragile) -> None:
     break_down(home)
     speak(home)("DROP VIEW hot")
     assert home.store.failures() == {} and home.query("SELECT 1 AS n").warnings == ()
+
+
+def test_a_subscription_resumes_with_the_next_owner(tmp_path: Path) -> None:
+    with Fragile(tmp_path) as home:
+        say = speak(home)
+        say(f"{BIDS}; {HOT}; INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:00'); SELECT n FROM hot")
+        connection = remote(tmp_path)
+        answers = connection.execute("SUBSCRIBE TO hot WITH SNAPSHOT")
+        answer = next(answers)
+        assert answer.changes is not None
+        changes = (c for c in answer.changes if c.table is not None)
+        assert next(changes).table.to_pylist() == [{"op": "+I", "auction": 7, "n": 1}]  # type: ignore[union-attr]
+    with Fragile(tmp_path) as home:
+        say = speak(home)
+        assert say("SELECT n FROM hot") == [{"n": 1}]
+        threading.Timer(0.0, lambda: say("INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:01')")).start()
+        found = next(changes)
+        assert found.table is not None and not found.snapshot
+        assert found.table.to_pylist()[-1] == {"op": "+U", "auction": 7, "n": 2}
+    home = Fragile(tmp_path)  # epochs that nobody has heard of are not kept
+    try:
+        session = home.session(start=False)
+        planned = session.live.planned("bids")
+        assert planned is not None
+        home.topic("bids").append([{"auction": 8, "price": 1, "ts": datetime(2026, 1, 1, tzinfo=UTC)}])
+        loop = home.loop(planned)
+        assert loop.step() is not None
+        loop.close()
+    finally:
+        home.close()
+    with Fragile(tmp_path) as home:
+        speak(home)("SHOW FLOWS")
+        with pytest.raises(QueryError, match="are not kept any more"):
+            next(changes)
+    connection.close()
+
+
+def test_statements_that_were_interrupted_are_repeated_only_if_they_read(tmp_path: Path) -> None:
+    with Fragile(tmp_path) as home:
+        speak(home)("CREATE TABLE t (id BIGINT); INSERT INTO t VALUES (1)")
+        connection = remote(tmp_path)
+        assert len(list(connection.execute("SET wait = 5; SELECT id FROM t"))) == 2
+    with Fragile(tmp_path) as home:
+        assert home.store  # from now on it answers
+        (answer,) = connection.execute("SELECT id FROM t")  # over a connection that has ended
+        assert answer.result is not None and answer.result.rows() == [{"id": 1}]
+        (setting,) = connection.execute("SET wait")
+        assert setting.result is not None and setting.result.rows()[0]["value"] == "5"
+    with Fragile(tmp_path) as home:
+        assert home.store
+        with pytest.raises(ConnectionLost, match="ended during the statement") as lost:
+            list(connection.execute("INSERT INTO t VALUES (2)"))
+        assert "may have been carried out" in str(lost.value.detail)
+        (answer,) = connection.execute("SELECT id FROM t")
+        assert answer.result is not None and answer.result.rows() == [{"id": 1}]
+    with pytest.raises(QueryError, match="no other one answers"):
+        list(connection.execute("SELECT id FROM t"))
+    connection.close()
+
+
+def remote(home: Path) -> Connection:
+    """A connection like that of a shell, through the process that owns the home."""
+
+    def begin() -> tuple[Any, Callable[[], None]]:
+        client = LocalClient(home)
+        return client.session(), client.close
+
+    return Connection(begin, hangs_up=True)
