@@ -125,6 +125,7 @@ class Watch:
     ) -> None:
         self._done.set()
         self._thread.join()
+        self.reason = None  # the error knows its frames, and one of them this watch: a cycle would keep the store open
 
     def check(self) -> None:
         """Raise the reason if the question was stopped, or is to be."""

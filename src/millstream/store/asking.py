@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 
 import duckdb
 import pyarrow as pa
@@ -23,13 +24,14 @@ def answered(
     used: Callable[[], int],
 ) -> pa.Table:
     """The rows of a checked SELECT; `used` tells how many bytes the questions of the store hold now."""
-    with Watch(limits, cursor.interrupt, used=used) as watch:
+    with Watch(limits, cursor.interrupt, used=used) as watch, ExitStack() as stack:
         try:
             if limits.bytes:  # sorts, joins and groups are told to spill to disk before the limit ends them
                 cursor.execute(f"SET operator_memory_limit = '{limits.bytes // 2}B'")
             for name, table in given.items():
                 cursor.register(name, table)
             reader = cursor.sql(sql).to_arrow_reader(_BATCH)
+            stack.callback(reader.close)  # it would keep the file of the store open
             batches, size = [], 0
             for batch in reader:
                 watch.check()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import resource
 import threading
 from collections.abc import Iterator
@@ -11,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from millstream import reader as readers
-from millstream.errors import DefinitionError, LimitExceeded, QueryError
+from millstream.errors import DefinitionError, HomeInUse, LimitExceeded, QueryError
 from millstream.home import Home
-from millstream.limits import Limits, interruptible, parsed_bytes
+from millstream.limits import Limits, Watch, interruptible, parsed_bytes
 from millstream.reader import Reader
 from millstream.sql.growth import may_grow
 from millstream.sql.text import Bounded
@@ -234,3 +236,21 @@ def test_the_limit_of_the_process_is_not_touched(home: Home) -> None:
     with pytest.raises(LimitExceeded):
         home.query(CHEAP[0])
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_a_question_that_was_stopped_leaves_nothing_that_holds_the_file(tmp_path: Path) -> None:
+    """DuckDB waits without end for a file that an object of this process still holds, and nothing collects it then."""
+    with Home(tmp_path / "home") as home:
+        home.put_table("t", pa.table({"i": list(range(1000))}))
+    gc.collect()
+    gc.disable()
+    try:
+        with Reader(tmp_path / "home") as reader, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(readers, "PAUSES", 0)
+            owners = itertools.count()
+            patch.setattr(readers, "_token", lambda _: next(owners))  # a new owner each time
+            with pytest.raises(HomeInUse):
+                reader.query("SELECT count(*) AS n FROM t a, t b, t c")
+        assert not [o for o in gc.get_objects() if isinstance(o, Watch)]
+    finally:
+        gc.enable()
