@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pyarrow as pa
@@ -53,9 +53,8 @@ Producers = dict[str, Mark]
 MAX_PRODUCERS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A frame that was found whole."""
+class Frame(NamedTuple):
+    """A frame that was found whole. There may be a hundred thousand in a file."""
 
     base: int
     rows: int

@@ -56,12 +56,13 @@ class Wal:
         while self.position < limit:
             origin = self.position
             data = memoryview(self._disk.read(self.path, origin, min(step, limit - origin)))
-            at = 0
+            at, end = 0, self.end
             while (frame := frame_at(data, at, self._seed, origin)) is not None:
-                if frame.base != self.end:
-                    raise damaged(self.path, frame.position, f"offset {self.end} should follow, not {frame.base}")
+                if frame.base != end:
+                    raise damaged(self.path, frame.position, f"offset {end} should follow, not {frame.base}")
                 self.frames.append(frame)
                 at += frame.size
+                end += frame.rows
             self.position = origin + at
             if at == 0:
                 if len(data) < step:

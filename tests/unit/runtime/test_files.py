@@ -19,7 +19,7 @@ from millstream.runtime.inventory import kind_of
 from . import rich_homes as homes
 
 SEED = 12
-SAMPLE = 7
+SAMPLE = 5
 SHARES = 16
 MAY_DIFFER = {"flows/loose/stopped.json": ("loose",)}
 """A flow that may lose records does so without the note that it has ended well."""
