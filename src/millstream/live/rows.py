@@ -19,6 +19,7 @@ from millstream.model.schema import Schema, ddl_type
 from millstream.model.values import python_values
 from millstream.result import shown
 from millstream.sql.catalog import KIND_OF, schema_of
+from millstream.sql.duck import duck_sql
 from millstream.sql.growth import may_grow
 from millstream.sql.places import topic_of
 from millstream.sql.statements import CreateSink, CreateSource, CreateTable, Delete, Insert, Update
@@ -183,7 +184,7 @@ def _apart(trees: Sequence[exp.Expr], *tables: str) -> tuple[str, ...] | None:
 
 
 def _duck(node: exp.Expr) -> str:
-    return f"({node.sql(dialect='duckdb', identify=True, comments=False)})"
+    return f"({duck_sql(node)})"
 
 
 def _condition(tree: exp.Expr) -> str:

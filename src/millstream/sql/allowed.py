@@ -11,6 +11,7 @@ from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import Origin, Unsupported
 from millstream.model import functions
+from millstream.sql.duck import duck_sql
 
 WINDOW = frozenset(
     "row_number rank dense_rank lag lead ntile first_value last_value nth_value percent_rank cume_dist".split()
@@ -93,7 +94,8 @@ def called(tree: exp.Expr, dialect: str = "spark") -> Iterator[str]:
     """The functions of a tree as it would be written, in lower case: names before an opening bracket, and those that
     need none.
     """
-    written = _without_column_names(tree).sql(dialect=dialect, identify=True, comments=False)
+    plain = _without_column_names(tree)
+    written = duck_sql(plain) if dialect == "duckdb" else plain.sql(dialect=dialect, identify=True, comments=False)
     tokens = sqlglot.tokenize(written, dialect=dialect)
     for token, following in zip_longest(tokens, tokens[1:]):
         if token.token_type == TokenType.STRING:

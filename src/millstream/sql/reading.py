@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import sqlglot
 from sqlglot import exp
 
-from millstream.errors import QueryError, StatementRefused, Unsupported, ViewNotFound
+from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
 from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, called, forbidden, reads
+from millstream.sql.duck import duck_sql
 from millstream.sql.growth import may_grow
 from millstream.sql.text import Bounded
 
@@ -79,14 +80,8 @@ def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
         _check_tables(tree, tables)
         _check_functions(tree)
         read = tuple(dict.fromkeys(t.name for t in tree.find_all(exp.Table) if t.name in tables))
-        sql = tree.sql(dialect="duckdb", identify=True, comments=False, unsupported_level=sqlglot.ErrorLevel.RAISE)
+        sql = duck_sql(tree, whole=True)
         return Question(sql, read, read if may_grow(tree) else None)
-    except sqlglot.errors.UnsupportedError as error:
-        raise Unsupported(
-            "a part of the query cannot be answered by the store, and would be ignored",
-            detail=", ".join(re.findall(r"'[^']*'", str(error))) or None,
-            hint="leave it out, or compute it in a view",
-        ) from None
     except RecursionError:
         raise StatementRefused("too many parts of the query stand inside one another") from None
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from millstream import reader as readers
-from millstream.errors import DefinitionError, HomeInUse, LimitExceeded, QueryError
+from millstream.errors import DefinitionError, HomeInUse, LimitExceeded, QueryError, StatementRefused
 from millstream.home import Home
 from millstream.limits import Limits, Watch, interruptible, parsed_bytes
 from millstream.reader import Reader
@@ -156,6 +156,17 @@ def test_limits_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(DefinitionError, match="MILLSTREAM_QUERY_TIMEOUT"):
         Limits.of()
     assert parsed_bytes("1GiB") == 1 << 30
+
+
+def test_a_question_that_would_become_too_long_for_the_store_is_refused(home: Home) -> None:
+    nested = "array(1)"
+    for _ in range(20):
+        nested = f"array_append({nested}, 1)"
+    for ask in (home.query, lambda sql: list(home.session(start=False).execute(sql))):
+        with pytest.raises(StatementRefused, match="too long"):
+            ask(f"SELECT {nested} AS x")
+        with pytest.raises(StatementRefused):
+            ask("SELECT initcap(initcap(initcap(s))) AS x FROM t")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""SQL for DuckDB, with a bound on its length.
+
+Some functions are written there as an expression that holds their arguments several times. Inside one another they
+would make a text of any length, and take all the time and memory of the process that writes it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sqlglot import ErrorLevel, exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import SqlglotError, UnsupportedError
+from sqlglot.generators.duckdb import DuckDBGenerator
+
+from millstream.errors import StatementRefused, Unsupported
+
+MOST = 60_000
+"""Parts of an expression that are written at most."""
+
+
+class _TooLong(Exception):
+    """More parts than the bound."""
+
+
+class Duck(DuckDB):
+    """DuckDB's dialect, whose generator gives up on texts that become too long."""
+
+    class Generator(DuckDBGenerator):
+        """Its generator. It counts the parts that it writes."""
+
+        _left = MOST
+
+        def sql(self, *given: Any, **more: Any) -> str:
+            """The text of one part."""
+            self._left -= 1
+            if self._left < 0:
+                raise _TooLong
+            return str(super().sql(*given, **more))
+
+
+def duck_sql(node: exp.Expr, *, whole: bool = False) -> str:
+    """An expression or query in DuckDB's SQL. Refuses one that cannot be written there; with `whole`, also one of which
+    a part would be left out.
+    """
+    level = ErrorLevel.RAISE if whole else ErrorLevel.IGNORE
+    try:
+        return Duck().generate(node, identify=True, comments=False, unsupported_level=level)
+    except UnsupportedError as error:
+        raise Unsupported(
+            "a part of the query cannot be answered by the store, and would be ignored",
+            detail=", ".join(re.findall(r"'[^']*'", str(error))) or None,
+            hint="leave it out, or compute it in a view",
+        ) from None
+    except _TooLong:
+        raise StatementRefused(
+            "the question becomes too long for the store", hint="fewer functions of arrays inside one another"
+        ) from None
+    except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError):
+        raise StatementRefused(
+            "the question cannot be asked of the store", detail="one of its functions has no counterpart there"
+        ) from None
