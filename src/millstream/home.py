@@ -60,7 +60,7 @@ from millstream.runtime.standby import Standby
 from millstream.runtime.states import state_table
 from millstream.runtime.status import flow_rows, state_of, view_rows, warnings_for, watermark_rows
 from millstream.runtime.supervisor import SET_APART, Restarts
-from millstream.runtime.tables import Tables
+from millstream.runtime.tables import Tables, as_table
 from millstream.sql.reading import question
 
 if TYPE_CHECKING:
@@ -412,7 +412,7 @@ class Home:
         A flow uses the newest version from its next epoch on, and says in the epoch's record which one it was.
         """
         check_name(name, "table")
-        table = _arrow(data)
+        table = as_table(data)
         check_user_columns(Schema.from_arrow(table.schema).names)
         store = self.store  # opened before the new version is written: opening removes what was cut off
         with self.table_lock:
@@ -489,13 +489,3 @@ def standby(
         waiting.stop()
     assert taken is not None
     return Home(path, memory=memory, lock=taken.lock)
-
-
-def _arrow(data: Any) -> pa.Table:
-    if isinstance(data, pa.Table):
-        return data
-    if hasattr(data, "to_arrow"):
-        return data.to_arrow()
-    if isinstance(data, list):
-        return pa.Table.from_pylist(data)
-    return pa.Table.from_pandas(data, preserve_index=False)

@@ -12,7 +12,7 @@ import os
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import orjson
 import pyarrow as pa
@@ -41,6 +41,17 @@ class StoredTables(Protocol):
 
 
 SUMS = "versions.json"
+
+
+def as_table(data: Any) -> pa.Table:
+    """Rows as an Arrow table: one already, a frame of polars or pandas, or a list of dicts."""
+    if isinstance(data, pa.Table):
+        return data
+    if hasattr(data, "to_arrow"):
+        return data.to_arrow()
+    if isinstance(data, list):
+        return pa.Table.from_pylist(data)
+    return pa.Table.from_pandas(data, preserve_index=False)
 
 
 class Tables:
