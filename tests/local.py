@@ -80,7 +80,7 @@ class LocalEngine:
             inside = f'"$ts" BETWEEN {EARLIEST} AND {LATEST}'
             lost = f'WHEN "$ts" IS NULL THEN {NO_TIME} WHEN NOT ({inside}) THEN {OUT_OF_RANGE}'
             bad = f'CASE WHEN "$bad" <> 0 THEN "$bad" {lost} ELSE 0 END AS "$bad"'
-            kept = ", ".join(f"CASE WHEN {inside} THEN {c} END AS {c}" for c in (time, '"$ts"'))
+            kept = ", ".join(f"CASE WHEN {inside} THEN {c} END AS {c}" for c in (quoted(time), '"$ts"'))
             timed = f"SELECT * REPLACE ({bad}, {kept}) FROM ({timed})"
         found = self.duck.sql(f"SELECT {', '.join(shown)} FROM ({timed})").to_arrow_table()
         return polars(found)
