@@ -50,7 +50,7 @@ _KINDS = re.compile(r"(?m)(?:^|(?<=: )|(?<=; ))[A-Z][A-Za-z]*(?: [A-Za-z]+)* Err
 _CLASSES = re.compile(
     r"<?\b(?:java|javax|org\.apache|scala|py4j|pyarrow|polars|_?duckdb|pyspark|sqlglot|orjson|numpy|pandas)"
     r"(?:\.\w+)*\.[A-Z]\w*(?:\$\w+)*>?(?:: ?)?"
-    r"|\b(?:Arrow(?:Invalid|NotImplementedError|TypeError|KeyError|IOError|Exception)|Py4J\w+|JSONDecodeError|ComputeError"
+    r"|\b(?:Arrow(?:Invalid|NotImplementedError|TypeError|KeyError|IOError|Exception)|Py4J\w+|ComputeError"
     r"|PanicException|(?:Spark|Analysis|NumberFormat|Parse|Runtime|IllegalArgument|NullPointer|ClassCast|DateTime|"
     r"FileNotFound|SparkArithmetic|SparkRuntime|InvalidInput|Binder|Catalog|Conversion)Exception)\b(?:: ?)?"
 )
