@@ -117,3 +117,30 @@ def test_only_checkpoints_of_the_home_are_dropped(tmp_path: Path) -> None:
         assert (elsewhere / "manifest.json").exists()
         checkpoint.drop(home.path, "mine")
         assert checkpoint.listed(home.path) == []
+
+
+def test_a_link_itself_can_be_renamed_where_one_is_expected(home: Path) -> None:
+    (home / "to").write_text("as it was")
+    (home / "link").symlink_to(home / "to")
+    with pytest.raises(HomeDamaged, match="symbolic link"):
+        paths.rename(home / "link", home / "away")
+    paths.rename(home / "link", home / "away", link_ok=True)
+    assert (home / "away").is_symlink()
+    assert (home / "to").read_text() == "as it was"
+
+
+def test_an_error_of_the_system_names_the_whole_path(home: Path) -> None:
+    folder = home / "flows" / "a"
+    folder.mkdir(parents=True)
+    file = home / "file"
+    file.touch()
+    for path, call in (
+        (folder, lambda: paths.delete_file(folder)),
+        (folder, lambda: paths.rename(file, folder)),
+        (home / "gone", lambda: paths.rename(home / "gone", file)),
+        (home / "none", lambda: paths.open_file(home / "none" / "file", 0)),
+        (file, lambda: paths.truncate(file / "below", 0)),
+    ):
+        with pytest.raises(OSError) as caught:
+            call()
+        assert caught.value.filename == str(path)

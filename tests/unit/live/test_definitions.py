@@ -6,19 +6,24 @@ import re
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 import pytest
 
 from millstream.errors import (
     DefinitionError,
+    DiskFull,
     DuplicateName,
     HomeDamaged,
     HomeTooNew,
+    LogInUse,
     StatementRefused,
     UnknownName,
     Unsupported,
 )
-from millstream.live.definitions import FILE, Definition, Definitions, FlowNote
+from millstream.live import definitions
+from millstream.live.definitions import COPY, FILE, Definition, Definitions, FlowNote
 from millstream.live.session import Session
+from millstream.state.run import write_durably
 from tests.unit.live.world import BIDS, HOT, ITEMS, opened
 
 
@@ -179,6 +184,52 @@ def test_definitions_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- flows
+
+
+def test_the_copy_of_the_catalog_follows_it_and_never_undoes_a_statement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main, copy = tmp_path / FILE, tmp_path / (FILE + COPY)
+    kept = Definitions(tmp_path / FILE)
+    kept.save()
+    kept = kept.copy()
+    kept.entries["a"] = Definition("CREATE SOURCE a ...", "source")
+
+    def full(path: Path, data: bytes) -> None:
+        if path == copy:
+            raise DiskFull("no space left")
+        write_durably(path, data)
+
+    with monkeypatch.context() as patch:  # committed, also without its copy
+        patch.setattr(definitions, "write_durably", full)
+        kept.save()
+        assert list(Definitions.load(tmp_path).entries) == ["a"]
+    older, newer = copy.read_bytes(), main.read_bytes()
+    assert older != newer
+    assert list(Definitions.load(tmp_path).entries) == ["a"]
+    assert copy.read_bytes() == newer  # whoever opens the home writes it
+    main.write_bytes(older)
+    with pytest.raises(HomeDamaged, match="older than its copy"):
+        Definitions.load(tmp_path)
+    main.unlink()
+    with pytest.raises(HomeDamaged, match="cannot be read"):
+        Definitions.load(tmp_path)
+
+
+def test_a_refused_drop_of_a_topic_is_a_revision_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path) as spoken:
+        spoken.say(BIDS)
+        spoken.home.log.create("alone", pa.schema([("a", pa.int64())]))
+        before = Definitions.load(tmp_path).revision
+
+        def refused(name: str) -> None:
+            raise LogInUse(f"another process writes to {name}")
+
+        monkeypatch.setattr(spoken.home.log, "drop", refused)
+        with pytest.raises(LogInUse):
+            spoken.say("DROP TOPIC alone")
+        kept = Definitions.load(tmp_path)
+        assert (kept.revision, kept.pending) == (before + 2, [])
 
 
 def test_views_that_come_before_any_record_share_a_flow(tmp_path: Path) -> None:

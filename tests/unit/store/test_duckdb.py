@@ -307,6 +307,13 @@ def test_a_view_or_table_may_have_any_good_name(store: DuckStore, tmp_path: Path
     other.close()
 
 
+@pytest.mark.parametrize("sql", ["SELECT corrupt FROM t", "SELECT * FROM checksum", "SELECT CAST('corrupt' AS BIGINT)"])
+def test_an_error_of_a_question_is_not_damage_whatever_words_it_has(store: DuckStore, sql: str) -> None:
+    store.put_table("t", pa.table({"a": [1]}))
+    with pytest.raises(QueryError):
+        store.query(sql)
+
+
 def test_a_stored_table_is_replaced_whole(store: DuckStore) -> None:
     store.put_table("names", pa.table({"id": [1, 2]}))
     store.put_table("names", pa.table({"other": ["x"]}))
