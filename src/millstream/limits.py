@@ -100,7 +100,7 @@ def interruptible(gone: Callable[[], bool]) -> Iterator[None]:
 
 
 class Watch:
-    """Watches one question from a thread of its own; calls `stop` once when it is to end. A context manager.
+    """Watches one question from a thread of its own; calls `stop` when it is to end, until it has. A context manager.
 
     `used` tells how many bytes all questions hold together now. What came since this one began counts as its own, so a
     short question is not ended for the sake of a large one beside it.
@@ -135,10 +135,9 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._done.wait(_TICK):
-            self.reason = self._unwanted() or self._too_large()
+            self.reason = self.reason or self._unwanted() or self._too_large()
             if self.reason is not None:
-                self._stop()
-                return
+                self._stop()  # again and again: what has not begun yet does not hear it
 
     def _unwanted(self) -> QueryError | None:
         if self._limits.seconds and time.monotonic() - self._since > self._limits.seconds:

@@ -99,10 +99,16 @@ def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = No
         chosen: dict[str, Any] = {**settings(log, memory), **(extra or {})}
         for name in ("SQLQueryContextLogger", "py4j"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # our errors say it in one line
+        logging.getLogger().addFilter(_is_news)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _launch(log, chosen)
             return SparkSession.builder.config(map=chosen).getOrCreate()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether somebody should read it: that Java has hung up, which py4j logs with a traceback, our errors say."""
+    return record.msg != "Exception while sending command."
 
 
 def begin(log: Path, *, memory: str = "2g", python: bool = False) -> Future[Any]:
@@ -178,6 +184,16 @@ def _forget() -> None:
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
+
+
+def end() -> None:
+    """End the Java process at once; the next who needs a session starts another."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        process.kill()
+        process.wait(timeout=30)
 
 
 def stop() -> None:
