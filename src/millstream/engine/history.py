@@ -75,12 +75,13 @@ def _within(spark: SparkSession, sql: str, limits: Limits) -> pa.Table:
             except Exception as error:
                 if "spark.driver.maxResultSize" in str(error):
                     raise too_large(limits) from None
-                if watch.reason is None:
+                reason = watch.reason
+                if reason is None:
                     raise
         if not _has_stopped(context, group):
             end()
-            watch.reason.detail = "Spark's Java process was ended to stop it; flows are started again by themselves"
-        raise watch.reason
+            reason.detail = "Spark's Java process was ended to stop it; flows are started again by themselves"
+        raise reason
     finally:
         with suppress(Exception):
             for name in ("spark.jobGroup.id", "spark.job.interruptOnCancel"):
