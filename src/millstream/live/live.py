@@ -104,7 +104,7 @@ class Live:
             self.catalog.check_free(entry)
             there = self.catalog.get(entry.name)
             if there is not None:
-                if entry.if_not_exists or (there.piece.sql == entry.piece.sql and name not in self.broken):
+                if entry.if_not_exists or (_same(there, entry) and name not in self.broken):
                     return Answer(said=f"the {kind} {entry.name} is there already", unchanged=True)
                 self._check_replaceable(there, entry)
             elif isinstance(entry, CreateView | CreateTable | CreateSink):
@@ -385,8 +385,11 @@ class Live:
 
     def attach(self, sink: CreateSink, query_text: str, session: Session) -> Answer:
         """INSERT INTO sink SELECT: what the query gives is written to the sink from now on."""
-        head = sink.piece.sql.rstrip()
-        (piece,) = pieces(Text(f"{head} AS {query_text}"))
+        if sink.is_fed:
+            if sink.piece.sql.endswith(f" AS {query_text}"):
+                return Answer(said=f"the sink {sink.name} gets what this query gives already", unchanged=True)
+            raise DefinitionError(f"something is written to the sink `{sink.name}` already", hint="make another sink")
+        (piece,) = pieces(Text(f"{_head(sink)} AS {query_text}"))
         entry = grammar.statement(piece, functions=self.catalog.functions)
         assert isinstance(entry, CreateSink)
         with self._lock:
@@ -422,3 +425,14 @@ def _advice(planned: Plan | None) -> str:
         return f"\nnote: its state is kept {said}; {BOUND}"
     join = next((s for s in found if "all rows, for good" in s), None)
     return "" if join is None else f"\nnote: the join keeps {join}; {BOUND_JOIN}"
+
+
+def _head(sink: CreateSink) -> str:
+    return sink.piece.sql.rstrip()
+
+
+def _same(there: Create, entry: Create) -> bool:
+    """Whether a definition is written as the one that is there. INSERT INTO adds a query to the text of a sink."""
+    if isinstance(there, CreateSink) and isinstance(entry, CreateSink) and there.query is not None and not entry.is_fed:
+        return there.piece.sql.startswith(f"{_head(entry)} AS ")
+    return there.piece.sql == entry.piece.sql

@@ -40,8 +40,6 @@ def insert(live: Live, statement: Insert, session: Session) -> Answer:
     if isinstance(entry, CreateSink):
         if statement.query is None:
             raise DefinitionError(f"`{entry.name}` is a sink: only INSERT INTO {entry.name} SELECT ... fits")
-        if entry.is_fed:
-            raise DefinitionError(f"something is written to the sink `{entry.name}` already", hint="make another sink")
         start = min(m["start"] for n in statement.query.walk() if "start" in (m := n.meta))
         return live.attach(entry, _query_text(statement, start), session)
     if isinstance(entry, CreateTable):

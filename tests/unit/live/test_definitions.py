@@ -324,6 +324,20 @@ def test_a_sink_gets_its_query_later(tmp_path: Path) -> None:
             one.say("INSERT INTO dear VALUES (1, 2)")
 
 
+def test_the_two_statements_of_a_sink_may_be_repeated(tmp_path: Path) -> None:
+    made, fed = "CREATE SINK dear INTO LOG('dear')", "INSERT INTO dear SELECT auction FROM bids"
+    for _ in range(2):  # the second time in a home that has both
+        with opened(tmp_path / "home") as one:
+            one.say(BIDS, made, fed)
+            assert one.said(made) == "the sink dear is there already"
+            assert one.said(fed) == "the sink dear gets what this query gives already"
+            assert [r["from"] for r in one.rows("SHOW SINKS")] == ["a query"]
+            with pytest.raises(DuplicateName, match="there is a sink `dear` already"):
+                one.say("CREATE SINK dear INTO LOG('cheap')")
+            with pytest.raises(DefinitionError, match="something is written to the sink"):
+                one.say("INSERT INTO dear SELECT price FROM bids")
+
+
 def test_a_sink_stays_when_the_query_for_it_is_refused(tmp_path: Path) -> None:
     with opened(tmp_path / "home") as one:
         one.say(BIDS, "CREATE SINK dear INTO LOG('dear')")
