@@ -27,7 +27,7 @@ from typing import Any
 
 import orjson
 
-from millstream.errors import DiskFull, HomeDamaged
+from millstream.errors import DiskFull, HomeDamaged, LogFailed
 from millstream.log.disk import Disk
 
 TEMP = ".tmp"
@@ -246,12 +246,18 @@ def damaged(path: Path, position: int, why: str) -> HomeDamaged:
 
 @contextlib.contextmanager
 def disk_full_named(path: Path) -> Iterator[None]:
-    """Turn "no space left" into an error that names the place."""
+    """Turn "no space left" and "read-only file system" into errors that name the place."""
     try:
         yield
     except OSError as error:
         if is_full(error):
             raise disk_full(path) from None
+        if error.errno == errno.EROFS:
+            raise LogFailed(
+                f"the disk of {path.parent} is mounted read-only",
+                detail="Nothing was changed.",
+                hint="mount it for writing, or write to a copy of the home elsewhere",
+            ) from None
         raise
 
 

@@ -103,7 +103,8 @@ class Log:
             linger=linger,
         )
         folder = topic_folder(self._root, name)
-        self._disk.mkdir(self._root)
+        with disk_full_named(folder):
+            self._disk.mkdir(self._root)
         with disk_full_named(folder), self._alone():
             if self.exists(name):
                 read_about(self._disk, folder)  # says so if it is damaged
@@ -165,7 +166,7 @@ class Log:
         folder = topic_folder(self._root, name)
         if not self._disk.list(folder):
             raise self._unknown(name)
-        with self._alone(), ExitStack() as locks:
+        with disk_full_named(folder), self._alone(), ExitStack() as locks:
             if not self.exists(name):
                 self._clear(folder)  # another drop was cut short: what it began is durable now
                 raise self._unknown(name)

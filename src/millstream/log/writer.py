@@ -74,7 +74,8 @@ class PartitionWriter:
         self.seal_problem: Exception | None = None
         self._sealing: Future[None] | None = None
         try:
-            self._lock = disk.lock(folder / "lock")
+            with disk_full_named(folder / "lock"):
+                self._lock = disk.lock(folder / "lock")
         except LOCKED_OUT as error:
             raise _in_use(folder, str(error)) from None
         try:
