@@ -39,6 +39,9 @@ _TYPES: dict[str, pa.DataType] = {
     "TIMESTAMPLTZ": TIMESTAMP,
 }
 
+_PARTS = {"ARRAY": (1, "ARRAY<BIGINT>"), "MAP": (2, "MAP<STRING, BIGINT>"), "STRUCT": (0, "STRUCT<name: BIGINT>")}
+"""How many types a nested type has (0: any number, at least one), and an example."""
+
 
 @dataclass(frozen=True)
 class Field:
@@ -61,18 +64,22 @@ class Schema:
     @classmethod
     def parse(cls, ddl: str) -> Schema:
         """Read Spark DDL."""
+        if not isinstance(ddl, str):
+            raise _unreadable(ddl, "it is not text")
         try:
-            table = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
-            columns = list(table.find(exp.Schema).expressions)  # type: ignore[union-attr]
-            fields = [Field(c.this.name, arrow_type(c.kind)) for c in columns]
-        except (sqlglot.errors.SqlglotError, AttributeError, IndexError, ValueError) as error:
-            raise SchemaError(
-                f"the schema cannot be read: {ddl!r}",
-                detail=str(error).splitlines()[0],
-                hint='write it like "auction BIGINT, name STRING, ts TIMESTAMP"',
-                origin=here(),
-            ) from None
-        return cls.of(fields)
+            statements = sqlglot.parse(f"CREATE TABLE t ({ddl}\n)", dialect="spark")
+            table = statements[0]
+            if len(statements) != 1 or not isinstance(table, exp.Create) or table.args.get("properties"):
+                raise _unreadable(ddl, "there is more than columns in it")
+            columns = table.this.expressions if isinstance(table.this, exp.Schema) else []
+            return cls.of(_column(ddl, column) for column in columns)
+        except sqlglot.errors.ParseError as error:
+            said = str(error.errors[0].get("description") or "") if error.errors else ""
+            raise _unreadable(ddl, None if "<class" in said else said or None) from None
+        except sqlglot.errors.SqlglotError:
+            raise _unreadable(ddl, "is a quote left open?") from None
+        except RecursionError:
+            raise _unreadable(ddl, "too many types stand inside one another") from None
 
     @classmethod
     def of(cls, fields: Iterable[Field]) -> Schema:
@@ -141,8 +148,9 @@ def arrow_type(node: exp.DataType | None) -> pa.DataType:
         raise SchemaError("a column has no type", hint='e.g. "price BIGINT"', origin=here())
     kind = node.this.name if isinstance(node.this, exp.DataType.Type) else str(node.this)
     if kind == "DECIMAL":
-        digits = [int(p.name) for p in node.expressions] or [10, 0]
-        return pa.decimal128(digits[0], digits[1] if len(digits) > 1 else 0)
+        return _decimal(node)
+    if kind in _PARTS:
+        _check_parts(kind, node)
     if kind == "ARRAY":
         return pa.list_(arrow_type(node.expressions[0]))
     if kind == "MAP":
@@ -155,6 +163,59 @@ def arrow_type(node: exp.DataType | None) -> pa.DataType:
         f"unknown type `{node.sql(dialect='spark')}`",
         detail="known types: BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), STRING, "
         "BINARY, DATE, TIMESTAMP, ARRAY<t>, MAP<k, v>, STRUCT<name: t>",
+        origin=here(),
+    )
+
+
+def _decimal(node: exp.DataType) -> pa.DataType:
+    digits = [p.name for p in node.expressions] or ["10", "0"]
+    numbers = [int(d) if d.isascii() and d.isdecimal() and len(d) < 3 else -1 for d in digits]
+    precision, scale = (*numbers, 0)[:2]
+    if len(numbers) > 2 or not (1 <= precision <= 38 and 0 <= scale <= precision):
+        raise SchemaError(
+            f"`{_shown(node)}` is not a type",
+            detail="DECIMAL(p, s) has p digits, from 1 to 38, and s of them, at most p, after the point",
+            hint="e.g. DECIMAL(10, 2)",
+            origin=here(),
+        )
+    return pa.decimal128(precision, scale)
+
+
+def _check_parts(kind: str, node: exp.DataType) -> None:
+    """Refuse a nested type without its parts, and a STRUCT with two fields of one name."""
+    count, form = _PARTS[kind]
+    parts = node.expressions
+    if not parts or (count and len(parts) != count):
+        raise SchemaError(f"`{_shown(node)}` is not a type", hint=f"write it like {form}", origin=here())
+    if kind == "STRUCT":
+        names = [folded(part.this.name) for part in parts]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise SchemaError(
+                f"the field `{twice[0]}` is twice in `{_shown(node)}`",
+                hint="give one of the two another name",
+                origin=here(),
+            )
+
+
+def _column(ddl: str, node: exp.Expr) -> Field:
+    """A column of a schema."""
+    if isinstance(node, exp.ColumnDef):
+        return Field(node.name, arrow_type(node.kind))
+    if isinstance(node, exp.Identifier | exp.Column):
+        raise SchemaError(f"the column `{node.name}` has no type", hint='e.g. "price BIGINT"', origin=here())
+    raise _unreadable(ddl, f"`{_shown(node)}` is not a column")
+
+
+def _shown(node: exp.Expr) -> str:
+    return node.sql(dialect="spark")[:60]
+
+
+def _unreadable(ddl: object, why: str | None) -> SchemaError:
+    shown = repr(ddl)
+    return SchemaError(
+        f"the schema cannot be read: {shown if len(shown) <= 200 else shown[:200] + '...'}",
+        detail=why,
+        hint='write it like "auction BIGINT, name STRING, ts TIMESTAMP"',
         origin=here(),
     )
 

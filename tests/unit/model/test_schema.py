@@ -127,3 +127,31 @@ def test_membership_order_and_arrow_form() -> None:
     schema = Schema.of([Field("b", pa.int64()), Field("a", pa.string())])
     assert schema.names == ("b", "a") and "a" in schema and "c" not in schema
     assert schema.to_arrow() == pa.schema([("b", pa.int64()), ("a", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("ddl", "message"),
+    [
+        ("a", "the column `a` has no type"),
+        ("a BIGINT); DROP TABLE x; --", "the schema cannot be read"),
+        ("a BIGINT) USING x --", "the schema cannot be read"),
+        ("a BIGINT, CHECK (a > 1)", "`CHECK (a > 1)` is not a column"),
+        ("a BIGINT, PRIMARY KEY (a)", "`PRIMARY KEY (a)` is not a column"),
+        ("a DECIMAL(5, 9)", "`DECIMAL(5, 9)` is not a type"),
+        ("a DECIMAL(39)", "`DECIMAL(39)` is not a type"),
+        ("a DECIMAL(x)", "`DECIMAL(X)` is not a type"),
+        ("a ARRAY", "`ARRAY` is not a type"),
+        ("a MAP<INT>", "`MAP<INT>` is not a type"),
+        ("a STRUCT<x: INT, X: INT>", "the field `x` is twice"),
+        ("a " + "ARRAY<" * 3000 + "INT" + ">" * 3000, "inside one another"),
+        ("a 'b", "the schema cannot be read"),
+        (None, "it is not text"),
+    ],
+)
+def test_a_schema_that_cannot_be_kept_is_refused_in_plain_words(ddl: str, message: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        Schema.parse(ddl)
+    said = str(caught.value)
+    assert message in said
+    assert len(said) < 600
+    assert not any(word in said for word in ("object has no attribute", "list index", "int()", "Constraint", "<class"))
