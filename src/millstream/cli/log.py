@@ -149,22 +149,23 @@ def append(
     log = _log(home, make=True)
     target = log.topic(topic) if log.exists(topic) else None
     offsets: dict[int, tuple[int, int]] = {}
-    taken = skipped = 0
-    repeated = False
+    taken = skipped = repeated = 0
     try:
         for lines in _chunks(file, None if producer is not None else CHUNK):
             if target is None and schema is not None:
                 target = _made(log, topic, schema, [], partitions, key)
             records, bad = _parsed(lines, exact=target is not None and "decimal" in str(target.schema))
-            if target is None:
+            if target is None and records and not (bad and bad_lines == "stop"):
                 target = _made(log, topic, schema, [r for _, r in records], partitions, key)
-            records, more = _fitting(target, records)
+            records, more = _fitting(target, records) if target is not None else ([], [])
             bad = sorted([*bad, *more])
             if bad and bad_lines == "stop":
                 raise _bad(bad[0], taken)
             for number, why in bad[: max(0, 10 - skipped)]:
                 click.echo(f"line {number} was skipped: {why}", err=True)
             skipped += len(bad)
+            if target is None:  # no line so far says which columns the topic has
+                continue
             ack = target.append([r for _, r in records], producer=producer, sequence=sequence)
             repeated = ack.repeated
             taken += 0 if ack.repeated else len(records)
@@ -172,7 +173,7 @@ def append(
                 offsets[partition] = (offsets.get(partition, (first, 0))[0], end)
     finally:
         log.close()
-    _told(topic, taken, skipped, offsets, repeated=repeated)
+    _told(topic, taken, skipped, offsets, repeated=bool(repeated))
 
 
 def _told(topic: str, taken: int, skipped: int, offsets: dict[int, tuple[int, int]], *, repeated: bool) -> None:
@@ -350,7 +351,7 @@ def tail(topic: str, partition: int | None, begin: str, limit: int | None, home:
                 stop.wait(POLL)
 
 
-def _begins(topic: Topic, text: str, partition: int | None) -> dict[int, int]:
+def _begins(topic: Topic, text: str, partition: int | None, option: str = "--from") -> dict[int, int]:
     """Where to begin, by partition."""
     chosen = range(topic.partitions) if partition is None else [partition]
     if partition is not None and not 0 <= partition < topic.partitions:
@@ -361,14 +362,14 @@ def _begins(topic: Topic, text: str, partition: int | None) -> dict[int, int]:
         found = ends
     elif text == "beginning":
         found = starts
-    elif text.isdigit():
+    elif text.isascii() and text.isdecimal():
         found = {p: min(int(text), ends[p]) for p in ends}
     else:
         try:
             when = datetime.fromisoformat(text)
         except ValueError:
             msg = f"{text!r} is no offset, no time like 2026-01-01T12:00:00, and not `beginning` or `end`"
-            raise click.BadParameter(msg, param_hint="--from") from None
+            raise click.BadParameter(msg, param_hint=option) from None
         aware = when if when.tzinfo else when.replace(tzinfo=UTC)
         found = topic.at(int(aware.timestamp() * 1_000_000))
     return {p: found[p] for p in chosen}
@@ -441,7 +442,7 @@ def trim(topic: str, before: str, partition: int | None, force: bool, yes: bool,
     """  # noqa: D301 - click reads the control character \b
     log = _log(home)
     source = log.topic(topic)
-    offsets = _begins(source, before, partition)
+    offsets = _begins(source, before, partition, "--before")
     try:
         if yes:
             removed = source.trim(offsets, force=force).removed

@@ -167,6 +167,8 @@ class Topic:
     ) -> tuple[Future[Ack], list[tuple[Group, Entry]]]:
         if (producer is None) != (sequence is None):
             raise DefinitionError("a producer and a sequence go together", hint="give both or none")
+        if sequence is not None and not -(2**63) <= sequence < 2**63:
+            raise DefinitionError(f"the sequence {sequence:.3e} does not fit into 64 bits", hint="count up from 1")
         pieces = self._placed(rows, partition, sequence)
         future: Future[Ack] = Future()
         future.set_running_or_notify_cancel()  # what was sent cannot be cancelled

@@ -249,3 +249,37 @@ def test_a_file_for_a_folder_and_a_folder_for_a_file_are_named(bids: Cli, tmp_pa
     path.rmdir() if path.is_dir() else path.unlink()
     path.symlink_to(tmp_path / "aside")
     assert "is a symbolic link" in bids("log", "list").stderr
+
+
+@pytest.mark.parametrize("line", ["\ufeff" + '{"a": 1}', '{"a": "\\ud800"}', '{"a": ' * 2000 + "1" + "}" * 2000, "[1]"])
+def test_a_first_line_that_cannot_be_read_is_what_the_error_names(millstream: Cli, line: str) -> None:
+    """There is no topic yet, and no record to take its columns from."""
+    failed = millstream("log", "append", "fresh", stdin=line + "\n")
+    assert failed.exit_code == 7
+    assert "line 1: it is not" in failed.stderr and "Nothing was appended" in failed.stderr
+    assert "schema" not in failed.stderr
+    skipped = millstream("log", "append", "fresh", "--bad-lines", "skip", stdin=line + '\n{"a": 2}\n')
+    assert skipped.exit_code == 0
+    assert "appended 1 record to fresh" in skipped.stdout
+
+
+def test_only_lines_that_are_skipped_make_no_topic(millstream: Cli) -> None:
+    skipped = millstream("log", "append", "fresh", "--bad-lines", "skip", stdin="[1]\n[2]\n")
+    assert skipped.exit_code == 0
+    assert "2 lines skipped" in skipped.stderr
+    assert millstream("log", "read", "fresh").exit_code == 2
+
+
+def test_a_sequence_that_does_not_fit_is_refused(millstream: Cli) -> None:
+    failed = millstream("log", "append", "bids", "--producer", "p", "--sequence", str(10**30), stdin=LINES)
+    assert failed.exit_code == 2
+    assert "does not fit into 64 bits" in failed.stderr
+
+
+def test_an_offset_that_cannot_be_read_names_its_option(millstream: Cli) -> None:
+    millstream("log", "append", "bids", stdin=LINES)
+    for command, option in (("read", "--from"), ("trim", "--before")):
+        for text in ("zzz", "²"):
+            failed = millstream("log", command, "bids", option, text)
+            assert failed.exit_code == 2
+            assert f"invalid value for {option}: '{text}'" in failed.stderr
