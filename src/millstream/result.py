@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 import pyarrow as pa
 
+from millstream.errors import QueryError
 from millstream.model.values import python_rows, python_values, representable
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class Result:
 
     def rows(self) -> list[dict[str, Any]]:
         """As a list of dicts. A time that Python cannot hold, before the year 1 or after 9999, is text."""
+        distinct(self.columns)
         return python_rows(self._table)
 
     @property
@@ -95,11 +98,38 @@ def shown(value: Any) -> str:
         return text.rstrip("0") if whole.microsecond else text
     if isinstance(value, float):
         return f"{value:.6g}" if abs(value) < 1e15 else repr(value)
-    return str(value)
+    return visible(str(value))
+
+
+def visible(text: str) -> str:
+    r"""Text in which characters that steer a terminal are written as escapes: data cannot forge rows or colours.
+
+    >>> visible("a\tb")
+    'a\\tb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(ascii(c)[1:-1] if c in _DIRECTIONS or category(c) in _STEERING else c for c in text)
+
+
+_STEERING = ("Cc", "Cs", "Zl", "Zp")
+_DIRECTIONS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def distinct(columns: Sequence[str]) -> None:
+    """Refuse columns that have one name, where each row is an object: the last of them would hide the others."""
+    twice = next((c for i, c in enumerate(columns) if c in columns[:i]), None)
+    if twice is not None:
+        raise QueryError(
+            f"two columns are called `{twice}`",
+            detail="a row that is an object has one value for a name",
+            hint=f"give one of them another name: SELECT ... AS {twice}_2; or ask for a table, CSV or Arrow",
+        )
 
 
 def text_table(columns: list[str], rows: list[list[Any]]) -> str:
     """A plain table: numbers to the right, everything else to the left."""
+    columns = [visible(c) for c in columns]
     cells = [[shown(v) for v in row] for row in rows]
     right = [
         bool(rows) and all(isinstance(r[i], int | float | Decimal | None) for r in rows) for i in range(len(columns))

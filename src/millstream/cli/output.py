@@ -14,7 +14,7 @@ import click
 import orjson
 
 from millstream.model.values import python_values
-from millstream.result import Result, plain, shown, text_table
+from millstream.result import Result, distinct, plain, shown, text_table, visible
 
 FORMATS = ("table", "csv", "json")
 
@@ -68,6 +68,7 @@ def print_listing(
 
 def json_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """An array of row objects, one row per line."""
+    distinct(columns)
     lines = [
         orjson.dumps(dict(zip(columns, (plain(v) for v in row), strict=True)), default=str).decode() for row in rows
     ]
@@ -100,7 +101,7 @@ def rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for i, name in enumerate(columns):
         numbers = bool(rows) and all(isinstance(r[i], int | float | Decimal | None) for r in rows)
-        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        table.add_column(Text(visible(name)), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(shown(v)) for v in row))
     console = Console(highlight=False)

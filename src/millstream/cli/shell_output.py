@@ -17,7 +17,7 @@ from millstream.cli.output import csv_text, json_text, plural, print_warnings, s
 from millstream.errors import StatementRefused
 from millstream.model.reserved import SHOWN_EPOCH, free_name
 from millstream.model.values import python_values
-from millstream.result import plain, shown, text_table
+from millstream.result import plain, shown, text_table, visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,7 +120,7 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for i, name in enumerate(columns):
         numbers = bool(rows) and all(isinstance(r[i], int | float | Decimal | None) for r in rows)
-        table.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
+        table.add_column(Text(visible(name)), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(shown(v)) for v in row))
     file = StringIO()
@@ -140,6 +140,7 @@ def expanded_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     auction  7
     n        3
     """
+    columns = [visible(c) for c in columns]
     width = max((len(c) for c in columns), default=0)
     lines = []
     for number, row in enumerate(rows, 1):
