@@ -28,8 +28,9 @@ def is_users(file: str) -> bool:
     """Whether a file of code is the user's: not of this package, of Python itself, of a library or of a command."""
     if file.startswith("<frozen "):
         return False
-    path = os.path.abspath(file)
-    return not path.startswith((_PACKAGE, *_libraries()))
+    places = (_PACKAGE, *_libraries())
+    real = os.path.realpath(file)  # a command may be started through a link, as installers make them
+    return not os.path.abspath(file).startswith(places) and not real.startswith(places)
 
 
 @functools.cache
@@ -40,7 +41,7 @@ def _libraries() -> tuple[str, ...]:
     found |= {sysconfig.get_path(name, vars={"base": sys.base_prefix, "platbase": sys.base_prefix}) for name in named}
     found |= {p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")}
     found.add(os.path.dirname(functools.__file__))
-    return tuple(sorted(os.path.abspath(p) + os.sep for p in found if p))
+    return tuple(sorted({place(p) + os.sep for p in found if p for place in (os.path.abspath, os.path.realpath)}))
 
 
 def _shorten(file: str) -> str:

@@ -77,3 +77,10 @@ def test_here_is_never_a_library(tmp_path: Path) -> None:
     assert found[-1] is None
     assert not is_users(click.core.__file__) and not is_users(functools.__file__) and not is_users("<frozen runpy>")
     assert not is_users(script) and is_users(str(tmp_path / "flow.py")) and is_users("<string>")
+
+
+def test_a_command_behind_a_link_is_not_the_users(tmp_path: Path) -> None:
+    """Installers link commands into a folder of the user's PATH."""
+    script = tmp_path / "venv" / "millstream"
+    script.parent.symlink_to(sysconfig.get_path("scripts"))
+    assert not is_users(str(script))
