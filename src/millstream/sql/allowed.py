@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import zip_longest
+from math import isinf
 
 import sqlglot
 from sqlglot import exp
@@ -73,6 +74,15 @@ def forbidden(tree: exp.Expr) -> exp.Expr | None:
         if isinstance(node, FORBIDDEN) or (isinstance(node, exp.Select) and not node.expressions):
             return node
     return None
+
+
+def beyond_double(number: exp.Literal) -> bool:
+    """Whether a number with an exponent is too large for DOUBLE: DuckDB would make it infinite."""
+    text = "" if number.is_string else number.name.lower()
+    try:
+        return "e" in text and isinf(float(text))
+    except ValueError:  # with a letter for its type, like 1e5BD
+        return False
 
 
 def reads(tree: exp.Expr) -> str | None:

@@ -81,7 +81,7 @@ class Cursor:
         token = self.take()
         if token.token_type in (TokenType.STRING, TokenType.NUMBER) or not token.text[:1].strip():
             self.at -= 1
-            self.fail(f"a name for a {what} is expected here")
+            self.fail(f"a name for {'an' if what[0] in 'aeiou' else 'a'} {what} is expected here")
         if not (system and "$" in token.text):
             with self.text.at(token):
                 check_name(str(token.text), what)

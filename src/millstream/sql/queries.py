@@ -21,7 +21,17 @@ from millstream.errors import DefinitionError, StatementRefused, Unsupported
 from millstream.model.expression import check_interval
 from millstream.model.functions import AGGREGATE, GENERATOR, SCALAR, UNREPEATABLE
 from millstream.sql import complete, recognize_cut
-from millstream.sql.allowed import CLOCK, KEYWORDS, STREAMING, WINDOW, called, forbidden, reads, unrepeatable
+from millstream.sql.allowed import (
+    CLOCK,
+    KEYWORDS,
+    STREAMING,
+    WINDOW,
+    beyond_double,
+    called,
+    forbidden,
+    reads,
+    unrepeatable,
+)
 from millstream.sql.dialect import in_spark
 from millstream.sql.text import DIALECT, Text, closing, made, too_deep, word
 
@@ -75,6 +85,11 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
         raise too_deep(text, given[0])
     tree = in_spark(trees[0])
     complete.check_literals(text, brought, tree)
+    for number in tree.find_all(exp.Literal):
+        if beyond_double(number):
+            raise DefinitionError(
+                f"the number {number.name[:60]} is outside the range of DOUBLE", origin=text.of_node(number)
+            )
     return tree
 
 
@@ -223,6 +238,8 @@ def _end_of_partition(given: list[Token], at: int) -> int:
 def _unreadable(text: Text, given: tuple[Token, ...], error: ParseError) -> DefinitionError:
     found = error.errors[0] if error.errors else {}
     said = str(found.get("description") or "it is not Spark SQL").rstrip(".")
+    if "<class" in said:  # a part is missing, which the parser says in words of its own
+        said = "a part of it is missing"
     line, column, marked = found.get("line"), found.get("col"), str(found.get("highlight") or "")
     for token in given:
         if token.line == line and token.col == column and (not marked or token.text == marked or marked in token.text):

@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
-from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, called, forbidden, reads
+from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, beyond_double, called, forbidden, reads
 from millstream.sql.duck import duck_sql
 from millstream.sql.growth import may_grow
 from millstream.sql.text import Bounded
@@ -87,6 +87,9 @@ def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
 
 
 def _check_nodes(tree: exp.Expr) -> None:
+    number = next(filter(beyond_double, tree.find_all(exp.Literal)), None)
+    if number is not None:
+        raise QueryError(f"the number {number.name[:60]} is outside the range of DOUBLE")
     node = forbidden(tree)
     if node is not None:
         raise StatementRefused(f"`{node.sql(dialect='spark')[:60]}` is not allowed in a query")
@@ -150,5 +153,8 @@ def _problem(error: Exception) -> str:
     found = getattr(error, "errors", None)
     if found:
         first = found[0]
-        return f"{first['description']}, line {first['line']}, column {first['col']}: {first['highlight']}"
+        said = first["description"]
+        if "<class" in str(said):  # a part is missing, which the parser says in words of its own
+            said = "a part of it is missing"
+        return f"{said}, line {first['line']}, column {first['col']}: {first['highlight']}"
     return str(error).splitlines()[0] if str(error) else "too many parts stand inside one another"

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from millstream.cli.log import append
-from millstream.errors import RecordRefused
+from millstream.errors import MillstreamError, RecordRefused
 from millstream.model.assignment import Unfit, assigned, from_values
 from millstream.model.schema import Schema
 from tests.unit.live.world import Spoken, opened
@@ -193,3 +193,31 @@ def test_the_command_line_refuses_a_lossy_value_with_its_line(tmp_path: Path) ->
     done = CliRunner().invoke(append, arguments)
     assert done.exit_code != 0
     assert "line 2: the value of `x` is not BIGINT" in str(done.exception) + done.output
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO wide VALUES (1, 1e400)",
+        "INSERT INTO wide VALUES (1, -1e400)",
+        "INSERT INTO wide VALUES (1, 1e400 + 1)",
+        "UPDATE wide SET c = 1e400",
+        "SELECT 1e400 AS c",
+    ],
+)
+def test_a_number_beyond_double_is_refused_and_not_infinite(tmp_path: Path, sql: str) -> None:
+    with opened(tmp_path / "home") as home:
+        home.say("CREATE TABLE wide (id BIGINT PRIMARY KEY, c DOUBLE)", "INSERT INTO wide VALUES (7, 1e308)")
+        with pytest.raises(MillstreamError, match="outside the range of DOUBLE"):
+            home.say(sql)
+        with pytest.raises(MillstreamError, match="outside the range of DOUBLE"):
+            home.home.query("SELECT 1e400 AS c")
+        assert home.rows("SELECT c FROM wide") == [{"c": 1e308}]
+
+
+def test_a_statement_without_a_part_is_refused_in_plain_words(tmp_path: Path) -> None:
+    with opened(tmp_path / "home") as home:
+        for ask in (home.say, home.home.query):
+            with pytest.raises(MillstreamError) as caught:
+                ask('SELECT "x"(1)')
+            assert "<class" not in str(caught.value)
