@@ -26,10 +26,12 @@ from millstream.sql.text import Bounded
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # our errors say it
 
 _DOLLAR = re.compile(
-    r"""('(?:[^'\\]|\\.|'')*')|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/|(?<![\w$])([A-Za-z_]\w*\$[a-z]+)(?![\w$])""",
+    r"""('(?:[^'\\]|\\.|'')*')|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/|(?:['"`]|/\*).*|"""
+    r"""(?<![\w$])([A-Za-z_]\w*\$[a-z]+)(?![\w$])""",
     re.DOTALL,
 )
-"""A name with a dollar sign; what stands in quotes or comments is passed over."""
+"""A name with a dollar sign; what stands in quotes or comments is passed over. A quote or comment that does not end
+takes the rest of the text, so that it is searched for its end only once."""
 _ALLOWED = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | {"explode"}
 
 
