@@ -56,17 +56,15 @@ def _changes(live: Live, feed: Feed, flow: str, view: str, statement: Subscribe)
     if statement.epoch is not None:
         oldest = feed.oldest()
         if at < present and (oldest is None or at + 1 < oldest):
-            raise QueryError(
-                f"the changes after epoch {at} of `{flow}` are not kept any more",
-                detail=f"the oldest that are kept are those of epoch {oldest}" if oldest else "none are kept",
-                hint="SUBSCRIBE ... WITH SNAPSHOT begins with the rows that are there",
-            )
+            raise _not_kept(flow, at, oldest)
     if statement.snapshot and statement.epoch is None:
-        at, rows = _snapshot(live, flow, view)
+        at, rows = _snapshot(live, flow, view, present)
         yield Changes(at, rows, snapshot=True)
     while not feed.ended:
         heard = feed.after(at, PATIENCE)
         for epoch in heard:
+            if epoch.epoch > at + 1:  # the listener reads more slowly than the flow writes
+                raise _not_kept(flow, at, epoch.epoch)
             at = epoch.epoch
             table = epoch.changes.get(view)
             if table is not None and table.num_rows:
@@ -77,6 +75,14 @@ def _changes(live: Live, feed: Feed, flow: str, view: str, statement: Subscribe)
     if not live.closed.is_set():
         raise QueryError(f"the view `{view}` was dropped: nothing more will come")
     raise _closing()
+
+
+def _not_kept(flow: str, at: int, oldest: int | None) -> QueryError:
+    return QueryError(
+        f"the changes after epoch {at} of `{flow}` are not kept any more",
+        detail=f"the oldest that are kept are those of epoch {oldest}" if oldest else "none are kept",
+        hint="SUBSCRIBE ... WITH SNAPSHOT begins with the rows that are there",
+    )
 
 
 def _closing() -> ConnectionLost:
@@ -95,10 +101,10 @@ def _check_runs(live: Live, flow: str, view: str) -> None:
         )
 
 
-def _snapshot(live: Live, flow: str, view: str) -> tuple[int, pa.Table]:
-    """The rows of a view and the epoch they are of, seen together."""
+def _snapshot(live: Live, flow: str, view: str, present: int) -> tuple[int, pa.Table]:
+    """The rows of a view and the epoch they are of, seen together; `present` is the last epoch of its flow."""
     if view not in live.home.store.tables():
-        return 0, None
+        return present, None
     epoch = _EPOCH.format(flow=flow)
     found = live.home.store.query(f"SELECT {epoch} AS \"$epoch\", '+I' AS {quoted(OP)}, * FROM {quoted(view)}")
     number = (
