@@ -293,7 +293,7 @@ class _Reading:
             tokens = c.until_comma()
             if not tokens:
                 c.fail("a value is expected here")
-            values.append(self._expression(tokens))
+            values.append(queries.plain_value(tokens) or self._expression(tokens))
             if not c.done:
                 c.expect(",")
         return tuple(values)
