@@ -74,9 +74,16 @@ def save(home: Path, store: Any, name: str, now: int, *, to: Path | None = None)
             hint=f"give it another name, or remove it: millstream checkpoint drop {name}",
         )
     links, unfinished = home / FOLDER / f".{name}.links", folder.with_name(f".{name}.new")
-    for left, within in ((links, home), (unfinished, folder.parent)):
-        paths.delete_tree(left, within=within)
-        left.mkdir(parents=True)
+    try:
+        for left, within in ((links, home), (unfinished, folder.parent)):
+            paths.delete_tree(left, within=within)
+            left.mkdir(parents=True)
+    except OSError as error:
+        raise DefinitionError(
+            f"a checkpoint cannot be written to {folder.parent}",
+            detail=error.strerror,
+            hint="name a folder that can be made and written to",
+        ) from None
     rows: dict[str, EpochRow] = {}
     try:
         with disk_full_named(unfinished):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
 import pytest
 
 import millstream as ms
@@ -336,3 +337,12 @@ def test_the_owner_of_a_home_saves_for_another_process(home: Path) -> None:
     assert refused.returncode == 4 and f"in use by process {os.getpid()}" in refused.stderr
     manifest = checkpoint.verify(home / "checkpoints" / "two")
     assert replace(manifest, files={}).flows["counting"]["epoch"] == EPOCHS
+
+
+def test_a_checkpoint_to_a_place_that_cannot_be_written_is_refused_with_the_place(tmp_path: Path) -> None:
+    with Home(tmp_path / "home") as home:
+        home.put_table("t", pa.table({"i": [1]}))
+        (tmp_path / "file").write_text("no folder")
+        with pytest.raises(DefinitionError, match="cannot be written to .*file"):
+            home.checkpoint("c", to=tmp_path / "file")
+        assert not (home.path / "checkpoints").exists() or not list((home.path / "checkpoints").iterdir())
