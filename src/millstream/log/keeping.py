@@ -12,6 +12,7 @@ from millstream.clock import Clock
 from millstream.errors import LogError, MillstreamError, OffsetsTrimmed
 from millstream.log.about import About
 from millstream.log.disk import Disk
+from millstream.log.files import disk_full_named
 from millstream.log.reading import PartitionReader
 from millstream.log.retention import Holds, Offsets, TrimReport, below, expired, floor, merge
 from millstream.log.writer import PartitionWriter
@@ -127,7 +128,8 @@ class Keeper:
     def _alone(self) -> Iterator[None]:
         """While inside, no other thread or process places a hold or crosses one."""
         with self._mutex:
-            lock = self._disk.lock(self._holds.lock(), wait=True) if not self._depth else None
+            with disk_full_named(self._holds.lock()):
+                lock = self._disk.lock(self._holds.lock(), wait=True) if not self._depth else None
             self._depth += 1
             try:
                 yield

@@ -30,8 +30,10 @@ class ReadOnly(RealDisk):
         lambda log: log.topic("t").append({"a": 2}),
         lambda log: log.create("u", SCHEMA),
         lambda log: log.drop("t"),
+        lambda log: log.topic("t").trim({0: 1}),
+        lambda log: log.topic("t").hold("reader", {0: 0}),
     ],
-    ids=["append", "create", "drop"],
+    ids=["append", "create", "drop", "trim", "hold"],
 )
 def test_what_writes_is_refused_by_name(tmp_path: Path, write: Callable[[Log], object]) -> None:
     log = Log(tmp_path / "log", ManualClock(0))
