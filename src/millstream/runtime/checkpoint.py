@@ -75,7 +75,7 @@ def save(home: Path, store: Any, name: str, now: int, *, to: Path | None = None)
         )
     links, unfinished = home / FOLDER / f".{name}.links", folder.with_name(f".{name}.new")
     try:
-        for left, within in ((links, home), (unfinished, folder.parent)):
+        for left, within in ((unfinished, folder.parent), (links, home)):
             paths.delete_tree(left, within=within)
             left.mkdir(parents=True)
     except OSError as error:

@@ -25,6 +25,7 @@ from millstream.runtime.inventory import COPIES, FOREIGN, LOCKS, present
 from millstream.runtime.tables import SUMS, Tables
 
 CATALOG = "catalog.json"
+UNKNOWN = "what the file held, unless the next steps of the repair find it elsewhere"
 UNSURE = "nothing is lost, unless a process died while it wrote the catalog: its last statement is undone then"
 Read = Callable[[str], pa.Table | None]
 """The content of a stored table, as the store has it; None when it has none of this name."""
@@ -43,10 +44,10 @@ def _kinds(home: Path) -> Iterator[Finding]:
         if path.is_symlink() or not path.is_file():
             what = "a symbolic link" if path.is_symlink() else "not a file"
             if path.is_file() and role != LOCKS:
-                would, do = "what is behind the link takes its place", _put(home, path, path.resolve())
+                would, do, lost = "what is behind the link takes its place", _put(home, path, path.resolve()), NOTHING
             else:
-                would, do = "it is taken away", asides(None, [path])
-            yield Finding("", f"{path} is {what}", would, do=do)
+                would, do, lost = "it is taken away", asides(None, [path]), UNKNOWN
+            yield Finding("", f"{path} is {what}", would, lost, do=do)
         elif not os.access(path, os.R_OK | os.W_OK, effective_ids=os.access in os.supports_effective_ids):
             found = f"{path} cannot be used: this user may not read or write it"
             yield Finding("", found, "nothing is done: give this user access to it, as with chmod u+rw")

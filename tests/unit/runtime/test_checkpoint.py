@@ -343,6 +343,6 @@ def test_a_checkpoint_to_a_place_that_cannot_be_written_is_refused_with_the_plac
     with Home(tmp_path / "home") as home:
         home.put_table("t", pa.table({"i": [1]}))
         (tmp_path / "file").write_text("no folder")
-        with pytest.raises(DefinitionError, match="cannot be written to .*file"):
+        with pytest.raises(DefinitionError, match=r"cannot be written to .*file"):
             home.checkpoint("c", to=tmp_path / "file")
         assert not (home.path / "checkpoints").exists() or not list((home.path / "checkpoints").iterdir())
