@@ -16,13 +16,22 @@ import duckdb
 import orjson
 import pyarrow as pa
 
+from millstream import paths
 from millstream.errors import LimitExceeded, QueryError
 from millstream.limits import Limits, Watch, spoken_bytes, too_large
 from millstream.store.names import quoted
 
 _CHILD = Path(__file__).with_name("apart_child.py")
+_PREFIX = "question-"
 _COPIES = 8
 """How many times the memory of a question may be copied into files for it."""
+
+
+def discard_leftovers(temp: Path) -> None:
+    """Delete what questions have left in the folder of an owner that was killed: copies of whole tables."""
+    for folder in temp.glob(f"{_PREFIX}*"):
+        if folder.is_dir():
+            paths.delete_tree(folder, within=temp)
 
 
 def answered(
@@ -36,7 +45,7 @@ def answered(
     """Answer a checked SELECT over some tables of the store, and over `given` ones."""
     if temp is not None:
         temp.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="question-", dir=temp) as name:
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=temp) as name:
         folder = Path(name)
         with Watch(limits, cursor.interrupt) as watch:
             _copy(cursor, folder, tables, given, limits, watch)
@@ -91,7 +100,7 @@ def _run(folder: Path, limits: Limits) -> None:
     """Run the process to its end; it is ended when the limits say so."""
     child = subprocess.Popen(
         [sys.executable, "-I", str(_CHILD), str(folder)],
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,  # it ends when this process does: nobody else would end it
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -100,6 +109,8 @@ def _run(folder: Path, limits: Limits) -> None:
         with Watch(limits, child.kill) as watch:
             child.wait()
     finally:
+        assert child.stdin is not None
+        child.stdin.close()
         if child.poll() is None:
             child.kill()
             child.wait()

@@ -9,11 +9,13 @@ import json
 import os
 import resource
 import sys
+import threading
 from pathlib import Path
 
 
 def main(folder: Path) -> None:
     """Answer the question in a folder."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     import duckdb
     import pyarrow as pa
@@ -57,6 +59,12 @@ def is_memory(error: BaseException) -> bool:
     """Whether an error says that there is no more memory."""
     said = str(error).lower()
     return "out of memory" in said or "bad_alloc" in said or "cannot allocate" in said or "failed to allocate" in said
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that asks has ended: it keeps standard input open and writes nothing to it."""
+    os.read(0, 1)
+    os._exit(1)
 
 
 def _held() -> int:

@@ -32,7 +32,7 @@ from millstream.errors import (
 from millstream.limits import Limits
 from millstream.model.reserved import OP
 from millstream.store.apart import answered as answered_apart
-from millstream.store.apart import explained
+from millstream.store.apart import discard_leftovers, explained
 from millstream.store.asking import answered as answered_here
 from millstream.store.names import quoted, sql_type, stored_name
 from millstream.store.opening import failed, is_damage, opened
@@ -71,6 +71,8 @@ class DuckStore:
         """What a question may use, unless it says otherwise."""
         self._open = partial(opened, path, read_only=read_only, temp=temp)
         self._connection = self._open()
+        if temp is not None:
+            discard_leftovers(temp)
         self._invalid = False
         """After a fatal error, as of a disk that is full while it checkpoints, DuckDB refuses all work."""
         self._writing, self._handing = threading.Lock(), threading.Lock()
