@@ -19,8 +19,8 @@ ROUNDS = 9
 def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
     """Look at a home in which no flow runs, and say what is wrong, what would be done, and what would be lost.
 
-    Nothing is changed without --yes. What is replaced is kept under repair/ in the home. Everything in the home
-    is checked, also the contents of state files.
+    Nothing is changed without --yes, and the exit code says whether something is damaged. What is replaced is
+    kept under repair/ in the home. Everything in the home is checked, also the contents of state files.
 
     \b
     Examples:
@@ -29,7 +29,7 @@ def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
       millstream repair --rebuild auctions --yes      empty its views and compute them again
     """  # noqa: D301 - click reads the control character \b
     from millstream.cli.checkpoint import check_home
-    from millstream.errors import RecoveryFailed
+    from millstream.errors import HomeDamaged, RecoveryFailed
     from millstream.runtime import repair
     from millstream.runtime.place import was_home
 
@@ -53,7 +53,9 @@ def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
                 )
             if not yes:
                 click.echo("nothing was changed; to do it, add --yes")
-                return
+                if rebuild or all(f.harmless for f in findings):
+                    return
+                raise click.exceptions.Exit(HomeDamaged.exit_code)
             kept = repair.mend(path, findings)
             click.echo(f"done; what was replaced is in {kept}")
             findings = repair.look(path)

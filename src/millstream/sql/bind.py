@@ -81,7 +81,7 @@ class Binder:
                     assert schema is not None
                     self._bound[key] = Relation(self.flow.table(entry.name, schema=schema)).called(entry.name)
                 else:
-                    raise self.catalog.missing(name)
+                    raise self.catalog.missing(name, beside=self._binding)
             finally:
                 self._binding.pop()
         return self._bound[key]

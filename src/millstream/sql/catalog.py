@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -101,9 +101,9 @@ class Catalog:
         if there is not None and type(there) is not type(entry):
             raise DefinitionError(f"`{entry.name}` is the name of a {KIND_OF[type(there)]} already")
 
-    def missing(self, name: str, what: str = "source, table or view") -> UnknownName:
-        """The error for a name that nothing has."""
-        known = [e.name for e in self.entries.values()]
+    def missing(self, name: str, what: str = "source, table or view", *, beside: Collection[str] = ()) -> UnknownName:
+        """The error for a name that nothing has; those `beside` it are being defined, and do not count."""
+        known = [e.name for n, e in self.entries.items() if n not in beside]
         close = difflib.get_close_matches(name, known, n=1)
         return UnknownName(
             f"there is no {what} `{name}`",

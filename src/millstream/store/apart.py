@@ -6,6 +6,7 @@ the store, and the system can bound its memory and end it at any time.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -129,4 +130,11 @@ def _why(folder: Path, limits: Limits) -> QueryError:
 
 def explained(said: str) -> QueryError:
     """The error for a question that DuckDB could not answer."""
+    unknown = re.search(r"Function with name (\S+) does not exist", said)
+    if unknown is not None:
+        return QueryError(
+            f"the function `{unknown[1]}` cannot be used in a question",
+            detail="Spark computes it in views; the store that answers questions does not have it",
+            hint="compute it in a view, and ask for its column",
+        )
     return QueryError("the query failed", detail=next(iter(said.strip().splitlines()), None))

@@ -17,6 +17,7 @@ from millstream.errors import (
     RecordRefused,
     SchemaError,
     StatementRefused,
+    UnknownName,
     Unsupported,
     ViewNotFound,
 )
@@ -278,3 +279,16 @@ def test_a_question_is_answered_whole_or_refused(tmp_path: Path) -> None:
         ):
             with pytest.raises(MillstreamError):
                 world.say(refused)
+
+
+def test_a_function_that_only_views_have_is_named(tmp_path: Path) -> None:
+    with opened(tmp_path / "home") as world:
+        world.say("CREATE TABLE t (a BIGINT)", "INSERT INTO t VALUES (1)")
+        with pytest.raises(MillstreamError, match="the function `conv` cannot be used in a question"):
+            world.say("SELECT conv(a, 10, 2) FROM t")
+
+
+def test_a_missing_name_is_not_said_to_be_the_view_that_is_being_made(tmp_path: Path) -> None:
+    with opened(tmp_path / "home") as world, pytest.raises(UnknownName) as told:
+        world.say("CREATE VIEW items2 AS SELECT * FROM items")
+    assert told.value.detail == "there are: none yet" and told.value.hint is None

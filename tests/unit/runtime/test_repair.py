@@ -71,7 +71,7 @@ def test_nothing_is_changed_without_yes(home: Path) -> None:
     newest_run(home).unlink()
     before = hashes(home)
     code, said = said_by("repair", "--home", home)
-    assert code == 0 and hashes(home) == before
+    assert code == HomeDamaged.exit_code and hashes(home) == before
     assert f"counting: the state file {newest_run(home)} is missing" in said
     assert "its views are emptied and computed again from the beginning of its sources" in said
     assert said.endswith("nothing was changed; to do it, add --yes\n")
