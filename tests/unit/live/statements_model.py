@@ -133,7 +133,8 @@ class Speaker:
         if there is not None:
             if there.kind != kind:
                 return Step(sql, None)
-            if how.startswith("IF") or there.sql == sql:
+            fed_later = kind == "sink" and not entry.needs and there.sql.startswith(f"{sql} AS ")
+            if how.startswith("IF") or there.sql == sql or fed_later:
                 return Step(sql, nothing)
             if how != "OR REPLACE " or model.dependents(key):
                 return Step(sql, None)
@@ -212,6 +213,13 @@ class Speaker:
         sink, read = self._known(model, "sink").lower(), self._known(model, *READ).lower()
         sql = f"INSERT INTO `{sink}` SELECT k, v FROM `{read}`"
         there, given = model.entries.get(sink), model.entries.get(read)
+        if (
+            there is not None
+            and there.needs
+            and there.kind == "sink"
+            and there.sql.endswith(sql[sql.index(" SELECT") :])
+        ):
+            return Step(sql, nothing)
         if there is None or there.kind != "sink" or there.needs or given is None or given.kind not in READ:
             rows = sink in model.topics if there is None else there.kind != "sink"
             return self.wrong(model) if rows else Step(sql, None)

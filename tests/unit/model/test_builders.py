@@ -48,7 +48,7 @@ WRONG: list[tuple[str, type[MillstreamError], str, Builder]] = [
         "takes='spark'",
         lambda s: s.map_batches(lambda b: b, schema=COLUMNS, takes="spark"),
     ),
-    ("map_batches schema", SchemaError, "cannot be read", lambda s: s.map_batches(lambda b: b, schema="a")),
+    ("map_batches schema", SchemaError, "has no type", lambda s: s.map_batches(lambda b: b, schema="a")),
     ("enrich table", DefinitionError, "not a good name", lambda s: s.enrich("a table", on="a", columns="n STRING")),
     ("enrich key", SchemaError, "unknown column `k`", lambda s: s.enrich("t", on="k", columns="n STRING")),
     (
