@@ -7,6 +7,8 @@ window, with Spark warm. Each is repeated until it has run for SECONDS.
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable
 from functools import partial
@@ -70,7 +72,7 @@ def flow(log: Path, right: Path | None, folder: Path) -> float:
     bids = made.source("bids", ms.log("bids", bounded=True), schema=SCHEMA, event_time="date_time")
     bids.key_by("auction").window(ms.tumbling(f"{WINDOW} seconds")).aggregate(bids=ms.count()).view("counts")
     with ms.Home(folder / "home") as home:
-        (folder / "home/log").symlink_to(log)
+        shutil.copytree(log, folder / "home/log", copy_function=os.link, dirs_exist_ok=True)
         seconds = turns.to_the_end(home, made)
         if right is not None:
             turns.check("topic-tail", right, home.query(QUERY).arrow(), folder)
