@@ -103,11 +103,19 @@ class Watch:
     """Watches one question from a thread of its own; calls `stop` when it is to end, until it has. A context manager.
 
     `used` tells how many bytes all questions hold together now. What came since this one began counts as its own, so a
-    short question is not ended for the sake of a large one beside it.
+    short question is not ended for the sake of a large one beside it. `shared` says why to stop this one when all
+    together use too much.
     """
 
-    def __init__(self, limits: Limits, stop: Callable[[], None], *, used: Callable[[], int] | None = None) -> None:
-        self._limits, self._stop, self._used = limits, stop, used
+    def __init__(
+        self,
+        limits: Limits,
+        stop: Callable[[], None],
+        *,
+        used: Callable[[], int] | None = None,
+        shared: Callable[[int, int], QueryError | None] | None = None,
+    ) -> None:
+        self._limits, self._stop, self._used, self._shared = limits, stop, used, shared
         self._gone = _GONE.get()
         self._before: int | None = None
         self._done = threading.Event()
@@ -126,6 +134,10 @@ class Watch:
         self._done.set()
         self._thread.join()
         self.reason = None  # the error knows its frames, and one of them this watch: a cycle would keep the store open
+
+    def stop_with(self, stop: Callable[[], None]) -> None:
+        """Another part of the work begins, which `stop` ends."""
+        self._stop = stop
 
     def check(self) -> None:
         """Raise the reason if the question was stopped, or is to be."""
@@ -147,12 +159,15 @@ class Watch:
         return None
 
     def _too_large(self) -> QueryError | None:
-        if self._used is None or not self._limits.bytes:
+        if self._used is None:
             return None
         now = self._used()
         if self._before is None:
             self._before = now
-        return too_large(self._limits) if now - self._before > self._limits.bytes else None
+        own = now - self._before
+        if self._limits.bytes and own > self._limits.bytes:
+            return too_large(self._limits)
+        return None if self._shared is None else self._shared(now, own)
 
 
 def too_long(limits: Limits) -> LimitExceeded:

@@ -16,7 +16,7 @@ PACKAGE = SRC / "millstream"
 FACADE = frozenset({"__init__", "__main__", "home", "nexmark", "reader", "result"})
 """What users import. May join all layers, but loads neither pyspark nor duckdb at import time."""
 
-EVERYWHERE = frozenset({"errors", "clock", "limits", "paths"})
+EVERYWHERE = frozenset({"errors", "clock", "limits", "budget", "paths"})
 """Any layer may import these."""
 
 BELOW_RUNTIME = frozenset({"model", "sql", "plan", "kernels", "state", "log", "store", "connect", "engine"})
@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "clock": frozenset(),
     "paths": frozenset({"errors"}),
     "limits": frozenset(),
+    "budget": frozenset({"limits"}),
     "model": frozenset(),
     "sql": frozenset({"model"}),
     "plan": frozenset({"model"}),

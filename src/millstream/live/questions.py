@@ -8,6 +8,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millstream.errors import QueryError, Unsupported, ViewNotFound
+from millstream.limits import Watch
 from millstream.live import inside
 from millstream.live.answer import Answer
 from millstream.result import Result
@@ -94,7 +95,14 @@ def _history(live: Live, query: exp.Query, session: Session) -> pa.Table:
                 f"`{table.name}` beside the history of a source in one question",
                 hint="ask for one of them in a view",
             )
-    return inside.history(live, names, asked.sql(dialect="spark", identify=True), session.limits)
+    budget = live.home.store.budget
+    limits = budget.at_most(session.limits)
+    with budget.claim() as claim:
+        with Watch(limits, lambda: None) as watch:
+            claim.reserve(limits.bytes, watch)
+        table = inside.history(live, names, asked.sql(dialect="spark", identify=True), limits)
+        claim.pass_on(table)
+        return table
 
 
 def _argument(call: exp.Anonymous) -> str:

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import orjson
 
 from millstream import paths
+from millstream.budget import counted_until_sent
 from millstream.errors import MillstreamError, QueryError
 from millstream.limits import interruptible
 from millstream.result import Result, plain
@@ -232,7 +233,7 @@ class _Handler(socketserver.BaseRequestHandler):
         try:
             if wires.id_of(frame.head) is None:
                 raise QueryError("the request cannot be read", detail="its head is not a JSON object with an id")
-            with self.server.answering() as reads, interruptible(self.wire.is_gone):
+            with self.server.answering() as reads, interruptible(self.wire.is_gone), counted_until_sent():
                 self._answer(reply, frame, reads)
         except MillstreamError as error:
             reply.error(error)

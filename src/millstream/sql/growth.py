@@ -1,9 +1,12 @@
-"""Which questions may need much more memory than the rows they read.
+"""Which questions may need much more memory or time for a value than the rows they read.
 
 DuckDB bounds the memory of joins, sorts, groups and collecting aggregates. It does not bound what a function makes of
 its arguments: `sequence(1, 3000000000)` is one value. Such a question is answered in a process of its own, whose
 memory the system bounds (`store/apart.py`). Here is decided which ones: all that call a function which is not known
 to give back about as much as it takes in, unless literals show that it cannot make much. When in doubt it grows.
+
+DuckDB cannot be interrupted inside a function either: only between two vectors of 2,048 rows. A function whose time is
+not about linear in the size of its arguments counts as growing too; a process can be killed at any time.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, called
 MOST = 1000
 """How many times as large as the values they are made of values may become at most in the process of the home."""
 
+_LONGEST_PATTERN, _MOST_CHOICES = 64, 4
+"""A regular expression within these bounds is matched in the process of the home."""
+
 _COLLECTING = (exp.ArrayAgg, exp.ArrayUniqueAgg, exp.GroupConcat, exp.ArrayConcatAgg)
 _COLLECTING_NAMES = frozenset({"histogram_numeric", "collect_union", "approx_top_k", "map_agg"})
 
@@ -31,7 +37,7 @@ _STEADY = frozenset(
     date_from_unix_date date_part date_sub date_trunc dateadd datediff datepart day dayname dayofmonth dayofweek
     dayofyear decimal degrees div double e element_at endswith equal_null exists exp expm1 extract factorial filter
     find_in_set flatten float floor forall from_unixtime from_utc_timestamp get getbit greatest hash hour hypot if
-    ifnull ilike in instr int isnan isnotnull isnull last_day lcase least left len length levenshtein like ln locate
+    ifnull ilike in instr int isnan isnotnull isnull last_day lcase least left len length like ln locate
     log log10 log1p log2 lower ltrim make_date make_timestamp map_contains_key map_filter map_keys map_values md5
     minute mod month monthname months_between nanvl negative next_day not nullif nullifzero nvl nvl2 octet_length or
     pi pmod position positive pow power quarter radians regexp regexp_count regexp_extract regexp_instr regexp_like
@@ -88,7 +94,10 @@ def _piped(node: exp.Expr) -> float:
 
 
 def _named(node: exp.Expr) -> float:
-    if node.name.lower() != "array_repeat":
+    name = node.name.lower()
+    if name.startswith("regexp"):
+        return _pattern(node)
+    if name != "array_repeat":
         return 1
     return _number(node.expressions[-1]) if node.expressions else math.inf
 
@@ -110,6 +119,24 @@ def _text(node: object) -> float:
         return 1
     literal = isinstance(node, exp.Literal) and node.is_string
     return max(1.0, len(str(node.this))) if literal and isinstance(node, exp.Literal) else math.inf
+
+
+def _lambda(node: exp.Expr) -> float:
+    """A lambda is called for every element. One that reads a column, or calls another lambda, multiplies the two."""
+    inner = node.this
+    return math.inf if inner.find(exp.Column, exp.Lambda) is not None else 1
+
+
+def _pattern(node: exp.Expr) -> float:
+    """A regular expression: one with counted repetitions or many choices takes long for every character."""
+    found = node.args.get("expression")
+    if isinstance(node, exp.Anonymous):
+        found = node.expressions[1] if len(node.expressions) > 1 else None
+    if not isinstance(found, exp.Literal) or not found.is_string:
+        return math.inf
+    text = str(found.this)
+    simple = len(text) <= _LONGEST_PATTERN and "{" not in text and sum(map(text.count, "*+?|")) <= _MOST_CHOICES
+    return 1 if simple else math.inf
 
 
 def _literal(node: object) -> float | None:
@@ -152,12 +179,15 @@ _FACTORS: dict[type[exp.Expr], Callable[[exp.Expr], float]] = {
     exp.VarMap: lambda _: 2,
     exp.Map: lambda _: 2,
     exp.Replace: lambda node: _text(node.args.get("replacement")),
-    exp.RegexpReplace: lambda node: _text(node.args.get("replacement")),
+    exp.RegexpReplace: lambda node: _text(node.args.get("replacement")) * _pattern(node),
+    exp.RegexpSplit: lambda node: 16 * _pattern(node),
+    **dict.fromkeys((exp.RegexpLike, exp.RegexpILike, exp.RegexpExtract, exp.RegexpCount, exp.RegexpInstr), _pattern),
+    exp.Lambda: _lambda,
     exp.Translate: lambda _: 4,
     exp.ArrayToString: lambda node: _text(node.expression),
     exp.ArrayAppend: lambda _: 2,
     exp.ArrayPrepend: lambda _: 2,
     exp.Reduce: lambda _: math.inf,
     exp.Anonymous: _named,
-    **dict.fromkeys((exp.RegexpSplit, exp.Split, exp.Initcap, exp.JSONFormat, exp.ToBase64, exp.Hex), lambda _: 16),
+    **dict.fromkeys((exp.Split, exp.Initcap, exp.JSONFormat, exp.ToBase64, exp.Hex), lambda _: 16),
 }

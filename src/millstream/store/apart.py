@@ -18,6 +18,7 @@ import orjson
 import pyarrow as pa
 
 from millstream import paths
+from millstream.budget import Budget
 from millstream.errors import LimitExceeded, QueryError
 from millstream.limits import Limits, Watch, spoken_bytes, too_large
 from millstream.store.names import quoted
@@ -42,14 +43,20 @@ def answered(
     given: Mapping[str, pa.Table],
     limits: Limits,
     temp: Path | None,
+    budget: Budget,
 ) -> pa.Table:
     """Answer a checked SELECT over some tables of the store, and over `given` ones."""
+    limits = budget.at_most(limits)
     if temp is not None:
         temp.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=temp) as name:
+    with (
+        tempfile.TemporaryDirectory(prefix=_PREFIX, dir=temp) as name,
+        budget.claim() as claim,
+        Watch(limits, cursor.interrupt) as watch,
+    ):
         folder = Path(name)
-        with Watch(limits, cursor.interrupt) as watch:
-            _copy(cursor, folder, tables, given, limits, watch)
+        claim.reserve(limits.bytes, watch)
+        _copy(cursor, folder, tables, given, limits, watch)
         (folder / "job.json").write_bytes(
             orjson.dumps(
                 {
@@ -59,11 +66,13 @@ def answered(
                 }
             )
         )
-        _run(folder, limits)
+        _run(folder, watch)
         if not (folder / "answer.arrow").exists():
             raise _why(folder, limits)
         with pa.OSFile(str(folder / "answer.arrow")) as source, pa.ipc.open_stream(source) as reader:
-            return reader.read_all()
+            table = reader.read_all()
+        claim.pass_on(table)
+        return table
 
 
 def _copy(
@@ -90,6 +99,9 @@ def _copy(
                             hint="filter or aggregate in a view first, or SET query_memory = '4GB'",
                         )
                     writer.write_batch(batch)
+    except (duckdb.Error, OSError):
+        watch.check()  # it was interrupted
+        raise
     finally:
         cursor.execute("ROLLBACK")
     for i, table in enumerate(given.values(), len(tables)):
@@ -97,8 +109,8 @@ def _copy(
             writer.write_table(table)
 
 
-def _run(folder: Path, limits: Limits) -> None:
-    """Run the process to its end; it is ended when the limits say so."""
+def _run(folder: Path, watch: Watch) -> None:
+    """Run the process to its end; it is killed when the watch says so."""
     child = subprocess.Popen(
         [sys.executable, "-I", str(_CHILD), str(folder)],
         stdin=subprocess.PIPE,  # it ends when this process does: nobody else would end it
@@ -107,16 +119,16 @@ def _run(folder: Path, limits: Limits) -> None:
         start_new_session=True,
     )
     try:
-        with Watch(limits, child.kill) as watch:
-            child.wait()
+        watch.stop_with(child.kill)
+        child.wait()
     finally:
         assert child.stdin is not None
         child.stdin.close()
         if child.poll() is None:
             child.kill()
             child.wait()
-    if watch.reason is not None:
-        raise watch.reason
+        watch.stop_with(lambda: None)
+    watch.check()
 
 
 def _why(folder: Path, limits: Limits) -> QueryError:

@@ -20,6 +20,7 @@ import duckdb
 import orjson
 import pyarrow as pa
 
+from millstream.budget import Budget
 from millstream.clock import ALL_READ, BEGINNING
 from millstream.errors import (
     DiskFull,
@@ -33,6 +34,7 @@ from millstream.limits import Limits
 from millstream.model.reserved import OP
 from millstream.store.apart import answered as answered_apart
 from millstream.store.apart import discard_leftovers, explained
+from millstream.store.asking import Used
 from millstream.store.asking import answered as answered_here
 from millstream.store.names import quoted, sql_type, stored_name
 from millstream.store.opening import failed, is_damage, opened
@@ -50,7 +52,6 @@ KEPT_EPOCHS = 100
 _REPLAYABLE = "replayed_in IS NULL AND reason <> 'it belongs to no window'"
 _TAKEN = "SELECT 1 FROM duckdb_tables() WHERE schema_name = 'main' AND lower(table_name) = lower(?)"
 _GENERATION = "SELECT max(generation) FROM millstream.generations WHERE flow IN (?, ?, '')"
-_USED = "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag NOT IN ('BASE_TABLE', 'METADATA', 'ART_INDEX')"
 _GONE = "left out"
 """The fingerprint of a view that its flow no longer has."""
 _ERRORS = 'epoch BIGINT, reason VARCHAR, raw VARCHAR, partition VARCHAR, "offset" BIGINT, seen_at TIMESTAMPTZ'
@@ -69,6 +70,8 @@ class DuckStore:
         self.path, self._temp = path, temp
         self.limits = limits if limits is not None else Limits()
         """What a question may use, unless it says otherwise."""
+        self.budget = Budget()
+        """What all questions may use together."""
         self._open = partial(opened, path, read_only=read_only, temp=temp)
         self._connection = self._open()
         if temp is not None:
@@ -80,6 +83,7 @@ class DuckStore:
         self._known: dict[str, list[str]] | None = None
         self._made = 0
         self._failures: dict[str, str] | None = None
+        self._used = Used(self._cursor)
 
     def prepare(self, flow: str, views: Sequence[ViewSpec], sources: Sequence[str]) -> None:
         """Make missing tables; refuse a view whose meaning changed under its kept rows."""
@@ -231,7 +235,7 @@ class DuckStore:
     def shown(self, view: str) -> pa.Table:
         """All rows of a view, with the columns that are not shown."""
         spec = next(v for views in self._views.values() for v in views.values() if v.name == view)
-        return self.query(f"SELECT * FROM {quoted(stored_name(spec))}")
+        return self._whole(stored_name(spec))
 
     def last(self, flow: str) -> EpochRow | None:
         """The newest epoch of a flow."""
@@ -386,7 +390,7 @@ class DuckStore:
     def table_rows(self, name: str) -> pa.Table:
         """The rows of a stored table, as they were given."""
         schema = _value(self._cursor(), "SELECT arrow FROM millstream.tables WHERE name = ?", [name])
-        return self.query(f"SELECT * FROM {quoted(name)}").cast(pa.ipc.read_schema(pa.py_buffer(schema)))
+        return self._whole(name).cast(pa.ipc.read_schema(pa.py_buffer(schema)))
 
     def forget_table(self, name: str) -> None:
         """Drop a stored table."""
@@ -442,22 +446,25 @@ class DuckStore:
         `apart` are the tables that it reads, if it may need much memory: it is then answered in a process of its own.
         Raises LimitExceeded when it needs more time or memory than `limits` (or else those of the store) allow.
         """
-        cursor, allowed = self._cursor(), limits if limits is not None else self.limits
+        return self._answered(sql, given or {}, limits if limits is not None else self.limits, apart, self.budget)
+
+    def _whole(self, table: str) -> pa.Table:
+        """All rows of a table, for the work of the home itself: it has no limits and takes nothing from questions."""
+        return self._answered(f"SELECT * FROM {quoted(table)}", {}, Limits(0, 0), None, Budget(0))
+
+    def _answered(
+        self, sql: str, given: Mapping[str, pa.Table], limits: Limits, apart: Sequence[str] | None, budget: Budget
+    ) -> pa.Table:
+        cursor = self._cursor()
         try:
             if apart is not None:
-                return answered_apart(cursor, sql, apart, given or {}, allowed, self._temp)
-            return answered_here(cursor, sql, given or {}, allowed, self._used)
+                return answered_apart(cursor, sql, apart, given, limits, self._temp, budget)
+            return answered_here(cursor, sql, given, limits, self._used, budget)
         except duckdb.Error as error:
             self._noted(error)
             raise (failed(error) if is_damage(error) else explained(str(error))) from None
         finally:
             cursor.close()
-
-    def _used(self) -> int:
-        """Bytes that all questions hold now, without what is kept of the file."""
-        with suppress(duckdb.Error):
-            return int(_value(self._cursor(), _USED) or 0)
-        return 0
 
     def close(self) -> None:
         """Checkpoint and close."""

@@ -18,6 +18,7 @@ from millstream.home import Home
 from millstream.limits import Limits, Watch, interruptible, parsed_bytes
 from millstream.reader import Reader
 from millstream.sql.growth import may_grow
+from millstream.sql.reading import question
 from millstream.sql.text import Bounded
 from millstream.store import opening
 
@@ -181,6 +182,14 @@ def test_a_question_that_would_become_too_long_for_the_store_is_refused(home: Ho
         ("SELECT repeat(repeat(repeat('x', 100), 100), 100)", True),
         ("SELECT collect_list(a) FROM t, u", True),
         ("SELECT a_new_function(a) FROM t", True),
+        ("SELECT levenshtein(a, b) FROM t", True),
+        ("SELECT transform(l, x -> x + 1) FROM t", False),
+        ("SELECT transform(l, x -> l) FROM t", True),
+        ("SELECT transform(l, x -> transform(x, y -> x)) FROM t", True),
+        ("SELECT a FROM t WHERE a RLIKE '^[a-z]+@example[.](org|com)$' AND regexp_extract(a, '(.*)@', 1) > ''", False),
+        ("SELECT a FROM t WHERE a RLIKE '((a|b){1,30}){1,30}'", True),
+        ("SELECT regexp_extract(a, b, 1) FROM t", True),
+        ("SELECT regexp_replace(a, '(((((((.*)*)*)*)*)*)*)*', 'x') FROM t", True),
         ("SELECT concat(" + ", ".join(["a"] * 1001) + ") FROM t", True),
     ],
 )
@@ -188,6 +197,28 @@ def test_what_may_grow_is_told_from_the_tree(sql: str, grows: bool) -> None:
     import sqlglot
 
     assert may_grow(sqlglot.parse_one(sql, dialect=Bounded)) is grows
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT levenshtein(s, reverse(s)) AS n FROM long",
+        "SELECT count(*) AS n FROM long WHERE s RLIKE '((a|b){1,30}.){9}x'",
+    ],
+)
+def test_a_function_that_cannot_be_interrupted_is_stopped_in_time(home: Home, sql: str) -> None:
+    home.put_table("long", pa.table({"s": ["ab" * 200_000]}))
+    found = question(sql, home.store.tables())
+    with pytest.raises(LimitExceeded, match=r"after 0\.5 seconds"):
+        home.store.query(found.sql, limits=Limits(0.5, 1 << 30), apart=found.apart)
+
+
+def test_a_lambda_over_a_whole_column_stays_within_its_memory(home: Home) -> None:
+    home.put_table("lists", pa.table({"l": [list(range(6000))]}))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(LimitExceeded, match=r"200\.0 MiB"):
+        home.query("SELECT size(transform(l, x -> l)) AS n FROM lists")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 
 def test_a_reader_that_looks_into_the_files_makes_way_for_a_new_owner(
