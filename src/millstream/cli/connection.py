@@ -96,25 +96,25 @@ class Connection:
             piece = next(waiting, None)
             if piece is not None and word(piece.tokens[0]) == "SET" and len(piece.tokens) > 2:
                 self._set[word(piece.tokens[1])] = piece.sql
-            if answer.changes is not None and answer.resume and self.hangs_up:
-                answer = replace(answer, changes=self._resumed(answer.changes, answer.resume))
+            if answer.changes is not None and self.hangs_up:
+                answer = replace(answer, changes=self._resumed(answer.changes))
             yield answer
 
-    def _resumed(self, changes: Iterator[Changes], resume: str) -> Iterator[Changes]:
-        """The changes of a subscription; when the connection ends, those after the last epoch that came."""
-        epoch: int | None = None
+    def _resumed(self, changes: Iterator[Changes]) -> Iterator[Changes]:
+        """The changes of a subscription; when the connection ends, those after the last ones that came."""
+        resume = ""
         while True:
             number = self._number
             try:
                 for found in changes:
-                    epoch = found.epoch
+                    resume = found.resume
                     yield found
                 return
             except ConnectionLost:
-                if epoch is None or number != self._number:
+                if not resume or number != self._number:
                     raise
             self._wait_for_owner()
-            again = next(iter(self._session.execute(resume.format(epoch=epoch))))
+            again = next(iter(self._session.execute(resume)))
             assert again.changes is not None
             changes = again.changes
 

@@ -24,17 +24,17 @@ class Answer:
     """Whether a definition was there already."""
     changes: Iterator[Changes] | None = field(default=None, repr=False)
     """Of SUBSCRIBE: one after the other, without end; closing the iterator ends the subscription."""
-    resume: str = ""
-    """Of SUBSCRIBE to a view: the statement that continues it after an epoch, with ``{epoch}`` in its place."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What one epoch changed in a view; the first column, `op` (`_op` where the view has an `op` of its own), is the
-    kind of change. Nothing (None) says that the line is alive.
+    """What one epoch changed in a view, or records of a topic. The first column, `op` (`_op` where the view has an `op`
+    of its own), is the kind of change. Nothing (None) says that the line is alive.
     """
 
     epoch: int
     table: pa.Table | None
     snapshot: bool = False
     """Whether these are the rows that were there when the subscription began."""
+    resume: str = ""
+    """The statement that continues the subscription after these changes."""

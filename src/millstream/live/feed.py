@@ -55,9 +55,9 @@ class Feed:
         with self._changed:
             return self._kept[0].epoch if self._kept else None
 
-    def after(self, epoch: int, patience: float) -> list[Heard]:
-        """The epochs that came after one; waits a while for the first."""
+    def after(self, epoch: int, patience: float) -> Heard | None:
+        """The first epoch that is kept after one; waits a while for it. A slow listener keeps no more than this."""
         with self._changed:
             if self.last <= epoch and not self.ended:
                 self._changed.wait(patience)
-            return [h for h in self._kept if h.epoch > epoch]
+            return next((h for h in self._kept if h.epoch > epoch), None)

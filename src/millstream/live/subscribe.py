@@ -36,20 +36,24 @@ def subscribe(live: Live, statement: Subscribe) -> Answer:
                 f"the source `{statement.view}` cannot be listened to",
                 hint=f"CREATE VIEW all_{statement.view} AS SELECT * FROM {statement.view}, and SUBSCRIBE to that",
             )
-        return Answer(changes=_records(live, live.home.log.topic(name), snapshot=statement.snapshot))
+        if statement.epoch is not None:
+            raise QueryError(f"`{statement.view}` has no epochs", hint="a topic has offsets: AS OF OFFSETS (0)")
+        return Answer(changes=_records(live, live.home.log.topic(name), statement))
     if not isinstance(entry, CreateView):
         raise live.catalog.missing(statement.view, "view or topic")
+    if statement.offsets is not None:
+        raise QueryError(f"the view `{entry.name}` has no offsets", hint="a view has epochs: AS OF EPOCH 7")
     flow = live.flow_of(entry.name)
     feed = live.feeds.get(flow)
     if feed is None:
         raise QueryError(f"the flow `{flow}` of `{entry.name}` does not run", hint=f"RESUME {flow}")
-    return Answer(
-        changes=_changes(live, feed, flow, entry.name, statement),
-        resume=f"SUBSCRIBE TO `{entry.name}` AS OF EPOCH {{epoch}}",
-    )
+    return Answer(changes=_changes(live, feed, flow, entry.name, statement))
 
 
 def _changes(live: Live, feed: Feed, flow: str, view: str, statement: Subscribe) -> Iterator[Changes]:
+    def after(epoch: int) -> str:
+        return f"SUBSCRIBE TO `{view}` AS OF EPOCH {epoch}"
+
     last = live.home.store.last(flow)
     at = statement.epoch if statement.epoch is not None else last.number if last is not None else 0
     present = last.number if last is not None else 0
@@ -59,19 +63,20 @@ def _changes(live: Live, feed: Feed, flow: str, view: str, statement: Subscribe)
             raise _not_kept(flow, at, oldest)
     if statement.snapshot and statement.epoch is None:
         at, rows = _snapshot(live, flow, view, present)
-        yield Changes(at, rows, snapshot=True)
+        yield Changes(at, rows, snapshot=True, resume=after(at))
     while not feed.ended:
         heard = feed.after(at, PATIENCE)
-        for epoch in heard:
-            if epoch.epoch > at + 1:  # the listener reads more slowly than the flow writes
-                raise _not_kept(flow, at, epoch.epoch)
-            at = epoch.epoch
-            table = epoch.changes.get(view)
-            if table is not None and table.num_rows:
-                yield Changes(at, _shown(table))
-        if not heard:
+        if heard is None:
             _check_runs(live, flow, view)
-            yield Changes(at, None)
+            yield Changes(at, None, resume=after(at))
+            continue
+        if heard.epoch > at + 1:  # the listener reads more slowly than the flow writes
+            raise _not_kept(flow, at, heard.epoch)
+        at = heard.epoch
+        table = heard.changes.get(view)
+        del heard
+        # an epoch without changes of this view is a sign of life, too: a listener that has gone is noticed by it
+        yield Changes(at, _shown(table) if table is not None and table.num_rows else None, resume=after(at))
     if not live.closed.is_set():
         raise QueryError(f"the view `{view}` was dropped: nothing more will come")
     raise _closing()
@@ -120,8 +125,10 @@ def _shown(table: pa.Table) -> pa.Table:
     return table.select(columns).add_column(0, free_name(SHOWN_OP, columns), kinds)
 
 
-def _records(live: Live, topic: Topic, *, snapshot: bool) -> Iterator[Changes]:
-    at = topic.start() if snapshot else topic.end()
+def _records(live: Live, topic: Topic, statement: Subscribe) -> Iterator[Changes]:
+    at = topic.start() if statement.snapshot else topic.end()
+    if statement.offsets is not None:
+        at = _from_offsets(topic, statement.offsets)
     while not live.closed.is_set():
         moved = False
         for partition, end in topic.end().items():
@@ -129,9 +136,31 @@ def _records(live: Live, topic: Topic, *, snapshot: bool) -> Iterator[Changes]:
             if end > start:
                 end = min(end, start + 10_000)
                 table = topic.read(partition, start, end)
-                yield Changes(end, _shown(table))
                 at[partition], moved = end, True
+                yield Changes(end, _shown(table), resume=_after(statement.view, at))
         if not moved:
-            yield Changes(0, None)
+            yield Changes(0, None, resume=_after(statement.view, at))
             live.closed.wait(0.1)
     raise _closing()
+
+
+def _after(name: str, at: dict[int, int]) -> str:
+    return f"SUBSCRIBE TO `{name}` AS OF OFFSETS ({', '.join(str(at[p]) for p in sorted(at))})"
+
+
+def _from_offsets(topic: Topic, offsets: tuple[int, ...]) -> dict[int, int]:
+    """Where to begin in each partition; refused when these records are not there, or not any more."""
+    start, end = topic.start(), topic.end()
+    if len(offsets) != topic.partitions:
+        raise QueryError(
+            f"{len(offsets)} offsets for the {topic.partitions} partitions of `{topic.name}`",
+            hint="give one offset for each partition",
+        )
+    for partition, offset in enumerate(offsets):
+        if not start[partition] <= offset <= end[partition]:
+            raise QueryError(
+                f"the topic `{topic.name}` does not go on at offset {offset:,} of partition {partition}",
+                detail=f"it holds the offsets {start[partition]:,} to {end[partition]:,}",
+                hint="SUBSCRIBE ... WITH SNAPSHOT begins with the records that are there",
+            )
+    return dict(enumerate(offsets))

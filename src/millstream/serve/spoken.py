@@ -69,7 +69,7 @@ class Reply:
             warnings = list(given.result.warnings) if given.result is not None else []
             head = {"said": given.said, "text": given.text, "rows": table is not None, "warnings": warnings}
             if given.changes is not None:
-                head |= {"changes": True, "resume": given.resume}
+                head |= {"changes": True}
             self.send({"more": True, **head}, table)
             if given.changes is not None:
                 self._changes(given.changes)
@@ -77,7 +77,8 @@ class Reply:
 
     def _changes(self, given: Iterator[Changes]) -> None:
         for changes in given:
-            self.send({"more": True, "epoch": changes.epoch, "snapshot": changes.snapshot}, changes.table)
+            head = {"more": True, "epoch": changes.epoch, "snapshot": changes.snapshot, "resume": changes.resume}
+            self.send(head, changes.table)
             if self._wire.is_readable():
                 close = getattr(given, "close", None)
                 if close is not None:
@@ -223,7 +224,6 @@ class RemoteSession:
                 Result(table, warnings_of(head)) if head.get("rows") and table is not None else None,
                 str(head.get("text") or ""),
                 changes=_changes(received) if head.get("changes") else None,
-                resume=str(head.get("resume") or ""),
             )
 
 
@@ -233,7 +233,7 @@ def _changes(received: Received) -> Iterator[Changes]:
         if "epoch" not in head:
             received.push_back(head)
             return
-        yield Changes(head["epoch"], table, bool(head.get("snapshot")))
+        yield Changes(head["epoch"], table, bool(head.get("snapshot")), str(head.get("resume") or ""))
 
 
 def warnings_of(head: dict[str, Any]) -> tuple[str, ...]:

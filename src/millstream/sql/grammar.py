@@ -317,11 +317,20 @@ class _Reading:
         c.accept("TO")
         view = c.name("view", system=True)
         snapshot = c.accept("WITH", "SNAPSHOT")
-        epoch = None
+        epoch, offsets = None, None
         if c.accept("AS", "OF"):
-            c.expect("EPOCH")
-            epoch = c.whole("the epoch")
-        return Subscribe(self.piece, view, snapshot=snapshot, epoch=epoch)
+            if c.accept("OFFSETS"):
+                c.expect("(")
+                offsets = [c.whole("an offset")]
+                while c.accept(","):
+                    offsets.append(c.whole("an offset"))
+                c.expect(")")
+            else:
+                c.expect("EPOCH", hint="AS OF EPOCH 7 for a view, AS OF OFFSETS (12, 15) for a topic")
+                epoch = c.whole("the epoch")
+        return Subscribe(
+            self.piece, view, snapshot=snapshot, epoch=epoch, offsets=None if offsets is None else tuple(offsets)
+        )
 
     def _explain(self) -> Statement:
         c = self.cursor

@@ -144,11 +144,13 @@ class Ask(Statement):
 
 @dataclass(frozen=True)
 class Subscribe(Statement):
-    """The changes of a view as they are committed."""
+    """The changes of a view as they are committed, or the records of a topic as they come."""
 
     view: str
     snapshot: bool = False
     epoch: int | None = None
+    offsets: tuple[int, ...] | None = None
+    """Of a topic: by partition, the first offset to give."""
 
 
 @dataclass(frozen=True)

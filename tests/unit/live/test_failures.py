@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -188,6 +189,37 @@ def test_a_subscription_resumes_with_the_next_owner(tmp_path: Path) -> None:
         speak(home)("SHOW FLOWS")
         with pytest.raises(QueryError, match="are not kept any more"):
             next(changes)
+    connection.close()
+
+
+def test_a_subscription_to_a_topic_resumes_at_the_next_record(tmp_path: Path) -> None:
+    with Fragile(tmp_path) as home:
+        home.topic("t", schema="n BIGINT", partitions=2)
+        home.topic("t").append([{"n": 1}], partition=1)
+        assert home.store
+        connection = remote(tmp_path)
+        (answer,) = itertools.islice(connection.execute("SUBSCRIBE TO t WITH SNAPSHOT"), 1)
+        assert answer.changes is not None
+        changes = (c for c in answer.changes if c.table is not None)
+        assert next(changes).table.to_pylist() == [{"op": "+I", "n": 1}]  # type: ignore[union-attr]
+    with Fragile(tmp_path) as home:
+        home.topic("t").append([{"n": 2}], partition=0)
+        home.topic("t").append([{"n": 3}], partition=1)
+        assert home.store
+        found = [next(changes).table, next(changes).table]
+        assert [row for t in found if t is not None for row in t.to_pylist()] == [
+            {"op": "+I", "n": 2},
+            {"op": "+I", "n": 3},
+        ]
+        for wrong, said in (
+            ("OFFSETS (0)", "1 offsets for the 2 partitions"),
+            ("OFFSETS (0, 9)", "does not go on at offset 9"),
+            ("EPOCH 1", "has no epochs"),
+        ):
+            with pytest.raises(QueryError, match=said):
+                for answer in home.session(start=False).execute(f"SUBSCRIBE TO t AS OF {wrong}"):
+                    assert answer.changes is not None
+                    next(answer.changes)
     connection.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +30,18 @@ def test_a_listener_that_missed_changes_is_told(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(QueryError, match="the changes after epoch 1 of `f` are not kept any more") as ended:
             next(changes)
         assert "epoch 3" in str(ended.value.detail) and "WITH SNAPSHOT" in str(ended.value.hint)
+
+
+def test_a_listener_hears_of_epochs_that_change_other_views_only(tmp_path: Path) -> None:
+    """Else nobody would notice that it has gone, for as long as the flow is busy."""
+    with opened(tmp_path) as spoken:
+        spoken.say(BIDS, HOT)
+        feed = spoken.live.feeds.setdefault("f", Feed())
+        changes = spoken.say("SUBSCRIBE TO hot").changes
+        assert changes is not None
+        for epoch in (1, 2):
+            feed.take(epoch, {"other": pa.table({"auction": [epoch], "n": [1]})})
+        assert [(c.epoch, c.table) for c in itertools.islice(changes, 2)] == [(1, None), (2, None)]
 
 
 def test_a_listener_of_a_view_without_rows_yet_begins_at_the_present_epoch(
