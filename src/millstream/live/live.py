@@ -325,11 +325,28 @@ class Live:
             )
 
     def flush(self) -> None:
-        """Set to work what was defined."""
-        with self._lock:
-            for flow in sorted(self.pending):
-                self.restart(flow)
+        """Set to work what was defined. Where nothing waits, nor does this: another statement may hold the definitions for
+        as long as an epoch takes, and questions are answered meanwhile.
+        """
+        while self.pending:
+            with self._lock:
+                flow = min(self.pending, default=None)
+                if flow is None:
+                    return
                 self.pending.discard(flow)
+                try:
+                    self.restart(flow)
+                except BaseException:
+                    self.pending.add(flow)
+                    raise
+
+    def runs_of(self, flows: Iterable[str]) -> list[Run]:
+        """The runs of some flows, after statements under way that may be starting them."""
+        wanted = sorted(flows)
+        if not wanted:
+            return []
+        with self._lock:
+            return [r for f in wanted if (r := self.runs.get(f)) is not None]
 
     def stop(self, flow: str) -> None:
         """Let a flow rest, after the epoch that is being performed, however long that takes: what follows may remove

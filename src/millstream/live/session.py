@@ -143,7 +143,7 @@ class Session:
         if not self.begun and not self.written:
             return ()
         deadline = time.monotonic() + float(self.settings["wait"])
-        runs = [r for f in sorted(self.begun) if (r := self.live.runs.get(f)) is not None]
+        runs = self.live.runs_of(self.begun)
         for run in dict.fromkeys([*runs, *self.live.readers_of(self.written)]):
             try:
                 run.catch_up(max(0.0, deadline - time.monotonic()))

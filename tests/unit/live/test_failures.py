@@ -223,6 +223,40 @@ def test_a_subscription_to_a_topic_resumes_at_the_next_record(tmp_path: Path) ->
     connection.close()
 
 
+@pytest.mark.parametrize(
+    "waits", ["DROP VIEW hot", "PAUSE hot", "CREATE VIEW more WITH (start = 'now') AS SELECT price FROM bids"]
+)
+def test_questions_are_answered_while_a_statement_waits_for_a_long_epoch(home: Fragile, waits: str) -> None:
+    say, other = speak(home), speak(home)
+    say(f"{BIDS}; {HOT}; INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:00')")
+    assert say("SELECT n FROM hot") == [{"n": 1}]
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        begun.set()
+        assert may_end.wait(60)
+
+    home._fail = hold  # type: ignore[method-assign]
+    home.session().live.restart("bids")
+    home.topic("bids").append([{"auction": 7, "price": 1, "ts": datetime(2026, 1, 1, tzinfo=UTC)}])
+    assert begun.wait(60)
+    waiting = threading.Thread(target=say, args=(waits,))
+    waiting.start()
+    answers: list[list[dict[str, Any]]] = []
+    asking = threading.Thread(target=lambda: answers.append(other("SHOW TOPICS; SELECT 3 AS n")))
+    try:
+        waiting.join(0.3)  # it waits for the epoch
+        assert waiting.is_alive()
+        asking.start()
+        asking.join(30)
+        assert answers == [[{"n": 3}]]
+    finally:
+        may_end.set()
+        waiting.join(60)
+        asking.join(60)
+    assert not waiting.is_alive()
+
+
 def test_statements_that_were_interrupted_are_repeated_only_if_they_read(tmp_path: Path) -> None:
     with Fragile(tmp_path) as home:
         speak(home)("CREATE TABLE t (id BIGINT); INSERT INTO t VALUES (1)")
