@@ -70,15 +70,15 @@ def _views(live: Live) -> Answer:
     rows = []
     for entry in live.catalog.of(CreateView):
         known = there.pop(entry.name, {})
-        flow = live.definitions.entries[entry.name.lower()].flow
+        flow = live.flow_name(entry.name)
         rows.append((entry.name, flow, known.get("rows"), known.get("epoch"), known.get("watermark"),
                      known.get("late", 0), _state(live, entry.name, flow)))  # fmt: skip
     for name, known in there.items():
         state = live.home.flow_state(known["flow"])
         rows.append((name, known["flow"], known["rows"], known["epoch"], known["watermark"], known["late"], state))
-    for name in live.broken:
-        kept = live.definitions.entries[name]
-        if live.catalog.get(name) is None and kept.kind == "view":
+    for name in list(live.broken):
+        kept = live.definitions.entries.get(name)
+        if kept is not None and live.catalog.get(name) is None and kept.kind == "view":
             rows.append((name, kept.flow, None, None, None, 0, _state(live, name)))
     return _table(("view", "flow", "rows", "epoch", "watermark", "late", "state"), rows)
 
@@ -86,7 +86,7 @@ def _views(live: Live) -> Answer:
 def _sinks(live: Live) -> Answer:
     rows = []
     for entry in live.catalog.of(CreateSink):
-        flow = live.definitions.entries[entry.name.lower()].flow
+        flow = live.flow_name(entry.name)
         what = entry.view or ("a query" if entry.query is not None else "nothing yet")
         rows.append((entry.name, what, _said(entry.place, entry.name), flow, _state(live, entry.name, flow)))
     return _table(("sink", "from", "writes", "flow", "state"), rows)

@@ -64,7 +64,8 @@ class Live:
         self.closed = threading.Event()
         self.pending: set[str] = set()
         """Flows that are to be run as their definitions say now: once for all statements of a text."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        """Held while the definitions are changed, and until what follows is done."""
         self._starts = start
         self._load()
         removal.finish(self)
@@ -91,7 +92,7 @@ class Live:
 
     def create(self, entry: Create, session: Session) -> Answer:
         """Take a new definition in, and set it to work."""
-        with self._lock:
+        with self.lock:
             kind, name = KIND_OF[type(entry)], entry.name.lower()
             if isinstance(entry, CreateFunction):
                 if not session.administrator:
@@ -221,6 +222,11 @@ class Live:
         names = [n for n, d in definitions.entries.items() if d.flow == flow and n not in self.broken]
         return [e for n in names if (e := catalog.get(n)) is not None]
 
+    def flow_name(self, name: str) -> str:
+        """The flow of a view or sink; nothing when it has none, as when it is dropped meanwhile."""
+        found = self.definitions.entries.get(name.lower())
+        return found.flow if found is not None else ""
+
     def flow_of(self, name: str) -> str:
         """The flow of a view or sink, or the flow of this name."""
         found = self.definitions.entries.get(name.lower())
@@ -311,7 +317,7 @@ class Live:
 
     def restart(self, flow: str) -> None:
         """Run a flow as its definitions say now; it goes on where it was."""
-        with self._lock:
+        with self.lock:
             self.stop(flow)
             removal.finish(self)
             if not self._starts or self.definitions.flows.get(flow, FlowNote()).paused:
@@ -325,11 +331,11 @@ class Live:
             )
 
     def flush(self) -> None:
-        """Set to work what was defined. Where nothing waits, nor does this: another statement may hold the definitions for
-        as long as an epoch takes, and questions are answered meanwhile.
+        """Set to work what was defined. Does not wait where there is nothing to do: another statement may hold the lock
+        for as long as an epoch takes, and questions are answered meanwhile.
         """
         while self.pending:
-            with self._lock:
+            with self.lock:
                 flow = min(self.pending, default=None)
                 if flow is None:
                     return
@@ -345,7 +351,7 @@ class Live:
         wanted = sorted(flows)
         if not wanted:
             return []
-        with self._lock:
+        with self.lock:
             return [r for f in wanted if (r := self.runs.get(f)) is not None]
 
     def stop(self, flow: str) -> None:
@@ -359,7 +365,7 @@ class Live:
 
     def pause(self, statement: Pause) -> Answer:
         """PAUSE and RESUME."""
-        with self._lock:
+        with self.lock:
             flow = self.flow_of(statement.name)
             definitions = self.definitions.copy()
             definitions.flows.setdefault(flow, FlowNote()).paused = not statement.resume
@@ -374,7 +380,7 @@ class Live:
 
     def drop(self, statement: Drop) -> Answer:
         """DROP something, and with CASCADE what depends on it."""
-        with self._lock:
+        with self.lock:
             kind, name = statement.kind.lower(), statement.name.lower()
             removal.finish(self)
             if kind == "topic":
@@ -409,7 +415,7 @@ class Live:
         (piece,) = pieces(Text(f"{_head(sink)} AS {query_text}"))
         entry = grammar.statement(piece, functions=self.catalog.functions)
         assert isinstance(entry, CreateSink)
-        with self._lock:
+        with self.lock:
             self._add(entry, session)
         return Answer(said=f"the sink {sink.name} gets what the query gives from now on")
 
@@ -427,9 +433,10 @@ class Live:
     def close(self) -> None:
         """Let everything rest."""
         self.closed.set()
-        for feed in self.feeds.values():
+        self._starts = False
+        for feed in list(self.feeds.values()):
             feed.end()
-        for run in self.runs.values():
+        for run in list(self.runs.values()):
             run.stop()
         self.runs.clear()
 

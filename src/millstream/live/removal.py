@@ -25,19 +25,23 @@ FORGET_VIEW, FORGET_TABLE, MAKE_TABLE = "forget view", "forget table", "make tab
 MAKE_TOPIC, DROP_TOPIC = "make topic", "drop topic"
 
 
-def finish(live: Live) -> None:
-    """Take the steps that are still to be taken."""
-    kept = live.definitions
-    if not kept.dropped and not kept.pending:
+def finish(live: Live, name: str | None = None) -> None:
+    """Take the steps that are still to be taken; with a `name`, only if one of them makes or removes what has it."""
+    pending = live.definitions.pending
+    if name is not None and all(step.lower() != name.lower() for _, step in pending):
         return
-    for flow in kept.dropped:
-        _drop_flow(live, flow)
-    for what, name in kept.pending:
-        _step(live, what, name)
-    done = kept.copy()
-    done.dropped, done.pending = [], []
-    done.save()
-    live.definitions = done
+    with live.lock:
+        kept = live.definitions
+        if not kept.dropped and not kept.pending:
+            return
+        for flow in kept.dropped:
+            _drop_flow(live, flow)
+        for what, step in kept.pending:
+            _step(live, what, step)
+        done = kept.copy()
+        done.dropped, done.pending = [], []
+        done.save()
+        live.definitions = done
 
 
 def _drop_flow(live: Live, flow: str) -> None:

@@ -35,7 +35,7 @@ _COMPUTED = 500
 
 def insert(live: Live, statement: Insert, session: Session) -> Answer:
     """Rows for a table, a source's topic or a topic; a query into a sink goes on for good."""
-    removal.finish(live)
+    removal.finish(live, statement.target)
     entry = live.catalog.get(statement.target)
     if isinstance(entry, CreateSink):
         if statement.query is None:
@@ -198,7 +198,7 @@ def _count(live: Live, name: str, condition: str, tree: exp.Expr) -> int:
 
 
 def _table(live: Live, name: str) -> tuple[CreateTable, Schema]:
-    removal.finish(live)
+    removal.finish(live, name)
     entry = live.catalog.get(name)
     if not isinstance(entry, CreateTable):
         if entry is None:

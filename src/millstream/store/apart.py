@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from millstream import paths
 from millstream.budget import Budget
-from millstream.errors import LimitExceeded, QueryError
+from millstream.errors import LimitExceeded, QueryError, ViewNotFound
 from millstream.limits import Limits, Watch, spoken_bytes, too_large
 from millstream.store.names import quoted
 
@@ -142,6 +142,9 @@ def _why(folder: Path, limits: Limits) -> QueryError:
 
 def explained(said: str) -> QueryError:
     """The error for a question that DuckDB could not answer."""
+    gone = re.search(r"Table with name (\S+) does not exist", said)
+    if gone is not None:  # it was there when the question was checked
+        return ViewNotFound(f"there is no view or table `{gone[1]}`", detail="it was dropped meanwhile")
     unknown = re.search(r"Function with name (\S+) does not exist", said)
     if unknown is not None:
         return QueryError(

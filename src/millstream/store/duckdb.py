@@ -328,15 +328,14 @@ class DuckStore:
 
     def views(self) -> list[dict[str, Any]]:
         """The views with their number of rows and of late rows."""
-        cursor = self._cursor()
-        found = cursor.execute("SELECT name, flow, kind FROM millstream.views ORDER BY flow, name").fetchall()
         listed = []
-        for name, flow, kind in found:
-            if kind == "sink":
-                continue
-            rows = _count(cursor, name)
-            late = _count(cursor, name + "$late") if kind != "append" else 0
-            listed.append({"view": name, "flow": flow, "rows": rows, "late": late})
+        with self._transaction() as cursor:  # a view that is dropped meanwhile is listed as it was
+            found = cursor.execute("SELECT name, flow, kind FROM millstream.views ORDER BY flow, name").fetchall()
+            for name, flow, kind in found:
+                if kind != "sink":
+                    rows = _count(cursor, name)
+                    late = _count(cursor, name + "$late") if kind != "append" else 0
+                    listed.append({"view": name, "flow": flow, "rows": rows, "late": late})
         return listed
 
     def members(self, flow: str) -> set[str]:

@@ -17,6 +17,7 @@ from millstream.cli.app import cli
 from millstream.cli.connection import Connection, connected
 from millstream.errors import ConnectionLost, MillstreamError, QueryError, RunError, SourceMissing
 from millstream.home import Home
+from millstream.live.definitions import Definitions
 from millstream.live.session import Session
 from millstream.reader import Reader
 from millstream.runtime.loop import FlowLoop
@@ -243,18 +244,23 @@ def test_questions_are_answered_while_a_statement_waits_for_a_long_epoch(home: F
     waiting = threading.Thread(target=say, args=(waits,))
     waiting.start()
     answers: list[list[dict[str, Any]]] = []
-    asking = threading.Thread(target=lambda: answers.append(other("SHOW TOPICS; SELECT 3 AS n")))
+    insert = "INSERT INTO bids VALUES (8, 1, TIMESTAMP '2026-01-01 00:00:00')"
+    asking = threading.Thread(
+        target=lambda: answers.append(other(f"SET wait = 0; {insert}; SHOW VIEWS; SELECT 3 AS n"))
+    )
     try:
         waiting.join(0.3)  # it waits for the epoch
         assert waiting.is_alive()
         asking.start()
-        asking.join(30)
+        asking.join(20)
         assert answers == [[{"n": 3}]]
     finally:
         may_end.set()
         waiting.join(60)
         asking.join(60)
     assert not waiting.is_alive()
+    live = home.session().live
+    assert set(Definitions.load(home.path).entries) == set(live.catalog.entries) == set(live.definitions.entries)
 
 
 def test_statements_that_were_interrupted_are_repeated_only_if_they_read(tmp_path: Path) -> None:
