@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def ask(live: Live, statement: Ask, session: Session) -> Answer:
     """Answer a SELECT."""
-    unsettled = session.settle()
+    unsettled = session.settle(tables_of(statement.query))
     table = answered(live, statement.query, session)
     return Answer(result=Result(table, (*unsettled, *_warnings(live, statement.query))))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DefinitionError, MillstreamError, Origin
@@ -58,6 +58,8 @@ class Session:
         """The sources that this session has inserted into, and no SELECT has waited for yet."""
         self.begun: set[str] = set()
         """The flows that it has set to work, and no SELECT has waited for yet."""
+        self._waited: set[str] = set()
+        """The flows that a SELECT has waited for since this session last changed something."""
 
     def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
         """Carry out the statements of a text, one by one; what is wrong with one is raised when its turn comes."""
@@ -82,6 +84,8 @@ class Session:
     def _does(self, statement: Statement) -> Answer:
         live = self.live
         answer: Answer | None = None
+        if isinstance(statement, Create | Insert | Update | Delete):
+            self._waited.clear()
         match statement:
             case Create():
                 answer = live.create(statement, self)
@@ -138,20 +142,29 @@ class Session:
         """What a question of this session may use."""
         return Limits(float(self.settings["query_timeout"]), parsed_bytes(str(self.settings["query_memory"])))
 
-    def settle(self) -> tuple[str, ...]:
-        """Wait until what this session inserted and defined is in the views. A warning when it is not."""
+    def settle(self, names: Iterable[str] = ()) -> tuple[str, ...]:
+        """Wait until what this session inserted and defined is in the views of these names (of none: in all). A warning
+        when it is not. A flow that fails does not hold up questions about the views of others.
+        """
         if not self.begun and not self.written:
             return ()
         deadline = time.monotonic() + float(self.settings["wait"])
         runs = self.live.runs_of(self.begun)
-        for run in dict.fromkeys([*runs, *self.live.readers_of(self.written)]):
+        asked = {self.live.flow_name(n.partition("$")[0]) for n in names}
+        everything = not asked or "" in asked  # a table, or the errors of a source
+        waiting = [r for r in dict.fromkeys([*runs, *self.live.readers_of(self.written)]) if r.flow not in self._waited]
+        for run in waiting:
+            if not everything and run.flow not in asked:
+                continue
             try:
                 run.catch_up(max(0.0, deadline - time.monotonic()))
             except TimeoutError:  # asked for what is there by now; the next question waits again
                 waited = f"{float(self.settings['wait']):g} seconds"
                 return (f"after {waited} the flow `{run.flow}` has not taken in all that this session wrote",)
-        self.written.clear()
-        self.begun.clear()
+            self._waited.add(run.flow)
+        if all(run.flow in self._waited for run in waiting):
+            self.written.clear()
+            self.begun.clear()
         return ()
 
 

@@ -152,6 +152,21 @@ def test_who_waits_for_a_flow_that_was_stopped_is_told(home: Fragile) -> None:
         run.catch_up(60)
 
 
+def test_a_flow_that_fails_does_not_disturb_questions_about_others(home: Fragile) -> None:
+    say = speak(home)
+    more = "CREATE VIEW more WITH (flow = 'other') AS SELECT auction, max(price) AS p FROM bids GROUP BY auction"
+    say(f"{BIDS}; {HOT}; {more}")
+    say("INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:00')")
+    assert say("SELECT p FROM more") == [{"p": 1}] and say("SELECT n FROM hot") == [{"n": 1}]
+    failing, other = (home.session().live.runs[flow] for flow in ("bids", "other"))
+    assert other.loop is not None
+    other.loop._fail = lambda _: None  # type: ignore[method-assign]
+    failing._supervisor.restarts = type(failing._supervisor.restarts)(limit=0)
+    home.failing = True
+    say("INSERT INTO bids VALUES (7, 2, TIMESTAMP '2026-01-01 00:00:01')")
+    assert say("SELECT p FROM more") == [{"p": 2}]
+
+
 def test_dropping_a_view_forgets_that_its_flow_failed(home: Fragile) -> None:
     break_down(home)
     speak(home)("DROP VIEW hot")
