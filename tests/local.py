@@ -31,6 +31,7 @@ from millstream.home import Home
 from millstream.kernels.intake import Intake, Role, gather, take_in
 from millstream.kernels.stage import advance, unique
 from millstream.model.values import python_rows
+from millstream.plan.guards import guarded
 from millstream.plan.stages import Aggregation, Plan, Scan, SourceStage, ViewStage
 from millstream.state.shard import RunCache, StateReader, shard_of, shard_range
 from millstream.state.version import Version
@@ -54,6 +55,7 @@ class LocalEngine:
         self.cache = RunCache(root)
         self.duck = _expressions().cursor()
         self.duck.execute("SET TimeZone = 'UTC'")
+        plan = guarded(plan)
         types = {s.id: self._types(plan.source(s.source), s) for s in plan.scans}
         self.plan = replace(plan, views=tuple(_view(None, v, types, retract=True) for v in plan.views))  # type: ignore[arg-type]
 

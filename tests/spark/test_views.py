@@ -212,3 +212,41 @@ def test_union_map_batches_and_enrich(spark: object, tmp_path: Path) -> None:
         script.expect_rows("tags", {"tag": "t1", "n": 1}, {"tag": "t2", "n": 1})
         script.expect_rows("named", {"name": None, "n": 2}, {"name": "one", "n": 1}, {"name": "two", "n": 1})
         script.expect_rows("known", {"name": "one"}, {"name": "two"})
+
+
+def reciprocal(value: int) -> float:
+    return 1 / value
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_condition_guards_the_expressions_beside_it(spark: object, tmp_path: Path, placement: str) -> None:
+    flow, bids = house()
+    kept = bids.where("price <> 0")
+    kept.select(x="100 / price").view("v")
+    kept.key_by(k="100 / price").aggregate(s=ms.sum("50 / price"), n=ms.count()).view("w")
+    bids.where("price > 1").select(x="100 / (price - 1)").view("u")
+    data = [{"price": p, "ts": 1767225600 + i} for i, p in enumerate([0, 1, 2, None, 4, -4, 4])]
+    with Script(flow, tmp_path, placement=placement) as script:
+        script.send("bids", *data)
+        script.tick()
+        assert sorted(r["x"] for r in script.rows("v")) == [-25, 25, 25, 50, 100]
+        groups = sorted((r["k"], r["s"], r["n"]) for r in script.rows("w"))
+        assert groups == [(-25, -12.5, 1), (25, 25, 2), (50, 25, 1), (100, 50, 1)]
+        assert len(script.rows("u")) == 3
+
+
+def test_a_condition_guards_calls_of_python_functions(spark: object, tmp_path: Path) -> None:
+    with ms.open(tmp_path / "home") as home:
+        home.topic("t", schema="a BIGINT").append([{"a": a} for a in (0, 1, 2, None)])
+        session = home.session()
+        for sql in (
+            "CREATE SOURCE t (a BIGINT) FROM LOG('t')",
+            f"CREATE FUNCTION reciprocal AS '{__name__}:reciprocal' RETURNS DOUBLE",
+            "CREATE VIEW v AS SELECT a, reciprocal(a) AS x FROM t WHERE a <> 0",
+        ):
+            list(session.execute(sql))
+        session.written.add("t")
+        session.settings["wait"] = 300
+        session.settle()
+        assert sorted(home.query("SELECT a, x FROM v").rows(), key=repr) == [{"a": 1, "x": 1.0}, {"a": 2, "x": 0.5}]
+        assert home.query("SELECT * FROM t$errors").rows() == []

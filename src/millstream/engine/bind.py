@@ -19,6 +19,7 @@ from millstream.model.aggregate import BOOLEAN_ONLY, NUMERIC_ONLY, PLAIN_ONLY, s
 from millstream.model.reserved import OP, PANES
 from millstream.model.schema import TIMESTAMP, ddl_type
 from millstream.model.step import INDEX, summed_type
+from millstream.plan.guards import guarded
 from millstream.plan.stages import (
     ROW,
     Aggregation,
@@ -47,6 +48,7 @@ Types = dict[int | str, dict[str, pa.DataType]]
 
 def bind(spark: SparkSession, plan: Plan, tables: Mapping[str, DataFrame], *, retract: bool) -> Plan:
     """The plan with all types known. `retract` asks for changes that carry the old row."""
+    plan = guarded(plan)
     with translated(None):
         types: Types = {}
         for scan in plan.scans:

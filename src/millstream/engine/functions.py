@@ -12,6 +12,7 @@ from pyspark.sql.functions import udf
 
 from millstream.errors import UserCodeFailed
 from millstream.model.function import Function
+from millstream.plan.guards import SUFFIX
 
 
 def register(spark: SparkSession, functions: Sequence[Function]) -> None:
@@ -20,10 +21,13 @@ def register(spark: SparkSession, functions: Sequence[Function]) -> None:
         module = sys.modules.get(getattr(function.call, "__module__", ""))
         if module is not None and module.__name__ != "__main__":
             cloudpickle.register_pickle_by_value(module)
-        spark.udf.register(function.name, udf(_guarded(function), function.returns, useArrow=True))
+        named = _named(function)
+        spark.udf.register(function.name, udf(named, function.returns, useArrow=True))
+        spark.udf.register(function.name + SUFFIX, udf(_where_true(named), function.returns, useArrow=True))
 
 
-def _guarded(function: Function) -> Callable[..., Any]:
+def _named(function: Function) -> Callable[..., Any]:
+    """The function, with its name in its errors."""
     name, call = function.name, function.call
 
     def run(*values: Any) -> Any:
@@ -32,5 +36,14 @@ def _guarded(function: Function) -> Callable[..., Any]:
         except Exception as error:
             msg = f"{name} failed: {type(error).__name__}: {error}"
             raise UserCodeFailed(msg) from error
+
+    return run
+
+
+def _where_true(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, called only where its first value is true."""
+
+    def run(condition: bool | None, *values: Any) -> Any:
+        return call(*values) if condition else None
 
     return run
