@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from millstream.cli.options import format_option, home_option
 from millstream.cli.output import FORMATS, print_listing, spoken_instant
+
+if TYPE_CHECKING:
+    from millstream.runtime.checkpoint import Manifest
 
 COLUMNS = {name: name.replace("_", " ") for name in ("checkpoint", "made_at", "flows", "bytes", "problem")}
 
@@ -17,8 +21,8 @@ COLUMNS = {name: name.replace("_", " ") for name in ("checkpoint", "made_at", "f
 def command() -> None:
     """Keep the whole home as it is between two epochs, and put it back.
 
-    A checkpoint is a folder with views, state, epoch records, ledgers and stored tables, and a checksum for
-    every file. Topics of the log are not in it.
+    A checkpoint is a folder with views, their definitions, state, epoch records, ledgers and stored tables, and a
+    checksum for every file. Topics of the log are not in it.
 
     \b
     Examples:
@@ -70,8 +74,8 @@ def restore(name: str, yes: bool, home: Path) -> None:
     with Home(home) as opened:  # nobody else has it; the store is not opened
         folder = checkpoint.find(opened.path, name)
         manifest = checkpoint.verify(folder)
-        for flow, told in manifest.flows.items():
-            click.echo(f"{flow} goes back to epoch {told['epoch']}")
+        for line in _changes(opened.path, folder, manifest):
+            click.echo(line)
         if not yes:
             click.echo("nothing was changed; to do it, add --yes")
             return
@@ -105,6 +109,25 @@ def drop(name: str, home: Path) -> None:
     checkpoint.drop(home.absolute(), name)
     release_for(name, Log(home.absolute() / "log", SystemClock()))
     click.echo(f"removed the checkpoint {name}")
+
+
+def _changes(home: Path, folder: Path, manifest: Manifest) -> Iterator[str]:
+    """What a restore does, one line each."""
+    from millstream.runtime import catalog
+    from millstream.runtime.beginnings import wrong_offsets
+
+    for flow, told in manifest.flows.items():
+        yield f"{flow} goes back to epoch {told['epoch']}"
+        for problem in wrong_offsets(home, folder / "flows" / flow, told["offsets"]):
+            yield f"  it cannot run here afterwards: {problem}"
+    if not (folder / catalog.FILE).exists():
+        yield "definitions stay as they are: the checkpoint was made by an earlier version and has none"
+        return
+    newer, older = catalog.differences(catalog.read(folder / catalog.FILE), catalog.present(home))
+    if newer:
+        yield f"made or replaced since, and undone: {', '.join(newer)}"
+    if older:
+        yield f"defined again: {', '.join(older)}"
 
 
 def check_home(home: Path) -> None:

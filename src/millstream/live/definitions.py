@@ -15,20 +15,17 @@ until that is done, by this process or by the next one that opens the home.
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from millstream.errors import DiskFull, HomeDamaged, HomeTooNew
+from millstream.errors import DiskFull, HomeDamaged
+from millstream.runtime import catalog
+from millstream.runtime.catalog import COPY, FILE
 from millstream.state.run import write_durably
 
-FORMAT = 1
-FILE, COPY = "catalog.json", ".copy"
 HINT = "`millstream repair` says what can be done"
 OLDER = "what was defined since would be lost"
 
@@ -95,7 +92,7 @@ class Definitions:
     @classmethod
     def load(cls, home: Path) -> Definitions:
         """Read them; none when there is no file, nor a copy of it. Only for the owner of the home."""
-        path, copy = home / FILE, home / (FILE + COPY)
+        path, copy = home / FILE, home / COPY
         if not os.path.lexists(path) and not os.path.lexists(copy):
             return cls(path)
         found = cls.read(path)
@@ -113,24 +110,14 @@ class Definitions:
     @classmethod
     def read(cls, path: Path) -> Definitions:
         """Read a catalog, or a copy of one."""
+        found = catalog.read(path)
         try:
-            found = orjson.loads(path.read_bytes())
-            told = found.pop("crc")
-            if found["format"] > FORMAT:
-                raise HomeTooNew(
-                    f"the catalog {path} has format {found['format']}; this Millstream knows those up to {FORMAT}",
-                    detail="it was written by a newer version; nothing was touched",
-                    hint="upgrade: pip install --upgrade millstream",
-                )
-            if told != _crc(found):
-                raise ValueError("the checksum does not fit")
             entries = {e.pop("name"): Definition(**e) for e in found["entries"]}
             flows = {n: FlowNote(**f) for n, f in found["flows"].items()}
             pending = [(str(what), str(name)) for what, name in found.get("pending", [])]
             dropped, revision = [str(f) for f in found["dropped"]], int(found.get("revision", 0))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            detail = error.strerror if isinstance(error, OSError) else str(error)
-            raise HomeDamaged(f"the catalog {path} cannot be read", detail=detail, hint=HINT) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise HomeDamaged(f"the catalog {path} cannot be read", detail=str(error), hint=HINT) from None
         return cls(path, entries, flows, dropped, pending, revision)
 
     def save(self) -> None:
@@ -148,19 +135,15 @@ class Definitions:
 
     def _write_copy(self, data: bytes) -> None:
         with suppress(OSError, DiskFull):
-            write_durably(self.path.with_name(FILE + COPY), data)
+            write_durably(self.path.with_name(COPY), data)
 
     def _written(self) -> bytes:
         content: dict[str, Any] = {
-            "format": FORMAT,
+            "format": catalog.FORMAT,
             "entries": [{"name": n, **vars(d)} for n, d in self.entries.items()],
             "flows": {n: vars(f) for n, f in self.flows.items()},
             "dropped": self.dropped,
             "pending": self.pending,
             "revision": self.revision + 1,
         }
-        return orjson.dumps({**content, "crc": _crc(content)}, option=orjson.OPT_INDENT_2)
-
-
-def _crc(content: dict[str, Any]) -> int:
-    return zlib.crc32(orjson.dumps(content, option=orjson.OPT_SORT_KEYS))
+        return catalog.encode(content)

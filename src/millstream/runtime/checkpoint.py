@@ -3,6 +3,7 @@
 checkpoints/<name>/
   manifest.json       format, moment, per flow epoch, generation and offsets, and size and checksum of every file
   store.duckdb        the store
+  catalog.json        what SQL had defined
   flows/<flow>/       state/ of the flow's version, epochs/, sources/
   tables/<table>/     versions of stored tables
 
@@ -25,10 +26,14 @@ from typing import Any
 import orjson
 
 from millstream import paths
+from millstream.clock import SystemClock
 from millstream.errors import DefinitionError, HomeDamaged, HomeTooNew, UnknownName
+from millstream.log.log import Log
 from millstream.model.connector import check_name
+from millstream.runtime import catalog
+from millstream.runtime.lag import hold_again
 from millstream.runtime.records import RecordBook
-from millstream.runtime.recovery import RUN_FORMAT
+from millstream.runtime.recovery import RUN_FORMAT, read_kinds
 from millstream.runtime.swap import Failpoint, Swap, sync_tree
 from millstream.runtime.tables import SUMS
 from millstream.state.run import disk_full_named, sync_directory, write_durably
@@ -211,14 +216,37 @@ def restore(home: Path, name: str, *, failpoint: Failpoint = lambda _: None) -> 
                     shutil.copytree(folder / part, swap.put(part))
                 else:
                     swap.aside(part)
+            if (folder / catalog.FILE).exists():  # a checkpoint of an earlier version has none
+                content = catalog.put_back(catalog.read(folder / catalog.FILE), catalog.present(home))
+                for name_of in (catalog.FILE, catalog.COPY):
+                    swap.put(name_of).write_bytes(catalog.encode(content))
             present = home / "store.duckdb"
             before = generations(present) if present.exists() else {}
             new = swap.folder / ".new" / "store.duckdb"
             set_generations(new, following(before, generations(new)))
-        return swap.commit()
-    except OSError:
+        _hold(home, folder, manifest)
+    except BaseException:
         swap.cancel()
         raise
+    return swap.commit()
+
+
+def undone(home: Path, name: str) -> list[str]:
+    """The definitions that a restore of a checkpoint would undo: made or replaced since it was saved."""
+    path = find(home, name) / catalog.FILE
+    return catalog.differences(catalog.read(path), catalog.present(home))[0] if path.exists() else []
+
+
+def _hold(home: Path, folder: Path, manifest: Manifest) -> None:
+    """Let topics keep what the flows go on with, also once the checkpoint is dropped."""
+    log = Log(home / "log", SystemClock())
+    try:
+        for flow, told in manifest.flows.items():
+            kinds = read_kinds(folder / "flows" / flow)
+            topics = {s: k.removeprefix("log ") for s, k in kinds.items() if k.startswith("log ")}
+            hold_again(flow, topics, told["offsets"], log)
+    finally:
+        log.close()
 
 
 def crc_of(path: Path) -> int:
@@ -234,6 +262,7 @@ def _collect(home: Path, store: Any, links: Path) -> dict[str, EpochRow]:
     """Take hold of everything that belongs to the last epoch of every flow; no epoch is committed meanwhile. Runs and
     tables are never written again, so a second name is enough to keep them; the rest is copied.
     """
+    (links / catalog.FILE).write_bytes(catalog.encode(_defined(home)))
     rows: dict[str, EpochRow] = {}
     for flow in store.flows():
         root, last = paths.flow_folder(home, flow), store.last(flow)
@@ -250,6 +279,15 @@ def _collect(home: Path, store: Any, links: Path) -> dict[str, EpochRow]:
         for path in (home / "tables").glob(files):
             _take(path, links / path.relative_to(home), link=True)
     return rows
+
+
+def _defined(home: Path) -> dict[str, Any]:
+    """The catalog. Steps that follow its last commit change the store, which nobody can now: they are done, or listed
+    in it.
+    """
+    if not (home / catalog.FILE).exists() and not (home / catalog.COPY).exists():
+        return dict(catalog.EMPTY)
+    return catalog.read(home / catalog.FILE)
 
 
 def _take(path: Path, to: Path, *, link: bool) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
+from millstream.errors import MillstreamError
 from millstream.log.log import Log
 from millstream.store.port import EpochRow
 
@@ -46,6 +48,15 @@ def hold_for(checkpoint: str, flows: Mapping[str, Mapping[str, Any]], log: Log) 
                 needed[int(partition)] = min(offset, needed.get(int(partition), offset))
         if needed:
             topic.hold(f"{CHECKPOINT}.{checkpoint}", needed)
+
+
+def hold_again(flow: str, topics: Mapping[str, str], offsets: Mapping[str, Mapping[str, int]], log: Log) -> None:
+    """Let topics keep what a flow needs that goes back to earlier offsets. `topics` are those of its sources."""
+    for source, name in topics.items():
+        at = {int(p): o for p, o in offsets.get(source, {}).items()}
+        with suppress(MillstreamError):  # the start of the flow says what is wrong with its topic
+            if at and log.exists(name):
+                log.topic(name).hold(f"{flow}.{source}", at)
 
 
 def release_flow(flow: str, log: Log) -> None:

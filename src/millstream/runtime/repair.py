@@ -277,6 +277,8 @@ def _gone_back(home: Path, found: Sequence[Finding], rows: Mapping[str, Sequence
         needs = [f for f in found if f.back]
         would = f"the whole home goes back to the checkpoint `{newest}` and goes on from there"
         lost = "what came after it is computed again, if the sources still have it"
+        if undone := checkpoint.undone(home, newest):
+            lost += f"; made or replaced since, and undone: {', '.join(undone)}"
         return [Finding(f.flow, f.found, would, lost, Restore(newest), back=True) for f in needs]
     mended: list[Finding] = []
     rebuilt: set[str] = {f.flow for f in found if f.back and f.flow}

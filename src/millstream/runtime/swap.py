@@ -61,7 +61,11 @@ class Swap:
         return self.folder
 
     def cancel(self) -> None:
-        """Forget what was prepared."""
+        """Forget what was prepared. A swap that is noted is finished instead, by the next process that opens the home:
+        its folder may be the only place of what it has replaced.
+        """
+        if os.path.lexists(self.folder / "swap.json"):
+            return
         with suppress(OSError):
             paths.delete_tree(self.folder, within=self._home)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from millstream import paths
@@ -19,12 +18,11 @@ from millstream.clock import SystemClock
 from millstream.errors import HomeDamaged, HomeTooNew
 from millstream.log import mending
 from millstream.log.files import encoded
-from millstream.runtime import place
+from millstream.runtime import catalog, place
 from millstream.runtime.findings import NOTHING, Finding, Work, asides, said_of
 from millstream.runtime.inventory import COPIES, FOREIGN, LOCKS, present
 from millstream.runtime.tables import SUMS, Tables
 
-CATALOG = "catalog.json"
 UNKNOWN = "what the file held, unless the next steps of the repair find it elsewhere"
 UNSURE = "nothing is lost, unless a process died while it wrote the catalog: its last statement is undone then"
 Read = Callable[[str], pa.Table | None]
@@ -62,7 +60,7 @@ def _format(home: Path) -> Iterator[Finding]:
 
 
 def _catalog(home: Path) -> Iterator[Finding]:
-    main, copy = home / CATALOG, home / f"{CATALOG}.copy"
+    main, copy = home / catalog.FILE, home / catalog.COPY
     if not main.exists() and not copy.exists():
         return
     revision, known = _revision(main), _revision(copy)
@@ -80,11 +78,8 @@ def _catalog(home: Path) -> Iterator[Finding]:
 def _revision(path: Path) -> int | None:
     """The revision of a catalog; None when it is not what was written."""
     try:
-        found = orjson.loads(path.read_bytes())
-        told = found.pop("crc")
-        whole = told == zlib.crc32(orjson.dumps(found, option=orjson.OPT_SORT_KEYS))
-        return int(found.get("revision", 0)) if whole else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return int(catalog.decode(path.read_bytes()).get("revision", 0))
+    except (OSError, ValueError, TypeError):
         return None
 
 

@@ -189,7 +189,7 @@ def test_definitions_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_the_copy_of_the_catalog_follows_it_and_never_undoes_a_statement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    main, copy = tmp_path / FILE, tmp_path / (FILE + COPY)
+    main, copy = tmp_path / FILE, tmp_path / COPY
     kept = Definitions(tmp_path / FILE)
     kept.save()
     kept = kept.copy()

@@ -1,0 +1,97 @@
+"""The file of a catalog, as plain data: what `live/definitions.py` writes, and checkpoints, restores and repairs copy.
+
+A catalog has a revision, which counts its writes, and a checksum. A copy with the same content lies beside it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from millstream.errors import HomeDamaged, HomeTooNew
+
+FORMAT = 1
+FILE, COPY = "catalog.json", "catalog.json.copy"
+EMPTY: Mapping[str, Any] = {
+    "format": FORMAT,
+    "entries": [],
+    "flows": {},
+    "dropped": [],
+    "pending": [],
+    "revision": 0,
+}
+
+
+def encode(content: Mapping[str, Any]) -> bytes:
+    """A catalog as it is written, with its checksum."""
+    return orjson.dumps({**content, "crc": _crc(content)}, option=orjson.OPT_INDENT_2)
+
+
+def decode(data: bytes) -> dict[str, Any]:
+    """The content of a catalog; a ValueError says why it is not what was written."""
+    content = orjson.loads(data)
+    try:
+        written = content.pop("crc")
+        if content["format"] <= FORMAT and written != _crc(content):
+            raise ValueError("the checksum does not fit")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from None
+    return dict(content)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The content of a catalog file; refuses one that is damaged or of a newer version."""
+    try:
+        content = decode(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise HomeDamaged(
+            f"the catalog {path} cannot be read",
+            detail=error.strerror if isinstance(error, OSError) else str(error),
+            hint="`millstream repair` says what can be done",
+        ) from None
+    if content["format"] > FORMAT:
+        raise HomeTooNew(
+            f"the catalog {path} has format {content['format']}; this Millstream knows those up to {FORMAT}",
+            detail="it was written by a newer version; nothing was touched",
+            hint="upgrade: pip install --upgrade millstream",
+        )
+    return content
+
+
+def present(home: Path) -> dict[str, Any]:
+    """The newest readable catalog of a home; an empty one when there is none."""
+    found = [dict(EMPTY)]
+    for path in (home / FILE, home / COPY):
+        try:
+            found.append(read(path))
+        except HomeDamaged:
+            continue
+    return max(found, key=_revision)
+
+
+def put_back(old: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """An old catalog to take the place of the present one. Flows that only the present one has are dropped by the next
+    process that opens the home.
+    """
+    gone = [flow for flow in now["flows"] if flow not in old["flows"]]
+    dropped = list(dict.fromkeys([*old["dropped"], *now["dropped"], *gone]))
+    return {**old, "dropped": [f for f in dropped if f not in old["flows"]], "revision": 1 + _revision(now)}
+
+
+def differences(old: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """What is defined only now or otherwise now, and what is defined only in the old catalog: `view hot`, ..."""
+    before, after = ({e["name"]: e for e in c["entries"]} for c in (old, now))
+    lost = [f"{e['kind']} {n}" for n, e in after.items() if n not in before or before[n]["sql"] != e["sql"]]
+    return lost, [f"{e['kind']} {n}" for n, e in before.items() if n not in after]
+
+
+def _revision(content: Mapping[str, Any]) -> int:
+    return int(content.get("revision", 0))
+
+
+def _crc(content: Mapping[str, Any]) -> int:
+    return zlib.crc32(orjson.dumps(content, option=orjson.OPT_SORT_KEYS))
