@@ -213,7 +213,7 @@ class MemoryExceeded(RunError):
 
 
 class LeaseLost(RunError):
-    """Another process has taken this flow over; nothing more is written here."""
+    """Another process has taken this flow over, or the home was moved or replaced; nothing more is written."""
 
 
 class RecoveryFailed(RunError):

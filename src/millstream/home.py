@@ -283,6 +283,7 @@ class Home:
             make_input=EpochInput,
             make_replay=Replay,
             failpoint=failpoint,
+            check_owner=self.check_owner,
         )
 
     def _begin(self, planned: Plan) -> Future[Any]:
@@ -385,6 +386,7 @@ class Home:
         """
         from millstream.runtime import checkpoint
 
+        self.check_owner()
         folder = None if to is None else Path(to).absolute()
         made = checkpoint.save(self.path, self.store, name, self.clock.now(), to=folder)
         hold_for(name, {flow: told["offsets"] for flow, told in checkpoint.read(made).flows.items()}, self.log)
@@ -415,6 +417,7 @@ class Home:
         table = as_table(data)
         check_user_columns(Schema.from_arrow(table.schema).names)
         store = self.store  # opened before the new version is written: opening removes what was cut off
+        self.check_owner()
         with self.table_lock:
             self.tables.put(name, table, lambda version: store.put_table(name, table, version))
 
@@ -422,6 +425,10 @@ class Home:
         """Forget a stored table, with all its versions."""
         self.store.forget_table(name)
         self.tables.drop(name)
+
+    def check_owner(self) -> None:
+        """Refuse to write when the home was moved or replaced while it was open."""
+        self._lock.check()
 
     def flow_state(self, flow: str) -> str:
         """The state of a flow: running, idle, ... or stopped."""

@@ -181,6 +181,7 @@ class Live:
 
     def commit(self, catalog: Catalog, definitions: Definitions) -> None:
         """Make a change of the definitions durable, and true here: the one moment at which a statement takes place."""
+        self.home.check_owner()
         definitions.save()
         self.catalog, self.definitions = catalog, definitions
         self.broken = {n: e for n, e in self.broken.items() if n in definitions.entries}

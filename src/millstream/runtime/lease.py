@@ -30,7 +30,7 @@ from pathlib import Path
 
 import orjson
 
-from millstream.errors import DiskFull, HomeInUse
+from millstream.errors import DiskFull, HomeInUse, LeaseLost
 from millstream.runtime import processes
 
 LEASE_SECONDS = 5.0
@@ -117,6 +117,22 @@ class HomeLock:
         self._released.set()
         self._thread.join()
         self._file.close()
+
+    def check(self) -> None:
+        """Refuse (LeaseLost) to go on when the path leads to another home than the one that this lock is of: it was
+        moved while it was in use, or another one was put in its place.
+        """
+        try:
+            there = os.stat(self._path, follow_symlinks=False)
+        except OSError:
+            there = None
+        if there is None or not os.path.samestat(there, os.fstat(self._file.fileno())):
+            raise LeaseLost(
+                f"the home {self._path.parent} was moved or replaced while this process used it",
+                detail=f"the lock {self._path} is {'gone' if there is None else 'not the one that it holds'}; "
+                "nothing more is written there",
+                hint="stop this process, and start it again with the path that the home has now",
+            )
 
     def _keep(self) -> None:
         while not self._released.wait(self._beat):

@@ -91,6 +91,7 @@ class FlowLoop:
         make_input: Callable[..., Any],
         make_replay: Callable[..., Any],
         failpoint: Failpoint = lambda _: None,
+        check_owner: Callable[[], None] = lambda: None,
     ) -> None:
         self.engine, self.ports, self.store, self.clock = engine, ports, store, clock
         self.plan: Plan = engine.plan
@@ -110,6 +111,8 @@ class FlowLoop:
         self._past: deque[dict[str, dict[int, int]]] = deque(maxlen=HOLD_EVERY)
         self._make_input, self._make_replay = make_input, make_replay
         self._fail = failpoint
+        self._check_owner = check_owner
+        """Called before an epoch writes anything: refuses when the home is no longer this process's."""
         self._upkeep = Upkeep(root / "state")
         self._fresh = True
         self._quiet: tuple[Any, int] | None = None
@@ -141,6 +144,7 @@ class FlowLoop:
 
     def step(self) -> EpochReport | None:
         """Perform the next epoch; None when there is nothing to do."""
+        self._check_owner()
         with files_named(self._home):
             record = self.book.read(self.number + 1) if self._records else None
             if record is None or set(record.slices) != set(self.ports):
@@ -270,6 +274,7 @@ class FlowLoop:
         if record.replay is not None:
             output = replay.with_replayed(output, replay.view_of(self.plan, record.replay), self.store)
         self._fail("before sinks")
+        self._check_owner()
         out = self.outbox.before_commit(record.epoch, output.changes, record.digest)
         self._fail("before commit")
         progress = self._advanced(record, output)

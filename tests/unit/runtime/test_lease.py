@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 import pytest
 
 import millstream as ms
@@ -216,3 +218,42 @@ def test_a_loop_with_an_older_token_commits_nothing(tmp_path: Path) -> None:
         assert home.query("SELECT n FROM total").rows() == [{"n": 1}]
         old.close()
         new.close()
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["moved", "replaced by a copy"])
+def test_the_owner_of_a_home_that_was_moved_writes_nothing_to_its_old_path(tmp_path: Path, copied: bool) -> None:
+    path, moved = tmp_path / "home", tmp_path / "moved"
+    flow = ms.Flow("counting")
+    bids = flow.source("bids", ms.log("bids"), schema="auction BIGINT")
+    bids.key_by("auction").aggregate(n=ms.count()).view("totals")
+    with Home(path) as home:
+        home._serve = lambda: None  # type: ignore[method-assign]
+        topic = home.topic("bids", schema="auction BIGINT")
+        topic.append(pa.table({"auction": [1, 2]}))
+        session = home.session(start=False)
+        loop = home.loop(plan(flow), engine=LocalEngine)
+        assert loop.step() is not None
+        topic.append(pa.table({"auction": [3]}))
+        path.rename(moved)
+        if copied:
+            shutil.copytree(moved, path)
+        before = _files(path)
+        for write in (
+            loop.step,
+            lambda: home.put_table("t", pa.table({"i": [1]})),
+            lambda: home.checkpoint("one"),
+            lambda: list(session.execute("CREATE TABLE items (id BIGINT)")),
+        ):
+            with pytest.raises(LeaseLost, match="was moved or replaced while this process used it"):
+                write()
+        assert _files(path) == before
+        loop.abandon()
+    with Home(moved) as home:
+        loop = home.loop(plan(flow), engine=LocalEngine)
+        assert loop.step() is not None
+        loop.close()
+        assert home.query("SELECT count(*) AS n FROM totals").rows() == [{"n": 3}]
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
