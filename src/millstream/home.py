@@ -131,8 +131,8 @@ class Home:
 
                 with files_named(self.path):
                     recovery.check_store(self.path)
-                    self._store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp", limits=self.limits)
-                    self.tables.reconcile(self._store)
+                    store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp", limits=self.limits)
+                    self._store = self.tables.reconciled(store)
                 self._serve()  # from now on no other process can open the file
             return self._store
 
@@ -423,8 +423,9 @@ class Home:
 
     def drop_table(self, name: str) -> None:
         """Forget a stored table, with all its versions."""
-        self.store.forget_table(name)
-        self.tables.drop(name)
+        store = self.store
+        with self.table_lock:
+            self.tables.drop(name, lambda: store.forget_table(name))
 
     def check_owner(self) -> None:
         """Refuse to write when the home was moved or replaced while it was open."""

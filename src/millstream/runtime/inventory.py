@@ -30,6 +30,7 @@ KINDS: tuple[tuple[str, str, str], ...] = (
     ("progress of a tap", FOREIGN, _FLOW + r"taps/.+"),
     ("version of a table", RECORDS, r"tables/[^/]+/\d{6}\.arrow"),
     ("checksums of a table", NOTES, r"tables/[^/]+/versions\.json"),
+    ("table that is being removed", REBUILT, r"tables/\.[^/]+\.gone/.+"),
     ("lock of the topics", LOCKS, r"log/topics\.lock"),
     ("topic", NOTES, _TOPIC + r"topic\.json"),
     ("copy of a topic", REBUILT, _TOPIC + r"topic\.json\.copy"),

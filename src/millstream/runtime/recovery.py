@@ -20,6 +20,7 @@ from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, Recovery
 from millstream.kernels.stage import records_step
 from millstream.plan.stages import Plan
 from millstream.runtime.records import EpochRecord, RecordBook
+from millstream.runtime.tables import Tables
 from millstream.runtime.upkeep import KEEP, files_in, remove_left_overs
 from millstream.state.run import write_durably
 from millstream.state.version import Version
@@ -82,9 +83,13 @@ def check(plan: Plan, store: Store, book: RecordBook, state: Path, ports: Mappin
 
 
 def check_store(home: Path) -> None:
-    """Refuse a home whose store is gone although flows have committed epochs to it."""
+    """Refuse a home whose store is gone although flows have committed epochs to it, or tables were stored in it."""
     if (home / "store.duckdb").exists():
         return
+    for table in Tables(home / "tables").newest():
+        raise HomeDamaged(
+            f"the store {home / 'store.duckdb'} is missing", detail=f"the table `{table}` was stored in it", hint=HINT
+        )
     for root in sorted((home / "flows").glob("*")):
         book = RecordBook(root / "epochs")
         committed = book.newest() > 1 or _closed(book, 1)

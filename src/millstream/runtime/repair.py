@@ -21,6 +21,7 @@ from millstream.runtime.lease import HomeLock
 from millstream.runtime.place import files_named
 from millstream.runtime.records import RecordBook
 from millstream.runtime.swap import FOLDER, Failpoint, Swap, finish
+from millstream.runtime.tables import Tables
 from millstream.runtime.upkeep import KEEP, files_in
 from millstream.state.version import Version
 from millstream.store.port import EpochRow
@@ -133,10 +134,13 @@ def _last_rows(home: Path) -> dict[str, list[EpochRow]] | MillstreamError:
 
 def _tables(home: Path) -> list[Finding]:
     """What is wrong with stored tables."""
-    from millstream.store.mending import stored_table
+    from millstream.store.mending import stored_table, table_versions
 
     path = home / "store.duckdb"
-    return list(wholeness.tables(home, lambda name: stored_table(path, name))) if path.exists() else []
+    if not path.exists():
+        return []
+    ahead = Tables(home / "tables").ahead(*table_versions(path))
+    return list(wholeness.tables(home, lambda name: stored_table(path, name), ahead))
 
 
 # ---------------------------------------------------------------- one flow

@@ -2,17 +2,18 @@
 before.
 
 The store is the authority on the rows and on the number of the newest version. A new version is written under a hidden
-name, committed to the store, given its name, and then noted with its checksum in ``versions.json`` beside it;
-`Tables.reconcile` finishes or forgets one that was cut off.
+name, committed to the store, given its name, and then noted with its checksum in ``versions.json`` beside it. A table
+that is dropped gets a hidden name before the store forgets it. `Tables.reconcile` finishes or forgets what was cut off.
+So no crash leaves a version that the store does not know: where there is one, the store is older than the files.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import orjson
 import pyarrow as pa
@@ -31,8 +32,16 @@ class StoredTables(Protocol):
         """Replace the rows of a table, and say which version they are."""
         ...
 
+    def tables(self) -> Mapping[str, Any]:
+        """Everything that can be asked for, by its name."""
+        ...
+
     def table_versions(self) -> Mapping[str, int]:
         """The version of every stored table that has one, by its name."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
         ...
 
     def table_rows(self, name: str) -> pa.Table:
@@ -40,7 +49,10 @@ class StoredTables(Protocol):
         ...
 
 
+Opened = TypeVar("Opened", bound=StoredTables)
 SUMS = "versions.json"
+GONE = ".gone"
+"""The end of the hidden name of a table that is being dropped."""
 
 
 def as_table(data: Any) -> pa.Table:
@@ -64,20 +76,38 @@ class Tables:
     def newest(self) -> Mapping[str, int]:
         """The newest version of every table."""
         found = {}
-        for folder in sorted(self._root.glob("*")):
+        for folder in self.folders():
             versions = [int(f.stem) for f in folder.glob("*.arrow") if f.stem.isdigit()]
             if versions:
                 found[folder.name] = max(versions)
         return found
 
+    def folders(self) -> list[Path]:
+        """The folders of tables, without those that are being dropped."""
+        return sorted(f for f in self._root.glob("*") if not f.name.startswith("."))
+
     def path(self, name: str, version: int) -> Path:
         """The file of one version of a table."""
         return self._folder(name) / f"{version:06d}.arrow"
 
-    def drop(self, name: str) -> None:
-        """Forget a table."""
+    def drop(self, name: str, commit: Callable[[], None]) -> None:
+        """Forget a table. `commit` takes it out of the store; if that fails, nothing has changed."""
         self._checked = {(n, v) for n, v in self._checked if n.lower() != name.lower()}
-        paths.delete_tree(self._folder(name), within=self._root)
+        folder = self._folder(name)
+        gone = self._root / f".{folder.name}{GONE}"
+        if self._root.exists():
+            paths.delete_tree(gone, within=self._root)
+        if os.path.lexists(folder):
+            paths.rename(folder, gone)
+            sync_directory(self._root)
+        try:
+            commit()
+        except BaseException:
+            if os.path.lexists(gone):
+                paths.rename(gone, folder)
+            raise
+        if os.path.lexists(gone):
+            paths.delete_tree(gone, within=self._root)
 
     def put(self, name: str, data: pa.Table, commit: Callable[[int], None]) -> None:
         """Keep a new version; durable when this returns. `commit` puts it into the store; if that fails, nothing has
@@ -100,10 +130,28 @@ class Tables:
         sync_directory(path.parent)
         self._note(name, path, content)
 
+    def reconciled(self, store: Opened) -> Opened:
+        """A store that was just opened, once the files agree with it; it is closed if they cannot."""
+        try:
+            self.reconcile(store)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
     def reconcile(self, store: StoredTables) -> None:
         """Make the files agree with the store, which says what was committed: a version whose file or checksum is
         missing is written again, and files of versions that were never committed go. Called when a home is opened.
+        Refuses a store that is older than the files.
         """
+        for gone in self._root.glob(f".*{GONE}"):
+            paths.delete_tree(gone, within=self._root)
+        for name, version in self.ahead(store.table_versions(), store.tables()).items():
+            raise HomeDamaged(
+                f"the store does not have version {version} of the table `{name}`",
+                detail=f"it is in {self.path(name, version)}; the store is older, or was made anew",
+                hint=HINT,
+            )
         known = {self._folder(n).name: (n, v) for n, v in store.table_versions().items()}
         for name, version in known.values():
             path = self.path(name, version)
@@ -118,8 +166,20 @@ class Tables:
                 self._note(name, path, content)
         for unfinished in self._root.glob("*/.*"):
             paths.delete_file(unfinished)
-        for empty in [f for f in self._root.glob("*") if f.name not in known and f.is_dir() and not any(f.iterdir())]:
+        for empty in [f for f in self.folders() if f.name not in known and f.is_dir() and not any(f.iterdir())]:
             paths.delete_folder(empty)
+
+    def ahead(self, versions: Mapping[str, int], tables: Iterable[str]) -> dict[str, int]:
+        """The newest version of every table that the store does not have, or has in an older version only. `tables` are
+        all that it has: those that an earlier version of Millstream stored have no version there.
+        """
+        known = {n.lower(): v for n, v in versions.items()}
+        unnumbered = {n.lower() for n in tables} - set(known)
+        return {
+            name: version
+            for name, version in self.newest().items()
+            if name.lower() not in unnumbered and version > known.get(name.lower(), 0)
+        }
 
     def _note(self, name: str, path: Path, content: bytes) -> None:
         """Keep the checksum of a version."""
@@ -130,7 +190,7 @@ class Tables:
         folder = paths.table_folder(self._root, name)
         if folder.exists():
             return folder
-        return next((f for f in self._root.glob("*") if f.name.lower() == name.lower()), folder)
+        return next((f for f in self.folders() if f.name.lower() == name.lower()), folder)
 
     @staticmethod
     def encoded(data: pa.Table) -> bytes:
@@ -140,6 +200,11 @@ class Tables:
             writer.write_table(data)
         content: bytes = sink.getvalue().to_pybytes()
         return content
+
+    def rows(self, name: str, version: int) -> pa.Table:
+        """The rows of one version of a table."""
+        with pa.ipc.open_file(self.path(name, version).read_bytes()) as file:
+            return file.read_all()
 
     def known(self, name: str) -> dict[str, int]:
         """The checksums of a table's versions, by file; none if an older version of Millstream wrote them."""

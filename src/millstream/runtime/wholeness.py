@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +101,12 @@ def _log(home: Path) -> Iterator[Finding]:
             yield Finding("", found.found, found.would, do=_put(home, found.path, found.data))
 
 
-def tables(home: Path, read: Read) -> Iterator[Finding]:
-    """Stored tables whose newest version is not what was written: it is in the store, too."""
+def tables(home: Path, read: Read, ahead: Mapping[str, int]) -> Iterator[Finding]:
+    """Stored tables whose newest version is not what was written: it is in the store, too. Tables that are `ahead` of
+    the store are put into it.
+    """
     known = Tables(home / "tables")
-    for name in sorted(p.name for p in (home / "tables").glob("*")):
+    for name in (p.name for p in known.folders()):
         try:
             sums = known.known(name)
         except HomeDamaged as error:
@@ -116,6 +118,9 @@ def tables(home: Path, read: Read) -> Iterator[Finding]:
         path = known.path(name, newest)
         try:
             Tables(home / "tables").check({name: newest} if newest else {})
+            if name in ahead:
+                found = f"the store does not have version {newest} of the table `{name}`: it is older, or was made anew"
+                yield Finding("", found, f"it is put into the store from {path}", do=_stored(name, newest))
         except HomeDamaged as error:
             rows = read(name)
             if rows is None:
@@ -131,6 +136,15 @@ def tables(home: Path, read: Read) -> Iterator[Finding]:
                 _put(home, path.with_name(SUMS), encoded(anew))(work)
 
             yield Finding("", said_of(error), "it is written anew from the store", do=do)
+
+
+def _stored(name: str, version: int) -> Callable[[Work], None]:
+    def do(work: Work) -> None:
+        from millstream.store.mending import put_table
+
+        put_table(work.store, name, Tables(work.home / "tables").rows(name, version), version)
+
+    return do
 
 
 def _put(home: Path, path: Path, content: Path | bytes) -> Callable[[Work], None]:

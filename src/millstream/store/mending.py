@@ -63,6 +63,29 @@ def stored_table(path: Path, name: str) -> pa.Table | None:
         return rows.cast(pa.ipc.read_schema(pa.py_buffer(schemas[0][0]))) if schemas else rows
 
 
+def table_versions(path: Path) -> tuple[dict[str, int], list[str]]:
+    """The version of every stored table that has one, and the names of all tables and views."""
+    with opened(path, read_only=True, temp=None) as connection:
+        shown = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main'"
+        names = [n for (n,) in connection.execute(shown).fetchall()]
+        try:
+            found = connection.execute("SELECT name, version FROM millstream.tables").fetchall()
+        except duckdb.CatalogException:  # written before there were any
+            found = []
+        return {n: int(v) for n, v in found}, names
+
+
+def put_table(path: Path, name: str, rows: pa.Table, version: int) -> None:
+    """Put a version of a stored table into a store, in the place of an older one."""
+    from millstream.store.duckdb import DuckStore
+
+    store = DuckStore(path)
+    try:
+        store.put_table(name, rows, version)
+    finally:
+        store.close()
+
+
 def following(*known: Mapping[str, int] | None) -> dict[str, int]:
     """For every flow a generation that was not used before: the next one, or, where nobody knows which were, one that
     counts the seconds since 1970.
