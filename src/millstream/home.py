@@ -44,7 +44,7 @@ from millstream.model.schema import Schema
 from millstream.plan.planner import plan
 from millstream.plan.stages import Batches, Plan
 from millstream.result import Result
-from millstream.runtime import recovery, swap
+from millstream.runtime import checkpoint, recovery, swap
 from millstream.runtime.accounting import account_rows
 from millstream.runtime.lag import hold_for, lag_rows
 from millstream.runtime.lease import HomeLock
@@ -118,6 +118,7 @@ class Home:
         try:
             with files_named(self.path):
                 swap.finish(self.path)
+                checkpoint.tidy(self.path)
         except BaseException:
             self._lock.release()
             raise
@@ -384,8 +385,6 @@ class Home:
 
         It is in ``checkpoints/<name>`` of the home, or in `to`. `millstream checkpoint restore` puts the home back.
         """
-        from millstream.runtime import checkpoint
-
         self.check_owner()
         folder = None if to is None else Path(to).absolute()
         made = checkpoint.save(self.path, self.store, name, self.clock.now(), to=folder)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ def wrong_offsets(home: Path, root: Path, offsets: Mapping[str, Mapping[str, int
 def cannot_begin(home: Path, flow: str, last: EpochRow | None) -> str | None:
     """Why a flow cannot be computed again from the beginning of its sources; None when it can."""
     root = paths.flow_folder(home, flow)
-    kinds = read_kinds(root)
-    for name in sorted(_names(root, last) | set(kinds)):
+    names = _names(root, last)
+    kinds = {**_held(home, flow, names - set(read_kinds(root))), **read_kinds(root)}
+    for name in sorted(names | set(kinds)):
         kind = kinds.get(name) or ("files" if (root / "sources" / f"{name}.jsonl").exists() else "")
         if not kind:
             return f"nothing is known of the source `{name}`"
@@ -71,6 +73,22 @@ def _problems(home: Path, root: Path, offsets: Mapping[str, Mapping[str, int]]) 
                     yield f"partition {partition} of `{name}` ends at {end}, but it was read up to {offset}"
                 elif offset < starts.get(int(partition), 0):
                     yield f"partition {partition} of `{name}` was trimmed behind {offset}, where the flow is"
+
+
+def _held(home: Path, flow: str, names: Collection[str]) -> dict[str, str]:
+    """The kinds of sources whose note is lost, as far as topics know that the flow reads them."""
+    if not names:
+        return {}
+    log = Log(home / "log", SystemClock())
+    found = {}
+    try:
+        for topic in log.topics():
+            with suppress(MillstreamError):
+                readers = log.topic(topic).holds()
+                found.update({n: f"log {topic}" for n in names if f"{flow}.{n}" in readers})
+    finally:
+        log.close()
+    return found
 
 
 def _names(root: Path, last: EpochRow | None) -> set[str]:

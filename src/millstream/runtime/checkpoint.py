@@ -107,6 +107,14 @@ def save(home: Path, store: Any, name: str, now: int, *, to: Path | None = None)
     return folder
 
 
+def tidy(home: Path) -> None:
+    """Remove what a checkpoint that was cut off, or dropped by half, has left in a home. The home must be owned."""
+    for left in (home / FOLDER).glob(".*"):
+        if left.suffix in (".links", ".new", ".gone"):
+            with suppress(OSError, HomeDamaged):
+                paths.delete_tree(left, within=home)
+
+
 def listed(home: Path) -> list[dict[str, Any]]:
     """The checkpoints of a home, newest first, one row each; `problem` says what is wrong with one, without looking
     into its files.

@@ -160,3 +160,11 @@ def test_a_restore_that_fails_while_it_moves_files_is_finished_by_the_next_start
         assert row is not None and row.progress["offsets"] == {"bids": {"0": 3}}
     assert not [*(home / "repair").glob("*/swap.json")]
     assert definitions(home) == ["bids", "hot", "items", "told"]
+
+
+def test_what_a_killed_save_or_drop_left_is_removed_by_the_next_start(home: Path) -> None:
+    for left in (".two.links", ".two.new", ".three.gone"):
+        shutil.copytree(home / "flows", home / "checkpoints" / left)
+    with Home(home):
+        pass
+    assert [f.name for f in (home / "checkpoints").iterdir()] == ["one"]

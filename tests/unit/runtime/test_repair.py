@@ -115,6 +115,13 @@ def test_the_record_of_the_last_epoch_is_written_anew_from_the_store(home: Path)
     assert kept.read_bytes() == b"{"
 
 
+def test_a_flow_whose_folder_is_gone_is_computed_again_from_the_topic_that_knows_it(home: Path) -> None:
+    shutil.rmtree(home / "flows" / "counting")
+    (finding,) = mended(home)
+    assert "computed again from the beginning of its sources" in finding.would
+    go_on(home)
+
+
 def test_a_flow_can_be_computed_again_from_its_sources(home: Path) -> None:
     with pytest.raises(UnknownName, match="there is no flow `other`"):
         repair.look(home, rebuild=["other"])
