@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -343,17 +344,16 @@ class Topic:
         for path in (folder / name for name in self._disk.list(folder)):
             if path.is_symlink():
                 raise damaged(path, 0, "it is a symbolic link")
-        try:
-            lock = self._disk.lock(folder / "lock")
-        except OSError:
-            return
-        try:
+        with ExitStack() as held:
+            try:
+                held.callback(self._disk.lock(folder / "lock").release)
+            except OSError as error:
+                if error.errno != errno.EROFS:  # on a read-only disk there is no writer
+                    return
             published, found = read_durable(self._disk, folder), recovery.check(self._disk, folder, owner)
             if published is not None and found.wal is not None and published.offset < found.wal.end:
                 there = f"it ends at offset {published.offset:,}, but the records end at {found.wal.end:,}"
                 raise damaged(folder / "durable", 0, there)
-        finally:
-            lock.release()
 
     def _verify(self, reader: PartitionReader, folder: Path, look: Callable[[Callable[[], object]], None]) -> None:
         for piece in reader.layout().pieces:

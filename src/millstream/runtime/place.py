@@ -39,6 +39,12 @@ def files_named(home: Path) -> Iterator[None]:
         path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
         if path is None or not path.is_relative_to(home) or error.errno == errno.ENOSPC:
             raise
+        if error.errno == errno.EROFS:
+            raise HomeDamaged(
+                f"the disk of the home {home} is mounted read-only",
+                detail="nothing was changed; `millstream query`, `views` and `log read` work there",
+                hint="mount it for writing, or copy the home to another disk",
+            ) from error
         raise HomeDamaged(
             f"the file {path} cannot be used", detail=UNREADABLE.get(error.errno or 0, error.strerror), hint=HINT
         ) from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -19,7 +20,7 @@ import orjson
 import pyarrow as pa
 
 from millstream import paths
-from millstream.errors import HomeDamaged
+from millstream.errors import DiskFull, HomeDamaged
 from millstream.log.files import encoded
 from millstream.runtime.place import HINT
 from millstream.state.run import sync_directory, write_durably
@@ -128,7 +129,8 @@ class Tables:
             raise
         paths.rename(waiting, path)
         sync_directory(path.parent)
-        self._note(name, path, content)
+        with suppress(OSError, DiskFull):  # the rows are stored; the next start notes the checksum
+            self._note(name, path, content)
 
     def reconciled(self, store: Opened) -> Opened:
         """A store that was just opened, once the files agree with it; it is closed if they cannot."""

@@ -479,9 +479,11 @@ class DuckStore:
                 self._invalid = False
             return self._connection.cursor()
 
-    def _noted(self, error: duckdb.Error) -> None:
-        """After a fatal error the next piece of work opens the file anew; what was committed is there."""
-        if isinstance(error, duckdb.FatalException):
+    def _noted(self, error: duckdb.Error, *, committing: bool = False) -> None:
+        """After a fatal error, or a commit that failed, the next piece of work opens the file anew: the file alone says
+        what was committed. DuckDB may have written a transaction whose commit it reports as failed.
+        """
+        if committing or isinstance(error, duckdb.FatalException):
             with self._handing:
                 self._invalid = True
 

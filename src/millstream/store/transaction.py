@@ -12,7 +12,7 @@ from millstream.store.opening import failed
 class Transaction:
     """A cursor inside one transaction: committed at the end, rolled back on any error."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, noted: Callable[[duckdb.Error], None]) -> None:
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, noted: Callable[..., None]) -> None:
         self._cursor = cursor
         self._noted = noted
 
@@ -28,7 +28,7 @@ class Transaction:
             else:
                 self._cursor.execute("ROLLBACK")
         except duckdb.Error as late:
-            self._noted(late)
+            self._noted(late, committing=error is None)
             if error is None:
                 raise failed(late) from late
         finally:

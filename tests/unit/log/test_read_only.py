@@ -45,3 +45,18 @@ def test_what_writes_is_refused_by_name(tmp_path: Path, write: Callable[[Log], o
     assert log.topic("t").read(0, 0, 1)["a"].to_pylist() == [1]
     assert log.topic("t").verify() == []
     log.close()
+
+
+def test_a_check_on_a_read_only_disk_finds_what_a_writer_would(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log", ManualClock(0))
+    topic = log.create("t", SCHEMA)
+    topic.append({"a": 1})
+    durable = tmp_path / "log" / "t" / "p00000" / "durable"
+    older = durable.read_bytes()
+    topic.append({"a": 2})
+    log.close()
+    durable.write_bytes(older)
+    log = Log(tmp_path / "log", ManualClock(0), ReadOnly())
+    (found,) = log.topic("t").verify()
+    assert "durable is damaged" in found.message
+    log.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -20,10 +21,10 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
-from millstream.errors import HomeInUse, LeaseLost
+from millstream.errors import HomeDamaged, HomeInUse, LeaseLost
 from millstream.home import Home
 from millstream.plan.planner import plan
-from millstream.runtime import lease, processes
+from millstream.runtime import lease, processes, repair
 from millstream.runtime.lease import HomeLock, Owner, fence, in_use, owner_of, wait_for
 from tests.local import LocalEngine
 
@@ -257,3 +258,19 @@ def test_the_owner_of_a_home_that_was_moved_writes_nothing_to_its_old_path(tmp_p
 
 def _files(path: Path) -> dict[str, bytes]:
     return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+
+
+def test_a_read_only_disk_is_named_without_sending_anybody_to_repair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Home(tmp_path / "home"):
+        pass
+
+    def refuses(path: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(lease, "_locked", refuses)
+    for opening in (lambda: Home(tmp_path / "home"), lambda: repair.locked(tmp_path / "home")):
+        with pytest.raises(HomeDamaged, match="is mounted read-only") as error:
+            opening()
+        assert "repair" not in str(error.value)

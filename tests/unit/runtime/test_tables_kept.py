@@ -8,9 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from millstream.errors import HomeDamaged
+from millstream.errors import DiskFull, HomeDamaged
 from millstream.home import Home
 from millstream.runtime import repair
+from millstream.runtime.tables import Tables
 from tests.unit.live.world import opened
 
 from .recovery_homes import said_by
@@ -90,4 +91,18 @@ def test_leftovers_of_a_table_that_an_earlier_version_dropped_by_half_are_taken_
     assert "the table `cities` was dropped, but files of it are left" in finding.found
     assert said_by("repair", "--yes", "--home", home)[0] == 0
     assert not (home / "tables" / "cities").exists() and rows(home, "items") == [7]
+    assert repair.look(home) == []
+
+
+def test_rows_that_are_stored_are_not_reported_as_failed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Home(home) as owner:
+        owner._serve = lambda: None  # type: ignore[method-assign]
+
+        def full(*_: object) -> None:
+            raise DiskFull("no space left")
+
+        monkeypatch.setattr(owner.tables, "_note", full)
+        owner.put_table("cities", ONE)  # a retry would store the rows twice
+    assert rows(home, "cities") == [1]
+    assert "000003.arrow" in Tables(home / "tables").known("cities"), "the next start noted its checksum"
     assert repair.look(home) == []

@@ -1,0 +1,44 @@
+"""A commit that DuckDB reports as failed, as on a full disk, may be in the file: the store reads it anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from millstream.errors import DiskFull
+from millstream.store.duckdb import DuckStore
+
+
+class Full:
+    """A cursor whose commit fails, and is undone in memory."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._cursor = cursor
+
+    def execute(self, sql: str, *given: Any) -> Any:
+        if sql == "COMMIT":
+            self._cursor.execute("ROLLBACK")
+            raise duckdb.TransactionException("Failed to commit: Could not write file: No space left on device")
+        return self._cursor.execute(sql, *given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+
+def test_the_file_is_opened_anew_after_a_commit_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DuckStore(tmp_path / "store.duckdb")
+    store.put_table("t", pa.table({"i": [1]}), 1)
+    before, real = store._connection, store._cursor
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_cursor", lambda: Full(real()))
+        with pytest.raises(DiskFull):
+            store.put_table("t", pa.table({"i": [2]}), 2)
+    assert store.table_versions() == {"t": 1}
+    assert store._connection is not before, "what is in memory may not be what is in the file"
+    store.put_table("t", pa.table({"i": [3]}), 2)
+    assert store.query("SELECT i FROM t").to_pylist() == [{"i": 3}]
+    store.close()
