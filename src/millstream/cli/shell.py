@@ -40,7 +40,7 @@ class Runner:
                 if watched:
                     self.watch(part)
                 else:
-                    changing = changing or any(word(p.tokens[0]) in _CHANGING for p in pieces(Text(part)))
+                    changing = changing or any(word(p.tokens[0]) in _CHANGING for p in pieces(Text(part, name)))
                     self._execute(part, name)
         finally:
             if changing:

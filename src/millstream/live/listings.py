@@ -148,11 +148,12 @@ def describe(live: Live, statement: Describe) -> Answer:
         raise live.catalog.missing(name)
     key = {k.lower() for k in entry.key} if isinstance(entry, CreateSource | CreateTable) else set()
     time = entry.watermark[0].lower() if isinstance(entry, CreateSource) and entry.watermark else None
+    required = {c.name for c in entry.columns if c.required} if isinstance(entry, CreateTable) else set()
     rows = []
     for column in schema:
-        notes = [
-            n for n, yes in (("key", column.name.lower() in key), ("event time", column.name.lower() == time)) if yes
-        ]
+        low = column.name.lower()
+        said = (("key", low in key), ("event time", low == time), ("not null", column.name in required))
+        notes = [n for n, yes in said if yes]
         kind = ddl_type(column.type) if column.type is not None else "known when it runs"
         rows.append((column.name, kind, ", ".join(notes)))
     return _table(("column", "type", "note"), rows)

@@ -81,7 +81,7 @@ class Live:
                 if kept.flow:
                     check_name(kept.flow, "flow")
                 (piece,) = pieces(Text(kept.sql, f"definition of {name}"))
-                entry = grammar.statement(piece, functions=self.catalog.functions)
+                entry = grammar.statement(piece, functions=self.catalog.functions, kept=True)
                 assert isinstance(entry, Create)
                 if isinstance(entry, CreateFunction):
                     self.catalog.functions[name] = sources.function(entry)

@@ -46,6 +46,7 @@ def insert(live: Live, statement: Insert, session: Session) -> Answer:
         schema = schema_of(live.catalog, entry)
         assert schema is not None
         added = _rows(live, statement, schema, session)
+        _check_required(entry, added)
         with live.home.table_lock:
             live.home.put_table(
                 entry.name, _unique(entry, pa.concat_tables([_present(live, entry.name, schema), added]))
@@ -86,6 +87,7 @@ def update(live: Live, statement: Update) -> Answer:
         )
         rows = found["$chosen"]
         new = _assigned(schema, {c: found[f"$new{i}"] for i, c in enumerate(values)}, found.num_rows)
+        _check_required(entry, new.select(list(values)).filter(rows))
         columns = [pc.if_else(rows, new[n], found[n].cast(t)) if n in values else found[n].cast(t)
                    for n, t in ((f.name, f.type) for f in schema)]  # fmt: skip
         count = pc.sum(rows).as_py() or 0
@@ -218,6 +220,15 @@ def _spelled(schema: Schema, name: str) -> str:
     if found is None:
         raise schema.unknown(name)
     return found
+
+
+def _check_required(entry: CreateTable, rows: pa.Table) -> None:
+    """Refuse NULL where the table says NOT NULL."""
+    for name in (c.name for c in entry.columns if c.required and c.name in rows.column_names):
+        if rows[name].null_count:
+            raise RecordRefused(
+                f"NULL in `{name}` of `{entry.name}`, which is NOT NULL", hint="give a value, as coalesce(value, other)"
+            )
 
 
 def _unique(entry: CreateTable, rows: pa.Table) -> pa.Table:

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.clock import EARLIEST, LATEST
-from millstream.model.values import python_values
+from millstream.model.values import FarTime, python_values
 
 _ARROW = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError, TypeError)
 _EXACT = Context(prec=100, traps=[Inexact, InvalidOperation])
@@ -221,7 +221,7 @@ def _text(value: Any, kind: pa.DataType) -> str:
 def _bytes(value: Any, kind: pa.DataType) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    if isinstance(value, str):
+    if isinstance(value, str) and not isinstance(value, FarTime):
         return _text(value, kind).encode()
     raise Unfit("it is neither bytes nor text")
 

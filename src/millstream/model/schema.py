@@ -14,7 +14,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from millstream.errors import Origin, SchemaError
+from millstream.errors import Origin, SchemaError, Unsupported
 from millstream.model.origin import here
 from millstream.model.reserved import check_column, folded
 
@@ -38,6 +38,10 @@ _TYPES: dict[str, pa.DataType] = {
     "TIMESTAMPTZ": TIMESTAMP,
     "TIMESTAMPLTZ": TIMESTAMP,
 }
+
+LENGTHS = frozenset(exp.DataType.Type[k] for k in ("DECIMAL", "ARRAY", "MAP", "STRUCT"))
+"""Types that may have something in brackets after their name."""
+_TEXTS = frozenset(exp.DataType.Type[k] for k in ("VARCHAR", "CHAR", "TEXT", "NVARCHAR", "NCHAR"))
 
 _PARTS = {"ARRAY": (1, "ARRAY<BIGINT>"), "MAP": (2, "MAP<STRING, BIGINT>"), "STRUCT": (0, "STRUCT<name: BIGINT>")}
 """How many types a nested type has (0: any number, at least one), and an example."""
@@ -200,10 +204,35 @@ def _check_parts(kind: str, node: exp.DataType) -> None:
 def _column(ddl: str, node: exp.Expr) -> Field:
     """A column of a schema."""
     if isinstance(node, exp.ColumnDef):
+        _refuse_what_is_not_kept(node)
         return Field(node.name, arrow_type(node.kind))
     if isinstance(node, exp.Identifier | exp.Column):
         raise SchemaError(f"the column `{node.name}` has no type", hint='e.g. "price BIGINT"', origin=here())
     raise _unreadable(ddl, f"`{_shown(node)}` is not a column")
+
+
+def _refuse_what_is_not_kept(column: exp.ColumnDef) -> None:
+    """Refuse NOT NULL, DEFAULT and their like, and types with a length: a schema has names and types alone."""
+    for constraint in column.find_all(exp.ColumnConstraint):
+        kind = constraint.kind
+        plain = isinstance(kind, exp.NotNullColumnConstraint) and kind.args.get("allow_null")
+        if not plain and not isinstance(kind, exp.CommentColumnConstraint):
+            raise Unsupported(
+                f"`{_shown(constraint)}` of the column `{column.name}` is not supported in a schema",
+                hint="leave it out, and let a view take the rows that fit: WHERE column IS NOT NULL",
+                origin=here(),
+            )
+    for part in column.find_all(exp.DataType):
+        if part.expressions and part.this not in LENGTHS:
+            name = part.this.name if isinstance(part.this, exp.DataType.Type) else str(part.this)
+            name = "TIMESTAMP" if name.startswith("TIMESTAMP") else name
+            named = "STRING" if part.this in _TEXTS else name
+            length = ", ".join(e.name or e.sql() for e in part.expressions)
+            raise Unsupported(
+                f"the length in `{name}({length})` of the column `{column.name}` is not supported",
+                hint=f"write {named}" + (": it holds text of any length" if named == "STRING" else ""),
+                origin=here(),
+            )
 
 
 def _shown(node: exp.Expr) -> str:

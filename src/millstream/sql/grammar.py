@@ -11,11 +11,13 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
-from millstream.errors import DefinitionError, MillstreamError, SchemaError, StatementRefused
+from millstream.errors import DefinitionError, MillstreamError, SchemaError, StatementRefused, Unsupported
 from millstream.model.duration import Duration
 from millstream.model.reserved import OF, check_user_columns
 from millstream.model.schema import Schema
 from millstream.sql import clauses, queries
+from millstream.sql.columns import clauses_begin, without_lengths
+from millstream.sql.columns import read as read_clauses
 from millstream.sql.cursor import Cursor
 from millstream.sql.statements import (
     Ask,
@@ -77,19 +79,21 @@ def mistakes(text: Text) -> tuple[list[Statement], list[MillstreamError]]:
     return found, wrong
 
 
-def statement(piece: Piece, *, functions: Container[str] = ()) -> Statement:
-    """The one statement of a piece."""
+def statement(piece: Piece, *, functions: Container[str] = (), kept: bool = False) -> Statement:
+    """The one statement of a piece. With `kept` it is a definition of the catalog, whose columns an older version may
+    have taken with clauses that are refused today: these stay without effect.
+    """
     for token in piece.tokens:
         if token.token_type is not TokenType.STRING and token.text.lower().startswith(OF):
             with piece.text.at(token):
                 check_user_columns([token.text])
     with not_too_deep(piece.text, piece.tokens[0]):
-        return _Reading(piece, functions).statement()
+        return _Reading(piece, functions, kept=kept).statement()
 
 
 class _Reading:
-    def __init__(self, piece: Piece, functions: Container[str]) -> None:
-        self.piece, self.functions = piece, functions
+    def __init__(self, piece: Piece, functions: Container[str], *, kept: bool = False) -> None:
+        self.piece, self.functions, self.kept = piece, functions, kept
         self.cursor = Cursor(piece)
 
     def statement(self) -> Statement:
@@ -138,7 +142,13 @@ class _Reading:
         if kind == "SOURCE":
             return self._source(name, common)
         if kind == "TABLE":
-            columns, _, key = self._columns(c.bracketed())
+            columns, watermark, key = self._columns(c.bracketed())
+            if watermark is not None and not self.kept:
+                raise Unsupported(
+                    f"a table has no WATERMARK, as `{name}` would",
+                    hint="only the records of a source have an event time: CREATE SOURCE ... FROM LOG(...)",
+                    origin=c.text.of_token(self.piece.tokens[0]),
+                )
             return CreateTable(self.piece, name, columns=columns, key=key, **common)
         if kind == "VIEW":
             options = self._options() if c.accept("WITH") else {}
@@ -164,6 +174,14 @@ class _Reading:
         key: tuple[str, ...] = ()
         if c.peek("("):
             columns, watermark, key = self._columns(c.bracketed())
+            time = "" if watermark is None else watermark[0].lower()
+            required = next((n.name for n in columns if n.required and n.name.lower() != time), None)
+            if required is not None and not self.kept:
+                raise Unsupported(
+                    f"NOT NULL of `{required}` is not supported: only the event time of a source is checked",
+                    hint=f"leave it out, and let views take the records that fit: WHERE {required} IS NOT NULL",
+                    origin=c.text.of_token(self.piece.tokens[0]),
+                )
         c.expect("FROM", hint="FROM FILES('data/bids', format = 'json'), LOG('topic') or GENERATOR('nexmark', 'bid')")
         place = self._place(("FILES", "LOG", "GENERATOR"))
         options = self._options() if c.accept("WITH") else {}
@@ -194,12 +212,16 @@ class _Reading:
                     c.fail("a source has one WATERMARK")
                 watermark = self._watermark(c)
             elif c.accept("PRIMARY", "KEY") or c.accept("PRIMARY KEY"):
+                if key and not self.kept:
+                    c.fail("the PRIMARY KEY is given twice", hint="PRIMARY KEY (a, b) for a key of two columns")
                 inner = c.bracketed()
                 key = tuple(self._names(inner))
                 self._not_enforced(c)
             else:
                 column, is_key = self._column(c)
                 columns.append(column)
+                if is_key and key and not self.kept:
+                    c.fail("the PRIMARY KEY is given twice", hint="PRIMARY KEY (a, b) for a key of two columns")
                 key = (*key, column.name) if is_key else key
             if not c.done:
                 c.expect(",")
@@ -214,17 +236,12 @@ class _Reading:
             if not tokens:
                 c.fail("an expression is expected here")
             return ColumnDef(name, "", self._expression(tokens)), False
+        first = c.at
         tokens = c.until_comma()
-        words = [word(t) for t in tokens]
-        is_key = False
-        for i in range(len(words)):
-            if words[i] == "PRIMARY KEY" or words[i : i + 2] == ["PRIMARY", "KEY"]:
-                is_key, tokens = True, tokens[:i]
-                break
-            if words[i : i + 2] == ["NOT", "NULL"] or words[i] == "COMMENT":
-                tokens = tokens[:i]
-                break
-        return ColumnDef(name, self._type(c, tokens, f"`{name}`")), is_key
+        end = clauses_begin(tokens)
+        kind = self._type(c, tokens[:end], f"`{name}`")
+        said = read_clauses(Cursor(self.piece, first=first + end, last=first + len(tokens)), kept=self.kept)
+        return ColumnDef(name, kind, required=said.required), said.is_key
 
     def _watermark(self, c: Cursor) -> tuple[str, Duration]:
         c.expect("FOR", hint="WATERMARK FOR ts AS ts - INTERVAL '4' SECOND")
@@ -421,7 +438,11 @@ class _Reading:
             c.fail(f"the type of {what} has more than {_DEEPEST_TYPE} brackets")
         try:
             sqlglot.parse_one(said, into=exp.DataType, dialect="spark")  # a type, and nothing behind it
+            said = without_lengths(said) if self.kept else said
             (field,) = Schema.parse(f"x {said}")
+        except Unsupported as error:
+            error.origin = c.text.origin(tokens[0].start, tokens[-1].end)
+            raise
         except (SqlglotError, MillstreamError, ValueError):
             field = None
         if field is None or field.name != "x" or field.type is None:

@@ -21,6 +21,8 @@ class ColumnDef:
     name: str
     type: str
     computed: exp.Expr | None = None
+    required: bool = False
+    """Whether it is NOT NULL."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -178,9 +179,24 @@ def made(kind: TokenType, text: str, first: Token, last: Token | None = None) ->
     return Token(kind, text, first.line, first.col, first.start, (last or first).end)
 
 
-def pieces(text: Text) -> list[Piece]:
+class Pieces(list[Piece]):
+    """The statements of a text. Nobody may change the list: those who ask for the same text share it."""
+
+
+_PIECES: weakref.WeakValueDictionary[Text, Pieces] = weakref.WeakValueDictionary()
+"""The statements of texts that somebody is at work on: a shell, its connection and its session each ask for them."""
+
+
+def pieces(text: Text) -> Pieces:
     """The statements of a text."""
-    found: list[Piece] = []
+    found = _PIECES.get(text)
+    if found is None:
+        found = _PIECES[text] = _pieces(text)
+    return found
+
+
+def _pieces(text: Text) -> Pieces:
+    found = Pieces()
     current: list[Token] = []
     for token in tokens(text):
         if token.token_type is TokenType.SEMICOLON:

@@ -495,8 +495,8 @@ CREATE TABLE t (a BIGINTT);
 -- case: A type with more behind it
 CREATE TABLE t (a BIGINT DEFAULT 5);
 -- expect error:
---   schema_error at 1:19: `BIGINT DEFAULT 5` is not a type
---   hint: e.g. BIGINT, DECIMAL(10, 2) or ARRAY<STRING>
+--   unsupported at 1:26: DEFAULT of a column is not supported
+--   hint: give the value in each INSERT, or coalesce(column, value) in a view
 
 -- case: A column without a type
 CREATE TABLE t (a, b INT);
