@@ -15,9 +15,14 @@ from sqlglot.errors import SqlglotError, UnsupportedError
 from sqlglot.generators.duckdb import DuckDBGenerator
 
 from millstream.errors import StatementRefused, Unsupported
+from millstream.sql.casts import spark_cast
 
 MOST = 60_000
 """Parts of an expression that are written at most."""
+
+
+_ASKED = "asked"
+"""Marks a CAST that somebody wrote, and not the generator."""
 
 
 class _TooLong(Exception):
@@ -39,11 +44,23 @@ class Duck(DuckDB):
                 raise _TooLong
             return str(super().sql(*given, **more))
 
+        def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
+            """A CAST; one that stands in the question itself has Spark's meaning."""
+            if _ASKED in expression.meta:
+                safe = safe_prefix is not None
+                value, kind = self.sql(expression, "this"), self.sql(expression, "to")
+                made = spark_cast(expression.this, value, expression.to, kind, safe=safe)
+                if made is not None:
+                    return made
+            return str(super().cast_sql(expression, safe_prefix))
+
 
 def duck_sql(node: exp.Expr, *, whole: bool = False) -> str:
     """An expression or query in DuckDB's SQL. Refuses one that cannot be written there; with `whole`, also one of which
     a part would be left out.
     """
+    for cast in node.find_all(exp.Cast):
+        cast.meta[_ASKED] = True
     level = ErrorLevel.RAISE if whole else ErrorLevel.IGNORE
     try:
         return Duck().generate(node, identify=True, comments=False, unsupported_level=level)
