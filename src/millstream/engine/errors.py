@@ -109,6 +109,9 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
         "DATATYPE_MISMATCH"
     ):
         return SchemaError(_first(text, None) or condition, detail=where)
+    if condition == "USER_RAISED_EXCEPTION":  # a check that an expression has in it, as those of `plan/bounded.py`
+        said = re.search(r"\[USER_RAISED_EXCEPTION\] (.+?)\.?(?: SQLSTATE|$)", text, re.MULTILINE)
+        return EngineFailed(said[1] if said else "an expression raised an error", detail=where)
     if "spark.driver.maxResultSize" in text:
         return MemoryExceeded(
             "an epoch brings more than 1 GiB of rows from Spark to this process at once",

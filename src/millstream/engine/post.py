@@ -15,6 +15,7 @@ from millstream.errors import Unsupported
 from millstream.kernels import quick
 from millstream.model.accumulation import Accumulation
 from millstream.model.reserved import OP
+from millstream.plan.bounded import bounded
 from millstream.plan.quick import quick_sql
 from millstream.plan.stages import Aggregation, Batches, Explode, Op, Project, ViewStage
 
@@ -72,8 +73,8 @@ def through(frame: DataFrame, ops: Sequence[Op], op: str | None = None) -> Any:
     kept = [] if op is not None else [f"`{OP}`"]
     for part in ops:
         if isinstance(part, Project):
-            frame = frame if part.keep is None else frame.where(part.keep)
-            frame = frame.selectExpr(*kept, *(f"{c.sql} AS `{c.name}`" for c in part.columns))
+            frame = frame if part.keep is None else frame.where(bounded(part.keep))
+            frame = frame.selectExpr(*kept, *(f"{bounded(c.sql)} AS `{c.name}`" for c in part.columns))
         elif isinstance(part, Explode):
             frame = prelude.exploded(frame, part)
         elif isinstance(part, Batches):

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from millstream.clock import EARLIEST, LATEST
 from millstream.errors import Unsupported, UserCodeFailed
 from millstream.model.schema import ddl_type
+from millstream.plan.bounded import bounded
 from millstream.plan.stages import Batches, Explode, Lookup, Op, Project, Scan, SourceStage
 
 SYSTEM = ("$ts", "$part", "$pos", "$bad", "$mark", "$kh", "$key", "$del", "$ver")
@@ -30,14 +31,14 @@ def through(frame: DataFrame, scan: Scan, source: SourceStage, tables: Mapping[s
 def columns(frame: DataFrame, scan: Scan) -> DataFrame:
     """The system columns and the scan's own."""
     system = [f"`{c}`" for c in SYSTEM if c in frame.columns]
-    return frame.selectExpr(*system, *(f"{c.sql} AS `{c.name}`" for c in scan.columns))
+    return frame.selectExpr(*system, *(f"{bounded(c.sql)} AS `{c.name}`" for c in scan.columns))
 
 
 def _apply(frame: DataFrame, op: Op, source: SourceStage, tables: Mapping[str, DataFrame], now: int) -> DataFrame:
     system = [f"`{c}`" for c in SYSTEM if c in frame.columns]
     if isinstance(op, Project):
-        kept = frame if op.keep is None else frame.where(op.keep)
-        return kept.selectExpr(*system, *(f"{c.sql} AS `{c.name}`" for c in op.columns))
+        kept = frame if op.keep is None else frame.where(bounded(op.keep))
+        return kept.selectExpr(*system, *(f"{bounded(c.sql)} AS `{c.name}`" for c in op.columns))
     if isinstance(op, Explode):
         return exploded(frame, op)
     if isinstance(op, Lookup):
@@ -49,7 +50,7 @@ def exploded(frame: DataFrame, op: Explode) -> DataFrame:
     """One row per element of an array."""
     function = F.explode_outer if op.keep_empty else F.explode
     others = [c for c in frame.columns if c != op.name]
-    return frame.select(*(F.col(f"`{c}`") for c in others), function(F.expr(op.array)).alias(op.name))
+    return frame.select(*(F.col(f"`{c}`") for c in others), function(F.expr(bounded(op.array))).alias(op.name))
 
 
 def mapped(frame: DataFrame, op: Batches, event_time: str | None = None) -> DataFrame:

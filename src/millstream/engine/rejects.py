@@ -23,6 +23,7 @@ from millstream.kernels.firing import LAST_INSTANT, shown_watermark
 from millstream.kernels.intake import Role
 from millstream.kernels.outcome import BEHIND, NO_WINDOW, Dropped, together
 from millstream.model.schema import TIMESTAMP
+from millstream.plan.bounded import bounded
 from millstream.plan.stages import Aggregation, Append, Plan, Scan, SourceStage
 
 LATE = pa.schema(
@@ -114,7 +115,7 @@ def late(
     feed = role.feed
     source = plan.source(scan.source)
     rows = prelude.through(frame, scan, source, tables, now)
-    sql = {c.name: c.sql for c in scan.columns}
+    sql = {c.name: bounded(c.sql) for c in scan.columns}
     future = now + source.options.future_bound.micros
     kept = f"`$bad` = 0 AND `$ts` <= {future}L"
     if not dropped and not assign.may_have_none(role.stage):

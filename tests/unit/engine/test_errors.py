@@ -88,3 +88,12 @@ def test_the_words_can_be_had_without_spark() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
+
+
+def test_a_check_inside_an_expression_speaks_for_itself() -> None:
+    raised = IllegalArgumentException(
+        "Job aborted: [USER_RAISED_EXCEPTION] sequence would make more than 1,000,000 elements SQLSTATE: P0001\n\tat x"
+    )
+    with pytest.raises(EngineFailed) as caught, translated(None):
+        raise raised
+    assert caught.value.message == "sequence would make more than 1,000,000 elements"
