@@ -6,6 +6,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from millstream.clock import EARLIEST, LATEST
 from millstream.connect.nexmark import KINDS, SCHEMAS, Nexmark, events
 from millstream.errors import DefinitionError
 from millstream.model.connector import Generator
@@ -30,7 +31,12 @@ def nexmark(
     """
     if kind not in KINDS:
         raise DefinitionError(f"unknown kind of event {kind!r}", hint="one of: " + ", ".join(KINDS), origin=here())
-    settings = {"rate": event_rate or int(rate or 10_000), "seed": seed, "out_of_order_group": out_of_order}
+    Generator("nexmark", _nothing, rate, events)  # refuses what is no rate or number of events
+    _check("seed", seed, -(2**63), 2**63 - 1)
+    _check("event_rate", event_rate, 1, 10**12)
+    _check("base_time_us", base_time_us, EARLIEST, LATEST)
+    _check("out_of_order", out_of_order, 1, 10**9)
+    settings = {"rate": event_rate or max(1, int(rate or 10_000)), "seed": seed, "out_of_order_group": out_of_order}
     if base_time_us is not None:
         settings["base_time_us"] = base_time_us
     config = Nexmark(**settings)
@@ -42,6 +48,19 @@ def nexmark(
         schema=SCHEMAS[kind],
         key=f"{kind} {config}",
     )
+
+
+def _check(name: str, value: object, least: int, most: int) -> None:
+    """Refuse an option that is no whole number of its range."""
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        shown = str(value)[:60]
+        raise DefinitionError(f"{name} must be a whole number from {least} to {most}, not {shown!r}", origin=here())
+
+
+def _nothing(start: int, end: int) -> pa.Table:
+    raise NotImplementedError
 
 
 def _make(kind: str, config: Nexmark, start: int, end: int) -> pa.Table:

@@ -40,6 +40,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "log.keeping": frozenset({"self._holds.remove"}),
     "model.expression": frozenset({"old.replace"}),
     "model.navigation": frozenset({"child.replace", "column.replace"}),
+    "plan.bounded": frozenset({"column.replace", "node.replace"}),
     "sql.dialect": frozenset({"call.replace", "node.replace"}),
     "sql.over": frozenset({"window.replace"}),
     "sql.relation": frozenset({"child.replace", "column.replace"}),

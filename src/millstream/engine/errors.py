@@ -109,9 +109,6 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
         "DATATYPE_MISMATCH"
     ):
         return SchemaError(_first(text, None) or condition, detail=where)
-    if condition == "USER_RAISED_EXCEPTION":  # a check that an expression has in it, as those of `plan/bounded.py`
-        said = re.search(r"\[USER_RAISED_EXCEPTION\] (.+?)\.?(?: SQLSTATE|$)", text, re.MULTILINE)
-        return EngineFailed(said[1] if said else "an expression raised an error", detail=where)
     if "spark.driver.maxResultSize" in text:
         return MemoryExceeded(
             "an epoch brings more than 1 GiB of rows from Spark to this process at once",
@@ -121,10 +118,18 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
     if condition.startswith("INVALID_DRIVER_MEMORY"):
         return EngineFailed("Spark cannot start with so little memory", detail=where, hint=_MORE_MEMORY)
     return EngineFailed(
-        f"Spark stopped with {condition}" if condition else "Spark stopped with an error",
+        _message(condition, text),
         detail=_first(text, where),
         hint="the epoch was not committed; it is run again on the next start",
     )
+
+
+def _message(condition: str, text: str) -> str:
+    """What Spark stopped with; a check that an expression has in it (as in `plan/bounded.py`) speaks for itself."""
+    said = re.search(r"\[USER_RAISED_EXCEPTION\] (.+?)\.?(?: SQLSTATE|$)", text, re.MULTILINE)
+    if said:
+        return said[1]
+    return f"Spark stopped with {condition}" if condition else "Spark stopped with an error"
 
 
 def _from_spark(error: Exception) -> bool:

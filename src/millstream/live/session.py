@@ -130,7 +130,9 @@ class Session:
             check_start(str(statement.value))
         if statement.name == "flow" and statement.value:
             check_name(str(statement.value), "flow")
-        if statement.name == "query_timeout":
+        if isinstance(usual, int):
+            if isinstance(statement.value, bool):
+                raise DefinitionError(f"{statement.name} is a number")
             checked_seconds(float(statement.value))
         if statement.name == "query_memory":
             parsed_bytes(str(statement.value))

@@ -58,6 +58,22 @@ class Generator:
     key: str = ""
     """What decides the records besides their numbers (seed and so on); part of the flow's identity."""
 
+    def __post_init__(self) -> None:
+        """Refuse a rate or a number of events that is none."""
+        rate, events = self.rate, self.events
+        if rate is not None and (not _is_number(rate) or not 0 < rate <= MOST_EVENTS):
+            raise DefinitionError(f"a rate must be above zero and finite, not {rate!r}", origin=here())
+        if events is not None and (not _is_number(events, int) or not 0 <= events <= MOST_EVENTS):
+            raise DefinitionError(f"events must be a whole number from 0 on, not {events!r}", origin=here())
+
+
+MOST_EVENTS = 2**62
+"""Events that a generator makes at most, in all or in a second."""
+
+
+def _is_number(value: object, kind: type | tuple[type, ...] = (int, float)) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
 
 @dataclass(frozen=True, eq=False)
 class Memory:
@@ -180,10 +196,6 @@ def generator(
     name: str = "",
 ) -> Generator:
     """A source whose records a function makes from their numbers: ``make(start, end) -> pyarrow.Table``."""
-    if rate is not None and rate <= 0:
-        raise DefinitionError(f"a rate must be above zero, not {rate}", origin=here())
-    if events is not None and events < 0:
-        raise DefinitionError(f"events must not be negative, not {events}", origin=here())
     label = name or getattr(make, "__name__", "generator")
     return Generator(label, make, rate, events, key=label)
 

@@ -135,8 +135,8 @@ class Flow:
             None if punctuation is None else _punctuation(punctuation, columns, event_time, lateness),
             _corrections(columns, key, op, version),
         )
-        if max_rows is not None and max_rows <= 0:
-            raise DefinitionError(f"max_rows must be above zero, not {max_rows}", origin=here())
+        if max_rows is not None and not 0 < max_rows < 2**63:
+            raise DefinitionError(f"max_rows must be above zero and fit into BIGINT, not {max_rows}", origin=here())
         step = Source(name, connector, columns, options, here())
         self._sources[name] = step
         return Stream(self, step)

@@ -51,6 +51,11 @@ class Binder:
             relation = self.named(entry.name)
             options = checked(entry.options, VIEW_OPTIONS, "a view")
             check_start(str(options.get("start", "")))
+            if options.get("tables", "live") not in ("live", ""):
+                raise DefinitionError(
+                    f"tables = '{options['tables'][:60]}' is not known",
+                    hint="tables = 'live' revises the view when a stored table changes; without it, it stays as it was",
+                )
             retain = entry.clauses.retain or entry.options.get("retain")
             return relation.stream.view(entry.name, retention=retain, state_ttl=options.get("state_ttl"))
 

@@ -265,6 +265,9 @@ class _Reading:
         while not inner.done:
             if inner.peek("=", ahead=1) or inner.peek("=>", ahead=1):
                 name = str(inner.take().text).lower()
+                if name in options and not self.kept:
+                    inner.at -= 1
+                    inner.fail(f"the option `{name}` is given twice")
                 inner.take()
                 options[name] = inner.value(name)
             elif options:
@@ -281,6 +284,9 @@ class _Reading:
         while not inner.done:
             token = inner.take()
             name = str(token.text).lower()
+            if name in found and not self.kept:
+                inner.at -= 1
+                inner.fail(f"the option `{name}` is given twice")
             inner.expect("=", hint="WITH (name = value, ...)")
             found[name] = inner.value(name)
             if not inner.done:

@@ -25,6 +25,10 @@ MOST = 1000
 _LONGEST_PATTERN, _MOST_CHOICES = 64, 4
 """A regular expression within these bounds is matched in the process of the home."""
 
+TABLES = 30
+"""Tables that a question joins at most in the process of the home: DuckDB looks for the best order of joins without an
+end in sight when there are many, and cannot be interrupted while it does."""
+
 _COLLECTING = (exp.ArrayAgg, exp.ArrayUniqueAgg, exp.GroupConcat, exp.ArrayConcatAgg)
 _COLLECTING_NAMES = frozenset({"histogram_numeric", "collect_union", "approx_top_k", "map_agg"})
 
@@ -63,8 +67,10 @@ _KNOWN = _STEADY | _MEASURED | AGGREGATE | WINDOW | CLOCK | KEYWORDS
 
 
 def may_grow(tree: exp.Expr) -> bool:
-    """Whether a question may make values that are much larger than those it reads."""
+    """Whether a question may make values that are much larger than those it reads, or is too hard to plan."""
     if any(name not in _KNOWN for name in called(tree, "spark")):
+        return True
+    if sum(1 for _ in tree.find_all(exp.Table, exp.Join)) > 2 * TABLES:
         return True
     factor = 1.0
     for node in tree.walk():

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from sqlglot import exp
@@ -55,6 +56,8 @@ DIALECT = Millstream()
 LONGEST = 1_000_000
 """Characters that one text may have."""
 
+_DIGITS = 1_000
+"""Digits that a number may have; DOUBLE has about 300 before the point."""
 _WIDEST = 110
 _OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSED = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
@@ -151,10 +154,16 @@ def tokens(text: Text) -> list[Token]:
             "the text cannot be read", detail=str(error).splitlines()[0][:200], hint="is a quote left open?"
         ) from None
     merged: list[Token] = []
-    for token in found:
-        if merged and _doubled(text, merged[-1], token):
-            before = merged.pop()
-            merged.append(made(TokenType.STRING, f"{before.text}{text.sql[token.start]}{token.text}", before, token))
+    doubled: list[Token] = []
+    for token, after in zip_longest(found, found[1:]):
+        if token.token_type is TokenType.NUMBER and len(token.text) > _DIGITS:
+            raise DefinitionError(f"a number has more than {_DIGITS:,} digits", origin=text.of_token(token))
+        if doubled or (after is not None and _doubled(text, token, after)):
+            doubled.append(token)
+            if after is None or not _doubled(text, token, after):
+                quote = text.sql[token.start]
+                merged.append(made(TokenType.STRING, quote.join(t.text for t in doubled), doubled[0], token))
+                doubled = []
         elif len(merged) > 1 and _glued(merged[-2], merged[-1], token):
             sign, name = merged.pop(), merged.pop()
             merged.append(made(TokenType.VAR, f"{name.text}{sign.text}{token.text}", name, token))

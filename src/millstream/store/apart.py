@@ -152,4 +152,9 @@ def explained(said: str) -> QueryError:
             detail="Spark computes it in views; the store that answers questions does not have it",
             hint="compute it in a view, and ask for its column",
         )
+    if "expression depth limit" in said:
+        return QueryError(
+            "too many parts of the question stand inside one another",
+            hint="split it: a view can read from another view",
+        )
     return QueryError("the query failed", detail=next(iter(said.strip().splitlines()), None))

@@ -33,6 +33,7 @@ CHEAP = [
     "WITH RECURSIVE r AS (SELECT 'x' AS n UNION ALL SELECT concat(n, n) FROM r) SELECT max(length(n)) AS n FROM r",
 ]
 HEAVY = [
+    "SELECT 1 AS n FROM t t0" + "".join(f" JOIN t t{n} ON t{n}.i = t0.i" for n in range(1, 120)),
     "SELECT size(sequence(1, i)) AS n FROM t",
     "SELECT length(repeat(s, i)) AS n FROM t",
     "SELECT length(space(2000000000)) AS n",
@@ -190,6 +191,8 @@ def test_a_question_that_would_become_too_long_for_the_store_is_refused(home: Ho
         ("SELECT a FROM t WHERE a RLIKE '((a|b){1,30}){1,30}'", True),
         ("SELECT regexp_extract(a, b, 1) FROM t", True),
         ("SELECT regexp_replace(a, '(((((((.*)*)*)*)*)*)*)*', 'x') FROM t", True),
+        ("SELECT 1 FROM t t0" + "".join(f" JOIN t t{i} ON t{i}.a = t0.a" for i in range(1, 20)), False),
+        ("SELECT 1 FROM t t0" + "".join(f" JOIN t t{i} ON t{i}.a = t0.a" for i in range(1, 60)), True),
         ("SELECT concat(" + ", ".join(["a"] * 1001) + ") FROM t", True),
     ],
 )
