@@ -48,6 +48,9 @@ _FORBIDDEN_NODES = (
 )
 
 
+_CLOCK_WORDS = frozenset({"now", "today", "tomorrow", "yesterday"})
+_TIMES = frozenset(exp.DataType.Type[k] for k in ("DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMPNTZ"))
+
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 """Tokens that are texts or names in quotes."""
 
@@ -189,6 +192,8 @@ class Expr:
 
 def col(name: str) -> Expr:
     """A column by name: ``col("price") > 100``."""
+    if not isinstance(name, str):
+        raise DefinitionError(f"{name!r} is not the name of a column", hint='e.g. ms.col("price")', origin=here())
     return Expr(exp.column(name), here())
 
 
@@ -217,6 +222,14 @@ def expr(text: str | Expr) -> Expr:
         )
     try:
         node = sqlglot.parse_one(text, dialect="spark")
+        _check(node, text, origin)
+    except RecursionError:
+        raise DefinitionError(
+            "too many parts of the expression stand inside one another",
+            detail=text[:100],
+            hint="split it with .with_columns(...)",
+            origin=origin,
+        ) from None
     except sqlglot.errors.SqlglotError as error:
         raise DefinitionError(
             f"the expression cannot be read: {text!r}",
@@ -224,7 +237,6 @@ def expr(text: str | Expr) -> Expr:
             hint="expressions are written in Spark SQL",
             origin=origin,
         ) from None
-    _check(node, text, origin)
     return Expr(node, origin)
 
 
@@ -244,7 +256,19 @@ def check_interval(node: exp.Expr, origin: Origin | None) -> None:
         )
 
 
+def clock_word(tree: exp.Expr) -> str | None:
+    """The first text like 'now' in a CAST to DATE or TIMESTAMP: Spark reads its clock for it."""
+    for cast in tree.find_all(exp.Cast):
+        value = cast.this.unnest()
+        if cast.to.this in _TIMES and isinstance(value, exp.Literal) and value.name.strip().lower() in _CLOCK_WORDS:
+            return str(value.name.strip().lower())
+    return None
+
+
 def _check(node: exp.Expr, text: str, origin: Origin | None) -> None:
+    clock = clock_word(node)
+    if clock is not None:
+        raise _refused(clock, origin)
     for part in node.walk():
         check_interval(part, origin)
         if isinstance(part, _FORBIDDEN_NODES) or (part is node and not isinstance(part, exp.Condition | exp.Interval)):
@@ -273,7 +297,7 @@ def _refused(name: str, origin: Origin | None) -> Unsupported:
     detail = None
     if name in AGGREGATE:
         hint = f"aggregates go into .aggregate(x=ms.{name}(...)), after .key_by(...)"
-    elif name in UNREPEATABLE:
+    elif name in UNREPEATABLE or name in _CLOCK_WORDS:
         detail = "its answer changes from run to run, so an epoch that is run again would differ"
         hint = "use the event time, or add the value to the records before they come in"
     elif name in GENERATOR:

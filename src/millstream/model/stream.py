@@ -103,6 +103,8 @@ class Stream(Relations, Operators, Matches):
         source keeps its meaning only if it stays; see docs/guide/steps.md.
         """
         self._refuse_panes("map_batches")
+        if not callable(function):
+            raise DefinitionError(f"{function!r} is not a function", hint="def make(table): ...", origin=here())
         if takes not in BATCH_KINDS:
             raise DefinitionError(f"takes={takes!r}", hint="one of: " + ", ".join(BATCH_KINDS), origin=here())
         out = schema if isinstance(schema, Schema) else Schema.parse(schema)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millstream.errors import SchemaError, Unsupported
-from millstream.model.expression import Expr, is_lambda_parameter
+from millstream.model.expression import Expr, clock_word, is_lambda_parameter
 from millstream.model.functions import GENERATOR, UNREPEATABLE
 from millstream.model.reserved import OF
 from millstream.model.stream import Stream
@@ -166,6 +166,9 @@ def checked(text: Text, tree: exp.Expr) -> Expr:
             )
         if isinstance(node, exp.Star):
             raise SchemaError("* cannot stand here", origin=text.of_node(node))
+    clock = clock_word(tree)
+    if clock is not None:
+        raise unrepeatable(clock, text.of_node(tree))
     for name in called(tree):
         if name in UNREPEATABLE:
             raise unrepeatable(name, text.of_node(tree))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
-from millstream.errors import DefinitionError
+from millstream.errors import DefinitionError, Unsupported
 from millstream.sql.text import Text, tokens
 from millstream.store.apart import explained
 from tests.unit.live.world import BIDS, Spoken, opened
@@ -61,3 +61,22 @@ def test_a_question_too_deep_for_the_store_is_refused_in_plain_words() -> None:
     said = explained('Max expression depth limit of 1000 exceeded. Use "SET max_expression_depth TO x" to increase it')
     assert "max_expression_depth" not in str(said)
     assert said.hint
+
+
+def test_python_expressions_are_refused_with_a_name() -> None:
+    rows = ms.Flow("f").source("s", ms.memory(), schema="n BIGINT, ts TIMESTAMP", event_time="ts")
+    with pytest.raises(DefinitionError, match="inside one another"):
+        rows.where("(" * 3000 + "n > 1" + ")" * 3000)
+    with pytest.raises(DefinitionError, match="not the name of a column"):
+        ms.col(5)  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match="not a function"):
+        rows.map_batches(5, schema="n BIGINT")  # type: ignore[arg-type]
+
+
+def test_a_text_that_reads_the_clock_is_refused_in_views(one: Spoken) -> None:
+    rows = ms.Flow("f").source("s", ms.memory(), schema="n BIGINT, ts TIMESTAMP", event_time="ts")
+    for word in ("CAST('now' AS TIMESTAMP)", "DATE ' Today '", "try_cast('yesterday' AS DATE)"):
+        with pytest.raises(Unsupported, match="cannot be used here"):
+            rows.select(x=word)
+        with pytest.raises(Unsupported, match="cannot be used here"):
+            one.say(f"CREATE VIEW c AS SELECT {word} AS x FROM bids")
