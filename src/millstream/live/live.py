@@ -67,6 +67,7 @@ class Live:
         self.lock = threading.RLock()
         """Held while the definitions are changed, and until what follows is done."""
         self._starts = start
+        home.log.settle()
         self._load()
         removal.finish(self)
         for flow in self.flows():

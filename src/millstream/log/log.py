@@ -6,13 +6,13 @@ import difflib
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
 
 from millstream.clock import Clock
-from millstream.errors import DuplicateName, LogInUse, UnknownName
+from millstream.errors import DuplicateName, LogInUse, MillstreamError, UnknownName
 from millstream.log.about import (
     DROPPED,
     LINGER,
@@ -181,6 +181,12 @@ class Log:
                 ) from None
             self._disk.rename(folder / NOTE, folder / DROPPED)
             self._clear(folder)
+
+    def settle(self) -> None:
+        """Decide about appends that were cut off by the death of their process. What is damaged is left to its use."""
+        for name in self.topics():
+            with suppress(MillstreamError, OSError):
+                self.topic(name).settle()
 
     def close(self) -> None:
         """Close all topics."""

@@ -20,8 +20,18 @@ from millstream.errors import DefinitionError, HomeDamaged, LogFailed, Millstrea
 from millstream.log import recovery
 from millstream.log import rows as given
 from millstream.log.about import NOTE, About, read_about
-from millstream.log.disk import Disk
-from millstream.log.files import SegmentName, copy_of, damaged, folder_of, read_durable, require_folder, write_copy
+from millstream.log.disk import LOCKED_OUT, Disk
+from millstream.log.files import (
+    SegmentName,
+    copy_of,
+    damaged,
+    folder_of,
+    list_files,
+    read_durable,
+    require_folder,
+    wal_name,
+    write_copy,
+)
 from millstream.log.frame import MAX_FRAME
 from millstream.log.group import Group, too_large
 from millstream.log.keeping import Keeper
@@ -337,6 +347,26 @@ class Topic:
             look(lambda f=folder, o=self._owners[partition]: self._verify_writing(f, o))  # type: ignore[misc]
             look(lambda r=reader, f=folder: self._verify(r, f, look))  # type: ignore[misc]
         return list({str(e): e for e in found}.values())
+
+    def settle(self) -> None:
+        """Decide about an append that the death of its process cut off: from here on its records are there, or not.
+
+        Otherwise readers would not see them until the next append, which keeps all whole frames.
+        """
+        for partition, owner in enumerate(self._owners):
+            folder = folder_of(self._folder, partition)
+            wals, published = list_files(self._disk, folder).wals, read_durable(self._disk, folder)
+            if published is None or not wals or wals[-1] < published.base:
+                continue
+            known = published.position if wals[-1] == published.base else 0
+            if self._disk.size(folder / wal_name(wals[-1])) <= known:
+                continue
+            with ExitStack() as held:
+                try:
+                    held.callback(self._disk.lock(folder / "lock").release)
+                except LOCKED_OUT:
+                    continue  # its writer lives
+                recovery.recover(self._disk, folder, owner)
 
     def _verify_writing(self, folder: Path, owner: Owner) -> None:
         """Say what a writer would say; not while there is one."""
