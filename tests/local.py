@@ -18,6 +18,7 @@ import orjson
 import polars as pl
 import pyarrow as pa
 import sqlglot
+from sqlglot import exp
 
 from millstream.clock import EARLIEST, LATEST
 from millstream.connect.log import LogSource
@@ -32,7 +33,7 @@ from millstream.kernels.intake import Intake, Role, gather, take_in
 from millstream.kernels.stage import advance, unique
 from millstream.model.values import python_rows
 from millstream.plan.guards import guarded
-from millstream.plan.stages import Aggregation, Plan, Scan, SourceStage, ViewStage
+from millstream.plan.stages import Aggregation, Plan, Scan, SourceStage
 from millstream.state.shard import RunCache, StateReader, shard_of, shard_range
 from millstream.state.version import Version
 from millstream.store.names import quoted
@@ -139,10 +140,6 @@ class _LocalWork(Work):
         inside = frame.filter((pl.col("$ts") >= first) & (pl.col("$ts") < last))
         return take_in(inside, roles, self.given.now + source.options.future_bound.micros)
 
-    def post(self, view: ViewStage, changes: pa.Table) -> pa.Table:
-        assert view.post is None, "the local engine has no steps behind an aggregate"
-        return changes
-
     def _by_shard(self) -> None:
         """Run the kernels shard by shard, as tasks would."""
         for i, view in enumerate(self.plan.views):
@@ -188,7 +185,18 @@ def _expressions() -> duckdb.DuckDBPyConnection:
 
 @functools.cache
 def _duck(sql: str) -> str:
-    return sqlglot.transpile(sql, read="spark", write="duckdb", identify=True)[0]
+    (parsed,) = sqlglot.parse(sql, read="spark")
+    assert parsed is not None
+    return parsed.transform(_strict).sql(dialect="duckdb", identify=True)
+
+
+def _strict(node: exp.Expression) -> exp.Expression:
+    """A division by zero fails, as in Spark; DuckDB gives NULL."""
+    if isinstance(node, exp.Div) and not isinstance(node.expression, exp.Case | exp.Literal):
+        by = node.expression
+        failed = exp.func("error", exp.Literal.string("Division by zero."))
+        node.set("expression", exp.Case(ifs=[exp.If(this=by.eq(0), true=failed)], default=by.copy()))
+    return node
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,12 +14,12 @@ import pyarrow.compute as pc
 from millstream.clock import EARLIEST, LATEST
 from millstream.connect.port import SourcePort
 from millstream.engine import bind
-from millstream.engine.post import _paired, _retracts
 from millstream.engine.work import EpochInput, EpochOutput, polars
+from millstream.errors import EngineFailed
 from millstream.home import Home
 from millstream.model.reserved import OP
 from millstream.model.schema import Schema
-from millstream.plan.stages import Explode, Op, Plan, Project, Scan, SourceStage, ViewStage
+from millstream.plan.stages import Explode, Op, Plan, Project, Scan, SourceStage
 from millstream.state.version import Version
 from millstream.store.names import quoted
 from tests.local import LocalEngine, LocalScript, _duck, _LocalWork, _plain
@@ -114,15 +115,11 @@ def _small(kind: pa.DataType) -> pa.DataType:
 class _QueryWork(_LocalWork):
     engine: QueryEngine
 
-    def post(self, view: ViewStage, changes: pa.Table) -> pa.Table:
-        if view.post is None:
-            return changes
-        done = self.engine.projected([view.post], changes)
-        plain = view.post.keep is None or view.identity is None
-        return done if plain else _paired(done, view.identity or (), retract=_retracts(view))
-
-    def computed(self, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
-        return self.engine.projected(ops, changes)
+    def computed(self, ops: Sequence[Op], changes: pa.Table, *, quiet: bool = False) -> pa.Table:
+        try:
+            return self.engine.projected(ops, changes)
+        except duckdb.Error as error:
+            raise EngineFailed("DuckDB stopped", detail=str(error)) from error
 
 
 class QueryScript(LocalScript):

@@ -70,19 +70,22 @@ def _view(spark: SparkSession, view: ViewStage, types: Types, *, retract: bool) 
         stored = [pa.field(n, k) for n, k in zip(stage.columns, kinds, strict=True)]
         types[view.name] = dict(zip(stage.columns, kinds, strict=True))
         return replace(view, schema=pa.schema([*stored, *(pa.field(h, TIMESTAMP) for h in view.hidden)]))
-    panes, bound = None, stage
+    panes, bound, retracts = None, stage, True
     if isinstance(stage, Chained):
         bound, schema = _chained(spark, stage, types)
     else:
         filtered = view.post is not None and view.post.keep is not None
         asked = (retract or view.sink is not None) and stage.windowing.accumulation is Accumulation.RETRACTING
-        bound = keyed = _aggregation(stage, types, retract=asked or filtered)
+        computes = view.post is not None and view.post.renames is None
+        bound = keyed = _aggregation(stage, types, retract=asked or computes)
+        retracts = asked or filtered
         schema = result_schema(keyed)
         panes = panes_schema(keyed) if keyed.windowing.panes is not None else None
     types[view.name] = {f.name: f.type for f in schema}
     if view.post is not None:
         schema = _projected(spark, schema, [view.post])
-    return replace(view, stage=bound, panes=panes, schema=pa.schema([pa.field(f.name, f.type) for f in schema]))
+    kinds = pa.schema([pa.field(f.name, f.type) for f in schema])
+    return replace(view, stage=bound, panes=panes, schema=kinds, retracts=retracts)
 
 
 def _projected(spark: SparkSession, schema: pa.Schema, ops: Sequence[Op]) -> pa.Schema:

@@ -22,14 +22,14 @@ from millstream.engine import exchange, functions, native, poison, prelude, reje
 from millstream.engine.bind import bind
 from millstream.engine.errors import translated
 from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Placement
-from millstream.engine.post import after, computed
+from millstream.engine.post import computed
 from millstream.engine.readers import SliceRead, read
 from millstream.engine.work import EpochInput, EpochOutput, Work, polars
 from millstream.errors import SourceUnreadable
 from millstream.kernels.intake import Intake, Role, Tally, take_in
 from millstream.kernels.stage import records_step
 from millstream.model.connector import Files, Generator
-from millstream.plan.stages import Aggregation, Append, Op, Plan, Scan, ViewStage
+from millstream.plan.stages import Aggregation, Append, Op, Plan, Scan
 from millstream.state.shard import RunCache
 from millstream.state.version import Version
 
@@ -116,11 +116,9 @@ class _Epoch(Work):
         self.tables = engine._stored(given.tables)
         self.reads: dict[str, SliceRead] = {}
 
-    def post(self, view: ViewStage, changes: pa.Table) -> pa.Table:
-        return after(self.spark, view, changes)
-
-    def computed(self, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
-        return computed(self.spark, ops, changes)
+    def computed(self, ops: Sequence[Op], changes: pa.Table, *, quiet: bool = False) -> pa.Table:
+        with translated(None if quiet else self.engine._log):
+            return computed(self.spark, ops, changes)
 
     def run(self) -> EpochOutput:
         started = time.perf_counter()

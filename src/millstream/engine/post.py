@@ -13,21 +13,10 @@ from pyspark.sql import DataFrame
 from millstream.engine import prelude
 from millstream.errors import Unsupported
 from millstream.kernels import quick
-from millstream.model.accumulation import Accumulation
 from millstream.model.reserved import OP
 from millstream.plan.bounded import bounded
 from millstream.plan.quick import quick_sql
-from millstream.plan.stages import Aggregation, Batches, Explode, Op, Project, ViewStage
-
-
-def after(spark: Any, view: ViewStage, changes: pa.Table) -> pa.Table:
-    """The changes of a view from the changes of its stage."""
-    if view.post is None:
-        return changes
-    done = computed(spark, [view.post], changes)
-    if view.post.keep is None or view.identity is None:
-        return done
-    return _paired(done, view.identity, retract=_retracts(view))
+from millstream.plan.stages import Batches, Explode, Op, Project
 
 
 def computed(spark: Any, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
@@ -85,28 +74,3 @@ def through(frame: DataFrame, ops: Sequence[Op], op: str | None = None) -> Any:
         return frame
     found = frame.toArrow()
     return found.add_column(0, OP, pa.array([op] * found.num_rows, pa.string()))
-
-
-def _retracts(view: ViewStage) -> bool:
-    stage = view.stage
-    return not isinstance(stage, Aggregation) or stage.windowing.accumulation is Accumulation.RETRACTING
-
-
-def _paired(changes: pa.Table, identity: tuple[str, ...], *, retract: bool) -> pa.Table:
-    """An update whose other half was filtered away is an insert or a delete."""
-    rows = pl.from_arrow(changes)
-    assert isinstance(rows, pl.DataFrame)
-    if not len(rows):
-        return changes
-    keys = list(identity)
-    halves = pl.col(OP).is_in(["-U"]).any(), pl.col(OP).is_in(["+U"]).any()
-    old, new = (h.over(keys) if keys else h for h in halves)
-    op = (
-        pl.when((pl.col(OP) == "-U") & ~new)
-        .then(pl.lit("-D"))
-        .when((pl.col(OP) == "+U") & ~old)
-        .then(pl.lit("+I"))
-        .otherwise(pl.col(OP))
-    )
-    paired = rows.with_columns(op.alias(OP))
-    return (paired if retract else paired.filter(pl.col(OP) != "-U")).to_arrow()

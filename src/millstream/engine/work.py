@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -16,7 +17,9 @@ from millstream.clock import BEGINNING
 from millstream.connect.port import SourceSlice
 from millstream.engine import rounds
 from millstream.engine.asking import forget, recorder
-from millstream.engine.failures import errors_of, reached
+from millstream.engine.careful import Failed, evaluated
+from millstream.engine.failures import Errors, errors_of, policy, reached
+from millstream.engine.pairing import paired
 from millstream.errors import Unsupported
 from millstream.kernels.ask import Ask
 from millstream.kernels.intake import Intake, Role, Tally, gather
@@ -38,6 +41,7 @@ from millstream.plan.stages import (
     Side,
     Stage,
     Stored,
+    Take,
     Test,
     ViewStage,
 )
@@ -95,9 +99,11 @@ class EpochOutput:
     """view -> what the changes come to, at most one per row of the view."""
     panes: dict[str, pa.Table] = field(default_factory=dict)
     errors: dict[str, pa.Table] = field(default_factory=dict)
+    mended: dict[str, pa.Table] = field(default_factory=dict)
+    """view -> errors of earlier epochs that are none any more."""
     late: dict[str, pa.Table] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
-    """view -> rows that user code failed on."""
+    """view -> rows that an expression or user code failed on, without those whose error is over."""
     replayed: pa.Table | None = None
     """The rows that a view is to show of the windows that late records were replayed into."""
     tallies: dict[str, Tally] = field(default_factory=dict)
@@ -123,6 +129,7 @@ class Work:
         self.late: list[tuple[Scan, Role]] = []
         self.handed: dict[str, pl.DataFrame] = {}
         """By view: the changes of its stage, where others are chained to it."""
+        self.errors = Errors()
         self._inputs = plan.inputs
         self._behind = [plan.behind[v.name] for v in plan.views]
         self.clocks = {
@@ -133,13 +140,40 @@ class Work:
             for i, v in enumerate(plan.views)
         }
 
-    def post(self, view: ViewStage, changes: pa.Table) -> pa.Table:
-        """The changes of a view from those of its stage."""
+    def computed(self, ops: Sequence[Op], changes: pa.Table, *, quiet: bool = False) -> pa.Table:
+        """What ops make of changes, in the order they come. Raises a MillstreamError; `quiet` keeps no report of it."""
         raise NotImplementedError
 
-    def computed(self, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
-        """What ops make of changes, in the order they come."""
-        raise NotImplementedError
+    def post(self, view: ViewStage, changes: pa.Table) -> pa.Table:
+        """The changes of a view from those of its stage."""
+        if view.post is None:
+            return changes
+        return paired(view, self._evaluated(view.name, _origin(view), [view.post], changes))
+
+    def _evaluated(self, view: str, step: str, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
+        """What ops make of changes on their way to a view. Rows that they fail on are treated as its policy says; when
+        such a row goes, its error goes too.
+        """
+        done = evaluated(self.computed, partial(self.computed, quiet=True), ops, changes, policy(self.plan, view))
+        for failed in done.failed:
+            comes = changes[OP][failed.at].as_py() in ("+I", "+U")
+            self._set_aside(view, step, failed, 1 if comes else -1)
+        return done.rows
+
+    def _set_aside(self, view: str, step: str, failed: Failed, times: int) -> None:
+        for name in reached(self.plan, view):
+            self.errors.add(name, step, failed.row, times, failed.reason)
+
+    def _tell_errors(self) -> None:
+        """Add the rows that expressions failed on to what the epoch gives."""
+        for name in self.errors.views:
+            new, over = self.errors.of(name, self.given.number, self.given.now)
+            self.out.failed[name] = self.out.failed.get(name, 0) + new.num_rows - sum(over["times"].to_pylist())
+            if new.num_rows:
+                before = self.out.errors.get(name)
+                self.out.errors[name] = new if before is None else pa.concat_tables([before, new])
+            if over.num_rows:
+                self.out.mended[name] = over
 
     def roles(self, scan: Scan) -> list[Role]:
         """The stages that a scan feeds."""
@@ -163,7 +197,9 @@ class Work:
             frames += intake.frames.get(i, [])
         rows = recomputed(stage, gather(stage, frames), windows)
         if rows is not None:
-            self.out.replayed = self.post(view, rows.to_arrow())
+            given = rows.to_arrow()
+            shown = given if view.post is None else paired(view, self.computed([view.post], given))
+            self.out.replayed = shown
 
     def taken(self, scan: Scan, intake: Intake) -> None:
         """Add what was taken in of a scan."""
@@ -222,6 +258,7 @@ class Work:
             elif self.frames.get(i):
                 rows = pl.concat(self.frames[i], how="vertical_relaxed")
                 self._rows(view, rows.sort(*PLACE, maintain_order=True) if view.stage.by_place else rows)
+        self._tell_errors()
 
     def _given(self, view: ViewStage, changes: pl.DataFrame) -> None:
         """The changes of a stage go to its view, and to the stages that are chained to it."""
@@ -244,12 +281,12 @@ class Work:
         if stage.ttl is not None:
             times = [t for s in stage.sources if s in self.out.tallies for t in self.out.tallies[s].newest.values()]
             clock = replace(clock, newest=max(times, default=clock.newest))
-        came = [self._came(side) for side in stage.sides]
+        came = [self._came(view, side) for side in stage.sides]
         if isinstance(stage.what, Stored):
             came = [self._table(stage, stage.what)]
         held = [StateReader(self.cache, self.version.of(step), columns) for step, columns in states(stage)]
         asks = self._asks(stage, stage.what) if isinstance(stage.what, Asking) else None
-        outcome = advance_chained(stage, came, held, clock, self._holds, asks, rounds.repeat)
+        outcome = advance_chained(stage, came, held, clock, partial(self._holds, view), asks, rounds.repeat)
         name = f"{self.given.number:012d}-{self.given.attempt}"
         runs = write_outcome(self.cache.root, stage, outcome, name)
         for step, _ in states(stage):
@@ -295,30 +332,36 @@ class Work:
         typed = rows.select(what.schema.names).cast(what.schema.to_arrow())
         return polars(typed).select(pl.lit("+I").alias(OP), *what.schema.names)
 
-    def _came(self, side: Side) -> pl.DataFrame | None:
+    def _came(self, view: ViewStage, side: Side) -> pl.DataFrame | None:
         """What came to one side of a chained stage."""
         found = []
         for take in side.takes:
             given = self.handed.get(take.view)
             if given is not None and take.ops:
-                given = self._taken_of(take.ops, given)
+                given = self._taken_of(view, take, given)
             if given is not None and len(given):
                 found.append(given)
         if len(found) < 2:
             return found[0] if found else None
         return pl.concat([f.select(OP, *side.columns) for f in found], how="vertical_relaxed")
 
-    def _taken_of(self, ops: Sequence[Op], changes: pl.DataFrame) -> pl.DataFrame:
-        names = ops[0].renames if len(ops) == 1 and isinstance(ops[0], Project) else None
+    def _taken_of(self, view: ViewStage, take: Take, changes: pl.DataFrame) -> pl.DataFrame:
+        only = take.ops[0] if len(take.ops) == 1 else None
+        names = only.renames if isinstance(only, Project) else None
         if names is None:
-            return polars(self.computed(ops, changes.to_arrow()))
+            return polars(self._evaluated(view.name, _origin(self.plan.view(take.view)), take.ops, changes.to_arrow()))
         return changes.select(OP, *(pl.col(given).alias(name) for name, given in names.items()))
 
-    def _holds(self, test: Test, pairs: pl.DataFrame) -> pl.Series:
-        """For which pairs a condition holds."""
+    def _holds(self, view: ViewStage, test: Test, pairs: pl.DataFrame) -> pl.Series:
+        """For which pairs a condition holds; not for those that it fails on."""
         given = pairs.select(pl.lit("+I").alias(OP), *test.columns).with_row_index("$pair")
         only = Project(test.sql, (Column("$pair", "`$pair`"),))
-        kept = self.computed([only], given.cast({"$pair": pl.Int64}).to_arrow())
+        rows = given.cast({"$pair": pl.Int64}).to_arrow()
+        how = policy(self.plan, view.name)
+        done = evaluated(self.computed, partial(self.computed, quiet=True), [only], rows, how)
+        for failed in done.failed:
+            self._set_aside(view.name, "join", failed, int(pairs["$more"][failed.at]))
+        kept = done.rows
         return given["$pair"].is_in(polars(kept)["$pair"].cast(pl.UInt32).implode())
 
     def _ordered(self, i: int, view: ViewStage) -> None:
@@ -390,6 +433,12 @@ def write_outcome(root: Path, stage: Stage, outcome: Outcome, name: str) -> list
         never = outcome.records["$x"].to_numpy()
         written.append(write_run(root, f"{records}/{name}.arrow", outcome.records, never))
     return written
+
+
+def _origin(view: ViewStage) -> str:
+    """Where the rows of a view's stage are from, for people: a stored table, or a step of a view."""
+    stage = view.stage
+    return stage.what.table if isinstance(stage, Chained) and isinstance(stage.what, Stored) else view.name
 
 
 def polars(table: pa.Table) -> pl.DataFrame:

@@ -103,15 +103,16 @@ def _pairs(spec: Chained, join: Join, rows: list[pl.DataFrame], holds: Holds) ->
         known = pl.all_horizontal(pl.lit(value=True), *(pl.col(k).is_not_null() for k in spec.keys))
         changed = (pl.col("$n") != pl.col("$was")).alias(f"$new{i}")
         needed = [c for c in wanted if c in side.columns]
-        sides.append(rows[i].filter(known).select(*GROUP, pl.col("$at").alias(f"${i}"), changed, *needed))
+        counts = (pl.col("$was").alias(f"$was{i}"), pl.col("$n").alias(f"$n{i}"))
+        sides.append(rows[i].filter(known).select(*GROUP, pl.col("$at").alias(f"${i}"), changed, *counts, *needed))
     left, right = sides
     parts = []
     if left["$new0"].any():
         parts.append(left.filter("$new0").join(right, on=GROUP, how="inner"))
     if right["$new1"].any():
         parts.append(left.filter(~pl.col("$new0")).join(right.filter("$new1"), on=GROUP, how="inner"))
-    columns = ["$0", "$1", *wanted]
-    found = together([p.select(columns) for p in parts])
+    more = (pl.col("$n0") * pl.col("$n1") - pl.col("$was0") * pl.col("$was1")).alias("$more")
+    found = together([p.select("$0", "$1", more, *wanted) for p in parts])
     if found is None:
         return pl.DataFrame(schema={"$0": pl.UInt32, "$1": pl.UInt32})
     if join.test is not None:

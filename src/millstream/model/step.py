@@ -20,6 +20,7 @@ from millstream.model.duration import Duration
 from millstream.model.expression import Expr, expr
 from millstream.model.loop import Iterated, Round, outside
 from millstream.model.matched import Matched
+from millstream.model.onerror import QUARANTINE
 from millstream.model.origin import here
 from millstream.model.processed import Asked, Processed
 from millstream.model.relational import Compared, Gathered, Joined, JoinedAsOf, Settling, TableRows, Windowed
@@ -222,6 +223,8 @@ class View:
     kept: bool = True
     state_ttl: Duration | None = None
     """How long stages behind others keep rows that nothing comes for."""
+    on_error: str = QUARANTINE
+    """What is done about a row that one of its expressions fails on."""
 
 
 Two = Joined | JoinedAsOf | Compared

@@ -18,6 +18,7 @@ from millstream.model.duration import Duration
 from millstream.model.expression import Expr, boolean, col, expr
 from millstream.model.keyed import Keyed, named_columns
 from millstream.model.matches import Matches
+from millstream.model.onerror import QUARANTINE, checked_on_error
 from millstream.model.operators import Operators
 from millstream.model.origin import here
 from millstream.model.relations import Relations
@@ -234,6 +235,7 @@ class Stream(Relations, Operators, Matches):
         retention: str | timedelta | Duration | None = None,
         changes_to: Sink | None = None,
         state_ttl: str | timedelta | Duration | None = None,
+        on_error: str = QUARANTINE,
     ) -> View:
         """Keep the result under a name, as a table that can be queried while the flow runs.
 
@@ -242,6 +244,9 @@ class Stream(Relations, Operators, Matches):
         elsewhere too, as `sink` does. With a `state_ttl`, joins, aggregates over rows that change and their like forget
         rows for which nothing came for so long (in event time), where nothing else bounds them: results of rows that
         come even later are then as if those had never been.
+
+        `on_error` says what is done about a row that an expression fails on, as a division by zero: ``"quarantine"``
+        sets it aside in ``<view>$errors``, ``"fail"`` stops the view, ``"null"`` takes NULL as the expression's value.
         """
         check_name(name, "view")
         kept = None if retention is None else Duration.positive(retention, what="retention")
@@ -249,7 +254,7 @@ class Stream(Relations, Operators, Matches):
             self._check_retention(name)
         lives = None if state_ttl is None else Duration.positive(state_ttl, what="state_ttl")
         to = None if changes_to is None else _sink(changes_to, name)
-        view = View(name, self.step, kept, here(), to, state_ttl=lives)
+        view = View(name, self.step, kept, here(), to, state_ttl=lives, on_error=checked_on_error(on_error))
         self.flow.add_view(view)
         return view
 

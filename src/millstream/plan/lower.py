@@ -120,7 +120,7 @@ class Lowering:
     def view(self, view: steps.View) -> ViewStage:
         """A view with its stage."""
         self.chains.ttl = None if view.state_ttl is None else view.state_ttl.micros
-        return replace(self._kept(view), sink=view.sink, kept=view.kept)
+        return replace(self._kept(view), sink=view.sink, kept=view.kept, on_error=view.on_error)
 
     def _kept(self, view: steps.View) -> ViewStage:
         post, root = _split(view.input)

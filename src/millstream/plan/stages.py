@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millstream.model.connector import Connector, Sink, SourceOptions
 from millstream.model.function import Function
+from millstream.model.onerror import QUARANTINE
 from millstream.model.reserved import OP, SHOWN_OP, free_name
 from millstream.model.schema import Schema
 from millstream.model.step import borders_of
@@ -216,6 +217,10 @@ class ViewStage:
     """Where its changes are written to."""
     kept: bool = True
     """Whether it is a table of the store."""
+    on_error: str = QUARANTINE
+    """What is done about a row that one of its expressions fails on."""
+    retracts: bool = True
+    """Whether its changes carry the old row (-U), once bound."""
 
     @property
     def inner(self) -> bool:

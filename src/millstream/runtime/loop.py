@@ -37,7 +37,7 @@ from millstream.runtime.outbox import AT_MOST, Outbox
 from millstream.runtime.place import files_named
 from millstream.runtime.port import EnginePort, TapPort
 from millstream.runtime.progress import Progress, count
-from millstream.runtime.records import EpochRecord, RecordBook
+from millstream.runtime.records import FAILED, EpochRecord, RecordBook
 from millstream.runtime.recovery import reconcile
 from millstream.runtime.tables import Tables
 from millstream.runtime.upkeep import Upkeep
@@ -152,6 +152,8 @@ class FlowLoop:
                 if record is None:
                     return None
                 self._open(record)
+            elif record.state == FAILED:
+                record = self._renewed(record)
             return self._perform(record)
 
     def replay_late(self, view: str) -> tuple[int, EpochReport | None]:
@@ -195,6 +197,15 @@ class FlowLoop:
         self._fail("before open")
         if self._records:
             self.book.open(record)
+
+    def _renewed(self, record: EpochRecord) -> EpochRecord:
+        """An epoch whose work has failed, with the stored tables as they are now: a row that was corrected must not
+        fail for good. Nothing of the epoch has left the engine, so that it may see other rows than it did.
+        """
+        tables = {name: version for name, version in self._tables.newest().items() if name in self.plan.tables}
+        renewed = replace(record, tables=tables, state="open")
+        self._open(renewed)
+        return renewed
 
     def _leave_gap(self) -> None:
         """After a failure, go on with empty state at the newest records; what lies between is counted as skipped."""
@@ -268,8 +279,13 @@ class FlowLoop:
         record = replace(record, plan=self.plan.id, token=self.token)
         given = self.given(record)
         self._fail("before work")
-        with bounded(self.plan.flow):
-            output = self.engine.run(self.version, given)
+        try:
+            with bounded(self.plan.flow):
+                output = self.engine.run(self.version, given)
+        except Exception:
+            if self._records and self.plan.watched:
+                self.book.open(replace(record, state=FAILED))
+            raise
         self._tables_seen = {name: v for name, v in record.tables.items() if name in self.plan.watched}
         if record.replay is not None:
             output = replay.with_replayed(output, replay.view_of(self.plan, record.replay), self.store)
@@ -290,8 +306,8 @@ class FlowLoop:
         watermark = min(record.watermarks.values(), default=BEGINNING)
         self.store.commit(
             EpochCommit(
-                *(self.plan.flow, self.token, row, self._kept(output.stored), output.errors, output.late, output.panes),
-                record.replay,
+                *(self.plan.flow, self.token, row, self._kept(output.stored), output.errors, output.mended),
+                *(output.late, output.panes, record.replay),
                 watermark,
                 upsert=bool(progress.skipped),
             )

@@ -10,7 +10,7 @@ One file per epoch, ``epochs/000000000042.json``, written twice (temp, fsync, re
 
 (the clock has ``"fractions": {"bids": {"0.9": ...}}`` too if a trigger asks for it; records that are left out of the
 epoch because they break it are in ``"poison": {"bids": [[0, 13, "poisonous: ..."]]}``), and with ``"state": "closed"``
-once the store has committed the epoch. The store is the authority: a record that is still open while the store has the
+once the store has committed the epoch; ``"state": "failed"`` if its work over stored tables failed. The store is the authority: a record that is still open while the store has the
 epoch is simply closed on the next start. The checksum is that of the record without it; format 1 had none.
 """
 
@@ -32,6 +32,8 @@ from millstream.errors import HomeDamaged, HomeTooNew
 from millstream.state.run import write_durably
 
 FORMAT = 2
+FAILED = "failed"
+"""The state of an epoch over stored tables whose work has failed: it may be tried again with newer tables."""
 KEPT = 100
 
 

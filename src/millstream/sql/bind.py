@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.flow import Flow
+from millstream.model.onerror import QUARANTINE
 from millstream.model.schema import Schema
 from millstream.model.step import View
 from millstream.model.stream import Stream
@@ -57,7 +58,9 @@ class Binder:
                     hint="tables = 'live' revises the view when a stored table changes; without it, it stays as it was",
                 )
             retain = entry.clauses.retain or entry.options.get("retain")
-            return relation.stream.view(entry.name, retention=retain, state_ttl=options.get("state_ttl"))
+            policy = str(options.get("on_error", QUARANTINE)).lower()
+            ttl = options.get("state_ttl")
+            return relation.stream.view(entry.name, retention=retain, state_ttl=ttl, on_error=policy)
 
     def sink(self, entry: CreateSink) -> View:
         """Make a sink of the flow."""

@@ -21,7 +21,10 @@ OPTIONS: Kinds = {
     "punctuation": str, "future_bound": _SPAN, "idle_timeout": _SPAN, "max_rows": int, "op": str, "version": str,
 }  # fmt: skip
 """Options of a source in WITH (...): the same that `Flow.source` has."""
-VIEW_OPTIONS: Kinds = {"panes": _SPAN, "start": str, "flow": str, "retain": _SPAN, "tables": str, "state_ttl": _SPAN}
+VIEW_OPTIONS: Kinds = {
+    "panes": _SPAN, "start": str, "flow": str, "retain": _SPAN, "tables": str, "state_ttl": _SPAN,
+    "on_error": str,
+}  # fmt: skip
 _FILES: Kinds = {"path": str, "format": str, "header": bool, "bounded": bool}
 _LOG: Kinds = {
     "topic": str, "bounded": bool, "partitions": int, "key": str, "retain": _SPAN, "retain_bytes": int, "start": str,

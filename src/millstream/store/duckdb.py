@@ -43,6 +43,7 @@ from millstream.store.pieces import count as _count
 from millstream.store.pieces import drop_view as _drop
 from millstream.store.pieces import insert as _insert
 from millstream.store.pieces import raise_generation as _raise
+from millstream.store.pieces import remove as _remove
 from millstream.store.pieces import value as _value
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 from millstream.store.transaction import Transaction
@@ -162,6 +163,8 @@ class DuckStore:
                 raise RecoveryFailed(f"epoch {row.number} of `{commit.flow}` does not follow epoch {last} in the store")
             for name, table in commit.changes.items():
                 self._apply(cursor, self._views[commit.flow][name], table, upsert=commit.upsert)
+            for name, table in commit.mended.items():
+                _remove(cursor, name + "$errors", table)
             for suffix, tables in (("$errors", commit.errors), ("$late", commit.late), ("$panes", commit.panes)):
                 for name, table in tables.items():
                     _insert(cursor, name + suffix, table)

@@ -19,7 +19,7 @@ def drop_view(cursor: duckdb.DuckDBPyConnection, view: str) -> None:
         [view, view],
     ).fetchall():
         cursor.execute(f"DROP {kind} {quoted(view)}")
-    for suffix in ("$rows", "$late", "$panes"):
+    for suffix in ("$rows", "$late", "$panes", "$errors"):
         cursor.execute(f"DROP TABLE IF EXISTS {quoted(view + suffix)}")
     cursor.execute("DELETE FROM millstream.views WHERE name = ?", [view])
 
@@ -38,6 +38,17 @@ def insert(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> Non
     cursor.register("$given", table)
     columns = ", ".join(quoted(c) for c in table.column_names)
     cursor.execute(f'INSERT INTO {quoted(name)} ({columns}) SELECT {columns} FROM "$given"')
+    cursor.unregister("$given")
+
+
+def remove(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    """Take errors out of a table: as many of each `partition` and `raw` as `times` says, the oldest first."""
+    cursor.register("$given", table)
+    cursor.execute(
+        f"DELETE FROM {quoted(name)} WHERE rowid IN (SELECT e.id FROM (SELECT rowid AS id, partition, raw, "
+        f"row_number() OVER (PARTITION BY partition, raw ORDER BY epoch, rowid) AS nth FROM {quoted(name)}) e "
+        'JOIN "$given" g ON g.partition = e.partition AND g.raw = e.raw WHERE e.nth <= g.times)'
+    )
     cursor.unregister("$given")
 
 

@@ -56,6 +56,8 @@ class EpochCommit:
     row: EpochRow
     changes: Mapping[str, pa.Table] = field(default_factory=dict)
     errors: Mapping[str, pa.Table] = field(default_factory=dict)
+    mended: Mapping[str, pa.Table] = field(default_factory=dict)
+    """view -> errors that are none any more: `partition`, `raw`, and `times`, how many of them."""
     late: Mapping[str, pa.Table] = field(default_factory=dict)
     panes: Mapping[str, pa.Table] = field(default_factory=dict)
     replayed: str | None = None

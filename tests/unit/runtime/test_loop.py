@@ -61,6 +61,7 @@ class Output:
     filtered: dict[str, int] = field(default_factory=dict)
     errors: dict[str, pa.Table] = field(default_factory=dict)
     late: dict[str, pa.Table] = field(default_factory=dict)
+    mended: dict[str, pa.Table] = field(default_factory=dict)
     panes: dict[str, pa.Table] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
 

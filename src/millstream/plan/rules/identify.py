@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 
 from millstream.model.connector import Files, Generator, LogTopic, SparkStream
+from millstream.model.onerror import QUARANTINE
 from millstream.model.window_kinds import Custom, Session
 from millstream.plan.lower import code_identity
 from millstream.plan.stages import (
@@ -40,6 +41,7 @@ def _view(plan: Plan, view: ViewStage, stages: dict[str, str]) -> ViewStage:
     """The view with its fingerprint; `stages` has those of the stages before it, by view."""
     stages[view.name] = stage = _stage(plan, view.stage, stages)
     content = [stage, repr(view.post), view.columns, *called(plan, repr(view.post))]
+    content += [] if view.on_error == QUARANTINE else [("on_error", view.on_error)]
     return replace(view, fingerprint=_digest(content), stage=replace(view.stage, fingerprint=stage))
 
 
