@@ -26,6 +26,7 @@ MillstreamError
 │   └── RecoveryFailed
 ├── QueryError           a question that cannot be answered
 │   ├── ViewNotFound
+│   ├── ViewFailed
 │   ├── StatementRefused
 │   ├── LimitExceeded
 │   ├── Cancelled
@@ -228,6 +229,10 @@ class QueryError(MillstreamError):
 
 class ViewNotFound(QueryError):
     """No view, table or system table has this name."""
+
+
+class ViewFailed(QueryError):
+    """A view of the question has failed: its rows are not those that its definition means."""
 
 
 class StatementRefused(QueryError):

@@ -44,7 +44,7 @@ from millstream.model.schema import Schema
 from millstream.plan.planner import plan
 from millstream.plan.stages import Batches, Plan
 from millstream.result import Result
-from millstream.runtime import checkpoint, recovery, swap
+from millstream.runtime import checkpoint, recovery, status, swap
 from millstream.runtime.accounting import account_rows
 from millstream.runtime.lag import hold_for, lag_rows
 from millstream.runtime.lease import HomeLock
@@ -58,7 +58,6 @@ from millstream.runtime.records import RecordBook
 from millstream.runtime.run import BROKEN, ENDED, Run
 from millstream.runtime.standby import Standby
 from millstream.runtime.states import state_table
-from millstream.runtime.status import flow_rows, state_of, view_rows, warnings_for, watermark_rows
 from millstream.runtime.supervisor import SET_APART, Restarts
 from millstream.runtime.tables import Tables, as_table
 from millstream.sql.reading import question
@@ -319,14 +318,19 @@ class Home:
             log=self.spark_log,
         )
 
-    def query(self, sql: str) -> Result:
-        """Answer a SELECT (Spark SQL) over the views, as of one epoch."""
-        asked = question(sql, self.store.tables())
-        return Result(self.store.query(asked.sql, apart=asked.apart), self.warnings_for(asked.tables))
+    def query(self, sql: str, *, failed_views: str = status.ERROR) -> Result:
+        """Answer a SELECT (Spark SQL) over the views, as of one epoch.
 
-    def warnings_for(self, tables: Iterable[str]) -> tuple[str, ...]:
-        """What to know about the rows of some views: which of them stand still because their flow has failed."""
-        return warnings_for(self.store, self._states(), tables)
+        A view that has failed raises ViewFailed; with ``failed_views="warn"`` its last rows come with a warning.
+        """
+        status.checked_failed_views(failed_views)
+        asked = question(sql, self.store.tables())
+        warnings = self.warnings_for(asked.tables, failed_views)
+        return Result(self.store.query(asked.sql, apart=asked.apart), warnings)
+
+    def warnings_for(self, tables: Iterable[str], how: str = status.WARN) -> tuple[str, ...]:
+        """What to know about the rows of some views: which of them have failed, and why (see `query`)."""
+        return status.warnings_for(self.store, self._states(), tables, self.clock.now(), how)
 
     def _states(self) -> dict[str, str]:
         return {name: run.status for name, run in self._runs.items()}
@@ -360,15 +364,15 @@ class Home:
 
     def views(self) -> list[dict[str, Any]]:
         """The views with rows, last epoch, watermark, freshness, late and error counts."""
-        return view_rows(self.store, self.clock.now(), self._ports, self._states())
+        return status.view_rows(self.store, self.clock.now(), self._ports, self._states())
 
     def flows(self) -> list[dict[str, Any]]:
         """The flows that have run here, and how far they have come."""
-        return flow_rows(self.store, self._states())
+        return status.flow_rows(self.store, self._states())
 
     def watermarks(self) -> list[dict[str, Any]]:
         """How far every partition of every source has come, and which one holds its flow back."""
-        return watermark_rows(self.store, self.clock.now())
+        return status.watermark_rows(self.store, self.clock.now())
 
     def state(self, view: str) -> pa.Table:
         """What the process behind a view remembers, as of the last committed epoch: a row per key."""
@@ -432,7 +436,7 @@ class Home:
 
     def flow_state(self, flow: str) -> str:
         """The state of a flow: running, idle, ... or stopped."""
-        return state_of(flow, self._states(), self.store.failures())
+        return status.state_of(flow, self._states(), self.store.failures())
 
     def close(self) -> None:
         """Stop the flows and let go of the home."""

@@ -17,7 +17,7 @@ from millstream.log.topic import Topic
 from millstream.result import Result
 from millstream.runtime.lease import Owner, owner_of
 from millstream.runtime.place import check_format
-from millstream.runtime.status import flow_rows, view_rows, warnings_for, watermark_rows
+from millstream.runtime.status import ERROR, checked_failed_views, flow_rows, view_rows, warnings_for, watermark_rows
 from millstream.serve.client import LocalClient
 from millstream.sql.reading import question
 
@@ -92,9 +92,13 @@ class Reader:
         finally:
             store.close()
 
-    def query(self, sql: str) -> Result:
-        """Answer a SELECT (Spark SQL) over the views, as of one epoch."""
-        return self._ask(lambda c: c.query(sql), lambda s: _answered(s, sql))
+    def query(self, sql: str, *, failed_views: str = ERROR) -> Result:
+        """Answer a SELECT (Spark SQL) over the views, as of one epoch.
+
+        A view that has failed raises ViewFailed; with ``failed_views="warn"`` its last rows come with a warning.
+        """
+        how = checked_failed_views(failed_views)
+        return self._ask(lambda c: c.query(sql, how), lambda s: _answered(s, sql, how))
 
     def views(self) -> list[dict[str, Any]]:
         """The views with rows, last epoch, watermark, freshness, late and error counts."""
@@ -132,6 +136,7 @@ def _token(owner: Owner | None) -> int:
     return owner.token if owner is not None else 0
 
 
-def _answered(store: DuckStore, sql: str) -> Result:
+def _answered(store: DuckStore, sql: str, failed_views: str) -> Result:
     asked = question(sql, store.tables())
-    return Result(store.query(asked.sql, apart=asked.apart), warnings_for(store, {}, asked.tables))
+    warnings = warnings_for(store, {}, asked.tables, SystemClock().now(), failed_views)
+    return Result(store.query(asked.sql, apart=asked.apart), warnings)

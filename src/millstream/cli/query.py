@@ -9,13 +9,21 @@ import click
 
 from millstream.cli.options import format_option, home_option
 from millstream.cli.output import FORMATS, print_result
+from millstream.runtime.status import ERROR, FAILED_VIEWS
 
 
 @click.command(short_help="Ask the views a question, in Spark SQL.")
 @click.argument("sql")
 @home_option()
 @format_option(*FORMATS)
-def command(sql: str, home: Path, form: str) -> None:
+@click.option(
+    "--failed-views",
+    type=click.Choice(FAILED_VIEWS),
+    default=ERROR,
+    show_default=True,
+    help="What to do about a view that has failed: refuse, or show its last rows with a warning.",
+)
+def command(sql: str, home: Path, form: str, failed_views: str) -> None:
     """Ask the views a question, in Spark SQL.
 
     Works while a flow runs in the home (the running process answers) and when none does. The answer is
@@ -32,4 +40,4 @@ def command(sql: str, home: Path, form: str) -> None:
 
     text = sys.stdin.read() if sql == "-" else sql
     with Reader(home) as reader:
-        print_result(reader.query(text), form)
+        print_result(reader.query(text, failed_views=failed_views), form)

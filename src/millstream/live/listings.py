@@ -17,7 +17,7 @@ from millstream.plan import explain as explaining
 from millstream.plan.planner import plan
 from millstream.plan.stages import Plan, view_of
 from millstream.result import Result
-from millstream.runtime.status import has_failed
+from millstream.runtime.status import WARN, has_failed
 from millstream.sql.bind import Binder
 from millstream.sql.catalog import schema_of
 from millstream.sql.places import topic_name
@@ -139,7 +139,7 @@ def describe(live: Live, statement: Describe) -> Answer:
     else:
         actual = next((t for t in live.home.store.tables() if t.lower() == name.lower()), None)
         if actual is not None:
-            schema = live.home.query(f"SELECT * FROM `{actual}` LIMIT 0").arrow().schema
+            schema = live.home.query(f"SELECT * FROM `{actual}` LIMIT 0", failed_views=WARN).arrow().schema
         elif isinstance(entry, CreateView):
             schema = Binder(Flow("trial"), live.catalog, sources.GENERATORS).named(name).stream.schema
         elif live.home.log.exists(name):

@@ -13,7 +13,14 @@ from contextlib import suppress
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from millstream.errors import DefinitionError, DuplicateName, MillstreamError, StatementRefused, UnknownName
+from millstream.errors import (
+    DefinitionError,
+    DuplicateName,
+    MillstreamError,
+    StatementRefused,
+    UnknownName,
+    ViewFailed,
+)
 from millstream.live import removal, sources
 from millstream.live.answer import Answer
 from millstream.live.definitions import Definition, Definitions, FlowNote
@@ -25,6 +32,7 @@ from millstream.plan.node import growing
 from millstream.plan.planner import plan
 from millstream.plan.stages import Plan, view_of
 from millstream.runtime.run import ENDED, Run
+from millstream.runtime.status import has_failed
 from millstream.sql import grammar
 from millstream.sql.bind import Binder
 from millstream.sql.catalog import KIND_OF, Catalog
@@ -328,9 +336,12 @@ class Live:
             if made is None:
                 return
             feed = self.feeds.setdefault(flow, Feed())
-            self.runs[flow] = self.home.start(
-                made, retract=True, on_output=lambda r: feed.take(r.number, dict(r.output.changes))
-            )
+            try:
+                self.runs[flow] = self.home.start(
+                    made, retract=True, on_output=lambda r: feed.take(r.number, dict(r.output.changes))
+                )
+            except MillstreamError as error:  # of these views; nothing else has to do with it
+                self.broken.update({e.name.lower(): error for e in self.members(flow)})
 
     def flush(self) -> None:
         """Set to work what was defined. Does not wait where there is nothing to do: another statement may hold the lock
@@ -365,20 +376,46 @@ class Live:
             run.stop(timeout=None)
             del self.runs[flow]
 
-    def pause(self, statement: Pause) -> Answer:
-        """PAUSE and RESUME."""
+    def pause(self, statement: Pause, wait: float) -> Answer:
+        """PAUSE and RESUME. RESUME waits for up to `wait` seconds, to say what came of it."""
         with self.lock:
             flow = self.flow_of(statement.name)
             definitions = self.definitions.copy()
             definitions.flows.setdefault(flow, FlowNote()).paused = not statement.resume
             self.commit(self.catalog, definitions)
-            if statement.resume:
-                run = self.runs.get(flow)
-                if run is None or run.state in ENDED:
-                    self.restart(flow)
-                return Answer(said=f"the flow {flow} goes on")
-            self.stop(flow)
-            return Answer(said=f"the flow {flow} rests; RESUME {flow} lets it go on where it was")
+            if not statement.resume:
+                self.stop(flow)
+                return Answer(said=f"the flow {flow} rests; RESUME {flow} lets it go on where it was")
+            run, before = self.runs.get(flow), self.home.flow_state(flow)
+            if run is None or run.state in ENDED:
+                mine = [n for n, d in self.definitions.entries.items() if d.flow == flow]
+                self.broken = {n: e for n, e in self.broken.items() if n not in mine or self.catalog.get(n) is None}
+                self.restart(flow)
+        return Answer(said=self._resumed(flow, before, wait))
+
+    def _resumed(self, flow: str, before: str, wait: float) -> str:
+        """What came of a flow that was resumed. Raises ViewFailed when it does not run."""
+        broken, run, had = self.said_of_broken(flow), self.runs.get(flow), has_failed(before)
+        if broken:
+            raise ViewFailed(broken, hint=f"mend the reason, then RESUME {flow}")
+        if run is None:
+            return f"the flow {flow} goes on"
+        try:
+            run.catch_up(wait)
+        except TimeoutError:
+            return f"the flow {flow} goes on; it has not caught up within {wait:g} seconds"
+        except MillstreamError as error:
+            raise ViewFailed(
+                f"the flow `{flow}` failed{' again' if had else ''}: {error.message}",
+                detail=error.detail,
+                hint=f"mend the reason, then RESUME {flow}",
+            ) from error
+        return f"the flow {flow} goes on" + (f" and has caught up; it was: {before}" if had else "")
+
+    def said_of_broken(self, flow: str) -> str:
+        """Which views of a flow do not work, and why; nothing when all do."""
+        mine = [n for n, d in self.definitions.entries.items() if d.flow == flow and n in self.broken]
+        return "; ".join(f"the view `{n}` does not work: {self.broken[n].message}" for n in mine)
 
     def drop(self, statement: Drop) -> Answer:
         """DROP something, and with CASCADE what depends on it."""

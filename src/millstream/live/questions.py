@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from millstream.errors import QueryError, Unsupported, ViewNotFound
+from millstream.errors import QueryError, Unsupported, ViewFailed, ViewNotFound
 from millstream.limits import Watch
 from millstream.live import inside
 from millstream.live.answer import Answer
 from millstream.result import Result
+from millstream.runtime.status import ERROR, has_failed
 from millstream.sql import reading
 from millstream.sql.catalog import tables_of
 from millstream.sql.statements import Ask, CreateSource
@@ -25,16 +26,28 @@ if TYPE_CHECKING:
 def ask(live: Live, statement: Ask, session: Session) -> Answer:
     """Answer a SELECT."""
     unsettled = session.settle(tables_of(statement.query))
+    warnings = check_views(live, statement.query, session)
     table = answered(live, statement.query, session)
-    return Answer(result=Result(table, (*unsettled, *_warnings(live, statement.query))))
+    return Answer(result=Result(table, (*unsettled, *warnings)))
 
 
-def _warnings(live: Live, query: exp.Query) -> tuple[str, ...]:
-    """What to know about the views of a question: those that no longer work, and those whose flow has failed."""
-    names = list(dict.fromkeys(tables_of(query)))
-    broken = [(n, live.broken.get(n.lower())) for n in names]
-    said = tuple(f"the view `{n}` is broken and does not change any more: {e.message}" for n, e in broken if e)
-    return said + live.home.warnings_for(names)
+def check_views(live: Live, query: exp.Query, session: Session) -> tuple[str, ...]:
+    """What to know about the views of a question: those that no longer work, and those whose flow has failed. Raises
+    ViewFailed instead where a view that has failed is an error.
+    """
+    how, names = str(session.settings["failed_views"]), list(dict.fromkeys(tables_of(query)))
+    said = []
+    for name in names:
+        error = live.broken.get(name.lower())
+        if error is not None and how == ERROR:
+            raise ViewFailed(
+                f"the view `{name}` is broken",
+                detail=error.message,
+                hint=f"mend the reason, then RESUME {name}; SET failed_views = 'warn' shows the old rows",
+            )
+        if error is not None:
+            said.append(f"the view `{name}` is broken and does not change any more: {error.message}")
+    return (*said, *live.home.warnings_for(names, how))
 
 
 def answered(live: Live, query: exp.Query, session: Session) -> pa.Table:
@@ -70,6 +83,14 @@ def _explain_sources(live: Live, query: exp.Query, known: dict[str, list[str]]) 
             raise QueryError(
                 f"`{name}` is a {'source' if entry is not None else 'topic'}, whose records go on coming",
                 hint=f"what is there now: SELECT ... FROM HISTORY OF {name}; what comes: SUBSCRIBE TO {name}",
+            )
+        kept = live.definitions.entries.get(name.lower())
+        state = live.home.flow_state(kept.flow) if kept is not None and kept.flow else ""
+        if kept is not None and has_failed(state):
+            raise ViewFailed(
+                f"the view `{name}` has failed, and has no rows yet",
+                detail=f"the flow `{kept.flow}` {state}",
+                hint=f"mend the reason, then RESUME {kept.flow}",
             )
         if entry is not None:
             reason = live.broken.get(name.lower())

@@ -115,6 +115,7 @@ def _rows(live: Live, statement: Insert, schema: Schema, session: Session) -> pa
         raise SchemaError("a column is named twice")
     if statement.query is not None:
         session.settle()
+        questions.check_views(live, statement.query, session)
         found = questions.answered(live, statement.query, session)
         if len(found.column_names) != len(names):
             raise SchemaError(f"{len(found.column_names)} values for {len(names)} columns: {', '.join(names)}")

@@ -12,6 +12,7 @@ from millstream.limits import Limits, checked_seconds, parsed_bytes
 from millstream.live import listings, questions, rows, subscribe
 from millstream.live.answer import Answer
 from millstream.model.connector import check_name
+from millstream.runtime.status import checked_failed_views
 from millstream.sql import grammar
 from millstream.sql.places import check_start
 from millstream.sql.statements import (
@@ -39,6 +40,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "start": ("", "where new views begin: 'earliest', 'now' or a time; empty: 'earliest'"),
     "query_timeout": (60, "seconds that a question may take; 0: no limit"),
     "query_memory": ("1GB", "memory that a question may take, as '512MB' or '4GB'; 0: no limit"),
+    "failed_views": ("error", "what a SELECT from a view that has failed gives: 'error', or 'warn': its last rows"),
     "wait": (60, "seconds that a SELECT waits for what this session has inserted or defined; 0: not at all"),
 }
 """Options of a session, what they are at first, and what they mean."""
@@ -92,7 +94,7 @@ class Session:
             case Drop():
                 answer = live.drop(statement)
             case Pause():
-                answer = live.pause(statement)
+                answer = live.pause(statement, float(self.settings["wait"]))
             case Insert():
                 answer = rows.insert(live, statement, self)
             case Update():
@@ -136,6 +138,8 @@ class Session:
             checked_seconds(float(statement.value))
         if statement.name == "query_memory":
             parsed_bytes(str(statement.value))
+        if statement.name == "failed_views":
+            checked_failed_views(str(statement.value))
         self.settings[statement.name] = statement.value
         return Answer(said=f"{statement.name} = {statement.value}")
 
@@ -145,12 +149,15 @@ class Session:
         return Limits(float(self.settings["query_timeout"]), parsed_bytes(str(self.settings["query_memory"])))
 
     def settle(self, names: Iterable[str] = ()) -> tuple[str, ...]:
-        """Wait until what this session inserted and defined is in the views of these names (of none: in all). A warning
-        when it is not. A flow that fails does not hold up questions about the views of others.
+        """Wait until what this session inserted and defined is in the views of these names (of none: in all). Warnings
+        when it is not. A flow that fails does not hold up questions about the views of others; that it has failed is
+        said once, whatever the next question is about.
         """
         if not self.begun and not self.written:
             return ()
         deadline = time.monotonic() + float(self.settings["wait"])
+        said = [s for f in sorted(self.begun) if (s := self.live.said_of_broken(f))]
+        self.begun = {f for f in self.begun if not self.live.said_of_broken(f)}
         runs = self.live.runs_of(self.begun)
         asked = {self.live.flow_name(n.partition("$")[0]) for n in names}
         everything = not asked or "" in asked  # a table, or the errors of a source
@@ -162,12 +169,17 @@ class Session:
                 run.catch_up(max(0.0, deadline - time.monotonic()))
             except TimeoutError:  # asked for what is there by now; the next question waits again
                 waited = f"{float(self.settings['wait']):g} seconds"
-                return (f"after {waited} the flow `{run.flow}` has not taken in all that this session wrote",)
+                return (*said, f"after {waited} the flow `{run.flow}` has not taken in all that this session wrote")
+            except MillstreamError as error:
+                self.begun.discard(run.flow)
+                views = ", ".join(f"`{e.name}`" for e in self.live.members(run.flow))
+                why = f"{error.message}{f' ({error.detail.splitlines()[0]})' if error.detail else ''}"
+                said.append(f"the flow `{run.flow}` ({views}) does not run: {why}; RESUME {run.flow} tries again")
             self._waited.add(run.flow)
         if all(run.flow in self._waited for run in waiting):
             self.written.clear()
             self.begun.clear()
-        return ()
+        return tuple(said)
 
 
 def _named_in(piece: Piece, error: MillstreamError) -> Origin | None:

@@ -10,8 +10,9 @@ One file per epoch, ``epochs/000000000042.json``, written twice (temp, fsync, re
 
 (the clock has ``"fractions": {"bids": {"0.9": ...}}`` too if a trigger asks for it; records that are left out of the
 epoch because they break it are in ``"poison": {"bids": [[0, 13, "poisonous: ..."]]}``), and with ``"state": "closed"``
-once the store has committed the epoch; ``"state": "failed"`` if its work over stored tables failed. The store is the authority: a record that is still open while the store has the
-epoch is simply closed on the next start. The checksum is that of the record without it; format 1 had none.
+once the store has committed the epoch, or ``"failed"`` if its work over stored tables did. The store is the authority:
+a record that is still open while the store has the epoch is simply closed on the next start. The checksum is that
+of the record without it; format 1 had none.
 """
 
 from __future__ import annotations

@@ -7,11 +7,16 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from millstream.clock import ALL_READ, BEGINNING
+from millstream.errors import DefinitionError, ViewFailed
 from millstream.model.duration import Duration
 from millstream.runtime.accounting import Ports, account_rows
 from millstream.runtime.progress import Progress
 from millstream.runtime.watermarks import Look
 from millstream.store.port import EpochRow
+
+ERROR, WARN = "error", "warn"
+FAILED_VIEWS = (ERROR, WARN)
+"""What a question about a view that has failed gives: an error, or its last rows with a warning."""
 
 
 class _Reads(Protocol):
@@ -23,6 +28,7 @@ class _Reads(Protocol):
 
 class _Names(Protocol):
     def failures(self) -> Mapping[str, str]: ...
+    def last(self, flow: str) -> EpochRow | None: ...
     def flow_of_view(self, name: str) -> str | None: ...
 
 
@@ -36,18 +42,55 @@ def has_failed(state: str) -> bool:
     return state.startswith(("failed", "crash loop"))
 
 
-def warnings_for(store: _Names, states: Mapping[str, str], tables: Iterable[str]) -> tuple[str, ...]:
-    """What to know about the rows of some views: which of them stand still because their flow has failed."""
+def checked_failed_views(how: str) -> str:
+    """Refuse what is no way to treat views that have failed."""
+    if how not in FAILED_VIEWS:
+        raise DefinitionError(
+            f"failed_views is {how!r}",
+            detail="'error' refuses a question about a view that has failed, 'warn' answers it with a warning",
+            hint="one of: " + ", ".join(FAILED_VIEWS),
+        )
+    return how
+
+
+def warnings_for(
+    store: _Names, states: Mapping[str, str], tables: Iterable[str], now: int, how: str = WARN
+) -> tuple[str, ...]:
+    """What to know about the rows of some views: which of them have failed, since when, and why. With ``how="error"``
+    a view that has failed raises ViewFailed. What was set aside of it (``v$errors``) can be read all the same.
+    """
     failures = store.failures()
     broken = {f for f in {*states, *failures} if has_failed(state_of(f, states, failures))}
     if not broken:
         return ()
-    found = [(t, store.flow_of_view(t)) for t in tables]
-    return tuple(
-        f"the view `{name}` does not change any more: the flow `{flow}` {state_of(flow, states, failures)}"
-        for name, flow in found
-        if flow in broken and flow is not None
-    )
+    said = []
+    for name, flow in [(t, store.flow_of_view(t)) for t in tables]:
+        if flow is None or flow not in broken:
+            continue
+        why = f"the flow `{flow}` {state_of(flow, states, failures)}"
+        last = store.last(flow)
+        age = "" if last is None else f"; its rows are {spoken_age(now - last.clock['now'])} old"
+        if checked_failed_views(how) == ERROR and "$" not in name:
+            raise ViewFailed(
+                f"the view `{name}` has failed",
+                detail=f"{why}{age}",
+                hint=f"mend the reason, then RESUME {flow}; SET failed_views = 'warn' shows the old rows",
+            )
+        said.append(f"the view `{name}` has failed{age}: {why}")
+    return tuple(said)
+
+
+def spoken_age(micros: int) -> str:
+    """How old something is, in one unit.
+
+    >>> spoken_age(4_200_000), spoken_age(7_200_000_000), spoken_age(90_000_000)
+    ('4 seconds', '2 hours', '1 minute')
+    """
+    seconds = max(0, micros) // 1_000_000
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit}{'' if seconds // size == 1 else 's'}"
+    return f"{seconds} second{'' if seconds == 1 else 's'}"
 
 
 def view_rows(

@@ -32,9 +32,9 @@ class LocalClient:
         self._last = 0
         self._wire: Wire | None = self._connected()
 
-    def query(self, sql: str) -> Result:
-        """Answer a SELECT."""
-        head, table = self._again(lambda: self._ask("query", sql).next())
+    def query(self, sql: str, failed_views: str = "error") -> Result:
+        """Answer a SELECT; see `Home.query`."""
+        head, table = self._again(lambda: self._ask("query", sql, {"failed_views": failed_views}).next())
         if table is None:
             raise QueryError("the process that owns the home answered without a table")
         return Result(table, warnings_of(head))

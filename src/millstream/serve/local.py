@@ -55,7 +55,7 @@ class Bounds:
 class Reads(Protocol):
     """What a reader may ask of a home."""
 
-    def query(self, sql: str) -> Result:
+    def query(self, sql: str, *, failed_views: str = "error") -> Result:
         """Answer a SELECT."""
         ...
 
@@ -253,7 +253,7 @@ class _Handler(socketserver.BaseRequestHandler):
     def _answer(self, reply: Reply, frame: Frame, reads: Reads) -> None:
         call = frame.head.get("call")
         if call == "query":
-            result = reads.query(_text(frame))
+            result = reads.query(_text(frame), failed_views=_string(frame, "failed_views", "error"))
             reply.send({"warnings": list(result.warnings)}, result.arrow())
         elif call == "sql":
             reply.answers(self._session(reads), _text(frame), _string(frame, "name", "SQL"))

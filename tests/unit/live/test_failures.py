@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -15,12 +16,23 @@ from click.testing import CliRunner, Result
 
 from millstream.cli.app import cli
 from millstream.cli.connection import Connection, connected
-from millstream.errors import ConnectionLost, MillstreamError, QueryError, RunError, SourceMissing
+from millstream.errors import (
+    ConnectionLost,
+    DefinitionError,
+    MillstreamError,
+    QueryError,
+    RunError,
+    SourceMissing,
+    Unsupported,
+    ViewFailed,
+)
 from millstream.home import Home
 from millstream.live.definitions import Definitions
 from millstream.live.session import Session
+from millstream.model.flow import Flow
 from millstream.reader import Reader
 from millstream.runtime.loop import FlowLoop
+from millstream.runtime.run import Run
 from millstream.serve.client import LocalClient
 from tests.sql.engine import QueryEngine
 from tests.unit.live.world import BIDS, HOT
@@ -36,6 +48,9 @@ class Fragile(Home):
     def loop(self, planned: Any, **options: Any) -> FlowLoop:
         del options
         return super().loop(planned, engine=QueryEngine, failpoint=self._fail)
+
+    def start(self, flow: Flow, **options: Any) -> Run:
+        return super().start(flow, restarts=None, **options)  # a first failure is the last
 
     def _fail(self, point: str) -> None:
         if self.failing:
@@ -65,10 +80,14 @@ def break_down(home: Fragile) -> None:
     assert say("SELECT n FROM hot") == [{"n": 1}]
     home.failing = True
     run = home.session().live.runs["bids"]
-    run._supervisor.restarts = type(run._supervisor.restarts)(limit=0)  # its first failure is its last
     say("INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:01')")
     with pytest.raises(SourceMissing):
         run.wait(timeout=60)
+
+
+def read(path: Path, sql: str) -> object:
+    with Reader(path) as reader:
+        return reader.query(sql)
 
 
 def run_cli(*arguments: Any) -> Result:
@@ -87,21 +106,112 @@ def test_every_listing_says_that_a_flow_has_failed_and_why(home: Fragile) -> Non
         assert reader.flows()[0]["state"] == reader.views()[0]["state"] == failed
 
 
-def test_rows_of_a_view_that_stands_still_come_with_a_warning(home: Fragile) -> None:
+def test_a_question_about_a_view_that_has_failed_is_an_error(home: Fragile) -> None:
     break_down(home)
-    expected = (f"the view `hot` does not change any more: the flow `bids` failed: {GONE}",)
-    assert home.query("SELECT n FROM hot").warnings == expected
-    (answer,) = home.session().execute("SELECT n FROM hot")
-    assert answer.result is not None and answer.result.warnings == expected
+    asks: list[Callable[[], object]] = [
+        lambda: home.query("SELECT n FROM hot"),
+        lambda: list(home.session().execute("SELECT n FROM hot")),
+        lambda: list(home.session().execute("CREATE TABLE kept (n BIGINT); INSERT INTO kept SELECT n FROM hot")),
+        lambda: read(home.path, "SELECT n FROM hot"),
+    ]
+    for ask in asks:
+        with pytest.raises(ViewFailed, match="the view `hot` has failed") as failed:
+            ask()
+        assert failed.value.detail is not None and failed.value.hint is not None
+        assert f"the flow `bids` failed: {GONE}" in failed.value.detail and "RESUME bids" in failed.value.hint
+    done = run_cli("query", "SELECT n FROM hot", "--home", home.path)
+    assert done.exit_code == ViewFailed.exit_code and GONE in done.output
+
+
+def test_its_last_rows_come_with_a_warning_if_they_are_asked_for(home: Fragile) -> None:
+    break_down(home)
+    expected = re.compile(rf"the view `hot` has failed; its rows are \d+ \w+ old: the flow `bids` failed: {GONE}")
+    given = [home.query("SELECT n FROM hot", failed_views="warn")]
+    *_, answer = home.session().execute("SET failed_views = 'warn'; SELECT n FROM hot")
+    given.append(answer.result)  # type: ignore[arg-type]
     with Reader(home.path) as reader:
-        assert reader.query("SELECT n FROM hot").warnings == expected
+        given.append(reader.query("SELECT n FROM hot", failed_views="warn"))
         assert reader.query("SELECT 1 AS n").warnings == ()
     with connected(home.path) as connection:
-        (answer,) = connection.execute("SELECT n FROM hot")
-        assert answer.result is not None and answer.result.warnings == expected
+        *_, answer = connection.execute("SET failed_views = 'warn'; SELECT n FROM hot")
+        given.append(answer.result)  # type: ignore[arg-type]
         assert connection.failing() == 1
-    done = run_cli("query", "SELECT n FROM hot", "--format", "csv", "--home", home.path)
-    assert (done.stdout, done.stderr) == ("n\n1\n", f"warning: {expected[0]}\n")
+    for result in given:
+        (warning,) = result.warnings
+        assert expected.fullmatch(warning) and result.rows() == [{"n": 1}]
+    done = run_cli("query", "SELECT n FROM hot", "--format", "csv", "--failed-views", "warn", "--home", home.path)
+    assert done.stdout == "n\n1\n" and expected.search(done.stderr)
+
+
+def test_what_was_set_aside_of_it_can_be_read(home: Fragile) -> None:
+    break_down(home)
+    assert home.query("SELECT * FROM hot$errors").rows() == []
+    speak(home)("DESCRIBE hot")
+
+
+def test_unknown_ways_to_treat_it_are_refused(home: Fragile) -> None:
+    with pytest.raises(DefinitionError, match="failed_views is 'ignore'"):
+        speak(home)("SET failed_views = 'ignore'")
+    with pytest.raises(DefinitionError, match="failed_views is 'ignore'"):
+        home.query("SELECT 1 AS n", failed_views="ignore")
+
+
+def test_other_views_and_tables_are_not_affected(home: Fragile) -> None:
+    say = speak(home)
+    say("CREATE TABLE t (a BIGINT); INSERT INTO t VALUES (1)")
+    say("CREATE VIEW other WITH (tables = 'live') AS SELECT a + 1 AS b FROM t; SELECT * FROM other")
+    break_down(home)
+    assert say("SELECT a FROM t") == [{"a": 1}] and say("SELECT b FROM other") == [{"b": 2}]
+
+
+def test_a_view_that_fails_at_its_start_is_told_once(home: Fragile) -> None:
+    say = speak(home)
+    say("CREATE TABLE t (a BIGINT); INSERT INTO t VALUES (1)")
+    home.failing = True
+    home.loop = lambda planned, **options: home._fail("start")  # type: ignore[method-assign]
+    session = home.session()
+    *_, answer = session.execute(f"{BIDS}; {HOT}; SELECT a FROM t")
+    assert answer.result is not None and answer.result.rows() == [{"a": 1}]
+    (warning,) = answer.result.warnings
+    assert GONE in warning and "`hot`" in warning and "RESUME bids" in warning
+    (answer,) = session.execute("SELECT a FROM t")
+    assert answer.result is not None and answer.result.warnings == ()
+    with pytest.raises(ViewFailed, match="the view `hot` has failed"):
+        list(session.execute("SELECT n FROM hot"))
+
+
+def test_a_view_that_cannot_be_started_stops_no_question(home: Fragile, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = home.session()
+    list(session.execute("CREATE TABLE t (a BIGINT); INSERT INTO t VALUES (1)"))
+    start = home.start
+
+    def refuse(flow: Any, **options: Any) -> Any:
+        raise Unsupported("no plan for it")
+
+    monkeypatch.setattr(home, "start", refuse)
+    *_, answer = session.execute(f"{BIDS}; {HOT}; SELECT a FROM t")
+    assert answer.result is not None and answer.result.rows() == [{"a": 1}]
+    assert answer.result.warnings == ("the view `hot` does not work: no plan for it",)
+    with pytest.raises(ViewFailed, match="the view `hot` does not work: no plan for it"):
+        list(session.execute("RESUME hot"))
+    monkeypatch.setattr(home, "start", start)
+    (answer,) = session.execute("RESUME hot")
+    assert answer.said == "the flow bids goes on"
+    (answer,) = session.execute("SELECT n FROM hot")
+    assert answer.result is not None and answer.result.rows() == []
+
+
+def test_resume_says_what_came_of_it(home: Fragile) -> None:
+    break_down(home)
+    session = home.session()
+    with pytest.raises(ViewFailed, match=f"the flow `bids` failed again: {GONE}") as failed:
+        list(session.execute("RESUME hot"))
+    assert failed.value.detail is not None and failed.value.detail.startswith("it was there")
+    home.failing = False
+    (answer,) = session.execute("RESUME hot")
+    assert answer.said == f"the flow bids goes on and has caught up; it was: failed: {GONE}"
+    (answer,) = session.execute("SELECT n FROM hot")
+    assert answer.result is not None and answer.result.rows() == [{"n": 2}] and answer.result.warnings == ()
 
 
 def test_a_subscription_ends_with_the_reason(home: Fragile) -> None:
@@ -119,7 +229,7 @@ def test_it_is_remembered_until_the_flow_runs_again(tmp_path: Path) -> None:
         break_down(home)
     with Reader(tmp_path) as reader:  # nobody owns the home now
         assert reader.flows()[0]["state"] == reader.views()[0]["state"] == f"failed: {GONE}"
-        assert GONE in reader.query("SELECT n FROM hot").warnings[0]
+        assert GONE in reader.query("SELECT n FROM hot", failed_views="warn").warnings[0]
     for command in ("views", "flows"):
         (row,) = json.loads(run_cli(command, "--home", tmp_path, "--format", "json").stdout)
         assert row["state"] == f"failed: {GONE}"
