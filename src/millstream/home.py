@@ -39,6 +39,7 @@ from millstream.log.topic import Topic
 from millstream.model.connector import SparkStream, check_name
 from millstream.model.duration import Duration
 from millstream.model.flow import Flow
+from millstream.model.onerror import FAIL
 from millstream.model.reserved import check_user_columns
 from millstream.model.schema import Schema
 from millstream.plan.planner import plan
@@ -58,7 +59,7 @@ from millstream.runtime.records import RecordBook
 from millstream.runtime.run import BROKEN, ENDED, Run
 from millstream.runtime.standby import Standby
 from millstream.runtime.states import state_table
-from millstream.runtime.supervisor import SET_APART, Restarts
+from millstream.runtime.supervisor import SET_APART, STOP, Restarts
 from millstream.runtime.tables import Tables, as_table
 from millstream.sql.reading import question
 
@@ -188,7 +189,8 @@ class Home:
         """Start a flow in the background; it goes on where it was when it last ran here.
 
         When it fails it is started again, as `restarts` says (None: it ends). A record that breaks its epoch again and
-        again is found and put into ``<source>$errors``; with ``poison="stop"`` the flow ends instead.
+        again is found and put into ``<source>$errors``; with ``poison="stop"``, or a view with ``on_error="fail"``, the
+        flow ends instead.
 
         `on_epoch` is told of every epoch; `on_output` too, with all that it changed (and with `retract`, what was true
         before).
@@ -197,6 +199,7 @@ class Home:
         if running is not None and running.state not in ENDED:
             raise DefinitionError(f"the flow `{flow.name}` is running already", hint="stop it first: run.stop()")
         planned = plan(flow)
+        poison = STOP if any(v.on_error == FAIL for v in planned.views) else poison
         make = lambda: self.loop(planned, placement=placement, shards=shards, retract=retract)  # noqa: E731
         self._runs[flow.name] = run = Run(
             flow.name,

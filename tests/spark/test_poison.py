@@ -125,8 +125,11 @@ def test_a_bad_cast_is_poison_too(spark: object, tmp_path: Path) -> None:
         run.catch_up(timeout=TIMEOUT)
         assert home.query("SELECT s FROM total").rows() == [{"s": 190}]
         (error,) = home.query("SELECT reason, raw, offset FROM rows$errors").rows()
+        assert home.query("SELECT raw FROM total$errors").rows() == [{"raw": error["raw"]}]
+        assert home.flows()[0]["errors"] == 1
     assert (json.loads(error["raw"]), error["offset"]) == ({"text": "twenty"}, 20)
-    assert error["reason"].startswith("poisonous: Spark stopped with CAST_INVALID_INPUT")
+    assert error["reason"].startswith("poisonous: Spark stopped with CAST_INVALID_INPUT: The value 'twenty' ")
+    assert error["reason"].endswith(" in CAST(text AS BIGINT)")
 
 
 @SLOW

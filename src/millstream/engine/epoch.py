@@ -21,6 +21,7 @@ from millstream.connect.port import SourcePort
 from millstream.engine import exchange, functions, native, poison, prelude, rejects
 from millstream.engine.bind import bind
 from millstream.engine.errors import translated
+from millstream.engine.frames import frame_of
 from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Placement
 from millstream.engine.post import computed
 from millstream.engine.readers import SliceRead, read
@@ -103,7 +104,7 @@ class Engine:
         for name, path in tables.items():
             if path not in self._tables:
                 with pa.memory_map(str(path)) as file:
-                    self._tables[path] = self._spark.createDataFrame(pa.ipc.open_file(file).read_all())
+                    self._tables[path] = frame_of(self._spark, pa.ipc.open_file(file).read_all())
             frames[name] = self._tables[path]
         return frames
 
@@ -241,8 +242,17 @@ class _Epoch(Work):
                 found = rejects.errors(self.spark, source, port, part, given.number, given.now)
                 if given.without.get(name):
                     found = poison.errors(self.engine.steady, source, port, part, given, found)
+                    self._of_views(name, found.slice(found.num_rows - len(given.without[name])))
                 self.out.errors[name] = found
         for scan, role, dropped in self.apart(list(self.reads)):
             frame = self.reads[scan.source].frame
             table = rejects.late(frame, self.plan, scan, role, dropped, self.tables, given.number, given.now)
             self.set_apart(role, table)
+
+    def _of_views(self, source: str, records: pa.Table) -> None:
+        """Poison records of a source are errors of all views that lack them; they are counted for the source only."""
+        for view in self.plan.views:
+            if not view.inner and any(f.source == source for f in view.stage.feeds):
+                before = self.out.errors.get(view.name)
+                self.out.errors[view.name] = records if before is None else pa.concat_tables([before, records])
+                self.out.failed.setdefault(view.name, 0)

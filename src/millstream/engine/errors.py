@@ -153,7 +153,14 @@ def _first(text: str, where: str | None) -> str | None:
     """The first sentence of Spark's message, and where the rest is."""
     line = next((part.strip() for part in text.splitlines() if part.strip()), "")
     line = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", re.sub(r"^.*?SparkException: ", "", line))[:300]
+    place = re.search(r"== SQL[^\n]*==\n([^\n]+)\n", text)  # the expression that failed
+    line += f" in {_readable(place[1])}" if place is not None and line else ""
     return "; ".join(p for p in (line, where) if p) or None
+
+
+def _readable(sql: str) -> str:
+    """An expression without the name that Millstream gives it, and without quotes around plain names."""
+    return re.sub(r"`([A-Za-z_]\w*)`", r"\1", re.sub(r" AS `\$\w+`$", "", sql.strip()))[:200]
 
 
 def _file(text: str) -> str:

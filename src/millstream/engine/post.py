@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from millstream.engine import prelude
+from millstream.engine.frames import frame_of
 from millstream.errors import Unsupported
 from millstream.kernels import quick
 from millstream.model.reserved import OP
@@ -27,9 +28,9 @@ def computed(spark: Any, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
     if any(isinstance(op, Batches) for op in ops):
         signs = pc.is_in(changes[OP], pa.array(["+I", "+U"]))
         halves = [(changes.filter(pc.invert(signs)), "-D"), (changes.filter(signs), "+I")]
-        done = [through(spark.createDataFrame(h.drop_columns(OP)), ops, op) for h, op in halves if h.num_rows]
+        done = [through(frame_of(spark, h.drop_columns(OP)), ops, op) for h, op in halves if h.num_rows]
         return pa.concat_tables(done)
-    return through(spark.createDataFrame(changes), ops).toArrow()
+    return through(frame_of(spark, changes), ops).toArrow()
 
 
 def _swift(ops: Sequence[Op], changes: pa.Table) -> pa.Table | None:

@@ -24,6 +24,7 @@ from millstream.connect.lines import LINES, lines
 from millstream.connect.log import LogSource
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import DAMAGED, MISTYPED, NO_TIME, OUT_OF_RANGE, UNPARSABLE, SourcePort, SourceSlice
+from millstream.engine.frames import frame_of
 from millstream.model.connector import Files, Generator
 from millstream.model.reserved import folded
 from millstream.model.schema import Schema, ddl_type
@@ -327,7 +328,7 @@ def _local(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Rows of the driver as a DataFrame. Spark makes a task of every chunk, so small chunks are put together."""
     if table.num_columns and table.column(0).num_chunks > 1 + table.num_rows // LOCAL_ROWS:
         table = table.combine_chunks()
-    return spark.createDataFrame(table)
+    return frame_of(spark, table)
 
 
 def _selected(frame: DataFrame, stage: SourceStage, now: int, bad: str, others: Mapping[str, str]) -> DataFrame:

@@ -8,7 +8,7 @@ catches up while the others keep running; with ``start = 'now'`` it joins the ru
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import chain, count
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from millstream.live.definitions import Definition, Definitions, FlowNote
 from millstream.live.feed import Feed
 from millstream.model.connector import LONGEST_NAME, check_name
 from millstream.model.flow import Flow
+from millstream.model.onerror import FAIL
 from millstream.plan.explain import explain
 from millstream.plan.node import growing
 from millstream.plan.planner import plan
@@ -264,7 +265,7 @@ class Live:
         used = definitions.used_flows()
         for flow in [asked] if asked else used:
             note = definitions.flows.get(flow)
-            if note is None:
+            if note is None or (not asked and self._stops(catalog, definitions, flow, options)):
                 continue
             theirs = {s for e in self._members(catalog, definitions, flow) for s in catalog.sources_of(e)}
             fits = not self._has_read(definitions, flow) and note.start == start
@@ -280,6 +281,12 @@ class Live:
         flow = self._unused(definitions, asked or ("_".join(sorted(mine)) if mine and alone else entry.name))
         definitions.flows[flow] = FlowNote(start)
         return flow
+
+    def _stops(self, catalog: Catalog, definitions: Definitions, flow: str, options: Mapping[str, object]) -> bool:
+        """Whether a view that is to fail with its first bad row would stop others if it shared their flow."""
+        members = self._members(catalog, definitions, flow)
+        given = [options, *(e.options for e in members if isinstance(e, CreateView))]
+        return any(str(o.get("on_error", "")).lower() == FAIL for o in given)
 
     def _has_read(self, definitions: Definitions, flow: str) -> bool:
         return flow not in definitions.dropped and self.home.store.last(flow) is not None

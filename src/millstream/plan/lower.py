@@ -21,6 +21,7 @@ from millstream.model import step as steps
 from millstream.model.expression import Expr, col
 from millstream.model.flow import Flow
 from millstream.model.loop import Round
+from millstream.model.onerror import NULL
 from millstream.model.processed import Processed
 from millstream.model.relational import Gathered
 from millstream.model.reserved import OP
@@ -28,6 +29,7 @@ from millstream.model.step import Aggregated, Keeping, Step
 from millstream.model.window_kinds import Session
 from millstream.plan import chains
 from millstream.plan.needed import needed
+from millstream.plan.quick import quick_sql
 from millstream.plan.stages import (
     ROW,
     Aggregation,
@@ -120,7 +122,26 @@ class Lowering:
     def view(self, view: steps.View) -> ViewStage:
         """A view with its stage."""
         self.chains.ttl = None if view.state_ttl is None else view.state_ttl.micros
-        return replace(self._kept(view), sink=view.sink, kept=view.kept, on_error=view.on_error)
+        made = replace(self._kept(view), sink=view.sink, kept=view.kept, on_error=view.on_error)
+        if view.on_error == NULL:
+            self._refuse_null(view, made.stage.feeds)
+        return made
+
+    def _refuse_null(self, view: steps.View, feeds: tuple[Feed, ...]) -> None:
+        """Refuse NULL for expressions over the records of a source: they are computed for all its views at once."""
+        for feed in feeds:
+            scan = next(s for s in self.scans.values() if s.id == feed.scan)
+            names = {name: sql for sql, name in scan.names.items()}
+            used = [names[c] for c in (*((feed.keep,) if feed.keep else ()), *feed.columns)]
+            used += [sql for op in scan.ops for sql in _expressions(op)]
+            risky = next((s for s in used if quick_sql(s) is None), None)
+            if risky is not None or any(isinstance(op, Batches) for op in scan.ops):
+                raise Unsupported(
+                    f"`{view.name}` has on_error = 'null', and computes with records of the source `{feed.source}`",
+                    detail=f"NULL cannot be taken there for what fails: {(risky or 'map_batches').replace('`', '')}",
+                    hint="use a function that gives NULL, as try_divide or try_cast, and leave on_error out",
+                    origin=view.origin,
+                )
 
     def _kept(self, view: steps.View) -> ViewStage:
         post, root = _split(view.input)
@@ -280,6 +301,13 @@ def _post(behind: list[Step], root: Keeping) -> Project | None:
         elif isinstance(step, steps.Select):
             names = {n: e.substitute(names) for n, e in step.columns}
     return Project(_sql(keep), tuple(Column(n, e.spark()) for n, e in names.items()))
+
+
+def _expressions(op: Op) -> list[str]:
+    """The Spark SQL of an op."""
+    if isinstance(op, Project):
+        return [*([] if op.keep is None else [op.keep]), *(c.sql for c in op.columns)]
+    return [op.array] if isinstance(op, Explode) else []
 
 
 def _hidden(name: str) -> str:

@@ -17,7 +17,7 @@ from millstream.errors import MillstreamError, UserCodeFailed
 from millstream.runtime.loop import FlowLoop
 from millstream.runtime.memory import bounded
 from millstream.runtime.records import EpochRecord
-from millstream.runtime.supervisor import failure, head, is_suspect
+from millstream.runtime.supervisor import failure, head, is_suspect, reason
 from millstream.state.version import Version
 
 MOST = 100
@@ -124,7 +124,7 @@ class _Rows:
     def culprit(self, number: int, error: MillstreamError) -> Culprit:
         """A record that fails alone."""
         ((source, ((partition, position, _),)),) = self.ranges(number, number + 1).items()
-        return Culprit(source, partition, position, f"poisonous: {head(error)}")
+        return Culprit(source, partition, position, f"poisonous: {reason(error)}")
 
 
 class _Search:

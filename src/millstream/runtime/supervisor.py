@@ -164,6 +164,13 @@ def head(error: MillstreamError, most: int = 200) -> str:
     return (error.message.strip().splitlines() or [type(error).__name__])[0][:most]
 
 
+def reason(error: MillstreamError, most: int = 300) -> str:
+    """What an error says, and why, in one line."""
+    why = (error.detail or "").strip().partition("\n")[0].partition("the full report is in ")[0].rstrip("; ")
+    plain = re.sub(r"\s*(If necessary[, ].*?|SQLSTATE: \w+)(?=$| in )", "", why)
+    return f"{head(error)}: {plain}"[:most] if plain and not isinstance(error, UserCodeFailed) else head(error)
+
+
 def failure(flow: str, error: BaseException) -> MillstreamError:
     """What stopped a flow, in our words. A panic in Polars is no Exception."""
     if isinstance(error, MillstreamError):

@@ -377,6 +377,7 @@ def test_settings_are_those_of_a_session(tmp_path: Path) -> None:
             "start": "",
             "wait": "5",
             "query_timeout": "60.0",
+            "failed_views": "error",
             "query_memory": "1024MB",
         }
         assert one.rows("SET wait")[0]["value"] == "5"

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from millstream.errors import DefinitionError, EngineFailed
-from tests.unit.live.world import Spoken, opened
+import millstream as ms
+from millstream.errors import DefinitionError, EngineFailed, Unsupported
+from millstream.plan.planner import plan
+from tests.unit.live.world import BIDS, HOT, Spoken, opened
 
 TABLE = "CREATE TABLE t (a INT, b INT, s STRING)"
 DIVIDED = "CREATE VIEW v WITH (tables = 'live') AS SELECT a, 10/a x FROM t"
@@ -155,3 +157,44 @@ def test_a_dropped_view_leaves_no_errors_behind(tmp_path: Path) -> None:
         world.perform("v")
         world.say("DROP VIEW v")
         assert "v$errors" not in world.home.store.tables()
+
+
+def test_null_over_the_records_of_a_source_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path) as world:
+        world.say(BIDS)
+        plain = "SELECT auction, count(*) AS n FROM bids WHERE price > 3 GROUP BY auction HAVING 10 / count(*) > 0"
+        world.say(f"CREATE VIEW fine WITH (on_error = 'null') AS {plain}")
+        with pytest.raises(Unsupported, match="computes with records of the source `bids`") as refused:
+            world.say("CREATE VIEW v WITH (on_error = 'null') AS SELECT 10 / price AS x FROM bids")
+        assert "10 / price" in str(refused.value.detail) and "try_divide" in str(refused.value.hint)
+
+
+def test_a_view_that_is_to_fail_shares_no_flow(tmp_path: Path) -> None:
+    with opened(tmp_path) as world:
+        world.say(BIDS, HOT, "CREATE VIEW strict WITH (on_error = 'fail') AS SELECT 10 / price AS x FROM bids")
+        world.say("CREATE VIEW other AS SELECT price FROM bids")
+        assert {v: world.live.flow_of(v) for v in ("hot", "strict", "other")} == {
+            "hot": "bids",
+            "strict": "strict",
+            "other": "bids",
+        }
+
+
+def test_a_result_of_a_source_that_fails_is_set_aside_until_it_changes(tmp_path: Path) -> None:
+    with opened(tmp_path) as world:
+        world.say(BIDS, "CREATE VIEW v AS SELECT auction, 10 / (count(*) - 2) AS x FROM bids GROUP BY auction")
+        found = []
+        for second in range(3):
+            world.say(f"INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:0{second}')")
+            world.perform("bids")
+            found.append((rows(world, "SELECT auction, x FROM v"), len(errors(world))))
+        assert found == [([(7, -10.0)], 0), ([], 1), ([(7, 10.0)], 0)]
+
+
+def test_it_is_asked_for_in_python_too(tmp_path: Path) -> None:
+    flow = ms.Flow("numbers")
+    table = flow.table("t", schema="a INT")
+    table.select("a", x="10 / a").view("v", on_error="null")
+    assert [v.on_error for v in plan(flow).views] == ["null"]
+    with pytest.raises(DefinitionError, match="on_error is 'skip'"):
+        table.view("w", on_error="skip")

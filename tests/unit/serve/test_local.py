@@ -27,7 +27,7 @@ class Stub:
     table = pa.table({"n": [1, 2], "d": pa.array([Decimal("1.5"), None], pa.decimal128(5, 2)), "s": ["é", None]})
     error: Exception | None = None
 
-    def query(self, sql: str) -> Result:
+    def query(self, sql: str, *, failed_views: str = "error") -> Result:
         if self.error is not None:
             raise self.error
         return Result(self.table if sql == "SELECT" else pa.table({"sql": [sql]}))
@@ -177,7 +177,7 @@ def test_closing_waits_for_an_answer_that_is_under_way(tmp_path: Path) -> None:
     asked, go = threading.Event(), threading.Event()
 
     class Slow(Stub):
-        def query(self, sql: str) -> Result:
+        def query(self, sql: str, *, failed_views: str = "error") -> Result:
             asked.set()
             assert go.wait(30)
             return super().query(sql)

@@ -33,7 +33,7 @@ class Echo:
     def __init__(self) -> None:
         self.sessions = 0
 
-    def query(self, sql: str) -> Result:
+    def query(self, sql: str, *, failed_views: str = "error") -> Result:
         if sql == "wait":
             stopped = threading.Event()
             with Watch(Limits(0, 0), stopped.set) as watch:
@@ -323,7 +323,7 @@ def test_a_question_is_cancelled_when_its_client_hangs_up(tmp_path: Path) -> Non
     asked = threading.Event()
 
     class Watched(Echo):
-        def query(self, sql: str) -> Result:
+        def query(self, sql: str, *, failed_views: str = "error") -> Result:
             asked.set()
             try:
                 return super().query(sql)
