@@ -88,6 +88,13 @@ class _Halving:
                 self._halve(part, at, failed)
 
     def _one(self, row: pa.Table, at: int, error: MillstreamError) -> None:
+        try:
+            self._parts.append(self._compute(self._ops, row))  # a failure that does not repeat was not the row's
+            return
+        except MillstreamError as again:
+            if not is_of_rows(again):
+                raise
+            error = again
         self._found += 1
         if self._found > MOST:
             raise UserCodeFailed(

@@ -28,7 +28,8 @@ def computed(spark: Any, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
     if any(isinstance(op, Batches) for op in ops):
         signs = pc.is_in(changes[OP], pa.array(["+I", "+U"]))
         halves = [(changes.filter(pc.invert(signs)), "-D"), (changes.filter(signs), "+I")]
-        done = [through(frame_of(spark, h.drop_columns(OP)), ops, op) for h, op in halves if h.num_rows]
+        there = [h for h in halves if h[0].num_rows] or halves[:1]
+        done = [through(frame_of(spark, h.drop_columns(OP)), ops, op) for h, op in there]
         return pa.concat_tables(done)
     return through(frame_of(spark, changes), ops).toArrow()
 

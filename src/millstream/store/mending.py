@@ -116,7 +116,7 @@ def drop_flow(path: Path, flow: str, sources: Iterable[str]) -> None:
                 "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'main'"
             ).fetchall()
         )
-        names = [n + suffix for (n,) in views for suffix in ("", "$rows", "$late", "$panes")]
+        names = [n + suffix for (n,) in views for suffix in ("", "$rows", "$late", "$panes", "$errors")]
         for name in [*names, *(s + "$errors" for s in sources if s not in shared)]:
             if name in kinds:
                 connection.execute(f"DROP {'VIEW' if kinds[name] == 'VIEW' else 'TABLE'} {quoted(name)}")
