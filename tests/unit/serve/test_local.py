@@ -100,7 +100,7 @@ def test_readers_are_answered_at_the_same_time(server: LocalServer, tmp_path: Pa
     """Eight readers meet inside `query`: were they answered one by one, none would get out."""
     together = threading.Barrier(8, timeout=60)
     plain = stub.query
-    stub.query = lambda sql: (together.wait(), plain(sql))[1]  # type: ignore[method-assign]
+    stub.query = lambda sql, **how: (together.wait(), plain(sql, **how))[1]  # type: ignore[method-assign]
     found: list[int] = []
 
     def ask() -> None:

@@ -231,9 +231,9 @@ def test_a_reader_that_looks_into_the_files_makes_way_for_a_new_owner(
         first.put_table("t", pa.table({"i": range(100_000)}))
     looking, plain = threading.Event(), readers._answered
 
-    def answered(store: object, sql: str) -> pa.Table:
+    def answered(store: object, sql: str, how: str) -> pa.Table:
         looking.set()
-        return plain(store, sql)  # type: ignore[arg-type]
+        return plain(store, sql, how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(readers, "_answered", answered)
     for module in (readers, opening):  # a busy machine may take its time
