@@ -191,11 +191,11 @@ def _duck(sql: str) -> str:
 
 
 def _strict(node: exp.Expression) -> exp.Expression:
-    """A division by zero fails, as in Spark; DuckDB gives NULL."""
+    """A division by zero fails, as in Spark, unless it is NULL that is divided; DuckDB gives NULL."""
     if isinstance(node, exp.Div) and not isinstance(node.expression, exp.Case | exp.Literal):
-        by = node.expression
+        by, divided = node.expression, exp.Not(this=exp.Is(this=exp.paren(node.this.copy()), expression=exp.null()))
         failed = exp.func("error", exp.Literal.string("Division by zero."))
-        node.set("expression", exp.Case(ifs=[exp.If(this=by.eq(0), true=failed)], default=by.copy()))
+        node.set("expression", exp.Case(ifs=[exp.If(this=exp.and_(by.eq(0), divided), true=failed)], default=by.copy()))
     return node
 
 

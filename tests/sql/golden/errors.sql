@@ -478,7 +478,7 @@ CREATE VIEW `a b` AS SELECT auction FROM bids;
 CREATE VIEW v WITH (speed = 5) AS SELECT auction FROM bids;
 -- expect error:
 --   definition_error at 1:1: a view has no option `speed`
---   hint: options are: panes, start, flow, retain, tables, state_ttl
+--   hint: options are: panes, start, flow, retain, tables, state_ttl, on_error
 
 -- case: A place to begin that is none
 CREATE VIEW v WITH (start = 'tomorrow') AS SELECT auction FROM bids;
