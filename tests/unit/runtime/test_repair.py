@@ -296,7 +296,7 @@ def test_a_dropped_flow_leaves_the_others_alone(tmp_path: Path) -> None:
     drop_flow(tmp_path / "store.duckdb", "one", ["s"])
     drop_flow(tmp_path / "store.duckdb", "three", ["t"])
     store = DuckStore(tmp_path / "store.duckdb")
-    assert sorted(store.tables()) == ["s$errors", "two_n", "two_n$late"]
+    assert sorted(store.tables()) == ["s$errors", "two_n", "two_n$errors", "two_n$late"]
     assert store.last("one") is None and store.last("two") is not None and store.flows() == ["one", "three", "two"]
     store.close()
 
