@@ -31,7 +31,7 @@ class Result:
     def __init__(self, table: pa.Table, warnings: tuple[str, ...] = ()) -> None:
         self._table = table
         self.warnings = warnings
-        """What to know about the rows: that a view does not change any more because its flow has failed, and why."""
+        """What to know about the rows: that a view has failed, how old its rows are, and why."""
 
     def arrow(self) -> pa.Table:
         """As a pyarrow Table."""

@@ -33,7 +33,7 @@ def command(home: Path, form: str) -> None:
     offered     records of its sources: those that were read, and those that wait
     applied     records taken in
     late        records that came too late; they are in VIEW$late
-    errors      records that could not be read; they are in SOURCE$errors
+    errors      records that could not be read, and rows that failed; in SOURCE$errors and VIEW$errors
     filtered    records that its conditions left out
     pending     records that wait in the sources; - when the flow does not run
     state       that of its flow: running, idle, ..., stopped; failed and why, also after the process has ended

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.errors import ConnectionLost, MillstreamError, QueryError, Unsupported
+from millstream.errors import ConnectionLost, MillstreamError, QueryError, Unsupported, ViewFailed
 from millstream.live.answer import Answer, Changes
 from millstream.model.reserved import OP, SHOWN_OP, free_name
 from millstream.runtime.run import BROKEN
@@ -99,8 +99,8 @@ def _check_runs(live: Live, flow: str, view: str) -> None:
     run = live.runs.get(flow)
     if run is not None and run.state in BROKEN:
         error = run.error
-        raise QueryError(
-            f"the view `{view}` does not change any more: the flow `{flow}` {run.status}",
+        raise ViewFailed(
+            f"the view `{view}` has failed: the flow `{flow}` {run.status}",
             detail=error.detail if isinstance(error, MillstreamError) else None,
             hint=f"mend the reason, then RESUME {flow}",
         )

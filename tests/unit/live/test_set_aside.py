@@ -11,6 +11,7 @@ import pytest
 import millstream as ms
 from millstream.errors import DefinitionError, EngineFailed, Unsupported
 from millstream.plan.planner import plan
+from tests.sql.engine import QueryEngine
 from tests.unit.live.world import BIDS, HOT, Spoken, opened
 
 TABLE = "CREATE TABLE t (a INT, b INT, s STRING)"
@@ -198,3 +199,26 @@ def test_it_is_asked_for_in_python_too(tmp_path: Path) -> None:
     assert [v.on_error for v in plan(flow).views] == ["null"]
     with pytest.raises(DefinitionError, match="on_error is 'skip'"):
         table.view("w", on_error="skip")
+
+
+@pytest.mark.parametrize("point", ["before work", "before commit", "after commit"])
+def test_an_epoch_with_a_bad_row_that_is_repeated_gives_the_same(tmp_path: Path, point: str) -> None:
+    class Died(Exception):
+        pass
+
+    def die(reached: str) -> None:
+        if reached == point:
+            raise Died
+
+    with opened(tmp_path) as world:
+        begun(world)
+        world.perform("v")
+        for change, there in (("INSERT INTO t VALUES (0, 3, 'z')", 1), ("UPDATE t SET a = 5 WHERE a = 0", 0)):
+            world.say(change)
+            loop = world.home.loop(world.live.planned("v"), engine=QueryEngine, failpoint=die)
+            with pytest.raises(Died):
+                loop.step()
+            loop.abandon()
+            world.perform("v")
+            assert len(errors(world)) == there
+        assert rows(world, "SELECT a FROM v") == [(1,), (2,), (5,)]
