@@ -173,7 +173,7 @@ def said(error: MillstreamError) -> str:
     text = error.message if isinstance(error, UserCodeFailed) or not error.detail else error.detail
     line = (text.strip().splitlines() or [""])[0]
     line = re.sub(r"; the full report is in .*$", "", line)
-    line = re.sub(r"\s*(If necessary[, ]|SQLSTATE: ).*$", "", line)  # (the expression is told apart from it)
+    line = re.sub(r"\s*SQLSTATE: .*$", "", line)  # with it the expression, which is told apart
     return line or error.message
 
 

@@ -153,6 +153,7 @@ def _first(text: str, where: str | None) -> str | None:
     """The first sentence of Spark's message, and where the rest is."""
     line = next((part.strip() for part in text.splitlines() if part.strip()), "")
     line = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", re.sub(r"^.*?SparkException: ", "", line))[:300]
+    line = re.sub(r"\s*If necessary[, ].*?(?= SQLSTATE|$)", "", line)  # advice about settings that nobody can change
     place = re.search(r"== SQL[^\n]*==\n([^\n]+)\n", text)  # the expression that failed
     line += f" in {_readable(place[1])}" if place is not None and line else ""
     return "; ".join(p for p in (line, where) if p) or None

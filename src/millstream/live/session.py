@@ -13,6 +13,7 @@ from millstream.live import listings, questions, rows, subscribe
 from millstream.live.answer import Answer
 from millstream.model.connector import check_name
 from millstream.runtime.status import checked_failed_views
+from millstream.runtime.supervisor import reason
 from millstream.sql import grammar
 from millstream.sql.places import check_start
 from millstream.sql.statements import (
@@ -173,7 +174,7 @@ class Session:
             except MillstreamError as error:
                 self.begun.discard(run.flow)
                 views = ", ".join(f"`{e.name}`" for e in self.live.members(run.flow))
-                why = f"{error.message}{f' ({error.detail.splitlines()[0]})' if error.detail else ''}"
+                why = reason(error)
                 said.append(f"the flow `{run.flow}` ({views}) does not run: {why}; RESUME {run.flow} tries again")
             self._waited.add(run.flow)
         if all(run.flow in self._waited for run in waiting):
