@@ -19,7 +19,7 @@ from pathlib import Path
 import millstream.log  # noqa: F401 - the package first, or a later import of it would hide the function of this name
 from millstream.clock import ManualClock, SystemClock
 from millstream.errors import MillstreamError
-from millstream.home import Home, standby
+from millstream.home import Home
 from millstream.model.accumulation import accumulating, discarding, retracting
 from millstream.model.aggregate import (
     Aggregator,
@@ -92,6 +92,7 @@ from millstream.reader import Reader
 from millstream.result import Result
 from millstream.runtime.run import Run
 from millstream.runtime.supervisor import Restarts
+from millstream.takeover import standby
 
 __version__ = "0.1.0"
 

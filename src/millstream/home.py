@@ -57,7 +57,6 @@ from millstream.runtime.ports import errors_of, sink_generations, sink_ports, so
 from millstream.runtime.progress import Progress
 from millstream.runtime.records import RecordBook
 from millstream.runtime.run import BROKEN, ENDED, Run
-from millstream.runtime.standby import Standby
 from millstream.runtime.states import state_table
 from millstream.runtime.supervisor import SET_APART, STOP, Restarts
 from millstream.runtime.tables import Tables, as_table
@@ -480,26 +479,3 @@ class Home:
 
         spark = session.start(self.spark_log, memory=self._memory)
         return [Tap(spark, s, ports[s.name], root / "taps" / s.name) for s in tapped]
-
-
-def standby(
-    path: str | Path,
-    *flows: Flow,
-    mode: str = "passive",
-    memory: str = "2g",
-    lease: str | timedelta | Duration = "5 seconds",
-) -> Home:
-    """Wait, ready to go on with these flows, until the process that owns a home dies or freezes, and open it then.
-
-    An owner that was not heard for the `lease` time is ended. An ``"active"`` standby performs the owner's epochs too,
-    and throws away what comes out, so that it is as warm as the owner. Start the flows when this returns.
-    """
-    seconds = Duration.positive(lease, what="lease").micros / 1e6
-    waiting = Standby(Path(path), [plan(f) for f in flows], mode, memory=memory, lease=seconds)
-    try:
-        waiting.warm()
-        taken = waiting.wait()
-    finally:
-        waiting.stop()
-    assert taken is not None
-    return Home(path, memory=memory, lock=taken.lock)

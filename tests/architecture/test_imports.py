@@ -13,7 +13,7 @@ import pytest
 SRC = Path(__file__).parents[2] / "src"
 PACKAGE = SRC / "millstream"
 
-FACADE = frozenset({"__init__", "__main__", "home", "nexmark", "reader", "result"})
+FACADE = frozenset({"__init__", "__main__", "home", "nexmark", "reader", "result", "takeover"})
 """What users import. May join all layers, but loads neither pyspark nor duckdb at import time."""
 
 EVERYWHERE = frozenset({"errors", "clock", "limits", "budget", "paths"})

@@ -19,7 +19,6 @@ from millstream.errors import (
     MillstreamError,
     StatementRefused,
     UnknownName,
-    ViewFailed,
 )
 from millstream.live import removal, sources
 from millstream.live.answer import Answer
@@ -33,7 +32,6 @@ from millstream.plan.node import growing
 from millstream.plan.planner import plan
 from millstream.plan.stages import Plan, view_of
 from millstream.runtime.run import ENDED, Run
-from millstream.runtime.status import has_failed
 from millstream.sql import grammar
 from millstream.sql.bind import Binder
 from millstream.sql.catalog import KIND_OF, Catalog
@@ -47,7 +45,6 @@ from millstream.sql.statements import (
     CreateTable,
     CreateView,
     Drop,
-    Pause,
 )
 from millstream.sql.text import Text, pieces
 
@@ -382,42 +379,6 @@ class Live:
         if run is not None:
             run.stop(timeout=None)
             del self.runs[flow]
-
-    def pause(self, statement: Pause, wait: float) -> Answer:
-        """PAUSE and RESUME. RESUME waits for up to `wait` seconds, to say what came of it."""
-        with self.lock:
-            flow = self.flow_of(statement.name)
-            definitions = self.definitions.copy()
-            definitions.flows.setdefault(flow, FlowNote()).paused = not statement.resume
-            self.commit(self.catalog, definitions)
-            if not statement.resume:
-                self.stop(flow)
-                return Answer(said=f"the flow {flow} rests; RESUME {flow} lets it go on where it was")
-            run, before = self.runs.get(flow), self.home.flow_state(flow)
-            if run is None or run.state in ENDED:
-                mine = [n for n, d in self.definitions.entries.items() if d.flow == flow]
-                self.broken = {n: e for n, e in self.broken.items() if n not in mine or self.catalog.get(n) is None}
-                self.restart(flow)
-        return Answer(said=self._resumed(flow, before, wait))
-
-    def _resumed(self, flow: str, before: str, wait: float) -> str:
-        """What came of a flow that was resumed. Raises ViewFailed when it does not run."""
-        broken, run, had = self.said_of_broken(flow), self.runs.get(flow), has_failed(before)
-        if broken:
-            raise ViewFailed(broken, hint=f"mend the reason, then RESUME {flow}")
-        if run is None:
-            return f"the flow {flow} goes on"
-        try:
-            run.catch_up(wait)
-        except TimeoutError:
-            return f"the flow {flow} goes on; it has not caught up within {wait:g} seconds"
-        except MillstreamError as error:
-            raise ViewFailed(
-                f"the flow `{flow}` failed{' again' if had else ''}: {error.message}",
-                detail=error.detail,
-                hint=f"mend the reason, then RESUME {flow}",
-            ) from error
-        return f"the flow {flow} goes on" + (f" and has caught up; it was: {before}" if had else "")
 
     def said_of_broken(self, flow: str) -> str:
         """Which views of a flow do not work, and why; nothing when all do."""

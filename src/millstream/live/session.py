@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DefinitionError, MillstreamError, Origin
 from millstream.limits import Limits, checked_seconds, parsed_bytes
-from millstream.live import listings, questions, rows, subscribe
+from millstream.live import listings, pausing, questions, rows, subscribe
 from millstream.live.answer import Answer
 from millstream.model.connector import check_name
 from millstream.runtime.status import checked_failed_views
@@ -95,7 +95,7 @@ class Session:
             case Drop():
                 answer = live.drop(statement)
             case Pause():
-                answer = live.pause(statement, float(self.settings["wait"]))
+                answer = pausing.pause(live, statement, float(self.settings["wait"]))
             case Insert():
                 answer = rows.insert(live, statement, self)
             case Update():

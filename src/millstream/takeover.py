@@ -1,0 +1,35 @@
+"""Taking over a home: wait, ready to go on, until its owner dies or freezes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from millstream.home import Home
+from millstream.model.duration import Duration
+from millstream.model.flow import Flow
+from millstream.plan.planner import plan
+from millstream.runtime.standby import Standby
+
+
+def standby(
+    path: str | Path,
+    *flows: Flow,
+    mode: str = "passive",
+    memory: str = "2g",
+    lease: str | timedelta | Duration = "5 seconds",
+) -> Home:
+    """Wait, ready to go on with these flows, until the process that owns a home dies or freezes, and open it then.
+
+    An owner that was not heard for the `lease` time is ended. An ``"active"`` standby performs the owner's epochs too,
+    and throws away what comes out, so that it is as warm as the owner. Start the flows when this returns.
+    """
+    seconds = Duration.positive(lease, what="lease").micros / 1e6
+    waiting = Standby(Path(path), [plan(f) for f in flows], mode, memory=memory, lease=seconds)
+    try:
+        waiting.warm()
+        taken = waiting.wait()
+    finally:
+        waiting.stop()
+    assert taken is not None
+    return Home(path, memory=memory, lock=taken.lock)
