@@ -63,6 +63,8 @@ class QueryEngine(LocalEngine):
                 continue
             assert isinstance(op, Project), "stored tables and Python are for Spark"
             shown += [f"{_duck(c.sql)} AS {quoted(c.name)}" for c in op.columns]
+            if not shown:  # only the types of no columns are asked for
+                return pa.table({})
             kept = "" if op.keep is None else f" WHERE {_duck(op.keep)}"
             table = self.duck.sql(f"SELECT {', '.join(shown)} FROM changed{kept}").to_arrow_table()
         return table

@@ -22,11 +22,20 @@ from millstream.engine.failures import Errors, errors_of, policy, reached
 from millstream.engine.pairing import paired
 from millstream.errors import Unsupported
 from millstream.kernels.ask import Ask
+from millstream.kernels.combine import over_nothing
 from millstream.kernels.intake import Intake, Role, Tally, gather
 from millstream.kernels.outcome import Dropped, Outcome, StageClock, net
 from millstream.kernels.process import Processed
 from millstream.kernels.replay import check, recomputed, windows_of
-from millstream.kernels.stage import advance, advance_chained, records_step, records_unique, states, unique
+from millstream.kernels.stage import (
+    advance,
+    advance_chained,
+    lacks_its_row,
+    records_step,
+    records_unique,
+    states,
+    unique,
+)
 from millstream.model.reserved import OP
 from millstream.plan.processing import Asking
 from millstream.plan.stages import (
@@ -284,6 +293,8 @@ class Work:
         came = [self._came(view, side) for side in stage.sides]
         if isinstance(stage.what, Stored):
             came = [self._table(stage, stage.what)]
+        if came[0] is None and lacks_its_row(stage, self.version):
+            came = [pl.DataFrame()]
         held = [StateReader(self.cache, self.version.of(step), columns) for step, columns in states(stage)]
         asks = self._asks(stage, stage.what) if isinstance(stage.what, Asking) else None
         outcome = advance_chained(stage, came, held, clock, partial(self._holds, view), asks, rounds.repeat)
@@ -391,12 +402,16 @@ class Work:
     def _aggregation(self, i: int, stage: Aggregation) -> None:
         clock, step = self.clocks[i], stage.step
         runs = self.out.version.of(step)
-        if i in self.spread:
+        begins = lacks_its_row(stage, self.version)
+        if i in self.spread and (self.spread[i] or not begins):
             added = self.spread[i]
         else:
             state = StateReader(self.cache, runs, unique(stage))
             kept = records_state(self.cache, stage, self.version)
-            outcome = advance(stage, gather(stage, self.frames.get(i, [])), state, clock, kept)
+            partials = gather(stage, self.frames.get(i, []))
+            if begins and (partials is None or not len(partials)):
+                partials = over_nothing(stage)
+            outcome = advance(stage, partials, state, clock, kept)
             if outcome.changes is not None:
                 self.changes.setdefault(i, []).append(outcome.changes)
             if outcome.panes is not None:

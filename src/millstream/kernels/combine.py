@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import orjson
 import polars as pl
+import pyarrow as pa
 
 from millstream.errors import RunError, UserCodeFailed
 from millstream.kernels.aggregates import ORDER, PARTIALS, by_expressions, is_float, longer_than_decimal, powers_of
@@ -22,6 +23,7 @@ from millstream.plan.stages import Aggregation, Measure
 
 GROUP = ("$h", "$s")
 _SAFE = float(2**62)
+_ORDER_TYPES = {"$ts": pl.Int64, "$part": pl.Int32, "$pos": pl.Int64}
 
 
 def group_columns(spec: Aggregation) -> list[str]:
@@ -55,6 +57,18 @@ def combine(spec: Aggregation, rows: pl.DataFrame, by: Sequence[str] | None = No
     starts = _starts(partial["$n"])
     extra = [c for m in spec.measures if not by_expressions(m) for c in _combined(m, ordered, columns, starts)]
     return in_order(spec, partial.with_columns(extra), columns)
+
+
+def over_nothing(spec: Aggregation) -> pl.DataFrame:
+    """The partial row of an aggregate without keys over no rows: it answers, and is never folded with others."""
+    kinds = {f"@{m.name}": m.type for m in spec.measures if m.has_argument}
+    arguments = pl.from_arrow(pa.schema(list(kinds.items())).empty_table())
+    assert isinstance(arguments, pl.DataFrame)
+    marks = [pl.lit(0, t).alias(n) for n, t in {"$h": pl.Int64, "$s": pl.Int64, **_ORDER_TYPES}.items()]
+    row = pl.DataFrame({"$one": [0]}).select(*marks, *(pl.lit(None, t).alias(n) for n, t in arguments.schema.items()))
+    partial = combine(spec, row, GROUP)  # NULLs, which aggregates pass over
+    counts = [f"{m.name}$n" for m in spec.measures if m.kind == "count"]
+    return partial.with_columns(pl.lit(0, pl.Int64).alias(c) for c in ("$n", *counts))
 
 
 def fold(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -272,8 +286,6 @@ def _user_results(m: Measure, packed: pl.Series) -> pl.Series:
 
 
 def _empty(m: Measure) -> Any:
-    import pyarrow as pa
-
     return pa.table({m.name: pa.array([], type=m.returns)})
 
 

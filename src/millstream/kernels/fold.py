@@ -12,7 +12,9 @@ import numpy as np
 import orjson
 import polars as pl
 
+from millstream.clock import END_OF_TIME
 from millstream.kernels.combine import _pack, _user_failed, _user_results
+from millstream.kernels.hashing import hashed
 from millstream.kernels.keyed import KEY, by_key, hashes_of, keys_of
 from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.kernels.rows import expiry
@@ -27,7 +29,8 @@ def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: St
     assert isinstance(what, Folded)
     came = by_key(spec, changes)
     if came is None:
-        return Outcome(None, None, np.empty(0, np.int64))
+        begins = spec.has_one_row and changes is not None
+        return _begun(spec, what) if begins else Outcome(None, None, np.empty(0, np.int64))
     groups = keys_of(spec, came)
     held = state.lookup(hashes_of(came), clock.before)
     if held is not None:
@@ -45,10 +48,36 @@ def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: St
         *(_folded(m, came, groups, signs) for m in what.measures),
         after,
         expiry(spec, clock).alias("$x"),
-        (after == 0).alias("$gone"),
+        ((after == 0) & (not spec.has_one_row)).alias("$gone"),
     )
     old, new = _answers(what, groups, spec), _answers(what, kept, spec)
-    return Outcome(_difference(spec, old, new, before > 0, after > 0), kept, kept["$x"].to_numpy())
+    was = groups["$n"].is_not_null() if spec.has_one_row else before > 0
+    return Outcome(_difference(spec, old, new, was, ~kept["$gone"]), kept, kept["$x"].to_numpy())
+
+
+def _begun(spec: Chained, what: Folded) -> Outcome:
+    """The answer of an aggregate without keys before the first row."""
+    row = pl.DataFrame({"$n": [0]}, schema={"$n": pl.Int64})
+    first, second = hashed(row, ())
+    kept = row.select(
+        pl.Series("$h", first),
+        pl.Series("$a", second),
+        pl.lit(0, pl.Int64).alias("$b"),
+        *(pl.lit(0, pl.Int64).alias(f"@{m.name}") if m.user is None else _created(m) for m in what.measures),
+        "$n",
+        pl.lit(END_OF_TIME, pl.Int64).alias("$x"),
+        pl.lit(value=False).alias("$gone"),
+    )
+    answer = _answers(what, kept, spec).select(pl.lit("+I").alias(OP), *spec.result)
+    return Outcome(answer, kept, kept["$x"].to_numpy())
+
+
+def _created(m: Measure) -> pl.Series:
+    try:
+        accumulator = m.user.create()  # type: ignore[union-attr]
+    except Exception as error:
+        raise _user_failed(m, "create", error) from error
+    return pl.Series(f"@{m.name}", [_pack(m, accumulator)], pl.String)
 
 
 def _known(signs: np.ndarray, groups: pl.DataFrame, before: list[int]) -> np.ndarray:

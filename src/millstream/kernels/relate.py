@@ -11,10 +11,23 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from millstream.clock import END_OF_TIME
 from millstream.kernels import over
-from millstream.kernels.combine import combine, results
+from millstream.kernels.combine import combine, over_nothing, results
 from millstream.kernels.outcome import Outcome, StageClock, State
-from millstream.kernels.rows import CONTENT, GROUP, arrived, expiry, hashes_of, held, pair, repeated, whole, written
+from millstream.kernels.rows import (
+    CONTENT,
+    GROUP,
+    arrived,
+    expiry,
+    hashes_of,
+    held,
+    pair,
+    repeated,
+    types_of,
+    whole,
+    written,
+)
 from millstream.model.reserved import OP
 from millstream.model.windowing import Windowing
 from millstream.plan.stages import (
@@ -39,6 +52,8 @@ def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: St
     """Run one epoch of a chained stage. `changes` are rows with their kind of change, as the stage takes them."""
     if isinstance(spec.what, Stored) and changes is not None:
         changes = _since(spec, changes, state, clock)
+    if spec.has_one_row and changes is not None:
+        return _one_row(spec, changes, state, clock)
     if changes is None or not len(changes):
         return _NOTHING
     if isinstance(spec.what, Every) and spec.grows:
@@ -56,6 +71,31 @@ def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: St
         rows = rows.with_columns(pl.col("$take").alias("$n"))  # what is not among them now never will be
     after = _answers(spec, rows, "$n")
     kept = written(rows.filter(pl.col("$n") != pl.col("$was")), expiry(spec, clock), side.columns)
+    found = _difference(spec, before, after)
+    return Outcome(found if len(found) else None, kept if len(kept) else None, kept["$x"].to_numpy())
+
+
+def _one_row(spec: Chained, changes: pl.DataFrame, state: State, clock: StageClock) -> Outcome:
+    """An aggregate of all rows. It answers also when there are none: state then has a row that stands for that."""
+    side = spec.sides[0]
+    none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(side)})
+    came = arrived(side, (), changes, clock) if len(changes) else none
+    key = pl.DataFrame({"$one": [0]})
+    key = key.select(*pair(GROUP, key, ()), pl.lit(0, pl.Int64).alias("$a"), pl.lit(0, pl.Int64).alias("$b"))
+    rows = whole(side, held(state, hashes_of(key), clock), came)
+    stands = (pl.col("$a") == 0) & (pl.col("$b") == 0)
+    answered = bool(rows.select(stands.any()).item())
+    rows = rows.filter(~stands)
+    before, after = _answers(spec, rows, "$was"), _answers(spec, rows, "$n")
+    if not len(before) and answered:
+        before = _answered(spec, _aggregated(spec, None))
+    if not len(after):
+        after = _answered(spec, _aggregated(spec, None))
+    kept = written(rows.filter(pl.col("$n") != pl.col("$was")), expiry(spec, clock), side.columns)
+    if not answered:
+        missing = (pl.lit(None, t).alias(c) for c, t in types_of(side).items())
+        mark = key.with_columns(pl.lit(1, pl.Int64).alias("$n"), *missing)
+        kept = pl.concat([kept, written(mark, pl.lit(END_OF_TIME, pl.Int64), side.columns)], how="vertical_relaxed")
     found = _difference(spec, before, after)
     return Outcome(found if len(found) else None, kept if len(kept) else None, kept["$x"].to_numpy())
 
@@ -106,7 +146,12 @@ def _answers(spec: Chained, rows: pl.DataFrame, count: str) -> pl.DataFrame:
         kept = once.join(_compared(what, there, count), on=GROUP, how="inner", maintain_order="left")
         found = _copies(repeated(kept, kept["$copies"].to_numpy()), spec.keys)
     else:
-        found = _regrouped(spec, what, there, count)
+        found = _aggregated(spec, repeated(there, there[count].to_numpy()))
+    return _answered(spec, found)
+
+
+def _answered(spec: Chained, found: pl.DataFrame) -> pl.DataFrame:
+    """Results with what tells them apart."""
     found = found.select(
         *spec.result, *CONTENT, *(GROUP if spec.identity == spec.keys and "$h" in found.columns else ())
     )
@@ -164,11 +209,15 @@ def _copies(rows: pl.DataFrame, columns: tuple[str, ...]) -> pl.DataFrame:
     return rows.with_columns(pair(ROW, rows, (*CONTENT, "$copy")))
 
 
-def _regrouped(spec: Chained, what: Regroup, rows: pl.DataFrame, count: str) -> pl.DataFrame:
-    """The aggregates of every group over its rows."""
+def _aggregated(spec: Chained, rows: pl.DataFrame | None) -> pl.DataFrame:
+    """The aggregates of every group over its rows; without rows, those of no rows."""
+    what = spec.what
+    assert isinstance(what, Regroup)
     view = Aggregation(view_of(spec.step), spec.keys, Windowing(), what.measures, ())
-    copies = _numbered(what, repeated(rows, rows[count].to_numpy()))
-    partials = combine(view, copies, [*GROUP, *spec.keys]).sort(GROUP)
+    if rows is None:
+        partials = over_nothing(view)
+    else:
+        partials = combine(view, _numbered(what, rows), [*GROUP, *spec.keys]).sort(GROUP)
     found = partials.select(*spec.keys, *results(view, partials))
     return found.with_columns(pair(CONTENT, found, [m.name for m in what.measures]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -30,6 +31,14 @@ from millstream.plan.looping import Loop
 from millstream.plan.matching import Match
 from millstream.plan.processing import Asking, Folded, Processing
 from millstream.plan.stages import Aggregation, Append, AsOf, Chained, Join, Settled, Stage
+
+
+class Rows(Protocol):
+    """What tells how many rows of state a step has."""
+
+    def rows(self, step: str) -> int:
+        """State rows of a step."""
+        ...
 
 
 def advance(
@@ -108,6 +117,11 @@ def states(spec: Stage) -> list[tuple[str, list[str]]]:
     """The states of a stage: names of their steps, and the columns that make a row unique there."""
     second = records_step(spec)
     return [(spec.step, unique(spec)), *([] if second is None else [(second, records_unique(spec))])]
+
+
+def lacks_its_row(spec: Stage, held: Rows) -> bool:
+    """Whether a stage that has one row with or without input has not given it yet: it has no state."""
+    return not isinstance(spec, Append) and spec.has_one_row and not held.rows(spec.step)
 
 
 def leaving(spec: Stage, held: pl.DataFrame) -> np.ndarray:

@@ -218,6 +218,11 @@ class Chained(Fed):
         return all(s.grows for s in self.sides) and not isinstance(self.what, Stored)
 
     @property
+    def has_one_row(self) -> bool:
+        """Whether it has exactly one result row from its first epoch on, also over no rows."""
+        return isinstance(self.what, Regroup) and not self.keys
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The views whose stages give its changes."""
         return tuple(dict.fromkeys(t.view for s in self.sides for t in s.takes))

@@ -22,6 +22,7 @@ from millstream.model.onerror import QUARANTINE
 from millstream.model.reserved import OP, SHOWN_OP, free_name
 from millstream.model.schema import Schema
 from millstream.model.step import borders_of
+from millstream.model.trigger import ON_CHANGE
 from millstream.model.window import Window
 from millstream.model.window_kinds import AnyWindow, CountWindow
 from millstream.model.windowing import Windowing
@@ -128,6 +129,14 @@ class Aggregation(Fed):
     def by_slices(self) -> bool:
         """Whether slices shared by windows are enough."""
         return self.windowing.by_slices and not self.corrected
+
+    @property
+    def has_one_row(self) -> bool:
+        """Whether it has exactly one result row from its first epoch on, also over no rows: it has no keys and no
+        window.
+        """
+        windowing = self.windowing
+        return not self.keys and self.by_slices and self.grid.is_global and windowing.trigger == ON_CHANGE
 
     @property
     def keeps_records(self) -> bool:

@@ -26,7 +26,7 @@ from millstream.clock import BEGINNING, END_OF_TIME, Clock
 from millstream.connect.log import LogSource
 from millstream.connect.port import SourcePort, SourceSlice
 from millstream.kernels.outcome import StageClock
-from millstream.kernels.stage import is_due, states
+from millstream.kernels.stage import is_due, lacks_its_row, states
 from millstream.model.connector import Generator
 from millstream.plan.stages import Chained, Plan
 from millstream.runtime import gap, replay
@@ -256,6 +256,8 @@ class FlowLoop:
     def _due(self, watermarks: Mapping[str, int], now: int, shares: Mapping[str, Mapping[str, int]]) -> bool:
         """Whether the clock alone is a reason for an epoch: a window with something in it closes or fires."""
         if self.plan.watched and self._watched() != self._tables_seen:
+            return True
+        if any(lacks_its_row(stage, self.version) for stage in self.plan.stateful):
             return True
         seen = (self.number, dict(watermarks), dict(shares))
         if self._quiet is not None and self._quiet[0] == seen and now < self._quiet[1]:

@@ -5,6 +5,7 @@ This file binds names: sources, views and what stands in FROM. `select.py` binds
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from millstream.model.step import View
 from millstream.model.stream import Stream
 from millstream.sql import complete, joins, queries, recursive, windows
 from millstream.sql.catalog import Catalog, Generators, schema_of
+from millstream.sql.dependent import Outer
 from millstream.sql.places import OPTIONS, VIEW_OPTIONS, check_start, checked, connector_of, sink_of
 from millstream.sql.relation import Relation
 from millstream.sql.select import bind_select, limited, wanted_select
@@ -152,6 +154,7 @@ class _Query:
         self.binder, self.text, self.clauses, self.options = binder, text, clauses, options
         self.wanted: exp.Select | None = None
         """The SELECT that EMIT and its like speak of."""
+        self._numbers = itertools.count()
 
     def whole(self, query: exp.Query) -> Relation:
         self.wanted = wanted_select(query)
@@ -172,25 +175,40 @@ class _Query:
             whole = relation.ranked.whole()
         return whole.called(next(iter(relation.aliases), None))
 
-    def query(self, node: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
-        """A query, with the CTEs in sight."""
+    def number(self) -> int:
+        """A number that nothing else of this query has."""
+        return next(self._numbers)
+
+    def with_ctes(self, node: exp.Expr, ctes: Mapping[str, Relation]) -> Mapping[str, Relation]:
+        """The CTEs in sight inside a query."""
         given = node.args.get("with_")
-        if given is not None:
-            seen = dict(ctes)
-            for cte in given.expressions:
-                columns = [c.name for c in (cte.args["alias"].args.get("columns") or [])]
-                if given.args.get("recursive") and recursive.calls_itself(cte):
-                    seen[cte.alias.lower()] = recursive.loop(self, cte, columns, seen)
-                    continue
-                relation = self.query(cte.this, seen)
-                seen[cte.alias.lower()] = joins.renamed(self.text, relation, columns, cte)
-            ctes = seen
+        if given is None:
+            return ctes
+        seen = dict(ctes)
+        for cte in given.expressions:
+            columns = [c.name for c in (cte.args["alias"].args.get("columns") or [])]
+            if given.args.get("recursive") and recursive.calls_itself(cte):
+                seen[cte.alias.lower()] = recursive.loop(self, cte, columns, seen)
+                continue
+            relation = self.query(cte.this, seen)
+            seen[cte.alias.lower()] = joins.renamed(self.text, relation, columns, cte)
+        return seen
+
+    def query(self, node: exp.Expr, ctes: Mapping[str, Relation], outer: Outer | None = None) -> Relation:
+        """A query, with the CTEs in sight; `outer` are the columns of the rows around it that it uses."""
+        ctes = self.with_ctes(node, ctes)
         if isinstance(node, exp.Subquery):
-            return limited(self, self.query(node.this, ctes), node)
+            return limited(self, self.query(node.this, ctes, outer), node, outer)
         if isinstance(node, exp.SetOperation):
+            if outer is not None:
+                raise Unsupported(
+                    f"{node.key.upper()} inside a subquery that uses columns of the rows around it",
+                    hint="write one subquery for each part",
+                    origin=self.text.of_node(node),
+                )
             return limited(self, self._set(node, ctes), node)
         if isinstance(node, exp.Select):
-            return bind_select(self, node, ctes)
+            return bind_select(self, node, ctes, outer)
         raise Unsupported("this is not supported in a view yet", origin=self.text.of_node(node))
 
     def _set(self, node: exp.SetOperation, ctes: Mapping[str, Relation]) -> Relation:
@@ -215,7 +233,9 @@ class _Query:
                 stream = stream.distinct() if once else stream
         return Relation(stream, times=left.times & right.times, clocks=left.clocks & right.clocks)
 
-    def source(self, node: exp.Expr, ctes: Mapping[str, Relation], *, version: bool = False) -> Relation:
+    def source(
+        self, node: exp.Expr, ctes: Mapping[str, Relation], *, version: bool = False, outer: Outer | None = None
+    ) -> Relation:
         """One thing in FROM; with `version` the caller carries out its FOR SYSTEM_TIME AS OF."""
         if node.args.get("version") is not None and not version:
             raise Unsupported(
@@ -226,7 +246,13 @@ class _Query:
         columns = [c.name for c in (given.args.get("columns") or ())] if isinstance(given, exp.TableAlias) else []
         alias = node.alias or None
         if isinstance(node, exp.Subquery):
-            return joins.renamed(self.text, self.query(node, ctes), columns, node).called(alias)
+            if outer is not None and columns:
+                raise Unsupported(
+                    "other names for the columns of a subquery that uses columns of the rows around it",
+                    hint="give them in its SELECT",
+                    origin=self.text.of_node(node),
+                )
+            return joins.renamed(self.text, self.query(node, ctes, outer), columns, node).called(alias)
         if not isinstance(node, exp.Table):
             raise Unsupported(f"`{node.sql(dialect='spark')[:60]}` in FROM", origin=self.text.of_node(node))
         if isinstance(node.this, exp.Anonymous):

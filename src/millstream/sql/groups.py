@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -18,8 +19,10 @@ from millstream.model.trigger import ON_CHANGE
 from millstream.model.window import everything
 from millstream.model.window_kinds import AnyWindow, Session
 from millstream.model.windowing import Windowing
-from millstream.sql import aggregates, windows
-from millstream.sql.relation import BORDERS, Relation, checked, swap
+from millstream.sql import aggregates, dependent, subqueries, windows
+from millstream.sql.dependent import Outer
+from millstream.sql.relation import BORDERS, HIDDEN, Relation, checked, swap
+from millstream.sql.scopes import free_columns
 from millstream.sql.sets import split
 from millstream.sql.text import plain_value
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from millstream.sql.bind import _Query
 
 
+_GROUPS = f"{HIDDEN}groups"
+"""What a subquery over the groups calls them."""
 _WINDOWS = {"window", "session_window"}
 """What a query calls the window of its GROUP BY, to speak of its start and end."""
 
@@ -44,23 +49,49 @@ class _Groups:
 
 
 def grouped(
-    query: _Query, relation: Relation, node: exp.Select, items: list[tuple[str, exp.Expr]]
+    query: _Query,
+    relation: Relation,
+    node: exp.Select,
+    items: list[tuple[str, exp.Expr]],
+    ctes: Mapping[str, Relation],
+    outer: Outer | None = None,
 ) -> tuple[Relation, list[tuple[str, exp.Expr]]]:
     """The relation of groups, and the columns of the answer over it."""
-    return _Grouping(query, relation, node, items).bound()
+    found = Grouping(query, relation, node, items, ctes, outer)
+    groups = found.groups_of_rows()
+    if outer is not None and node.args.get("group") is None:
+        groups = found.completed(groups, outer)
+    return found.bound(groups)
 
 
-class _Grouping:
-    def __init__(self, query: _Query, relation: Relation, node: exp.Select, items: list[tuple[str, exp.Expr]]) -> None:
-        self.query, self.text, self.node = query, query.text, node
+class Grouping:
+    """The groups of one SELECT."""
+
+    def __init__(
+        self,
+        query: _Query,
+        relation: Relation,
+        node: exp.Select,
+        items: list[tuple[str, exp.Expr]],
+        ctes: Mapping[str, Relation],
+        outer: Outer | None,
+    ) -> None:
+        self.query, self.text, self.node, self.ctes = query, query.text, node, ctes
         self.relation, self.items = relation, items
         self.set = free_name("grouping_set", relation.stream.schema.names)
         """The column that tells the rows of one grouping set from those of another."""
         self.table: dict[str, str] = {}
         """What a part of the SELECT (as SQL over the input) is called over the groups."""
         self.groups = self._read()
+        self.outer = [] if outer is None else outer.names
+        for name in self.outer:
+            self.table[_sql(exp.column(name))] = name
+            self.groups.keys.append((name, exp.column(name)))
+            self.groups.sets = [{*names, name} for names in self.groups.sets]
+        self.measures: dict[str, Aggregate] = {}
 
-    def bound(self) -> tuple[Relation, list[tuple[str, exp.Expr]]]:
+    def groups_of_rows(self) -> Relation:
+        """The groups with their keys and aggregates."""
         having = self.node.args.get("having")
         measures = self._measures([*(i for _, i in self.items), *([having.this] if having is not None else [])])
         keyed = self._keyed()
@@ -68,12 +99,33 @@ class _Grouping:
             if not measures:  # only keys: a group is there as soon as a row is
                 measures = {free_name("rows_", (n for n, _ in self.groups.keys)): Aggregate("count")}
             stream = keyed.aggregate(**measures)
-        over = Relation(stream)
+        self.measures = measures
+        return Relation(stream)
+
+    def completed(self, groups: Relation, outer: Outer) -> Relation:
+        """The groups of a subquery without GROUP BY: one for each value of the rows around it, also without rows."""
+        dependent.check_over_no_rows(self.query, self.measures, self.node)
+        values = outer.values(outer.names)
+        on = outer.on(dependent.inside(values, groups), values=True)
+        made, names = dependent.joined(self.query, values, groups, "left", on, self.node)
+        measures = {n: Expr(dependent.over_no_rows(m.kind, exp.column(names[n]))) for n, m in self.measures.items()}
+        outer.equal.clear()
+        return Relation(made.stream.select(**{n: col(n) for n in outer.names}, **measures))
+
+    def bound(self, groups: Relation) -> tuple[Relation, list[tuple[str, exp.Expr]]]:
+        """The groups that HAVING leaves, and the columns of the answer over them."""
+        over = replace(groups, aliases={_GROUPS: {n.lower(): n for n in groups.stream.schema.names}})
+        having = self.node.args.get("having")
         if having is not None:
-            condition = checked(self.text, self._over(having.this))
+            over, tree = subqueries.attached(self.query, over, self.over(having.this), self.ctes)
+            condition = checked(self.text, tree)
             with self.text.at(having):
-                over = over.with_stream(stream.where(condition))
-        return over, [(name, self._over(inner)) for name, inner in self.items]
+                over = over.with_stream(over.stream.where(condition))
+        items = []
+        for name, inner in self.items:
+            over, tree = subqueries.attached(self.query, over, self.over(inner), self.ctes)
+            items.append((name, tree))
+        return over, [*items, *((n, exp.column(n)) for n in self.outer)]
 
     # ------------------------------------------------------------ keys
 
@@ -155,7 +207,8 @@ class _Grouping:
 
     def _alias(self, sql: str) -> str | None:
         for name, inner in self.items:
-            if not any(True for _ in aggregates.found(inner)) and not windows.name_of(inner):
+            computed = any(True for _ in aggregates.found(inner)) or inner.find(exp.Query) is not None
+            if not computed and not windows.name_of(inner):
                 try:
                     tree = self.relation.resolved(self.text, inner)
                 except SchemaError:
@@ -245,7 +298,7 @@ class _Grouping:
                 self.table[sql] = fresh
         return measures
 
-    def _over(self, node: exp.Expr) -> exp.Expr:
+    def over(self, node: exp.Expr) -> exp.Expr:
         """A part of the SELECT over the groups."""
         root = exp.Paren(this=node.copy())
         over: exp.Expr = swap(root, lambda p: None if p is root else self._replaced(p)).this
@@ -256,6 +309,10 @@ class _Grouping:
         if isinstance(part, exp.Literal | exp.Null | exp.Boolean | exp.DataType | exp.Interval):
             return part
         if isinstance(part, exp.Identifier | exp.Var | exp.Lambda):
+            return None
+        if isinstance(part, exp.Query):
+            return self._subquery(part)
+        if part.find(exp.Query) is not None:
             return None
         border = self._border(part) if self.groups.window is not None else None
         if border is not None:
@@ -276,6 +333,16 @@ class _Grouping:
                 origin=self.text.of_node(part),
             )
         return None
+
+    def _subquery(self, node: exp.Query) -> exp.Expr:
+        """A subquery over the groups: the columns of the rows that it uses are those of their group."""
+        for column in free_columns(self.query, node, self.ctes, self.relation):
+            found = self._replaced(column)
+            for key in [] if found is None else [found, *found.find_all(exp.Column)]:
+                if isinstance(key, exp.Column):
+                    key.set("table", exp.to_identifier(_GROUPS))
+            column.replace(found if found is not None else column)
+        return node
 
     def _border(self, part: exp.Expr) -> exp.Expr | None:
         """The window of a group, or one of its borders, if that is what a part means."""

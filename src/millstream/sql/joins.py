@@ -14,9 +14,10 @@ from millstream.model.expression import col
 from millstream.model.schema import Schema, ddl_type
 from millstream.model.step import plain_column
 from millstream.model.stream import Stream
-from millstream.sql import pairs, windows
+from millstream.model.times import conjuncts
+from millstream.sql import dependent, pairs, windows
 from millstream.sql.catalog import schema_of
-from millstream.sql.relation import HIDDEN, Relation
+from millstream.sql.relation import HIDDEN, Relation, checked
 from millstream.sql.statements import CreateTable
 from millstream.sql.tables import table_call, tabled
 from millstream.sql.text import Text
@@ -70,6 +71,8 @@ def joined(
         if join.side and join.side != "LEFT":
             raise Unsupported(f"{join.side} JOIN to an array", origin=query.text.of_node(join))
         return exploded(query.text, relation, inner, other, outer=join.side == "LEFT"), None
+    if isinstance(other, exp.Lateral) and isinstance(inner, exp.Query):
+        return _beside(query, relation, join, inner, ctes), None
     call = table_call(inner) if isinstance(other, exp.Lateral) else None
     if call is not None and join.side in ("", "LEFT"):
         return tabled(query.text, relation, call, other, outer=join.side == "LEFT"), None
@@ -85,6 +88,34 @@ def joined(
         at = None if version is None else version.expression
         return pairs.as_of(query, relation, join, right, at), None
     return pairs.joining(query, relation, join, right)
+
+
+def _beside(
+    query: _Query, relation: Relation, join: exp.Join, inner: exp.Query, ctes: Mapping[str, Relation]
+) -> Relation:
+    """A relation with LATERAL (SELECT ...): the rows that a subquery has for each of its own."""
+    text, other = query.text, join.this
+    side, kind = (join.side or "").upper(), (join.kind or "").upper()
+    if side not in ("", "LEFT") or kind not in ("", "INNER", "CROSS", "OUTER") or join.args.get("using"):
+        raise Unsupported(f"{side} {kind} JOIN LATERAL".replace("  ", " "), origin=text.of_node(other))
+    tree, outer = dependent.correlated(query, inner, ctes, relation)
+    right = query.settled(query.query(tree, ctes, outer), inner)
+    alias = other.args.get("alias")
+    columns = [c.name for c in (alias.args.get("columns") or ())] if alias is not None else []
+    if columns and outer is not None:
+        raise Unsupported(
+            "other names for the columns of LATERAL (SELECT ...)",
+            hint="give them in its SELECT",
+            origin=text.of_node(other),
+        )
+    right = renamed(text, right, columns, other).called(other.alias)
+    names = dependent.inside(relation, right)
+    both = pairs.joined_names(text, relation, right, names, [], join)
+    on = [] if outer is None else outer.on(names)
+    on += [checked(text, both.resolved(text, p)).node for p in conjuncts(join.args.get("on") or exp.true())]
+    on = [p for p in on if not (isinstance(p, exp.Boolean) and p.this)]
+    made = pairs.Joining(right, "left" if side else "inner", names, tuple(on), other)
+    return both.with_stream(pairs.joined(text, relation.stream, made, on))
 
 
 def lateral(text: Text, relation: Relation, view: exp.Lateral) -> Relation:

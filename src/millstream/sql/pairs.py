@@ -56,9 +56,9 @@ def joining(query: _Query, left: Relation, join: exp.Join, right: Relation) -> t
     """A join as it is written: the relation that it makes, and what is needed to make it anew."""
     text = query.text
     how = _how(text, join)
-    renamed = _renamed(left.stream.schema.names, right.stream.schema.names)
+    renamed = pair_names(left.stream.schema.names, right.stream.schema.names)
     using = [i.name for i in join.args.get("using") or ()]
-    both = _both(text, left, right, renamed, using, join)
+    both = joined_names(text, left, right, renamed, using, join)
     on = join.args.get("on")
     parts = [] if on is None or (isinstance(on, exp.Boolean) and on.this) else list(conjuncts(on))
     trees = [both.resolved(text, p) for p in parts]
@@ -145,9 +145,9 @@ def as_of(query: _Query, left: Relation, join: exp.Join, right: Relation, at: ex
     side = (join.side or "").upper()
     if side not in ("", "LEFT"):
         raise Unsupported(f"{side} ASOF JOIN", hint="ASOF JOIN and ASOF LEFT JOIN are", origin=text.of_node(join.this))
-    renamed = _renamed(left.stream.schema.names, right.stream.schema.names)
+    renamed = pair_names(left.stream.schema.names, right.stream.schema.names)
     using = [i.name for i in join.args.get("using") or ()]
-    both = _both(text, left, right, renamed, using, join)
+    both = joined_names(text, left, right, renamed, using, join)
     back = {new: old for old, new in renamed.items()}
     mine, theirs = set(left.stream.schema.names), set(back)
     on = join.args.get("on")
@@ -247,7 +247,8 @@ def _how(text: Text, join: exp.Join) -> str:
     return found
 
 
-def _renamed(mine: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
+def pair_names(mine: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
+    """Names for the columns of the right side that no column of the left side has."""
     taken, found = {n.lower() for n in mine}, {}
     for name in theirs:
         new, number = name, 0
@@ -259,7 +260,7 @@ def _renamed(mine: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _both(
+def joined_names(
     text: Text, left: Relation, right: Relation, renamed: Mapping[str, str], using: Sequence[str], join: exp.Join
 ) -> Relation:
     """The names of a joined row; the stream is that of the left until it is joined."""

@@ -60,11 +60,13 @@ class Relation:
     ranked: Ranked | None = None
     ambiguous: frozenset[str] = frozenset()
     """Names (in lower case) that several relations of a join have."""
+    unseen: frozenset[str] = frozenset()
+    """Columns of the stream that hold the values of subqueries, and have no name in the text."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns, as `*` gives them."""
-        hidden = tuple(n for n in self.stream.schema.names if not n.startswith(HIDDEN))
+        hidden = tuple(n for n in self.stream.schema.names if not n.startswith(HIDDEN) and n not in self.unseen)
         return (*hidden, *BORDERS) if self.windowed is not None else hidden
 
     def called(self, alias: str | None) -> Relation:
@@ -83,8 +85,8 @@ class Relation:
         inner = node.find(exp.Query)
         if inner is not None:
             raise Unsupported(
-                "a subquery can stand in FROM and in WHERE only",
-                hint="join it in FROM, or make a view of it",
+                "a subquery cannot stand here",
+                hint="it can in FROM, WHERE, SELECT and HAVING; or make a view of it",
                 origin=text.of_node(inner),
             )
         tree = node.copy()
@@ -119,7 +121,9 @@ class Relation:
 
     def _column(self, text: Text, column: exp.Column, also: set[str]) -> exp.Expr:
         parts = [p.name for p in column.parts]
-        everything = (*self.stream.schema.names, *self.names, *self.clocks, *sorted(also))
+        unseen = frozenset() if column.meta.get("resolved") else self.unseen
+        own = (n for n in self.stream.schema.names if n not in unseen)
+        everything = (*own, *self.names, *self.clocks, *sorted(also))
         known = {n.lower(): n for n in everything}
         if len(parts) == 1 and parts[0].lower() in self.ambiguous and not column.meta.get("resolved"):
             owners = [a for a, within in self.aliases.items() if parts[0].lower() in within]

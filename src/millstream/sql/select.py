@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from millstream.errors import DefinitionError, Unsupported
+from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.expression import Expr, col
 from millstream.model.reserved import folded, free_name
 from millstream.model.times import conjuncts
-from millstream.sql import aggregates, joins, over, pairs, recognize, subqueries, windows
+from millstream.sql import aggregates, dependent, joins, over, pairs, recognize, subqueries, windows
+from millstream.sql.dependent import Outer
 from millstream.sql.groups import grouped
 from millstream.sql.relation import HIDDEN, Ranked, Relation, checked
+from millstream.sql.scopes import subqueries_of
 from millstream.sql.text import plain_value
 
 if TYPE_CHECKING:
@@ -63,42 +65,21 @@ def groups(node: exp.Select) -> bool:
     return any(True for p in parts if p is not None for _ in aggregates.found(p))
 
 
-def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation]) -> Relation:
-    """The relation that a SELECT means."""
+def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None = None) -> Relation:
+    """The relation that a SELECT means; of a subquery, with the columns of the rows around it that it uses."""
     text = query.text
-    start = node.args.get("from_")
-    if start is None:
-        raise DefinitionError("a view needs FROM: it is computed from a stream", origin=text.of_node(node))
-    relation = query.source(start.this, ctes)
-    clause = recognize.clause_of(node)
-    if clause is not None:
-        relation = recognize.recognized(query, query.settled(relation, start.this), node, clause)
-    where = node.args.get("where")
-    conditions = [] if where is None else list(conjuncts(where.this))
-    written = (*(start.this.args.get("joins") or ()), *(node.args.get("joins") or ()))
-    if written:
-        relation = query.settled(relation, start.this)
-        relation = windows.rows(text, relation, node) if relation.windowed is not None else relation
-        first, chain = relation, []
-        for join in written:
-            relation, one = joins.joined(query, relation, join, ctes)
-            chain.append(one)
-        known = [c for c in chain if c is not None]
-        if len(known) == len(chain):
-            relation, conditions = pairs.pushed(text, first, known, relation, conditions)
-    for lateral in node.args.get("laterals") or ():
-        if lateral is not clause:
-            relation = joins.lateral(text, query.settled(relation, node), lateral)
-    relation = _where(query, relation, conditions, node, ctes)
-    relation = query.settled(relation, node)
+    if outer is not None:
+        node = _by_outer(node, outer)
+    relation = rows_of(query, node, ctes, outer)
     if groups(node):
-        relation, items = grouped(query, relation, node, _select_items(query, relation, node))
+        relation, node = _inside_aggregates(query, relation, node, ctes)
+        relation, items = grouped(query, relation, node, _select_items(query, relation, node), ctes, outer)
         made = _projected(query, relation, items, node)
     else:
         if relation.windowed is not None:
             relation = windows.rows(text, relation, node)
-        relation, ordered = _first_rows(query, relation, node)
-        made = _plain(query, relation, node)
+        relation, ordered = _first_rows(query, relation, node, outer)
+        made = _plain(query, relation, node, ctes, outer)
         if ordered:
             return made
     if node.args.get("distinct") is not None:
@@ -106,7 +87,73 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation]) -
             raise Unsupported("DISTINCT ON", hint="use ROW_NUMBER() ... <= 1", origin=text.of_node(node))
         with text.at(node):
             made = replace(made, stream=query.settled(made, node).stream.distinct())
-    return limited(query, made, node)
+    return limited(query, made, node, outer, relation)
+
+
+def rows_of(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None = None) -> Relation:
+    """The rows that FROM and WHERE of a SELECT leave."""
+    text = query.text
+    start = node.args.get("from_")
+    if start is None:
+        raise DefinitionError("a view needs FROM: it is computed from a stream", origin=text.of_node(node))
+    where = node.args.get("where")
+    conditions = [] if where is None else list(conjuncts(where.this))
+    written = [*(start.this.args.get("joins") or ()), *(node.args.get("joins") or ())]
+    given = outer if outer is not None and dependent.uses(start.this, outer) else None
+    if outer is not None:
+        written, conditions = dependent.moved(query, outer, written, conditions, node)
+    relation = query.source(start.this, ctes, outer=given)
+    clause = recognize.clause_of(node)
+    if clause is not None:
+        relation = recognize.recognized(query, query.settled(relation, start.this), node, clause)
+    if written or outer is not None:
+        relation = query.settled(relation, start.this)
+        relation = windows.rows(text, relation, node) if relation.windowed is not None else relation
+    first, chain = relation, []
+    for join in written:
+        relation, one = joins.joined(query, relation, join, ctes)
+        chain.append(one)
+    equal: Mapping[str, exp.Expr] = {}
+    if outer is not None and given is None:
+        equal, conditions = dependent.equalities(query, outer, relation, conditions)
+        missing = [n for n in outer.names if n not in equal]
+        if missing:
+            relation, one = pairs.joining(query, relation, exp.Join(this=start.this.copy()), outer.values(missing))
+            chain.append(one)
+    known = [c for c in chain if c is not None]
+    if known and len(known) == len(chain):
+        relation, conditions = pairs.pushed(text, first, known, relation, conditions)
+    for lateral in node.args.get("laterals") or ():
+        if lateral is not clause:
+            relation = joins.lateral(text, query.settled(relation, node), lateral)
+    if outer is not None:
+        relation = dependent.with_values(query, outer, relation, equal)
+    relation = _where(query, relation, conditions, node, ctes)
+    return query.settled(relation, node)
+
+
+def _by_outer(node: exp.Select, outer: Outer) -> exp.Select:
+    """A SELECT whose window functions are over the rows of one value of the rows around it."""
+    node = node.copy()
+    called = [w for e in node.expressions for w in e.find_all(exp.Window) if w.find_ancestor(exp.Select) is node]
+    for window in (*called, *(node.args.get("windows") or ())):
+        window.set("partition_by", [*(window.args.get("partition_by") or ()), *map(exp.column, outer.names)])
+    return node
+
+
+def _inside_aggregates(
+    query: _Query, relation: Relation, node: exp.Select, ctes: Mapping[str, Relation]
+) -> tuple[Relation, exp.Select]:
+    """A SELECT with the subqueries inside its aggregates as columns of the rows that it groups."""
+    parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") is not None else [])]
+    if not any(next(subqueries_of(a), None) is not None for p in parts for a in aggregates.found(p)):
+        return relation, node
+    node = node.copy()
+    parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") is not None else [])]
+    for aggregate in [a for p in parts for a in aggregates.found(p)]:
+        relation, made = subqueries.attached(query, relation, aggregate, ctes)
+        aggregate.replace(made)
+    return relation, node
 
 
 def _where(
@@ -178,7 +225,7 @@ def _select_items(query: _Query, relation: Relation, node: exp.Select) -> list[I
         elif isinstance(item, exp.Aliases):
             raise Unsupported(f"`{item.sql(dialect='spark')[:60]}`", origin=query.text.of_node(item))
         else:
-            items.append((item.alias if isinstance(item, exp.Alias) else _name(inner, i), inner))
+            items += named_items([item], i)
     seen: set[str] = set()
     for name, inner in items:
         if name.lower() in seen:
@@ -189,6 +236,15 @@ def _select_items(query: _Query, relation: Relation, node: exp.Select) -> list[I
             )
         seen.add(name.lower())
     return items
+
+
+def named_items(items: Sequence[exp.Expr], number: int = 1) -> list[Item]:
+    """Columns of the answer with a name each; the first has a number, which a nameless one is called by."""
+    found = []
+    for i, item in enumerate(items, number):
+        inner = item.this if isinstance(item, exp.Alias) else item
+        found.append((item.alias if isinstance(item, exp.Alias) else _name(inner, i), inner))
+    return found
 
 
 def _star(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]:
@@ -202,7 +258,8 @@ def _star(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]:
         names = tuple(relation.aliases[alias].values())
     shown = [(n, n) for n in names]
     if relation.ambiguous and star is node:  # columns of a join that have the name of one before them
-        parts = [(n, *n.removeprefix(HIDDEN).partition("_")) for n in relation.stream.schema.names]
+        there = (n for n in relation.stream.schema.names if n not in relation.unseen)
+        parts = [(n, *n.removeprefix(HIDDEN).partition("_")) for n in there]
         shown += [(name, n) for n, number, _, name in parts if n.startswith(HIDDEN) and number.isdigit() and name]
     return [(n, _own(c)) for n, c in shown if n.lower() not in out and c not in relation.clocks]
 
@@ -226,15 +283,21 @@ def _name(node: exp.Expr, number: int) -> str:
     return f"column_{number}"
 
 
-def _plain(query: _Query, relation: Relation, node: exp.Select) -> Relation:
+def _plain(
+    query: _Query, relation: Relation, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None
+) -> Relation:
     """A SELECT that puts no rows together."""
     items = _select_items(query, relation, node)
+    for i, (name, inner) in enumerate(items):
+        relation, made = subqueries.attached(query, relation, inner, ctes)
+        items[i] = (name, made)
+    items += [(n, exp.column(n)) for n in (() if outer is None else outer.names)]
     arrays = [(n, i) for n, i in items if isinstance(i, exp.Explode | exp.ExplodeOuter)]
     if len(arrays) > 1:
         raise Unsupported("two explode(...) in one SELECT", origin=query.text.of_node(arrays[1][1]))
     for name, inner in arrays:
-        outer = isinstance(inner, exp.ExplodeOuter)
-        relation = joins.element(query.text, relation, name, inner.this, outer=outer)
+        keeps = isinstance(inner, exp.ExplodeOuter)
+        relation = joins.element(query.text, relation, name, inner.this, outer=keeps)
         items = [(n, exp.column(name) if i is inner else i) for n, i in items]
     items = over.named(query, node, items)
     numbers = [(n, i) for n, i in items if isinstance(i, exp.Window)]
@@ -328,7 +391,7 @@ def _projected(
     return Relation(stream, times=frozenset(times), clocks=frozenset(clocks))
 
 
-def _first_rows(query: _Query, relation: Relation, node: exp.Select) -> tuple[Relation, bool]:
+def _first_rows(query: _Query, relation: Relation, node: exp.Select, outer: Outer | None) -> tuple[Relation, bool]:
     """ORDER BY ... LIMIT n over columns that the answer does not have: before they are gone."""
     order, limit = node.args.get("order"), node.args.get("limit")
     shown = {n.lower() for n, _ in _select_items(query, relation, node)}
@@ -336,7 +399,7 @@ def _first_rows(query: _Query, relation: Relation, node: exp.Select) -> tuple[Re
         return relation, False
     if all(c.name.lower() in shown for c in order.find_all(exp.Column)):
         return relation, False
-    return limited(query, relation, node), True
+    return limited(query, relation, node, outer), True
 
 
 def _spelled(query: _Query, relation: Relation, order: exp.Expr) -> exp.Expr:
@@ -354,19 +417,24 @@ def _spelled(query: _Query, relation: Relation, order: exp.Expr) -> exp.Expr:
     return spelled
 
 
-def limited(query: _Query, relation: Relation, node: exp.Expr) -> Relation:
-    """ORDER BY ... LIMIT n of a SELECT, a set operation or a subquery keeps the first n rows."""
+def limited(
+    query: _Query, relation: Relation, node: exp.Expr, outer: Outer | None = None, before: Relation | None = None
+) -> Relation:
+    """ORDER BY ... LIMIT n of a SELECT, a set operation or a subquery keeps the first n rows; ORDER BY alone says
+    nothing, for a relation has no order. `before` are the rows that the columns of the answer are computed from.
+    """
     order, limit, text = node.args.get("order"), node.args.get("limit"), query.text
     if node.args.get("offset") is not None:
         raise Unsupported("OFFSET in a view", origin=text.of_node(node.args["offset"]))
-    if limit is None and order is None:
+    if limit is None:
+        if order is not None:
+            _check_order(query, relation, order, before)
         return relation
-    if limit is None or order is None:
-        lone = order if limit is None else limit
+    if order is None:
         raise Unsupported(
-            "a view has no order of its own" if limit is None else "LIMIT without ORDER BY would keep any rows",
-            hint="order when you ask: SELECT ... FROM view ORDER BY ..." if limit is None else "add ORDER BY",
-            origin=text.of_node(lone) or text.of_node(node),
+            "LIMIT without ORDER BY would keep any rows",
+            hint="add ORDER BY",
+            origin=text.of_node(limit) or text.of_node(node),
         )
     try:
         most = int(plain_value(limit.args["count"] if isinstance(limit, exp.Fetch) else limit.expression))
@@ -374,5 +442,18 @@ def limited(query: _Query, relation: Relation, node: exp.Expr) -> Relation:
         raise DefinitionError("LIMIT needs a whole number", origin=text.of_node(limit)) from None
     relation = query.settled(relation, node)
     by = [_ordered(relation, query, _spelled(query, relation, o)) for o in order.expressions]
+    keys = [] if outer is None else [col(n) for n in outer.names]
     with text.at(order):
-        return relation.with_stream(_top(relation, [], most, by, None))
+        return relation.with_stream(_top(relation, keys, most, by, None))
+
+
+def _check_order(query: _Query, relation: Relation, order: exp.Expr, before: Relation | None) -> None:
+    """Refuse an order by what is not there, although it changes nothing."""
+    for each in order.expressions:
+        spelled = _spelled(query, relation, each).this
+        for column in spelled.find_all(exp.Column) if spelled.find(exp.Query) is None else ():
+            try:
+                (before or relation).resolved(query.text, column)
+            except SchemaError:
+                if relation.ranked is None or column.name.lower() != relation.ranked.name.lower():
+                    relation.resolved(query.text, column)
