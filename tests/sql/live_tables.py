@@ -12,9 +12,12 @@ import duckdb
 
 from millstream.home import Home
 from millstream.plan.planner import plan
+from millstream.sql import grammar
 from millstream.sql.catalog import Catalog
+from millstream.sql.statements import Create
+from millstream.sql.text import Text
 from tests.sql.engine import QueryEngine
-from tests.sql.kit import defined, flow_of
+from tests.sql.kit import flow_of
 
 
 class LiveTables:
@@ -31,7 +34,11 @@ class LiveTables:
             self.duck.execute(duck)
         texts = [f"CREATE TABLE {name} ({columns})" for name, columns in tables.items()]
         texts += [f"CREATE VIEW {name} WITH (tables = 'live') AS {query}" for name, query in views.items()]
-        self.plan = plan(flow_of(defined(";\n".join(texts), Catalog()), *views, flow=flow))
+        catalog = Catalog()
+        for entry in grammar.read(Text(";\n".join(texts))):
+            assert isinstance(entry, Create)
+            catalog.add(entry)
+        self.plan = plan(flow_of(catalog, *views, flow=flow))
         self.put(tables)
         self.open()
 

@@ -63,7 +63,9 @@ def _means(query: _Query, column: exp.Column, around: Relation) -> bool:
         around.resolved(query.text, column)
     except SchemaError:
         parts = [p.name.lower() for p in column.parts]
-        return len(parts) == 1 and parts[0] in around.ambiguous  # which one is said where it is bound
+        if (len(parts) > 1 and parts[0] in around.aliases) or parts[0] in around.ambiguous:
+            raise
+        return False
     return True
 
 

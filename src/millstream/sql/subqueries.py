@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.sql.bind import _Query
 
 Ctes = Mapping[str, Relation]
+_SYMBOLS: dict[type, str] = {exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 
 
 def applied(query: _Query, relation: Relation, part: exp.Expr, ctes: Ctes) -> Relation:
@@ -79,7 +80,7 @@ def _as_in(query: _Query, node: exp.Expr) -> tuple[exp.Expr, bool]:
     negated = isinstance(node, exp.NEQ)
     if not isinstance(node, exp.EQ | exp.NEQ) or isinstance(quantified, exp.All) != negated:
         raise Unsupported(
-            f"`{node.key}` with {quantified.key.upper()} (SELECT ...)",
+            f"a comparison by {_SYMBOLS.get(type(node), node.key)} with {quantified.key.upper()} (SELECT ...)",
             hint="= ANY and <> ALL are supported; else compare with (SELECT min(...) ...) or (SELECT max(...) ...)",
             origin=query.text.of_node(node),
         )

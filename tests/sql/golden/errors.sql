@@ -410,11 +410,10 @@ CREATE VIEW v AS SELECT auction FROM bids UNION ALL SELECT bidder, page FROM cli
 -- expect error:
 --   schema_error at 1:60: the parts of a UNION have 1 and 2 columns
 
--- case: ORDER BY without LIMIT
-CREATE VIEW v AS SELECT auction FROM bids ORDER BY price;
+-- case: ORDER BY what is not there
+CREATE VIEW v AS SELECT auction FROM bids ORDER BY nothing;
 -- expect error:
---   unsupported at 1:52: a view has no order of its own
---   hint: order when you ask: SELECT ... FROM view ORDER BY ...
+--   schema_error at 1:52: there is no column `nothing`
 
 -- case: LIMIT without ORDER BY
 CREATE VIEW v AS SELECT auction FROM bids LIMIT 5;
@@ -674,33 +673,62 @@ CREATE SOURCE s (a INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) FROM LOG('s') WITH
 -- expect error:
 --   definition_error at 1:5: the statement cannot be read
 
--- case: NOT IN with a subquery
-CREATE VIEW v AS SELECT auction FROM bids WHERE auction NOT IN (SELECT bidder FROM clicks);
+-- case: A comparison with all rows of a subquery
+CREATE VIEW v AS SELECT auction FROM bids WHERE auction > ALL (SELECT bidder FROM clicks);
 -- expect error:
---   unsupported at 1:49: NOT IN (SELECT ...) is not supported
---   hint: write NOT EXISTS (SELECT 1 FROM ... WHERE ... = ...)
+--   unsupported at 1:49: a comparison by > with ALL (SELECT ...)
+--   hint: = ANY and <> ALL are supported; else compare with (SELECT min(...) ...) or (SELECT max(...) ...)
 
 -- case: IN with two columns
 CREATE VIEW v AS SELECT auction FROM bids WHERE auction IN (SELECT bidder, page FROM clicks);
 -- expect error:
 --   schema_error at 1:49: IN compares with one column, not 2
 
--- case: EXISTS over a group
-CREATE VIEW v AS SELECT auction FROM bids b WHERE EXISTS (SELECT page FROM clicks c WHERE c.bidder = b.bidder GROUP BY page);
+-- case: UNION inside a subquery that uses the rows around it
+CREATE VIEW v AS SELECT auction FROM bids b WHERE EXISTS (SELECT 1 FROM clicks c WHERE c.bidder = b.bidder UNION SELECT 1 FROM hot);
 -- expect error:
---   unsupported at 1:66: EXISTS is supported over one relation with a WHERE
---   hint: make a view of the rest and ask for that
+--   unsupported at 1:66: UNION inside a subquery that uses columns of the rows around it
+--   hint: write one subquery for each part
 
--- case: EXISTS without the rows around it
-CREATE VIEW v AS SELECT auction FROM bids b WHERE EXISTS (SELECT 1 FROM clicks c WHERE c.page = 'a');
+-- case: WITH inside a subquery that uses the rows around it
+CREATE VIEW v AS SELECT auction FROM bids b WHERE EXISTS (WITH w AS (SELECT 1 AS x FROM clicks c WHERE c.bidder = b.bidder) SELECT x FROM w);
 -- expect error:
---   unsupported at 1:66: EXISTS without a condition on the rows around it
+--   unsupported at 1:115: WITH inside a subquery cannot use columns of the rows around it
+--   hint: write that part as a subquery in FROM
+
+-- case: The rows around a subquery in an outer join of it
+CREATE VIEW v AS SELECT auction, (SELECT count(*) FROM clicks c LEFT JOIN hot h ON h.auction = b.auction) AS n FROM bids b;
+-- expect error:
+--   unsupported at 1:84: a subquery that uses columns of the rows around it in an outer join, or in a second relation of its FROM
+--   hint: use them in its WHERE, or in the first relation of its FROM
+
+-- case: A subquery as a key
+CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY (SELECT max(n) FROM hot);
+-- expect error:
+--   unsupported at 1:66: a subquery cannot stand here
+--   hint: it can in FROM, WHERE, SELECT and HAVING; or make a view of it
+
+-- case: A column that neither a subquery nor the rows around it have
+CREATE VIEW v AS SELECT auction, (SELECT max(page) FROM clicks c WHERE c.bidder = b.nobody) AS p FROM bids b;
+-- expect error:
+--   schema_error at 1:83: there is no column `nobody` of `b`
+
+-- case: A value of several columns
+CREATE VIEW v AS SELECT auction, (SELECT max(page), min(page) FROM clicks) AS p FROM bids;
+-- expect error:
+--   schema_error at 1:42: a value is one column, not 2
+
+-- case: A subquery over groups that uses a column without a group
+CREATE VIEW v AS SELECT auction, (SELECT max(page) FROM clicks c WHERE c.bidder = b.bidder) AS p, count(*) AS n FROM bids b GROUP BY auction;
+-- expect error:
+--   schema_error at 1:83: `bidder` is neither grouped by nor inside an aggregate
+--   hint: add it to GROUP BY, or take one of its values: max(bidder)
 
 -- case: A value of many rows
 CREATE VIEW v AS SELECT auction FROM bids WHERE price > (SELECT n FROM hot);
 -- expect error:
---   unsupported at 1:65: a subquery in a condition must give one row
---   hint: an aggregate without GROUP BY does; or use IN or EXISTS
+--   unsupported at 1:65: a subquery that is a value must give at most one row
+--   hint: an aggregate without GROUP BY does, e.g. (SELECT max(x) ...), or ORDER BY ... LIMIT 1; or use IN or EXISTS
 
 -- case: A name that both sides have
 CREATE VIEW v AS SELECT bidder FROM bids b JOIN clicks c ON b.bidder = c.bidder;
