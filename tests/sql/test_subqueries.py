@@ -36,7 +36,7 @@ def _changes(rng: random.Random, rounds: int) -> list[list[str]]:
 
 
 def _follow(path: Path, seed: int, rounds: int) -> None:
-    print(f"seed {seed}")
+    print(f"seed {seed}")  # noqa: T201
     live = LiveTables(path, TABLES, {f"v{i}": query for i, query in enumerate(QUERIES)})
     try:
         for number, changes in enumerate(_changes(random.Random(seed), rounds)):

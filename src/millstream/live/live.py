@@ -311,9 +311,10 @@ class Live:
         """The flow of this name with all of its views; None when it has none that works. What no longer works is noted
         as broken, and left out.
         """
+        as_before: set[str] = set()
         while members := self.members(flow):
-            made = Flow(flow)
-            binder = Binder(made, self.catalog, sources.GENERATORS, start=self._start(self.definitions, flow))
+            made, start = Flow(flow), self._start(self.definitions, flow)
+            binder = Binder(made, self.catalog, sources.GENERATORS, start=start, as_before=as_before)
             for entry in members:
                 try:
                     binder.definition(entry)
@@ -321,8 +322,19 @@ class Live:
                     self.broken[entry.name.lower()] = error
                     break
             else:
-                return made
+                older = self._without_keys_of_or(made, binder.keyed_by_or)
+                if not older:
+                    return made
+                as_before |= older
         return None
+
+    def _without_keys_of_or(self, made: Flow, keyed: set[str]) -> set[str]:
+        """Which of some views have state from before their joins took keys out of OR."""
+        if not keyed:
+            return set()
+        known = self.home.store.fingerprints(made.name)
+        views = {v.name.lower(): v for v in plan(made).views if v.name.lower() in keyed}
+        return {n for n, v in views.items() if known.get(v.name, v.fingerprint) != v.fingerprint}
 
     def planned(self, flow: str) -> Plan | None:
         """The plan of a flow."""

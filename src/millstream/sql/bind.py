@@ -6,7 +6,7 @@ This file binds names: sources, views and what stands in FROM. `select.py` binds
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from sqlglot import exp
@@ -32,8 +32,20 @@ _ARTICLES = {"union": "a UNION", "intersect": "an INTERSECT", "except": "an EXCE
 class Binder:
     """Binds definitions of a catalog into one flow; each of them once."""
 
-    def __init__(self, flow: Flow, catalog: Catalog, generators: Generators, *, start: str = "") -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        catalog: Catalog,
+        generators: Generators,
+        *,
+        start: str = "",
+        as_before: Container[str] = (),
+    ) -> None:
         self.flow, self.catalog, self.generators, self.start = flow, catalog, generators, start
+        self.as_before = as_before
+        """Views and sinks (by name in lower case) whose state is from before joins took keys out of OR."""
+        self.keyed_by_or: set[str] = set()
+        """Views and sinks with a join that took keys out of OR."""
         flow.functions.update(catalog.functions)
         self._bound: dict[str, Relation] = {}
         self._binding: list[str] = []
@@ -68,7 +80,11 @@ class Binder:
         """Make a sink of the flow."""
         with entry.piece.text.at(entry.piece.tokens[0]):
             if entry.query is not None:
-                stream = self.query(entry.piece.text, entry.query, entry.clauses).stream
+                self._binding.append(entry.name.lower())
+                try:
+                    stream = self.query(entry.piece.text, entry.query, entry.clauses).stream
+                finally:
+                    self._binding.pop()
             else:
                 stream = self.named(entry.view).stream
             return stream.sink(entry.name, sink_of(entry))
@@ -103,6 +119,14 @@ class Binder:
         with not_too_deep(text):
             complete.check_clauses(text, query)
             return _Query(self, text, clauses or Clauses(), options or {}).whole(query)
+
+    def takes_keys_out_of_or(self) -> bool:
+        """Whether joins of what is being bound take keys out of OR: those of views that have state without, do not."""
+        name = self._binding[-1] if self._binding else ""
+        if name in self.as_before:
+            return False
+        self.keyed_by_or.add(name)
+        return True
 
     def _source(self, entry: CreateSource) -> Relation:
         text = entry.piece.text

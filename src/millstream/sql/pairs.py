@@ -6,7 +6,7 @@ that less is kept, and for as long as the times in it say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -99,6 +99,34 @@ def pushed(
         moved = replace(one, relation=one.relation.with_stream(right))
         stream = joined(text, stream, moved, on)
     return whole.with_stream(stream), [p for p, _ in resolved] + left_over
+
+
+def shared_by_or(text: Text, whole: Relation, where: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """Equalities of two columns that every branch of an OR has: ``(a = b AND x) OR (a = b AND y)`` needs ``a = b``, and
+    a join by a key looks at fewer pairs than one that looks at all.
+    """
+    found: list[exp.Expr] = []
+    for part in where:
+        if not isinstance(part, exp.Or) or part.find(exp.Query) is not None:
+            continue
+        branches = [list(conjuncts(b)) for b in _branches(part)]
+        for one in branches[0]:
+            columns = [one.left.unnest(), one.right.unnest()] if isinstance(one, exp.EQ) else []
+            if not columns or not all(isinstance(c, exp.Column) for c in columns):
+                continue
+            sql = whole.resolved(text, one).sql()
+            if all(any(whole.resolved(text, o).sql() == sql for o in rest) for rest in branches[1:]):
+                found.append(one)
+    return found
+
+
+def _branches(node: exp.Expr) -> Iterator[exp.Expr]:
+    node = node.unnest()
+    if isinstance(node, exp.Or):
+        yield from _branches(node.left)
+        yield from _branches(node.right)
+    else:
+        yield node
 
 
 def _filtered(

@@ -121,6 +121,9 @@ def rows_of(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer
             relation, one = pairs.joining(query, relation, exp.Join(this=start.this.copy()), outer.values(missing))
             chain.append(one)
     known = [c for c in chain if c is not None]
+    shared = pairs.shared_by_or(text, relation, conditions) if known else []
+    if shared and query.binder.takes_keys_out_of_or():
+        conditions = [*conditions, *shared]
     if known and len(known) == len(chain):
         relation, conditions = pairs.pushed(text, first, known, relation, conditions)
     for lateral in node.args.get("laterals") or ():

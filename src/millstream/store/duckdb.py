@@ -303,6 +303,11 @@ class DuckStore:
         rows = self._cursor().execute("SELECT flow FROM millstream.flows ORDER BY flow").fetchall()
         return [r[0] for r in rows]
 
+    def fingerprints(self, flow: str) -> dict[str, str]:
+        """By view of a flow: the fingerprint of the plan that its rows are from."""
+        sql = "SELECT name, fingerprint FROM millstream.views WHERE flow = ?"
+        return dict(self._cursor().execute(sql, [flow]).fetchall())
+
     def note_failure(self, flow: str, said: str | None) -> None:
         """Remember why a flow has stopped; None: that it runs again."""
         if said is None and flow not in self.failures():
