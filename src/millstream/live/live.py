@@ -184,7 +184,7 @@ class Live:
         if kept.flow:
             self.pending.add(kept.flow)
             session.begun.add(kept.flow)
-        return said + _advice(tried)
+        return said + _advice(tried) + _about_order(entry)
 
     def commit(self, catalog: Catalog, definitions: Definitions) -> None:
         """Make a change of the definitions durable, and true here: the one moment at which a statement takes place."""
@@ -458,6 +458,13 @@ class Live:
         for run in list(self.runs.values()):
             run.stop()
         self.runs.clear()
+
+
+def _about_order(entry: Create) -> str:
+    """What to say of an ORDER BY that changes nothing."""
+    query = entry.query if isinstance(entry, CreateView) else None
+    alone = query is not None and query.args.get("order") is not None and query.args.get("limit") is None
+    return "\nnote: a view has no order; its ORDER BY is ignored, order when you ask" if alone else ""
 
 
 def _advice(planned: Plan | None) -> str:
