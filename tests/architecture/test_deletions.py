@@ -41,10 +41,13 @@ ALLOWED: dict[str, frozenset[str]] = {
     "model.expression": frozenset({"old.replace"}),
     "model.navigation": frozenset({"child.replace", "column.replace"}),
     "plan.bounded": frozenset({"column.replace", "node.replace"}),
+    "sql.dependent": frozenset({"column.replace"}),
     "sql.dialect": frozenset({"call.replace", "node.replace"}),
+    "sql.groups": frozenset({"column.replace"}),
     "sql.over": frozenset({"window.replace"}),
     "sql.relation": frozenset({"child.replace", "column.replace"}),
-    "sql.subqueries": frozenset({"inner.replace"}),
+    "sql.select": frozenset({"aggregate.replace"}),
+    "sql.subqueries": frozenset({"column.replace", "comparison.replace", "inner.replace"}),
     "testing.sqltest_rows": frozenset({"left.remove"}),
 }
 """Module -> the calls in it that are known. A new one belongs into `paths`; one that is not about files, here."""

@@ -88,3 +88,32 @@ def test_equal_columns_need_no_list_of_the_rows_around(query: str) -> None:
 def test_the_columns_of_a_subquery_are_not_among_all_columns() -> None:
     planned = view_plan("SELECT * FROM hot WHERE n > (SELECT max(price) AS most FROM items)")
     assert planned.views[-1].columns == ("auction", "n")
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "query"),
+    [
+        (
+            "50d350b7753fecaf",
+            "SELECT auction, (SELECT count(*) FROM clicks c WHERE c.bidder = b.bidder) AS n FROM bids b",
+        ),
+        ("7dc978de903c86db", "SELECT auction, (SELECT max(h.n) FROM hot h WHERE h.n < b.price) AS n FROM bids b"),
+        ("ea0df5d5edf38385", "SELECT auction FROM bids WHERE auction NOT IN (SELECT bidder FROM clicks)"),
+        (
+            "d34db6a52b367b6a",
+            "SELECT auction FROM bids b WHERE price > 5 OR EXISTS (SELECT 1 FROM hot h WHERE h.auction = b.auction)",
+        ),
+        ("c8bd6ed758d1511b", "SELECT auction FROM bids b WHERE price > (SELECT avg(price) FROM bids)"),
+        (
+            "f0d79d943f1c2d8d",
+            "SELECT auction FROM bids b WHERE auction IN (SELECT id FROM items) "
+            "AND EXISTS (SELECT 1 FROM clicks c WHERE c.bidder = b.bidder)",
+        ),
+        (
+            "94bd07bdaca06b08",
+            "SELECT auction, count(*) AS n FROM bids GROUP BY auction HAVING count(*) > (SELECT avg(n) FROM hot)",
+        ),
+    ],
+)
+def test_the_plan_of_a_view_stays_the_one_that_its_state_is_from(fingerprint: str, query: str) -> None:
+    assert view_plan(query).views[-1].fingerprint == fingerprint
