@@ -28,6 +28,7 @@ class LiveTables:
     ) -> None:
         self.path, self.views, self.tables = path, dict(views), dict(tables)
         self.duck = duckdb.connect(config={"threads": 1})
+        self.duck.execute("SET default_null_order = 'nulls_first_on_asc_last_on_desc'")  # as Spark has it
         for name, columns in tables.items():
             self.duck.execute(f"CREATE TABLE {name} ({columns})")
         if duck:

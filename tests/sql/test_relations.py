@@ -58,6 +58,12 @@ OPERATORS = {
     "self": "SELECT x.k, y.v, x.s FROM {} x JOIN {} y ON x.v = y.k",
     "three": "SELECT x.k, z.v, y.s FROM {} x JOIN b y ON x.k = y.k JOIN c z ON y.v = z.v AND x.k <= z.k",
     "value": "SELECT k, v, s FROM {} x WHERE v >= (SELECT avg(v) FROM b)",
+    "value_of_each": "SELECT k, (SELECT count(*) FROM b WHERE b.k = x.k) AS v, s FROM {} x",
+    "value_of_less": "SELECT k, (SELECT max(v) FROM b WHERE b.v < x.v) AS v, s FROM {} x",
+    "not_in": "SELECT k, v, s FROM {} x WHERE k NOT IN (SELECT v FROM b WHERE v > 1)",
+    "member": "SELECT k, CASE WHEN v IN (SELECT k FROM b) THEN v WHEN EXISTS (SELECT 1 FROM b WHERE b.k = x.k) THEN k "
+    "END AS v, s FROM {} x",
+    "total": "SELECT count(*) AS k, sum(v) AS v, max(s) AS s FROM {} x",
     "union": "SELECT k, v, s FROM {} x UNION ALL SELECT k, v, s FROM b",
     "union_once": "SELECT k, v, s FROM {} x UNION SELECT k, v, s FROM b",
     "intersect": "SELECT k, v, s FROM {} x INTERSECT SELECT k, v, s FROM b",

@@ -70,7 +70,7 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], o
     text = query.text
     if outer is not None:
         node = _by_outer(node, outer)
-    relation = rows_of(query, node, ctes, outer)
+    relation = rows = rows_of(query, node, ctes, outer)
     if groups(node):
         relation, node = _inside_aggregates(query, relation, node, ctes)
         relation, items = grouped(query, relation, node, _select_items(query, relation, node), ctes, outer)
@@ -87,7 +87,7 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], o
             raise Unsupported("DISTINCT ON", hint="use ROW_NUMBER() ... <= 1", origin=text.of_node(node))
         with text.at(node):
             made = replace(made, stream=query.settled(made, node).stream.distinct())
-    return limited(query, made, node, outer, relation)
+    return limited(query, made, node, outer, rows)
 
 
 def rows_of(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None = None) -> Relation:

@@ -55,7 +55,7 @@ def attached(query: _Query, relation: Relation, node: exp.Expr, ctes: Ctes) -> t
     if next(subqueries_of(node), None) is None:
         return relation, node
     root = exp.Paren(this=node.copy())
-    for comparison in list(root.find_all(exp.EQ, exp.NEQ)):
+    for comparison in list(root.find_all(exp.Binary)):
         found, negated = _as_in(query, comparison)
         if found is not comparison:
             comparison.replace(exp.Not(this=found) if negated else found)
@@ -392,6 +392,8 @@ def _is_single(node: exp.Expr) -> bool:
     if node.args.get("group") is None and _is_total(node):
         return True
     start = node.args.get("from_")
+    if start is None:
+        return True
     alone = not any(node.args.get(a) for a in ("joins", "laterals")) and node.find(exp.Explode, exp.Unnest) is None
-    inner = start.this if start is not None else None
+    inner = start.this
     return alone and isinstance(inner, exp.Subquery) and not inner.args.get("joins") and _is_single(inner)

@@ -896,3 +896,9 @@ CREATE VIEW v AS SELECT x.auction FROM bids x JOIN clicks y JOIN bids z ON z.bid
 CREATE VIEW v AS SELECT percentile(price, 0.5, 3) AS p FROM bids;
 -- expect error:
 --   unsupported at 1:48: `3` is not supported here: it would be ignored
+
+-- case: A comparison in SELECT with all rows of a subquery
+CREATE VIEW v AS SELECT auction, price > ALL (SELECT max(n) FROM hot) AS x FROM bids;
+-- expect error:
+--   unsupported at 1:34: a comparison by > with ALL (SELECT ...)
+--   hint: = ANY and <> ALL are supported; else compare with (SELECT min(...) ...) or (SELECT max(...) ...)
