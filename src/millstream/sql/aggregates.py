@@ -69,8 +69,19 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def found(tree: exp.Expr) -> Iterator[exp.Expr]:
-    """The aggregates in a tree, each with its FILTER; not those inside subqueries or OVER."""
-    if isinstance(tree, exp.Query | exp.Window):
+    """The aggregates in a tree, each with its FILTER; not those inside subqueries. Of a window function, those that
+    it is computed over: ``sum(price)`` of ``rank() OVER (ORDER BY sum(price))``.
+    """
+    if isinstance(tree, exp.Query):
+        return
+    if isinstance(tree, exp.Window):
+        call = tree.this
+        while isinstance(call, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+            if isinstance(call, exp.Filter):
+                yield from found(call.expression)
+            call = call.this
+        for part in (*call.iter_expressions(), *(c for c in tree.iter_expressions() if c is not tree.this)):
+            yield from found(part)
         return
     if is_aggregate(tree):
         yield tree

@@ -24,7 +24,8 @@ KEYWORDS = functions.KEYWORDS | {
     "on", "select", "where", "having", "by", "using", "exists", "all", "any", "some", "distinct", "union", "except",
     "intersect", "join", "over", "within", "filter", "values", "limit", "offset", "qualify", "grouping", "sets",
     "rollup", "cube", "partition", "explode", "unnest", "asc", "desc", "into", "with", "recursive", "view", "lateral",
-    "set", "table", "grouping sets", "group by", "order by", "partition by",
+    "set", "table", "rename", "exclude", "group", "within group", "grouping sets", "group by", "order by",
+    "partition by",
 }  # fmt: skip
 
 GROUPS = frozenset(

@@ -21,7 +21,8 @@ from millstream.sql.text import DIALECT, Text
 CARRIED_OUT: dict[type[exp.Expr], frozenset[str]] = {
     kind: frozenset(parts.split())
     for kind, parts in {
-        exp.Select: "expressions from_ joins laterals where group having order limit offset distinct with_ windows",
+        exp.Select: "expressions from_ joins laterals where group having qualify order limit offset distinct with_ "
+        "windows",
         exp.Subquery: "this alias with_ joins order limit offset",
         exp.Union: "this expression distinct with_ order limit offset",
         exp.Intersect: "this expression distinct with_ order limit offset",
@@ -41,16 +42,17 @@ CARRIED_OUT: dict[type[exp.Expr], frozenset[str]] = {
         exp.Cube: "expressions",
         exp.Rollup: "expressions",
         exp.Having: "this",
+        exp.Qualify: "this",
         exp.Order: "this expressions",
         exp.Ordered: "this desc nulls_first",
-        exp.Limit: "expression",
-        exp.Fetch: "direction count",
+        exp.Limit: "expression limit_options",
+        exp.Fetch: "direction count limit_options",
         exp.Offset: "expression",
         exp.Distinct: "expressions on",
         exp.Window: "this partition_by order spec alias over",
         exp.WindowSpec: "kind start start_side end end_side",
         exp.Filter: "this expression",
-        exp.Star: "except_",
+        exp.Star: "except_ replace rename",
     }.items()
 }
 """For each clause, its parts that the binder carries out."""
@@ -62,7 +64,6 @@ _SPELLED = {
     "distribute": "DISTRIBUTE BY",
     "hint": "a hint",
     "kind": "SELECT AS",
-    "limit_options": "LIMIT with PERCENT or WITH TIES",
     "locks": "FOR UPDATE",
     "materialized": "MATERIALIZED",
     "pivots": "PIVOT",
@@ -102,8 +103,6 @@ def _origin(text: Text, node: exp.Expr, part: object) -> Origin | None:
 
 
 def _says_something(value: object) -> bool:
-    if isinstance(value, exp.LimitOptions):
-        return bool(value.args.get("percent") or value.args.get("with_ties"))
     return bool(value) and value != []
 
 

@@ -18,7 +18,7 @@ from millstream.model.trigger import ON_CHANGE
 from millstream.model.window import everything
 from millstream.model.window_kinds import AnyWindow, Session
 from millstream.model.windowing import Windowing
-from millstream.sql import aggregates, windows
+from millstream.sql import aggregates, over, windows
 from millstream.sql.relation import BORDERS, Relation, checked, swap
 from millstream.sql.sets import split
 from millstream.sql.text import plain_value
@@ -44,10 +44,14 @@ class _Groups:
 
 
 def grouped(
-    query: _Query, relation: Relation, node: exp.Select, items: list[tuple[str, exp.Expr]]
-) -> tuple[Relation, list[tuple[str, exp.Expr]]]:
-    """The relation of groups, and the columns of the answer over it."""
-    return _Grouping(query, relation, node, items).bound()
+    query: _Query,
+    relation: Relation,
+    node: exp.Select,
+    items: list[tuple[str, exp.Expr]],
+    qualify: exp.Expr | None = None,
+) -> tuple[Relation, list[tuple[str, exp.Expr]], exp.Expr | None]:
+    """The relation of groups, and the columns of the answer and the condition of QUALIFY over it."""
+    return _Grouping(query, relation, node, items).bound(qualify)
 
 
 class _Grouping:
@@ -60,9 +64,10 @@ class _Grouping:
         """What a part of the SELECT (as SQL over the input) is called over the groups."""
         self.groups = self._read()
 
-    def bound(self) -> tuple[Relation, list[tuple[str, exp.Expr]]]:
+    def bound(self, qualify: exp.Expr | None) -> tuple[Relation, list[tuple[str, exp.Expr]], exp.Expr | None]:
         having = self.node.args.get("having")
-        measures = self._measures([*(i for _, i in self.items), *([having.this] if having is not None else [])])
+        more = [p for p in (None if having is None else having.this, qualify) if p is not None]
+        measures = self._measures([*(i for _, i in self.items), *more])
         keyed = self._keyed()
         with self.text.at(self.node):
             if not measures:  # only keys: a group is there as soon as a row is
@@ -73,7 +78,8 @@ class _Grouping:
             condition = checked(self.text, self._over(having.this))
             with self.text.at(having):
                 over = over.with_stream(stream.where(condition))
-        return over, [(name, self._over(inner)) for name, inner in self.items]
+        answer = [(name, self._over(inner)) for name, inner in self.items]
+        return over, answer, None if qualify is None else self._over(qualify)
 
     # ------------------------------------------------------------ keys
 
@@ -84,11 +90,11 @@ class _Grouping:
         if group is None:
             self._check_borders(found)
             return found
-        if group.args.get("totals") or group.args.get("all"):
-            raise Unsupported("GROUP BY ALL", hint="name the columns", origin=self.text.of_node(group))
         plain, sets = split(self.text, group)
         for each in plain:
             self._key(found, self._spelled(each))
+        for each in self._all() if group.args.get("all") else ():
+            self._key(found, each)
         always = {n for n, _ in found.keys}
         by_window: set[bool] = set()
         for members in sets:
@@ -103,6 +109,11 @@ class _Grouping:
             )
         self._check_borders(found)
         return found
+
+    def _all(self) -> list[exp.Expr]:
+        """What GROUP BY ALL groups by: each column of the answer that is no aggregate and no constant."""
+        plain = [i for _, i in self.items if i.find(exp.Column) is not None or windows.name_of(i)]
+        return [i for i in plain if i.find(exp.Window) is None and not any(True for _ in aggregates.found(i))]
 
     def _spelled(self, node: exp.Expr) -> exp.Expr:
         """A number is the column of the answer with that number; a name may be that of a column of the answer."""
@@ -255,7 +266,7 @@ class _Grouping:
         """What stands for a part over the groups; None: nothing, look inside."""
         if isinstance(part, exp.Literal | exp.Null | exp.Boolean | exp.DataType | exp.Interval):
             return part
-        if isinstance(part, exp.Identifier | exp.Var | exp.Lambda):
+        if isinstance(part, exp.Identifier | exp.Var | exp.Lambda) or over.is_call(part):
             return None
         border = self._border(part) if self.groups.window is not None else None
         if border is not None:

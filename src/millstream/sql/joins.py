@@ -14,7 +14,7 @@ from millstream.model.expression import col
 from millstream.model.schema import Schema, ddl_type
 from millstream.model.step import plain_column
 from millstream.model.stream import Stream
-from millstream.sql import pairs, windows
+from millstream.sql import pairs, using, windows
 from millstream.sql.catalog import schema_of
 from millstream.sql.relation import HIDDEN, Relation
 from millstream.sql.statements import CreateTable
@@ -84,6 +84,7 @@ def joined(
     if version is not None or (join.args.get("method") or "").upper() == "ASOF":
         at = None if version is None else version.expression
         return pairs.as_of(query, relation, join, right, at), None
+    join = using.spelled_out(query.text, relation, right.names, join)
     return pairs.joining(query, relation, join, right)
 
 
@@ -126,10 +127,15 @@ def element(text: Text, relation: Relation, name: str, array: exp.Expr, *, outer
 def _looked_up(query: _Query, relation: Relation, join: exp.Join, table: CreateTable) -> Relation:
     text, other = query.text, join.this
     side, kind = (join.side or "").upper(), (join.kind or "").upper()
-    if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER") or join.args.get("using"):
-        raise Unsupported(f"{side} {kind} JOIN to a stored table".replace("  ", " "), origin=text.of_node(other))
+    if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
+        raise Unsupported(
+            f"{side} {kind} JOIN to a stored table that is looked up".replace("  ", " ").strip(),
+            hint="CREATE VIEW ... WITH (tables = 'live') AS ...: all joins work there",
+            origin=text.of_node(other),
+        )
     schema = schema_of(query.binder.catalog, table)
     assert schema is not None
+    join = using.spelled_out(text, relation, schema.names, join)
     alias = (other.alias or table.name).lower()
     relation, matches = _matched(text, relation, join, alias, schema)
     matched = {theirs for _, theirs in matches}
@@ -154,6 +160,11 @@ def _matched(
 ) -> tuple[Relation, list[tuple[str, str]]]:
     """The columns that must be equal, mine and the table's; what is no column of mine becomes one."""
     on = join.args.get("on")
+    for name in using.names_of(text, relation, join):
+        if name.lower() not in {n.lower() for n in schema.names}:
+            raise SchemaError(f"USING ({name}): one side has no such column", origin=text.of_node(join.this))
+        same = exp.EQ(this=exp.column(name), expression=exp.column(name, table=alias))
+        on = same if on is None else exp.and_(on, same)
     if on is None or isinstance(on, exp.Boolean):
         raise DefinitionError(
             "a join needs ON with equal columns", hint="e.g. JOIN t ON t.id = s.id", origin=text.of_node(join.this)

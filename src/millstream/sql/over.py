@@ -40,6 +40,14 @@ _KINDS: dict[type[exp.Expr], str] = {
 }
 
 
+def is_call(part: exp.Expr) -> bool:
+    """Whether a part of a query is the function of an OVER, with or without FILTER and IGNORE NULLS."""
+    above = part.parent
+    while isinstance(above, exp.Filter | exp.IgnoreNulls | exp.RespectNulls) and above.this is part:
+        part, above = above, above.parent
+    return isinstance(above, exp.Window) and above.this is part
+
+
 def named(query: _Query, node: exp.Select, items: Items) -> Items:
     """The items with the windows of WINDOW put in where they are named."""
     known = {w.this.name.lower(): w for w in node.args.get("windows") or ()}
@@ -91,7 +99,7 @@ def computed(query: _Query, relation: Relation, items: Items, node: exp.Expr) ->
             by = relation.expr(text, key)
             keys += ((plain_column(by) or f"$p{i}", by),)
         given = first.args.get("order")
-        order = [_order(query, relation, o) for o in (given.expressions if given is not None else ())]
+        order = [order_of(query, relation, o) for o in (given.expressions if given is not None else ())]
         functions = {column: _function(query, relation, window) for column, window in group}
         with text.at(node):
             stream = relation.stream._windowed(keys, order, functions)
@@ -99,7 +107,8 @@ def computed(query: _Query, relation: Relation, items: Items, node: exp.Expr) ->
     return relation, made
 
 
-def _order(query: _Query, relation: Relation, order: exp.Expr) -> Order:
+def order_of(query: _Query, relation: Relation, order: exp.Expr) -> Order:
+    """One part of an ORDER BY over a relation."""
     inner = order.this if isinstance(order, exp.Ordered) else order
     down = isinstance(order, exp.Ordered) and bool(order.args.get("desc"))
     first = not down

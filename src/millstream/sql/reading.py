@@ -21,6 +21,7 @@ from millstream.model.functions import AGGREGATE, SCALAR
 from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, beyond_double, called, forbidden, reads
 from millstream.sql.duck import duck_sql
 from millstream.sql.growth import may_grow
+from millstream.sql.store_forms import in_store
 from millstream.sql.text import Bounded
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # our errors say it
@@ -82,7 +83,7 @@ def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
         _check_tables(tree, tables)
         _check_functions(tree)
         read = tuple(dict.fromkeys(t.name for t in tree.find_all(exp.Table) if t.name in tables))
-        sql = duck_sql(tree, whole=True)
+        sql = duck_sql(in_store(tree), whole=True)
         return Question(sql, read, read if may_grow(tree) else None)
     except RecursionError:
         raise StatementRefused("too many parts of the query stand inside one another") from None

@@ -12,7 +12,7 @@ from millstream.errors import DefinitionError, Unsupported
 from millstream.model.expression import Expr, col
 from millstream.model.reserved import folded, free_name
 from millstream.model.times import conjuncts
-from millstream.sql import aggregates, joins, over, pairs, recognize, subqueries, windows
+from millstream.sql import aggregates, joins, over, pairs, qualify, recognize, stars, subqueries, ties, windows
 from millstream.sql.groups import grouped
 from millstream.sql.relation import HIDDEN, Ranked, Relation, checked
 from millstream.sql.text import plain_value
@@ -92,8 +92,7 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation]) -
     relation = _where(query, relation, conditions, node, ctes)
     relation = query.settled(relation, node)
     if groups(node):
-        relation, items = grouped(query, relation, node, _select_items(query, relation, node))
-        made = _projected(query, relation, items, node)
+        made = _grouped(query, relation, node)
     else:
         if relation.windowed is not None:
             relation = windows.rows(text, relation, node)
@@ -101,9 +100,8 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation]) -
         made = _plain(query, relation, node)
         if ordered:
             return made
-    if node.args.get("distinct") is not None:
-        if node.args["distinct"].args.get("on"):
-            raise Unsupported("DISTINCT ON", hint="use ROW_NUMBER() ... <= 1", origin=text.of_node(node))
+    distinct = node.args.get("distinct")
+    if distinct is not None and distinct.args.get("on") is None:
         with text.at(node):
             made = replace(made, stream=query.settled(made, node).stream.distinct())
     return limited(query, made, node)
@@ -174,44 +172,13 @@ def _select_items(query: _Query, relation: Relation, node: exp.Select) -> list[I
     for i, item in enumerate(node.expressions, 1):
         inner = item.this if isinstance(item, exp.Alias) else item
         if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
-            items += _star(query, relation, inner)
+            items += stars.spelled_out(query, relation, inner)
         elif isinstance(item, exp.Aliases):
             raise Unsupported(f"`{item.sql(dialect='spark')[:60]}`", origin=query.text.of_node(item))
         else:
             items.append((item.alias if isinstance(item, exp.Alias) else _name(inner, i), inner))
-    seen: set[str] = set()
-    for name, inner in items:
-        if name.lower() in seen:
-            raise DefinitionError(
-                f"two columns of the answer are called `{name}`",
-                hint="give one of them another name: ... AS other_name",
-                origin=query.text.of_node(inner),
-            )
-        seen.add(name.lower())
+    stars.check_names(query, items)
     return items
-
-
-def _star(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]:
-    star = node.this if isinstance(node, exp.Column) else node
-    out = {e.name.lower() for e in (star.args.get("except_") or star.args.get("except") or [])}
-    names = relation.names
-    if isinstance(node, exp.Column):
-        alias = node.table.lower()
-        if alias not in relation.aliases:
-            raise query.binder.catalog.missing(node.table)
-        names = tuple(relation.aliases[alias].values())
-    shown = [(n, n) for n in names]
-    if relation.ambiguous and star is node:  # columns of a join that have the name of one before them
-        parts = [(n, *n.removeprefix(HIDDEN).partition("_")) for n in relation.stream.schema.names]
-        shown += [(name, n) for n, number, _, name in parts if n.startswith(HIDDEN) and number.isdigit() and name]
-    return [(n, _own(c)) for n, c in shown if n.lower() not in out and c not in relation.clocks]
-
-
-def _own(column: str) -> exp.Column:
-    """A column as the stream calls it, which needs no alias to say whose it is."""
-    found = exp.column(column)
-    found.meta["resolved"] = True
-    return found
 
 
 def _name(node: exp.Expr, number: int) -> str:
@@ -237,6 +204,9 @@ def _plain(query: _Query, relation: Relation, node: exp.Select) -> Relation:
         relation = joins.element(query.text, relation, name, inner.this, outer=outer)
         items = [(n, exp.column(name) if i is inner else i) for n, i in items]
     items = over.named(query, node, items)
+    condition = qualify.condition(query, relation, node, items)
+    if condition is not None:
+        return _qualified(query, relation, items, condition, node)
     numbers = [(n, i) for n, i in items if isinstance(i, exp.Window)]
     asked = [w for _, i in items for w in i.find_all(exp.Window)]
     if not asked:
@@ -245,6 +215,36 @@ def _plain(query: _Query, relation: Relation, node: exp.Select) -> Relation:
         if len(items) > 1:
             return _numbered(query, relation, *numbers[0], items, node)
     relation, items = over.computed(query, relation, items, node)
+    return _projected(query, relation, items, node)
+
+
+def _grouped(query: _Query, relation: Relation, node: exp.Select) -> Relation:
+    """A SELECT that puts rows together; its window functions see the groups."""
+    items = over.named(query, node, _select_items(query, relation, node))
+    condition = qualify.condition(query, relation, node, items)
+    if condition is not None:
+        condition = over.named(query, node, [("", condition)])[0][1]
+    relation, made, condition = grouped(query, relation, node, items, condition)
+    if condition is not None:
+        return _qualified(query, relation, made, condition, node)
+    if any(True for _, i in made for _ in i.find_all(exp.Window)):
+        relation, made = over.computed(query, relation, made, node)
+    return _projected(query, relation, made, node)
+
+
+def _qualified(query: _Query, relation: Relation, items: list[Item], condition: exp.Expr, node: exp.Select) -> Relation:
+    """The columns of the answer, of the rows that QUALIFY or DISTINCT ON let through."""
+
+    def top(relation: Relation, window: exp.Window, most: int) -> Relation:
+        keys = [relation.expr(query.text, k) for k in window.args.get("partition_by") or ()]
+        by = [_ordered(relation, query, o) for o in window.args["order"].expressions]
+        with query.text.at(window):
+            return relation.with_stream(_top(relation, keys, most, by, None))
+
+    condition = over.named(query, node, [("", condition)])[0][1]
+    relation, items = qualify.kept(
+        query, relation, items, condition, top, lambda r, i: over.computed(query, r, i, node)
+    )
     return _projected(query, relation, items, node)
 
 
@@ -330,9 +330,9 @@ def _projected(
 
 def _first_rows(query: _Query, relation: Relation, node: exp.Select) -> tuple[Relation, bool]:
     """ORDER BY ... LIMIT n over columns that the answer does not have: before they are gone."""
-    order, limit = node.args.get("order"), node.args.get("limit")
+    order, limit = node.args.get("order"), node.args.get("limit") or node.args.get("offset")
     shown = {n.lower() for n, _ in _select_items(query, relation, node)}
-    if order is None or limit is None or node.args.get("distinct") is not None:
+    if order is None or limit is None or node.args.get("distinct") is not None or node.args.get("qualify") is not None:
         return relation, False
     if all(c.name.lower() in shown for c in order.find_all(exp.Column)):
         return relation, False
@@ -357,22 +357,28 @@ def _spelled(query: _Query, relation: Relation, order: exp.Expr) -> exp.Expr:
 def limited(query: _Query, relation: Relation, node: exp.Expr) -> Relation:
     """ORDER BY ... LIMIT n of a SELECT, a set operation or a subquery keeps the first n rows."""
     order, limit, text = node.args.get("order"), node.args.get("limit"), query.text
-    if node.args.get("offset") is not None:
-        raise Unsupported("OFFSET in a view", origin=text.of_node(node.args["offset"]))
-    if limit is None and order is None:
+    offset = node.args.get("offset")
+    if limit is None and offset is None and (order is None or _is_distinct_on(node)):
         return relation
-    if limit is None or order is None:
-        lone = order if limit is None else limit
+    if order is None or (limit is None and offset is None):
+        lone = order or limit or offset
         raise Unsupported(
-            "a view has no order of its own" if limit is None else "LIMIT without ORDER BY would keep any rows",
-            hint="order when you ask: SELECT ... FROM view ORDER BY ..." if limit is None else "add ORDER BY",
+            "a view has no order of its own" if order is not None else "LIMIT without ORDER BY would keep any rows",
+            hint="order when you ask: SELECT ... FROM view ORDER BY ..." if order is not None else "add ORDER BY",
             origin=text.of_node(lone) or text.of_node(node),
         )
-    try:
-        most = int(plain_value(limit.args["count"] if isinstance(limit, exp.Fetch) else limit.expression))
-    except (ValueError, TypeError):
-        raise DefinitionError("LIMIT needs a whole number", origin=text.of_node(limit)) from None
+    bounds = ties.bounds_of(query, limit, offset)
     relation = query.settled(relation, node)
-    by = [_ordered(relation, query, _spelled(query, relation, o)) for o in order.expressions]
+    spelled = [_spelled(query, relation, o) for o in order.expressions]
     with text.at(order):
-        return relation.with_stream(_top(relation, [], most, by, None))
+        if bounds.most is not None and not bounds.offset and not bounds.ties:
+            by = [_ordered(relation, query, o) for o in spelled]
+            return relation.with_stream(_top(relation, [], bounds.most, by, None))
+        ordered = [over.order_of(query, relation, o) for o in spelled]
+        return relation.with_stream(ties.between(relation.stream, ordered, bounds))
+
+
+def _is_distinct_on(node: exp.Expr) -> bool:
+    """Whether the order of a SELECT is that of its DISTINCT ON."""
+    distinct = node.args.get("distinct")
+    return isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None

@@ -32,7 +32,7 @@ CREATE VIEW v AS SELECT price FROM (SELECT auction FROM bids);
 CREATE VIEW v AS SELECT auction, price AS auction FROM bids;
 -- expect error:
 --   definition_error at 1:34: two columns of the answer are called `auction`
---   hint: give one of them another name: ... AS other_name
+--   hint: give one of them another name: ... AS other_name; or leave it out: SELECT a.*, b.* EXCEPT (auction)
 
 -- case: No FROM
 CREATE VIEW v AS SELECT 1 AS x;
@@ -151,12 +151,6 @@ CREATE VIEW v AS SELECT auction FROM bids WHERE price;
 -- expect error:
 --   schema_error at 1:49: where needs a condition, but ``price`` is BIGINT
 --   hint: compare it with something, as in `price > 100`
-
--- case: GROUP BY ALL
-CREATE VIEW v AS SELECT auction, count(*) AS n FROM bids GROUP BY ALL;
--- expect error:
---   unsupported at 1:1: GROUP BY ALL
---   hint: name the columns
 
 -- case: Too many grouping sets
 CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY CUBE (auction, bidder, price, channel, ts, auction + 1, bidder + 1);
@@ -387,7 +381,8 @@ CREATE VIEW v AS SELECT b.auction, i.name FROM bids b JOIN items i ON i.id > b.a
 -- case: RIGHT JOIN
 CREATE VIEW v AS SELECT b.auction, i.name FROM bids b RIGHT JOIN items i ON i.id = b.auction;
 -- expect error:
---   unsupported at 1:66: RIGHT JOIN to a stored table
+--   unsupported at 1:66: RIGHT JOIN to a stored table that is looked up
+--   hint: CREATE VIEW ... WITH (tables = 'live') AS ...: all joins work there
 
 -- case: MATCH_RECOGNIZE
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (PATTERN (a b));
@@ -422,11 +417,6 @@ CREATE VIEW v AS SELECT auction FROM bids LIMIT 5;
 --   unsupported at 1:49: LIMIT without ORDER BY would keep any rows
 --   hint: add ORDER BY
 
--- case: OFFSET
-CREATE VIEW v AS SELECT auction FROM bids ORDER BY price LIMIT 5 OFFSET 2;
--- expect error:
---   unsupported at 1:73: OFFSET in a view
-
 -- case: LIMIT of nothing
 CREATE VIEW v AS SELECT auction FROM bids ORDER BY price LIMIT 0;
 -- expect error:
@@ -436,11 +426,6 @@ CREATE VIEW v AS SELECT auction FROM bids ORDER BY price LIMIT 0;
 CREATE VIEW v AS SELECT auction FROM bids ORDER BY price LIMIT 1 + 1;
 -- expect error:
 --   definition_error at 1:64: LIMIT needs a whole number
-
--- case: QUALIFY
-CREATE VIEW v AS SELECT auction FROM bids QUALIFY ROW_NUMBER() OVER (ORDER BY price) <= 1;
--- expect error:
---   unsupported at 1:51: QUALIFY is not supported in a view
 
 -- case: TABLESAMPLE
 CREATE VIEW v AS SELECT auction FROM bids TABLESAMPLE (5 ROWS);
@@ -711,19 +696,14 @@ CREATE VIEW v AS SELECT bidder FROM bids b JOIN clicks c ON b.bidder = c.bidder;
 -- case: All columns of two sides that share one
 CREATE VIEW v AS SELECT * FROM bids b JOIN clicks c ON b.bidder = c.bidder;
 -- expect error:
---   definition_error at 1:1: two columns of the answer are called `bidder`
---   hint: give one of them another name: ... AS other_name
+--   definition_error at 1:1: two columns of the answer are called `bidder`, and two `ts`
+--   hint: give one of them another name: ... AS other_name; or leave it out: SELECT a.*, b.* EXCEPT (bidder, ts)
 
 -- case: A stream joined to itself without a name
 CREATE VIEW v AS SELECT bids.auction FROM bids JOIN bids ON bids.auction = bids.bidder;
 -- expect error:
 --   definition_error at 1:53: `bids` is there twice
 --   hint: give one of them another name: ... AS other
-
--- case: A NATURAL JOIN
-CREATE VIEW v AS SELECT b.auction FROM bids b NATURAL JOIN clicks c;
--- expect error:
---   unsupported at 1:60: NATURAL JOIN of streams
 
 -- case: USING a column of one side
 CREATE VIEW v AS SELECT auction FROM bids b JOIN clicks c USING (page);
@@ -816,12 +796,8 @@ CREATE VIEW v AS SELECT auction FROM bids UNION CORRESPONDING SELECT auction FRO
 -- case: LIMIT with PERCENT
 CREATE VIEW v AS SELECT auction FROM bids ORDER BY auction LIMIT 50 PERCENT;
 -- expect error:
---   unsupported at 1:66: LIMIT with PERCENT or WITH TIES is not supported in a view
-
--- case: FETCH WITH TIES
-CREATE VIEW v AS SELECT auction FROM bids ORDER BY auction FETCH FIRST 3 ROWS WITH TIES;
--- expect error:
---   unsupported at 1:72: LIMIT with PERCENT or WITH TIES is not supported in a view
+--   unsupported at 1:66: LIMIT with PERCENT is not supported in a view
+--   hint: number the rows: QUALIFY percent_rank() OVER (ORDER BY ...) < 0.1
 
 -- case: A frame with EXCLUDE
 CREATE VIEW v AS SELECT sum(price) OVER (ORDER BY ts ROWS 1 PRECEDING EXCLUDE CURRENT ROW) AS x FROM bids;
@@ -832,11 +808,6 @@ CREATE VIEW v AS SELECT sum(price) OVER (ORDER BY ts ROWS 1 PRECEDING EXCLUDE CU
 CREATE VIEW v AS SELECT auction FROM bids FOR UPDATE;
 -- expect error:
 --   unsupported at 1:25: FOR UPDATE is not supported in a view
-
--- case: Star with REPLACE
-CREATE VIEW v AS SELECT * REPLACE (1 AS auction) FROM bids;
--- expect error:
---   unsupported at 1:25: REPLACE is not supported in a view
 
 -- case: GROUP BY WITH TOTALS
 CREATE VIEW v AS SELECT auction FROM bids GROUP BY auction WITH TOTALS;
