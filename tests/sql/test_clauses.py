@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from typing import Any
 
 import pytest
@@ -26,6 +27,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spoken]:
         yield found
 
 
+DAYS = [(date(2026, 1, 30),), (date(2026, 1, 31),)]
+
+
 def asked(world: Spoken, sql: str) -> list[tuple[Any, ...]]:
     """The rows of a question, sorted."""
     return sorted((tuple(r.values()) for r in world.rows(sql)), key=repr)
@@ -40,6 +44,18 @@ def asked(world: Spoken, sql: str) -> list[tuple[Any, ...]]:
         ("SELECT DISTINCT ON (a) b FROM t ORDER BY a, b DESC", [(1,), (3,), (5,)]),
         ("SELECT a, c FROM t NATURAL JOIN u", [(1, 7), (1, 7)]),
         ("SELECT * EXCEPT (a) REPLACE (b + 1 AS b) RENAME (s AS z) FROM t WHERE a = 2", [(6, "p")]),
+        ("SELECT * FROM generate_series(1, 3) AS g(i)", [(1,), (2,), (3,)]),
+        ("SELECT * FROM generate_series(3, 1)", []),
+        ("SELECT g FROM generate_series(3, 1, -2) g", [(1,), (3,)]),
+        ("SELECT id FROM range(2)", [(0,), (1,)]),
+        ("SELECT i FROM range(4, 1, -2) AS r(i)", [(2,), (4,)]),
+        ("SELECT b, i FROM t, range(t.a) AS r(i)", [(2, 0), (3, 0), (5, 0), (5, 1)]),
+        ("SELECT d FROM generate_series(DATE '2026-01-30', DATE '2026-01-31', INTERVAL '1' DAY) AS g(d)", DAYS),
+        ("SELECT c, tag FROM u LATERAL VIEW explode(tags) w AS tag", [(7, "g"), (7, "h")]),
+        ("SELECT c, tag FROM u LATERAL VIEW OUTER explode(tags) w AS tag", [(3, None), (7, "g"), (7, "h")]),
+        ("SELECT c, tag, n FROM u, unnest(tags) WITH ORDINALITY AS w(tag, n)", [(7, "g", 1), (7, "h", 2)]),
+        ("VALUES (1, 'x')", [(1, "x")]),
+        ("SELECT col2 FROM VALUES (1, 'x'), (2, 'y')", [("x",), ("y",)]),
     ],
 )
 def test_a_question_keeps_every_clause(world: Spoken, sql: str, rows: list[tuple[Any, ...]]) -> None:
@@ -66,12 +82,60 @@ def told(query: str) -> str:
         ("SELECT price FROM bids LIMIT 2 OFFSET 1", ("without ORDER BY", "add ORDER BY")),
         ("SELECT price FROM bids ORDER BY price LIMIT 50 PERCENT", ("PERCENT", "percent_rank()")),
         ("SELECT price FROM bids ORDER BY price LIMIT 1 OFFSET -1", ("OFFSET needs a whole number",)),
+        ("SELECT * FROM generate_series(1, 9000000)", ("more than 1,000,000",)),
+        ("SELECT * FROM generate_series(1, 9, 0)", ("the step of a series is 0",)),
+        ("SELECT * FROM bids, generate_series(1, 9, price) g", ("must be a constant",)),
+        ("SELECT range(3) AS x FROM bids", ("`range` makes several rows of one",)),
+        ("SELECT * FROM (VALUES (1, 2), (3)) AS v", ("2 and 1 columns",)),
+        ("SELECT b.auction, x FROM bids b LEFT JOIN UNNEST(b.tags) AS u(x) ON x = 'a'", ("LEFT JOIN ... ON true",)),
+        ("SELECT * FROM bids, UNNEST(tags, tags) AS u(x)", ("UNNEST of several arrays", "arrays_zip")),
     ],
 )
 def test_what_is_refused_is_named_and_says_what_to_write(query: str, parts: tuple[str, ...]) -> None:
     message = told(query)
     for part in parts:
         assert part in message, message
+
+
+CONSTANT = {
+    "SELECT 1 AS x, upper('ab') AS y": [(1, "AB")],
+    "SELECT count(*) AS n": [(1,)],
+    "SELECT 1 AS x WHERE 1 > 2": [],
+    "VALUES (1, 'a'), (2, NULL)": [(1, "a"), (2, None)],
+    "SELECT x, count(*) AS n FROM (VALUES (1), (2), (2)) AS v(x) GROUP BY x": [(1, 1), (2, 2)],
+    "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 4) SELECT n FROM r": [
+        (1,),
+        (2,),
+        (3,),
+        (4,),
+    ],
+    "SELECT * FROM range(3, 9, 3)": [(3,), (6,)],
+    "SELECT tag, n FROM unnest(array('g', 'h')) WITH ORDINALITY AS w(tag, n)": [("g", 1), ("h", 2)],
+}
+
+
+def test_a_view_of_constants_has_its_rows_from_the_first_epoch_on(world: Spoken) -> None:
+    for number, (sql, rows) in enumerate(CONSTANT.items()):
+        world.say(f"CREATE VIEW constant_{number} AS {sql}")
+        world.perform(f"constant_{number}")
+        assert asked(world, f"SELECT * FROM constant_{number}") == rows, sql
+        world.perform(f"constant_{number}")  # and no more of them later
+        assert asked(world, f"SELECT * FROM constant_{number}") == rows, sql
+
+
+def test_a_constant_row_meets_rows_that_come_go_and_change(world: Spoken) -> None:
+    query = (
+        "SELECT v.name, count(t.a) AS n FROM (VALUES (1, 'one'), (2, 'two'), (4, 'four')) AS v(id, name) LEFT JOIN t "
+    )
+    world.say(f"CREATE VIEW named WITH (tables = 'live') AS {query} ON t.a = v.id GROUP BY v.name")
+    for statement in (
+        "INSERT INTO t VALUES (4, 4, 'x'), (1, 1, 'y')",
+        "UPDATE t SET a = 2 WHERE s = 'y'",
+        "DELETE FROM t WHERE s IN ('x', 'y')",
+    ):
+        world.say(statement)
+        world.perform("named")
+        assert asked(world, "SELECT * FROM named") == asked(world, f"{query} ON t.a = v.id GROUP BY v.name")
 
 
 def test_a_question_refuses_what_the_store_would_ignore(world: Spoken) -> None:

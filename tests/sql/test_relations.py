@@ -120,8 +120,22 @@ OPERATORS["natural"] = "SELECT * FROM (SELECT k, v FROM {} w) x NATURAL JOIN (SE
 OPERATORS["natural_full"] = "SELECT * FROM (SELECT k, v FROM {} w) x NATURAL FULL JOIN (SELECT k, s FROM b) y"
 OPERATORS["using_right"] = "SELECT k, x.k AS v, y.s FROM {} x RIGHT JOIN b y USING (k)"
 OPERATORS["using_full"] = "SELECT k, x.v, y.s FROM {} x FULL JOIN b y USING (k)"
+OPERATORS["values"] = (
+    "SELECT x.k, w.n AS v, x.s FROM {} x LEFT JOIN (VALUES (1, 'p'), (2, 'q'), (2, NULL)) AS w(n, s) ON x.v = w.n"
+)
+OPERATORS["and_a_row"] = "SELECT k, v, s FROM {} x UNION ALL SELECT 7, 7, 'seven'"
+OPERATORS["series"] = (
+    "SELECT g.i AS k, count(x.v) AS v, max(x.s) AS s FROM generate_series(0, 3) AS g(i) LEFT JOIN {} x ON x.k = g.i "
+    "GROUP BY g.i"
+)
+OPERATORS["series_beside"] = "SELECT x.k, g.i AS v, x.s FROM {} x CROSS JOIN LATERAL generate_series(1, x.v) AS g(i)"
+OPERATORS["unnest"] = "SELECT x.k, u.e AS v, x.s FROM {} x CROSS JOIN UNNEST(array(x.k, x.v)) AS u(e) WHERE u.e > 0"
+OPERATORS["unnest_on"] = "SELECT x.k, u.e AS v, x.s FROM {} x JOIN UNNEST(array(x.k, x.v)) AS u(e) ON u.e > x.k"
 BATCH = {
     **OPERATORS,
+    "unnest": "SELECT x.k, u.e AS v, x.s FROM {} x CROSS JOIN LATERAL (SELECT unnest([x.k, x.v]) AS e) u WHERE u.e > 0",
+    "unnest_on": "SELECT x.k, u.e AS v, x.s FROM {} x JOIN LATERAL (SELECT unnest([x.k, x.v]) AS e) u ON u.e > x.k",
+    "series_beside": "SELECT x.k, g.i AS v, x.s FROM {} x CROSS JOIN LATERAL (SELECT unnest(range(1, x.v + 1)) AS i) g",
     "ties": "SELECT k, v, s FROM {} x QUALIFY rank() OVER (ORDER BY v DESC, k) <= 2",
     "ties_offset": "SELECT k, v, s FROM {} x QUALIFY rank() OVER (ORDER BY k) <= 3 "
     "AND row_number() OVER (ORDER BY k, v, s) > 1",

@@ -11,7 +11,7 @@ from millstream.errors import QueryError, Unsupported, ViewNotFound
 from millstream.live import inside
 from millstream.live.answer import Answer
 from millstream.result import Result
-from millstream.sql import reading
+from millstream.sql import generated, reading
 from millstream.sql.catalog import tables_of
 from millstream.sql.statements import Ask, CreateSource
 from millstream.sql.windows import name_of
@@ -49,7 +49,7 @@ def answered(live: Live, query: exp.Query, session: Session) -> pa.Table:
             given[f"state${view}"] = inside.state(live, view)
             alias = table.args.get("alias")
             table.replace(exp.Table(this=exp.to_identifier(f"state${view}", quoted=True), alias=alias))
-        elif isinstance(table.this, exp.Anonymous):
+        elif isinstance(table.this, exp.Anonymous) and generated.call_of(table) is None:
             raise QueryError(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
     known = {**live.home.store.tables(), **{n: t.column_names for n, t in given.items()}}
     _explain_sources(live, asked, known)

@@ -242,6 +242,8 @@ class FlowLoop:
         """Whether the clock alone is a reason for an epoch: a window with something in it closes or fires."""
         if self.plan.watched and self._watched() != self._tables_seen:
             return True
+        if any(not self.version.rows(step) for step in self.plan.constants):
+            return True
         seen = (self.number, dict(watermarks), dict(shares))
         if self._quiet is not None and self._quiet[0] == seen and now < self._quiet[1]:
             return False

@@ -35,7 +35,8 @@ CARRIED_OUT: dict[type[exp.Expr], frozenset[str]] = {
         exp.Version: "this kind expression",
         exp.Join: "this side kind on using method",
         exp.Lateral: "this alias view outer",
-        exp.Unnest: "expressions alias",
+        exp.Unnest: "expressions alias offset",
+        exp.Values: "expressions alias",
         exp.Where: "this",
         exp.Group: "expressions grouping_sets cube rollup all",
         exp.GroupingSets: "expressions",
@@ -86,8 +87,6 @@ def check_clauses(text: Text, query: exp.Expr) -> None:
 
 
 def _spelled(node: exp.Expr, part: str) -> str:
-    if isinstance(node, exp.Unnest) and part == "offset":
-        return "WITH ORDINALITY"
     return _SPELLED.get(part, part.strip("_").replace("_", " ").upper())
 
 

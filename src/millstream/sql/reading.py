@@ -18,6 +18,7 @@ from sqlglot import exp
 
 from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
+from millstream.sql import generated
 from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, beyond_double, called, forbidden, reads
 from millstream.sql.duck import duck_sql
 from millstream.sql.growth import may_grow
@@ -33,7 +34,7 @@ _DOLLAR = re.compile(
 )
 """A name with a dollar sign; what stands in quotes or comments is passed over. A quote or comment that does not end
 takes the rest of the text, so that it is searched for its end only once."""
-_ALLOWED = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | {"explode"}
+_ALLOWED = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | {"explode", "range"}
 
 
 _TWICE = re.compile(r"\\.|''", re.DOTALL)
@@ -100,6 +101,8 @@ def _check_nodes(tree: exp.Expr) -> None:
 
 def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
     for table in tree.find_all(exp.Table):
+        if generated.call_of(table) is not None:
+            continue
         if not isinstance(table.this, exp.Identifier):
             raise StatementRefused(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
         if table.args.get("db") or table.args.get("catalog"):

@@ -12,7 +12,19 @@ from millstream.errors import DefinitionError, Unsupported
 from millstream.model.expression import Expr, col
 from millstream.model.reserved import folded, free_name
 from millstream.model.times import conjuncts
-from millstream.sql import aggregates, joins, over, pairs, qualify, recognize, stars, subqueries, ties, windows
+from millstream.sql import (
+    aggregates,
+    constants,
+    joins,
+    over,
+    pairs,
+    qualify,
+    recognize,
+    stars,
+    subqueries,
+    ties,
+    windows,
+)
 from millstream.sql.groups import grouped
 from millstream.sql.relation import HIDDEN, Ranked, Relation, checked
 from millstream.sql.text import plain_value
@@ -67,17 +79,15 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation]) -
     """The relation that a SELECT means."""
     text = query.text
     start = node.args.get("from_")
-    if start is None:
-        raise DefinitionError("a view needs FROM: it is computed from a stream", origin=text.of_node(node))
-    relation = query.source(start.this, ctes)
+    relation = constants.one_row(query) if start is None else query.source(start.this, ctes)
     clause = recognize.clause_of(node)
     if clause is not None:
-        relation = recognize.recognized(query, query.settled(relation, start.this), node, clause)
+        relation = recognize.recognized(query, query.settled(relation, node), node, clause)
     where = node.args.get("where")
     conditions = [] if where is None else list(conjuncts(where.this))
-    written = (*(start.this.args.get("joins") or ()), *(node.args.get("joins") or ()))
+    written = (*((start.this.args.get("joins") or ()) if start is not None else ()), *(node.args.get("joins") or ()))
     if written:
-        relation = query.settled(relation, start.this)
+        relation = query.settled(relation, node)
         relation = windows.rows(text, relation, node) if relation.windowed is not None else relation
         first, chain = relation, []
         for join in written:
@@ -88,7 +98,7 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation]) -
             relation, conditions = pairs.pushed(text, first, known, relation, conditions)
     for lateral in node.args.get("laterals") or ():
         if lateral is not clause:
-            relation = joins.lateral(text, query.settled(relation, node), lateral)
+            relation = joins.lateral(query, query.settled(relation, node), lateral)
     relation = _where(query, relation, conditions, node, ctes)
     relation = query.settled(relation, node)
     if groups(node):

@@ -5,14 +5,21 @@ from __future__ import annotations
 from sqlglot import exp
 
 from millstream.errors import Unsupported
+from millstream.sql import generated
 
 
 def in_store(tree: exp.Query) -> exp.Query:
     """A question whose clauses the store knows. Refuses what it cannot be told."""
-    found = [o for o in tree.find_all(exp.LimitOptions) if o.args.get("percent") or o.args.get("with_ties")]
-    if not found:
-        return tree
     tree = tree.copy()
+    for view in list(tree.find_all(exp.Lateral)):
+        if view.args.get("view") and isinstance(view.parent, exp.Select):
+            _joined(view, view.parent)
+    for part in list(tree.find_all(exp.Table, exp.Lateral)):
+        if generated.call_of(part) is not None and not isinstance(part.this, exp.Unnest):
+            _rows(part)
+    for values in tree.find_all(exp.Values):
+        if isinstance(values.parent, exp.From | exp.Join):
+            _named(values)
     for options in list(tree.find_all(exp.LimitOptions)):
         if options.args.get("percent"):
             raise Unsupported(
@@ -21,6 +28,44 @@ def in_store(tree: exp.Query) -> exp.Query:
         if options.args.get("with_ties"):
             _with_ties(options.parent)
     return tree
+
+
+def _rows(part: exp.Expr) -> None:
+    """``generate_series(1, n) AS g(i)`` becomes ``(SELECT unnest(...) AS i) AS g``; it may name columns beside it."""
+    call = generated.call_of(part)
+    assert call is not None
+    array, alias = generated.array_of(None, call), part.args.get("alias")
+    name = generated.column_of(call, alias.name if alias is not None else "")
+    each: exp.Expr = exp.Explode(this=array.copy())
+    start = call.args.get("start")
+    if isinstance(start, exp.Cast) and start.is_type("date"):
+        each = exp.cast(each, "DATE")  # of dates the store makes times
+    rows = exp.select(exp.alias_(each, name)).subquery()
+    if isinstance(part, exp.Lateral):
+        part.set("this", rows)
+        return
+    rows.set("alias", alias.copy() if alias is not None else exp.TableAlias(this=exp.to_identifier(name)))
+    part.replace(rows)
+
+
+def _joined(view: exp.Lateral, select: exp.Select) -> None:
+    """``FROM t LATERAL VIEW explode(x) u AS y`` becomes ``FROM t CROSS JOIN LATERAL explode(x) AS u(y)``."""
+    view.pop()
+    outer = view.args.get("outer")
+    view.set("view", False)
+    view.set("outer", False)
+    join = exp.Join(this=view, side="LEFT", on=exp.true()) if outer else exp.Join(this=view, kind="CROSS")
+    select.append("joins", join)
+
+
+def _named(values: exp.Values) -> None:
+    """The columns of VALUES are called col1, col2, ... where nobody names them, as in a view."""
+    alias = values.args.get("alias") or exp.TableAlias(this=exp.to_identifier("rows"))
+    row = values.expressions[0]
+    if not alias.args.get("columns"):
+        wide = len(row.expressions) if isinstance(row, exp.Tuple) else 1
+        alias.set("columns", [exp.to_identifier(f"col{i}") for i in range(1, wide + 1)])
+    values.set("alias", alias)
 
 
 def _with_ties(limit: exp.Expr | None) -> None:
