@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,6 +83,16 @@ def told(query: str) -> str:
         ("SELECT price FROM bids LIMIT 2 OFFSET 1", ("without ORDER BY", "add ORDER BY")),
         ("SELECT price FROM bids ORDER BY price LIMIT 50 PERCENT", ("PERCENT", "percent_rank()")),
         ("SELECT price FROM bids ORDER BY price LIMIT 1 OFFSET -1", ("OFFSET needs a whole number",)),
+        ("SELECT sum(price ORDER BY ts) AS x FROM bids GROUP BY auction", ("has no order", "array_agg(x ORDER BY y)")),
+        ("SELECT stddev(DISTINCT price) AS x FROM bids GROUP BY auction", ("DISTINCT in stddev", "SELECT DISTINCT")),
+        ("SELECT first(price ORDER BY ts) AS x FROM bids GROUP BY auction", ("min_by(x, y)",)),
+        ("SELECT percentile_cont(0.5) AS x FROM bids GROUP BY auction", ("WITHIN GROUP (ORDER BY x)",)),
+        (
+            "SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY price DESC) AS x FROM bids GROUP BY auction",
+            ("DESC in", "ORDER BY -x"),
+        ),
+        ("SELECT rank(1) WITHIN GROUP (ORDER BY price) AS x FROM bids GROUP BY auction", ("mode() stand before",)),
+        ("SELECT string_agg(channel, channel) AS x FROM bids GROUP BY auction", ("separator", "must be a text")),
         ("SELECT * FROM generate_series(1, 9000000)", ("more than 1,000,000",)),
         ("SELECT * FROM generate_series(1, 9, 0)", ("the step of a series is 0",)),
         ("SELECT * FROM bids, generate_series(1, 9, price) g", ("must be a constant",)),
@@ -121,6 +132,36 @@ def test_a_view_of_constants_has_its_rows_from_the_first_epoch_on(world: Spoken)
         assert asked(world, f"SELECT * FROM constant_{number}") == rows, sql
         world.perform(f"constant_{number}")  # and no more of them later
         assert asked(world, f"SELECT * FROM constant_{number}") == rows, sql
+
+
+AGGREGATES = (
+    "first(s) FILTER (WHERE b = 5) AS f",
+    "last(s) FILTER (WHERE b = 5) AS l",
+    "any_value(a) IGNORE NULLS AS i",
+    "percentile_disc(0.5) WITHIN GROUP (ORDER BY b) AS d",
+    "percentile_cont(0.5) WITHIN GROUP (ORDER BY b) AS c",
+    "mode() WITHIN GROUP (ORDER BY s) AS m",
+    "array_agg(s ORDER BY b DESC) AS r",
+    "array_agg(DISTINCT s ORDER BY s) AS o",
+    "listagg(b, '+') WITHIN GROUP (ORDER BY b) AS t",
+    "sum(DISTINCT CAST(a AS DECIMAL(10, 2))) AS e",
+    "sum(DISTINCT CAST(a AS DOUBLE)) AS g",
+)
+
+
+def test_aggregates_of_some_rows_and_in_an_order_of_their_own(tmp_path: Path) -> None:
+    with opened(tmp_path / "home") as world:
+        world.say(*TABLES)
+        world.say(f"CREATE VIEW v AS SELECT a IS NULL AS n, {', '.join(AGGREGATES)} FROM t GROUP BY a IS NULL")
+        world.perform("v")
+        first, second = world.rows("SELECT * EXCEPT (n) FROM v ORDER BY n")
+        assert (first["f"], first["l"], first["d"], first["c"], first["m"]) == ("p", "p", 3, 3, "p")
+        assert (first["r"], first["o"], first["t"]) == (["p", "q", "p"], ["p", "q"], "2+3+5")
+        assert (first["e"], first["g"], second["e"], second["f"]) == (3, 3.0, None, None)
+        world.say("DELETE FROM t WHERE b = 5", "UPDATE t SET s = 'a' WHERE b = 3")
+        world.perform("v")
+        first = world.rows("SELECT * FROM v ORDER BY n")[0]
+        assert (first["f"], first["i"], first["d"], first["c"], first["r"]) == (None, 1, 2, 2.5, ["a", "p"])
 
 
 def test_a_constant_row_meets_rows_that_come_go_and_change(world: Spoken) -> None:

@@ -131,8 +131,24 @@ OPERATORS["series"] = (
 OPERATORS["series_beside"] = "SELECT x.k, g.i AS v, x.s FROM {} x CROSS JOIN LATERAL generate_series(1, x.v) AS g(i)"
 OPERATORS["unnest"] = "SELECT x.k, u.e AS v, x.s FROM {} x CROSS JOIN UNNEST(array(x.k, x.v)) AS u(e) WHERE u.e > 0"
 OPERATORS["unnest_on"] = "SELECT x.k, u.e AS v, x.s FROM {} x JOIN UNNEST(array(x.k, x.v)) AS u(e) ON u.e > x.k"
+OPERATORS["in_order"] = (
+    "SELECT k, len(array_agg(v ORDER BY v DESC)) + coalesce(array_agg(v ORDER BY v DESC)[0], 0) AS v, "
+    "string_agg(s, '-' ORDER BY s DESC, v) AS s FROM {} x GROUP BY k"
+)
+OPERATORS["distinct_text"] = (
+    "SELECT k, sum(DISTINCT v) AS v, string_agg(DISTINCT s, ',' ORDER BY s) FILTER (WHERE v > 0) AS s FROM {} x "
+    "GROUP BY k"
+)
+OPERATORS["within"] = (
+    "SELECT k, percentile_cont(0.5) WITHIN GROUP (ORDER BY v) + percentile_cont(0.3) WITHIN GROUP (ORDER BY v DESC) "
+    "+ percentile_disc(0.7) WITHIN GROUP (ORDER BY v) FILTER (WHERE v < 3) AS v, max(s) AS s FROM {} x GROUP BY k"
+)
+OPERATORS["avg_distinct"] = "SELECT k, avg(DISTINCT v) AS v, max(s) AS s FROM {} x GROUP BY k"
+OPERATORS["whole"] = "SELECT k, CAST(v AS BIGINT) AS v, s FROM {} x"
 BATCH = {
     **OPERATORS,
+    "in_order": "SELECT k, count(v) + coalesce(max(v), 0) AS v, "
+    "string_agg(s, '-' ORDER BY s DESC, v) AS s FROM {} x GROUP BY k",
     "unnest": "SELECT x.k, u.e AS v, x.s FROM {} x CROSS JOIN LATERAL (SELECT unnest([x.k, x.v]) AS e) u WHERE u.e > 0",
     "unnest_on": "SELECT x.k, u.e AS v, x.s FROM {} x JOIN LATERAL (SELECT unnest([x.k, x.v]) AS e) u ON u.e > x.k",
     "series_beside": "SELECT x.k, g.i AS v, x.s FROM {} x CROSS JOIN LATERAL (SELECT unnest(range(1, x.v + 1)) AS i) g",

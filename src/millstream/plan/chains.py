@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from millstream.plan.lower import Lowering
 
 
-BY_ORDER = ("first", "last", "collect", "user")
+BY_ORDER = ("first", "last", "first_of", "last_of", "collect", "user")
 """Aggregates that go by the order of rows."""
 
 

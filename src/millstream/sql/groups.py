@@ -325,8 +325,11 @@ class _Grouping:
 
 
 def _sql(tree: exp.Expr) -> str:
-    """An expression as text that no other one has: `a + b` may be a column, and a sum."""
-    return tree.sql(dialect="spark", identify=True)
+    """An expression as text that no other one has: `a + b` may be a column, and a sum. (Of WITHIN GROUP, Spark's text
+    does not tell one percentile from another.)
+    """
+    said = tree.sql(dialect="spark", identify=True)
+    return said if tree.find(exp.WithinGroup) is None else f"{said} {tree.sql(identify=True)}"
 
 
 def _is_grouping(part: exp.Expr) -> bool:
