@@ -40,6 +40,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "log.keeping": frozenset({"self._holds.remove"}),
     "model.expression": frozenset({"old.replace"}),
     "model.navigation": frozenset({"child.replace", "column.replace"}),
+    "sql.allowed": frozenset({"series.replace"}),
+    "sql.store_forms": frozenset({"part.replace"}),
     "sql.dialect": frozenset({"call.replace", "node.replace"}),
     "sql.over": frozenset({"window.replace"}),
     "sql.relation": frozenset({"child.replace", "column.replace"}),

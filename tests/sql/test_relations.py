@@ -145,8 +145,39 @@ OPERATORS["within"] = (
 )
 OPERATORS["avg_distinct"] = "SELECT k, avg(DISTINCT v) AS v, max(s) AS s FROM {} x GROUP BY k"
 OPERATORS["whole"] = "SELECT k, CAST(v AS BIGINT) AS v, s FROM {} x"
+OPERATORS["over_filter"] = (
+    "SELECT k, count(*) FILTER (WHERE v > 1) OVER (PARTITION BY k) AS v, "
+    "max(s) FILTER (WHERE v < 3) OVER (PARTITION BY k ORDER BY v) AS s FROM {} x"
+)
+OPERATORS["over_distinct"] = (
+    "SELECT k, sum(DISTINCT v) OVER (PARTITION BY k ORDER BY v, s ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) + "
+    "count(DISTINCT s) OVER (PARTITION BY k) AS v, s FROM {} x"
+)
+OPERATORS["over_groups"] = (
+    "SELECT k, sum(v) OVER (PARTITION BY k ORDER BY v DESC GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS v, "
+    "min(s) OVER (PARTITION BY k ORDER BY v GROUPS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS s FROM {} x"
+)
+OPERATORS["over_exclude"] = (
+    "SELECT k, count(*) OVER (w GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE GROUP) + "
+    "sum(v) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW) AS v, "
+    "max(s) OVER (w RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE TIES) AS s FROM {} x"
+).replace("(w ", "(PARTITION BY k ORDER BY v ")
+OPERATORS["ignore_nulls"] = (
+    "SELECT k, lag(v, 2) IGNORE NULLS OVER w AS v, last_value(s) IGNORE NULLS OVER w AS s FROM {} x "
+    "WINDOW w AS (PARTITION BY k ORDER BY s, v)"
+)
+OPERATORS["ignore_nulls_ahead"] = (
+    "SELECT k, nth_value(v, 2) IGNORE NULLS OVER w AS v, lead(s, 1, 'none') IGNORE NULLS OVER w AS s FROM {} x "
+    "WINDOW w AS (PARTITION BY k ORDER BY v, s)"
+)
 BATCH = {
     **OPERATORS,
+    "ignore_nulls": OPERATORS["ignore_nulls"]
+    .replace("(v, 2) IGNORE NULLS", "(v, 2 IGNORE NULLS)")
+    .replace("(s) IGNORE NULLS", "(s IGNORE NULLS)"),
+    "ignore_nulls_ahead": OPERATORS["ignore_nulls_ahead"]
+    .replace("2) IGNORE NULLS", "2 IGNORE NULLS)")
+    .replace("'none') IGNORE NULLS", "'none' IGNORE NULLS)"),
     "in_order": "SELECT k, count(v) + coalesce(max(v), 0) AS v, "
     "string_agg(s, '-' ORDER BY s DESC, v) AS s FROM {} x GROUP BY k",
     "unnest": "SELECT x.k, u.e AS v, x.s FROM {} x CROSS JOIN LATERAL (SELECT unnest([x.k, x.v]) AS e) u WHERE u.e > 0",
@@ -158,6 +189,10 @@ BATCH = {
 }
 """The same for DuckDB, where it says a thing in another way."""
 ORDERED = {
+    "over_distinct",
+    "over_exclude",
+    "ignore_nulls",
+    "ignore_nulls_ahead",
     "qualify_first",
     "qualify",
     "distinct_on",

@@ -51,7 +51,7 @@ CARRIED_OUT: dict[type[exp.Expr], frozenset[str]] = {
         exp.Offset: "expression",
         exp.Distinct: "expressions on",
         exp.Window: "this partition_by order spec alias over",
-        exp.WindowSpec: "kind start start_side end end_side",
+        exp.WindowSpec: "kind start start_side end end_side exclude",
         exp.Filter: "this expression",
         exp.Star: "except_ replace rename",
     }.items()
