@@ -43,6 +43,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "sql.allowed": frozenset({"series.replace"}),
     "sql.store_forms": frozenset({"part.replace"}),
     "sql.dialect": frozenset({"call.replace", "node.replace"}),
+    "sql.pivot": frozenset({"of.replace"}),
     "sql.over": frozenset({"window.replace"}),
     "sql.relation": frozenset({"child.replace", "column.replace"}),
     "sql.subqueries": frozenset({"inner.replace"}),

@@ -170,8 +170,14 @@ OPERATORS["ignore_nulls_ahead"] = (
     "SELECT k, nth_value(v, 2) IGNORE NULLS OVER w AS v, lead(s, 1, 'none') IGNORE NULLS OVER w AS s FROM {} x "
     "WINDOW w AS (PARTITION BY k ORDER BY v, s)"
 )
+OPERATORS["pivot"] = (
+    "SELECT k, coalesce(p, 0) + 10 * coalesce(other, 0) AS v, concat_ws('-', k) AS s FROM (SELECT k, v, s FROM {} w) "
+    "PIVOT (sum(v) FOR s IN ('p', 'q' AS other))"
+)
 BATCH = {
     **OPERATORS,
+    "pivot": "SELECT k, coalesce(sum(v) FILTER (s = 'p'), 0) + 10 * coalesce(sum(v) FILTER (s = 'q'), 0) AS v, "
+    "concat_ws('-', k) AS s FROM {} x GROUP BY k",
     "ignore_nulls": OPERATORS["ignore_nulls"]
     .replace("(v, 2) IGNORE NULLS", "(v, 2 IGNORE NULLS)")
     .replace("(s) IGNORE NULLS", "(s IGNORE NULLS)"),

@@ -67,7 +67,6 @@ _SPELLED = {
     "kind": "SELECT AS",
     "locks": "FOR UPDATE",
     "materialized": "MATERIALIZED",
-    "pivots": "PIVOT",
     "sample": "TABLESAMPLE",
     "sort": "SORT BY",
 }

@@ -21,7 +21,7 @@ from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 from millstream.errors import DefinitionError, StatementRefused, Unsupported
 from millstream.model.expression import check_interval
 from millstream.model.functions import AGGREGATE, GENERATOR, SCALAR, UNREPEATABLE
-from millstream.sql import complete, recognize_cut
+from millstream.sql import complete, pivot, recognize_cut
 from millstream.sql.allowed import (
     CLOCK,
     KEYWORDS,
@@ -85,7 +85,8 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
         raise DefinitionError("one statement is expected here", origin=text.of_token(given[0]))
     if _depth(trees[0]) > 2 * _DEEPEST:
         raise too_deep(text, given[0])
-    tree = in_spark(trees[0])
+    with text.at(given[0]):
+        tree = pivot.spelled_out(in_spark(trees[0]))
     complete.check_literals(text, brought, tree)
     for number in tree.find_all(exp.Literal):
         if beyond_double(number):

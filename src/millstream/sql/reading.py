@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
-from millstream.sql import generated
+from millstream.sql import generated, pivot
 from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, beyond_double, called, forbidden, reads
 from millstream.sql.duck import duck_sql
 from millstream.sql.growth import may_grow
@@ -69,7 +69,7 @@ def question(sql: str, tables: Mapping[str, Sequence[str]]) -> Question:
         ) from None
     if len(statements) != 1:
         raise StatementRefused(f"one statement at a time, please: these are {len(statements)}")
-    tree = statements[0]
+    tree = pivot.spelled_out(statements[0])
     if not isinstance(tree, exp.Query):
         raise StatementRefused(
             f"only SELECT can be run here, not {_kind(tree)}", hint="views are read with SELECT ... FROM view"
