@@ -56,6 +56,10 @@ def asked(world: Spoken, sql: str) -> list[tuple[Any, ...]]:
         ("SELECT c, tag FROM u LATERAL VIEW OUTER explode(tags) w AS tag", [(3, None), (7, "g"), (7, "h")]),
         ("SELECT c, tag, n FROM u, unnest(tags) WITH ORDINALITY AS w(tag, n)", [(7, "g", 1), (7, "h", 2)]),
         ("SELECT * FROM t PIVOT (sum(b) FOR s IN ('p', 'q' AS other)) WHERE a = 1", [(1, 2, 3)]),
+        ("SELECT s, rank() OVER (ORDER BY sum(b)) AS r FROM t WHERE a = 1 GROUP BY ALL", [("p", 1), ("q", 2)]),
+        ("SELECT dayofweek(DATE '2026-03-05'), date_part('dow', DATE '2026-03-05')", [(5, 5)]),
+        ("SELECT trunc(-1.7D), trunc(2.567D, 2), date_trunc('month', DATE '2026-03-05') IS NULL", [(-1, 2.56, False)]),
+        ("SELECT percentile(b, 0.5) FROM t WHERE a = 1", [(2.5,)]),
         ("VALUES (1, 'x')", [(1, "x")]),
         ("SELECT col2 FROM VALUES (1, 'x'), (2, 'y')", [("x",), ("y",)]),
     ],
@@ -104,6 +108,11 @@ def told(query: str) -> str:
         ("SELECT * FROM t PIVOT (sum(b) FOR a IN (1, 2))", ("needs a name", "1 AS first")),
         ("SELECT * FROM t PIVOT (sum(b), count(*) FOR s IN ('p'))", ("several aggregates in PIVOT need names",)),
         ("SELECT * FROM t PIVOT (upper(s) FOR s IN ('p'))", ("is no aggregate",)),
+        ("SELECT age(ts, ts) AS x FROM bids", ("function `age`", "timestampdiff(DAY, a, b)")),
+        ("SELECT regexp_replac(channel, 'a', 'b') AS x FROM bids", ("did you mean `regexp_replace`?",)),
+        ("SELECT regexp_replace(channel, 'a', 'b', 'x') AS x FROM bids", ("the flags 'x'", "write 'g' or 'gi'")),
+        ("SELECT EXTRACT(MILLISECONDS FROM ts) AS x FROM bids", ("MILLISECONDS", "unix_millis(ts)")),
+        ("SELECT truncate(price, auction) AS x FROM bids", ("a whole number of digits",)),
         ("SELECT * FROM generate_series(1, 9000000)", ("more than 1,000,000",)),
         ("SELECT * FROM generate_series(1, 9, 0)", ("the step of a series is 0",)),
         ("SELECT * FROM bids, generate_series(1, 9, price) g", ("must be a constant",)),
@@ -188,6 +197,12 @@ def test_a_constant_row_meets_rows_that_come_go_and_change(world: Spoken) -> Non
         world.say(statement)
         world.perform("named")
         assert asked(world, "SELECT * FROM named") == asked(world, f"{query} ON t.a = v.id GROUP BY v.name")
+
+
+@pytest.mark.parametrize("call", ["months_between(DATE '2026-01-02', DATE '2026-01-01')", "skewness(1)"])
+def test_a_question_refuses_what_the_store_computes_otherwise(world: Spoken, call: str) -> None:
+    with pytest.raises(MillstreamError, match="computes something else"):
+        world.rows(f"SELECT {call} AS x")
 
 
 def test_a_question_refuses_what_the_store_would_ignore(world: Spoken) -> None:

@@ -108,8 +108,9 @@ def check_literals(text: Text, tokens: Sequence[Token], tree: exp.Expr) -> None:
     """Refuse a statement of which the parser left out a number or a text."""
     written = tree.sql(dialect="spark", comments=False, unsupported_level=ErrorLevel.IGNORE)
     left = Counter(_value(t) for t in _literals(DIALECT.tokenize(written)))
-    left |= Counter(_number(n.name) if not n.is_string else "'" + n.name for n in tree.find_all(exp.Literal))
-    left |= Counter("'" + n.name for n in tree.find_all(exp.Identifier))  # named_struct('a', 1) is STRUCT(1 AS a)
+    left |= Counter(_number(n.name) if not n.is_string else "'" + n.name.lower() for n in tree.find_all(exp.Literal))
+    for names in (exp.Var, exp.Identifier):  # date_trunc('month', ts); named_struct('a', 1) is STRUCT(1 AS a)
+        left |= Counter("'" + n.name.lower() for n in tree.find_all(names))
     for token in _literals(tokens):
         left[_value(token)] -= 1
         if left[_value(token)] < 0:
@@ -128,7 +129,7 @@ def _literals(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _value(token: Token) -> str:
-    return _number(token.text) if token.token_type is TokenType.NUMBER else "'" + str(token.text)
+    return _number(token.text) if token.token_type is TokenType.NUMBER else "'" + str(token.text).lower()
 
 
 def _number(text: str) -> str:

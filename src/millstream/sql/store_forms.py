@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from millstream.errors import Unsupported
-from millstream.sql import generated
+from millstream.sql import aggregates, generated, store_functions
 
 
 def in_store(tree: exp.Query) -> exp.Query:
@@ -17,6 +17,9 @@ def in_store(tree: exp.Query) -> exp.Query:
     for part in list(tree.find_all(exp.Table, exp.Lateral)):
         if generated.call_of(part) is not None and not isinstance(part.this, exp.Unnest):
             _rows(part)
+    for group in list(tree.find_all(exp.Group)):
+        if group.args.get("all") and isinstance(group.parent, exp.Select):
+            _named_groups(group, group.parent)
     for values in tree.find_all(exp.Values):
         if isinstance(values.parent, exp.From | exp.Join):
             _named(values)
@@ -27,7 +30,9 @@ def in_store(tree: exp.Query) -> exp.Query:
             )
         if options.args.get("with_ties"):
             _with_ties(options.parent)
-    return tree
+    found = store_functions.in_store(tree)
+    assert isinstance(found, exp.Query)
+    return found
 
 
 def _rows(part: exp.Expr) -> None:
@@ -66,6 +71,17 @@ def _named(values: exp.Values) -> None:
         wide = len(row.expressions) if isinstance(row, exp.Tuple) else 1
         alias.set("columns", [exp.to_identifier(f"col{i}") for i in range(1, wide + 1)])
     values.set("alias", alias)
+
+
+def _named_groups(group: exp.Group, select: exp.Select) -> None:
+    """The columns of GROUP BY ALL by name, where there are window functions: the store takes one for a column."""
+    items = [i.unalias() for i in select.expressions]
+    if any(i.find(exp.Star) is not None for i in items if not aggregates.is_aggregate(i)) or not any(
+        i.find(exp.Window) for i in items
+    ):
+        return
+    keys = [i for i in items if i.find(exp.Column) and not i.find(exp.Window) and not any(aggregates.found(i))]
+    select.set("group", exp.Group(expressions=[k.copy() for k in keys]) if keys else None)
 
 
 def _with_ties(limit: exp.Expr | None) -> None:

@@ -312,13 +312,13 @@ CREATE VIEW v AS SELECT input_file_name() AS f FROM bids;
 CREATE VIEW v AS SELECT reflect('java.lang.System', 'exit') AS x FROM bids;
 -- expect error:
 --   statement_refused at 1:25: the function `reflect` cannot be used
---   hint: docs/guide/sql.md lists what can be called
+--   hint: did you mean `select`?
 
 -- case: An unknown function
 CREATE VIEW v AS SELECT auction, frobnicate(price) AS p FROM bids;
 -- expect error:
 --   statement_refused at 1:34: the function `frobnicate` cannot be used
---   hint: docs/guide/sql.md lists what can be called
+--   hint: functions are those of Spark SQL; CREATE FUNCTION adds your own
 
 -- case: stack
 CREATE VIEW v AS SELECT stack(2, 1, 2) AS x FROM bids;
