@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from millstream.errors import MillstreamError
+from millstream.model.schema import ddl_type
+from millstream.sql.catalog import schema_of
 from tests.sql import kit
 from tests.unit.live.world import Spoken, opened
 
@@ -182,6 +184,33 @@ def test_aggregates_of_some_rows_and_in_an_order_of_their_own(tmp_path: Path) ->
         world.perform("v")
         first = world.rows("SELECT * FROM v ORDER BY n")[0]
         assert (first["f"], first["i"], first["d"], first["c"], first["r"]) == (None, 1, 2, 2.5, ["a", "p"])
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("ROW<x INT, y STRING>", "STRUCT<`x`: INT, `y`: STRING>"),
+        ("ROW(x INT, y DECIMAL(10, 2))", "STRUCT<`x`: INT, `y`: DECIMAL(10, 2)>"),
+        ("ARRAY<ROW<x ROW(y INT)>>", "ARRAY<STRUCT<`x`: STRUCT<`y`: INT>>>"),
+        ("INT8", "BIGINT"),
+        ("INT4", "INT"),
+        ("FLOAT8", "DOUBLE"),
+    ],
+)
+def test_types_of_other_systems(written: str, meant: str) -> None:
+    catalog = kit.defined(f"CREATE TABLE other (a {written})", kit.world())
+    schema = schema_of(catalog, catalog.get("other"))  # type: ignore[arg-type]
+    assert schema is not None
+    assert ddl_type(schema.fields[0].type) == meant
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [("TIMESTAMP_NTZ", "write TIMESTAMP"), ("INTERVAL DAY TO SECOND", "write BIGINT"), ("UUID", "write STRING")],
+)
+def test_a_type_that_is_not_there_says_what_to_write(written: str, instead: str) -> None:
+    with pytest.raises(MillstreamError, match=instead):
+        kit.defined(f"CREATE TABLE other (a {written})", kit.world())
 
 
 def test_a_constant_row_meets_rows_that_come_go_and_change(world: Spoken) -> None:

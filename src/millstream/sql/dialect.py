@@ -7,11 +7,12 @@ Spark has under the same name is left alone: the text of an expression is part o
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from sqlglot import exp
 
 from millstream.errors import Unsupported
+from millstream.model.functions import AGGREGATE, SCALAR
 
 Form = Callable[[list[exp.Expr]], exp.Expr]
 
@@ -202,10 +203,10 @@ _INSTEAD = {
 """What to write for functions that people know from elsewhere."""
 
 
-def instead_of(name: str, known: Iterable[str]) -> str:
+def instead_of(name: str) -> str:
     """What to write for a function that there is none of."""
     found = _INSTEAD.get(name)
     if found is not None:
         return f"write {found}"
-    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
+    close = difflib.get_close_matches(name, sorted(SCALAR | AGGREGATE), n=1, cutoff=0.75)
     return f"did you mean `{close[0]}`?" if close else "functions are those of Spark SQL; CREATE FUNCTION adds your own"

@@ -155,7 +155,7 @@ def check(text: Text, tree: exp.Expr, first: Token, *, functions: Container[str]
             call = next((f for f in tree.find_all(exp.Func) if f.name.lower() == name), None)
             raise StatementRefused(
                 f"the function `{name}` cannot be used",
-                hint=instead_of(name, BUILT_IN),
+                hint=instead_of(name),
                 origin=text.of_node(call) or text.of_token(first),
             )
 

@@ -136,7 +136,7 @@ def in_sight(table: exp.Expression) -> set[str]:
 def _check_functions(tree: exp.Expr) -> None:
     for name in called(tree, "spark"):
         if name not in _ALLOWED:
-            raise StatementRefused(f"the function `{name}` cannot be used in a query", hint=instead_of(name, _ALLOWED))
+            raise StatementRefused(f"the function `{name}` cannot be used in a query", hint=instead_of(name))
     found = reads(tree)
     if found is not None:
         raise StatementRefused(f"the function `{found}` cannot be used in a query")

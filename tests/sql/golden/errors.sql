@@ -312,7 +312,7 @@ CREATE VIEW v AS SELECT input_file_name() AS f FROM bids;
 CREATE VIEW v AS SELECT reflect('java.lang.System', 'exit') AS x FROM bids;
 -- expect error:
 --   statement_refused at 1:25: the function `reflect` cannot be used
---   hint: did you mean `select`?
+--   hint: functions are those of Spark SQL; CREATE FUNCTION adds your own
 
 -- case: An unknown function
 CREATE VIEW v AS SELECT auction, frobnicate(price) AS p FROM bids;
@@ -452,13 +452,13 @@ CREATE VIEW v WITH (start = 'tomorrow') AS SELECT auction FROM bids;
 CREATE TABLE t (a BIGINTT);
 -- expect error:
 --   schema_error at 1:19: `BIGINTT` is not a type
---   hint: e.g. BIGINT, DECIMAL(10, 2) or ARRAY<STRING>
+--   hint: e.g. BIGINT, DECIMAL(10, 2), ARRAY<STRING> or STRUCT<a: INT, b: STRING>
 
 -- case: A type with more behind it
 CREATE TABLE t (a BIGINT DEFAULT 5);
 -- expect error:
 --   schema_error at 1:19: `BIGINT DEFAULT 5` is not a type
---   hint: e.g. BIGINT, DECIMAL(10, 2) or ARRAY<STRING>
+--   hint: e.g. BIGINT, DECIMAL(10, 2), ARRAY<STRING> or STRUCT<a: INT, b: STRING>
 
 -- case: A column without a type
 CREATE TABLE t (a, b INT);
