@@ -192,9 +192,6 @@ def test_aggregates_of_some_rows_and_in_an_order_of_their_own(tmp_path: Path) ->
         ("ROW<x INT, y STRING>", "STRUCT<`x`: INT, `y`: STRING>"),
         ("ROW(x INT, y DECIMAL(10, 2))", "STRUCT<`x`: INT, `y`: DECIMAL(10, 2)>"),
         ("ARRAY<ROW<x ROW(y INT)>>", "ARRAY<STRUCT<`x`: STRUCT<`y`: INT>>>"),
-        ("INT8", "BIGINT"),
-        ("INT4", "INT"),
-        ("FLOAT8", "DOUBLE"),
     ],
 )
 def test_types_of_other_systems(written: str, meant: str) -> None:

@@ -1,6 +1,4 @@
-"""Types as people from other systems write them: ROW for STRUCT, INT8 for BIGINT; and what to write for types that are
-not there.
-"""
+"""Types as people from other systems write them: ROW for STRUCT; and what to write for types that are not there."""
 
 from __future__ import annotations
 
@@ -9,9 +7,6 @@ from collections.abc import Sequence
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from millstream.sql.text import closing, word
-
-_SAME = {"INT2": "SMALLINT", "INT4": "INT", "INT8": "BIGINT", "FLOAT4": "FLOAT", "FLOAT8": "DOUBLE"}
-"""Names of Postgres."""
 
 _INSTEAD = {
     "TIMESTAMP_NTZ": "TIMESTAMP, which is a moment in UTC, or STRING for a time of no zone",
@@ -31,7 +26,7 @@ _INSTEAD = {
 def spelled(text: str, tokens: Sequence[Token]) -> str:
     """The type that some tokens of a text write, in Spark's words."""
     given = list(tokens)
-    new = {i: _SAME[word(t)] for i, t in enumerate(given) if word(t) in _SAME}
+    new: dict[int, str] = {}
     for i, token in enumerate(given[:-1]):
         if word(token) != "ROW" or given[i + 1].token_type not in (TokenType.L_PAREN, TokenType.LT):
             continue
