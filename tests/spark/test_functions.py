@@ -162,6 +162,7 @@ FUNCTIONS = (
     "s RLIKE 'b.A'",
     "regexp_like(s, 'b.A')",
     "regexp_matches(s, 'b.A')",
+    "regexp(s, 'b.A')",
     "regexp_extract(s, '([a-c]+)', 1)",
     "regexp_substr(s, '[a-c]+')",
     "regexp_count(s, 'l')",

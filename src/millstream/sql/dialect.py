@@ -56,7 +56,6 @@ FORMS: dict[str, tuple[tuple[int, ...], Form]] = {
     "sha384": ((1,), lambda v: _parsed("sha2")([v[0], _number(384)])),
     "sha512": ((1,), lambda v: _parsed("sha2")([v[0], _number(512)])),
     "regexp_matches": ((2,), lambda v: exp.RegexpLike(this=v[0], expression=v[1])),
-    "regexp": ((2,), lambda v: exp.RegexpLike(this=v[0], expression=v[1])),
     "epoch": ((1,), lambda v: _seconds(v[0])),
     "list_contains": ((2,), _parsed("array_contains")),
     "list_sort": ((1,), _parsed("sort_array")),

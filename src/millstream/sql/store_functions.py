@@ -123,6 +123,8 @@ def _refused(name: str, instead: str) -> exp.Expr:
 def _named(call: exp.Anonymous) -> exp.Expr | None:
     name, values = str(call.this).lower(), call.expressions
     form = _NAMES.get(name)
+    if name == "regexp" and len(values) == 2:
+        return _call("regexp_matches", *values)
     if name == "btrim":
         return _call("trim", *values)
     if name == "bround":
