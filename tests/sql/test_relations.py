@@ -128,7 +128,9 @@ OPERATORS["series"] = (
     "SELECT g.i AS k, count(x.v) AS v, max(x.s) AS s FROM generate_series(0, 3) AS g(i) LEFT JOIN {} x ON x.k = g.i "
     "GROUP BY g.i"
 )
-OPERATORS["series_beside"] = "SELECT x.k, g.i AS v, x.s FROM {} x CROSS JOIN LATERAL generate_series(1, x.v) AS g(i)"
+OPERATORS["series_beside"] = (
+    "SELECT x.k, g.i AS v, x.s FROM {} x CROSS JOIN LATERAL generate_series(1, CAST(floor(x.v) AS BIGINT)) AS g(i)"
+)
 OPERATORS["unnest"] = "SELECT x.k, u.e AS v, x.s FROM {} x CROSS JOIN UNNEST(array(x.k, x.v)) AS u(e) WHERE u.e > 0"
 OPERATORS["unnest_on"] = "SELECT x.k, u.e AS v, x.s FROM {} x JOIN UNNEST(array(x.k, x.v)) AS u(e) ON u.e > x.k"
 OPERATORS["in_order"] = (
@@ -144,7 +146,6 @@ OPERATORS["within"] = (
     "+ percentile_disc(0.7) WITHIN GROUP (ORDER BY v) FILTER (WHERE v < 3) AS v, max(s) AS s FROM {} x GROUP BY k"
 )
 OPERATORS["avg_distinct"] = "SELECT k, avg(DISTINCT v) AS v, max(s) AS s FROM {} x GROUP BY k"
-OPERATORS["whole"] = "SELECT k, CAST(v AS BIGINT) AS v, s FROM {} x"
 OPERATORS["over_filter"] = (
     "SELECT k, count(*) FILTER (WHERE v > 1) OVER (PARTITION BY k) AS v, "
     "max(s) FILTER (WHERE v < 3) OVER (PARTITION BY k ORDER BY v) AS s FROM {} x"
@@ -188,7 +189,8 @@ BATCH = {
     "string_agg(s, '-' ORDER BY s DESC, v) AS s FROM {} x GROUP BY k",
     "unnest": "SELECT x.k, u.e AS v, x.s FROM {} x CROSS JOIN LATERAL (SELECT unnest([x.k, x.v]) AS e) u WHERE u.e > 0",
     "unnest_on": "SELECT x.k, u.e AS v, x.s FROM {} x JOIN LATERAL (SELECT unnest([x.k, x.v]) AS e) u ON u.e > x.k",
-    "series_beside": "SELECT x.k, g.i AS v, x.s FROM {} x CROSS JOIN LATERAL (SELECT unnest(range(1, x.v + 1)) AS i) g",
+    "series_beside": "SELECT x.k, g.i AS v, x.s FROM {} x CROSS JOIN LATERAL "
+    "(SELECT unnest(range(1, CAST(floor(x.v) AS BIGINT) + 1)) AS i) g",
     "ties": "SELECT k, v, s FROM {} x QUALIFY rank() OVER (ORDER BY v DESC, k) <= 2",
     "ties_offset": "SELECT k, v, s FROM {} x QUALIFY rank() OVER (ORDER BY k) <= 3 "
     "AND row_number() OVER (ORDER BY k, v, s) > 1",
