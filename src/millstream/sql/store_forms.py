@@ -24,10 +24,6 @@ def in_store(tree: exp.Query) -> exp.Query:
         if isinstance(values.parent, exp.From | exp.Join):
             _named(values)
     for options in list(tree.find_all(exp.LimitOptions)):
-        if options.args.get("percent"):
-            raise Unsupported(
-                "LIMIT with PERCENT is not supported", hint="QUALIFY percent_rank() OVER (ORDER BY ...) < 0.1"
-            )
         if options.args.get("with_ties"):
             _with_ties(options.parent)
     found = store_functions.in_store(tree)
