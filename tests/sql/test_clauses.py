@@ -12,8 +12,10 @@ import pytest
 from millstream.errors import MillstreamError
 from millstream.model.functions import AGGREGATE, SCALAR
 from millstream.model.schema import ddl_type
+from millstream.sql import queries, store_forms
 from millstream.sql.catalog import schema_of
 from millstream.sql.dialect import FORMS
+from millstream.sql.text import Text, tokens
 from tests.sql import kit
 from tests.unit.live.world import Spoken, opened
 
@@ -242,3 +244,10 @@ def test_a_question_refuses_what_the_store_computes_otherwise(world: Spoken, cal
 def test_a_question_refuses_ties_that_it_cannot_tell(world: Spoken) -> None:
     with pytest.raises(MillstreamError, match="WITH TIES needs ORDER BY"):
         world.rows("SELECT DISTINCT a FROM t ORDER BY a FETCH FIRST 1 ROWS WITH TIES")
+
+
+def test_a_question_to_a_history_keeps_its_ties() -> None:
+    text = Text("SELECT a FROM HISTORY OF t ORDER BY a FETCH FIRST 2 ROWS WITH TIES")
+    query = queries.parse(text, tuple(tokens(text)))
+    store_forms.without_ties(query)
+    assert "RANK() OVER (ORDER BY a)" in query.sql(dialect="spark")

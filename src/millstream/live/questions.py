@@ -11,7 +11,7 @@ from millstream.errors import QueryError, Unsupported, ViewNotFound
 from millstream.live import inside
 from millstream.live.answer import Answer
 from millstream.result import Result
-from millstream.sql import generated, reading
+from millstream.sql import generated, reading, store_forms
 from millstream.sql.catalog import tables_of
 from millstream.sql.statements import Ask, CreateSource
 from millstream.sql.windows import name_of
@@ -82,6 +82,7 @@ def _explain_sources(live: Live, query: exp.Query, known: dict[str, list[str]]) 
 def _history(live: Live, query: exp.Query, session: Session) -> pa.Table:
     """A SELECT over what a source holds now: an ordinary batch query of Spark."""
     asked = query.copy()
+    store_forms.without_ties(asked)
     names: set[str] = set()
     for table in list(asked.find_all(exp.Table)):
         if name_of(table.this) == "history_of":

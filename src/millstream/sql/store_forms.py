@@ -23,12 +23,17 @@ def in_store(tree: exp.Query) -> exp.Query:
     for values in tree.find_all(exp.Values):
         if isinstance(values.parent, exp.From | exp.Join):
             _named(values)
-    for options in list(tree.find_all(exp.LimitOptions)):
-        if options.args.get("with_ties"):
-            _with_ties(options.parent)
+    without_ties(tree)
     found = store_functions.in_store(tree)
     assert isinstance(found, exp.Query)
     return found
+
+
+def without_ties(tree: exp.Expr) -> None:
+    """Put QUALIFY in the place of WITH TIES: neither the store nor Spark knows it."""
+    for options in list(tree.find_all(exp.LimitOptions)):
+        if options.args.get("with_ties"):
+            _with_ties(options.parent)
 
 
 def _rows(part: exp.Expr) -> None:
