@@ -9,7 +9,7 @@ import itertools
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -99,7 +99,121 @@ OPERATORS["ahead"] = (
     "SELECT k, sum(v) OVER (PARTITION BY k ORDER BY v, s ROWS BETWEEN 2 FOLLOWING AND 3 FOLLOWING) AS v, s FROM {} x"
 )
 OPERATORS["over_join"] = "SELECT x.k, count(*) AS v, max(x.s) AS s FROM {} x JOIN c y ON x.k = y.k GROUP BY x.k"
+OPERATORS["qualify_first"] = (
+    "SELECT k, v, s FROM {} x QUALIFY row_number() OVER (PARTITION BY k ORDER BY v DESC NULLS LAST, s) <= 2 AND v > 0"
+)
+OPERATORS["qualify"] = (
+    "SELECT k, row_number() OVER w AS v, s FROM {} x WHERE v >= 0 WINDOW w AS (PARTITION BY s ORDER BY v, k) "
+    "QUALIFY v > 1 AND rank() OVER (PARTITION BY k ORDER BY v) < 3"
+)
+OPERATORS["qualify_groups"] = (
+    "SELECT k, sum(v) AS v, max(s) AS s FROM {} x GROUP BY k QUALIFY rank() OVER (ORDER BY count(*) DESC) <= 2"
+)
+OPERATORS["windows_over_groups"] = (
+    "SELECT k, rank() OVER (ORDER BY sum(v), k) + sum(count(*)) OVER (PARTITION BY max(s)) AS v, max(s) AS s "
+    "FROM {} x GROUP BY k"
+)
+OPERATORS["distinct_on"] = "SELECT DISTINCT ON (k) k, v, s FROM {} x ORDER BY k, v DESC, s"
+OPERATORS["distinct_on_limit"] = "SELECT DISTINCT ON (x.s, 1) k, v, s FROM {} x ORDER BY s, k, v LIMIT 2"
+OPERATORS["offset"] = "SELECT k, v, s FROM {} x ORDER BY v, s, k LIMIT 2 OFFSET 1"
+OPERATORS["offset_all"] = "SELECT k, v, s FROM {} x ORDER BY v, s, k OFFSET 2"
+OPERATORS["ties"] = "SELECT k, v, s FROM {} x ORDER BY v DESC, k FETCH FIRST 2 ROWS WITH TIES"
+OPERATORS["ties_offset"] = "SELECT k, v, s FROM {} x ORDER BY k OFFSET 1 ROW FETCH NEXT 2 ROWS WITH TIES"
+OPERATORS["group_all"] = "SELECT k, count(*) AS v, s || 'x' AS s FROM {} x GROUP BY ALL"
+OPERATORS["star_of"] = "SELECT y.* EXCEPT (ts) FROM {} x JOIN b y ON x.k = y.k"
+OPERATORS["star_replace"] = "SELECT * REPLACE (k + 1 AS k) FROM (SELECT k, v, s FROM {} w) x"
+OPERATORS["natural"] = "SELECT * FROM (SELECT k, v FROM {} w) x NATURAL JOIN (SELECT k, s FROM b) y"
+OPERATORS["natural_full"] = "SELECT * FROM (SELECT k, v FROM {} w) x NATURAL FULL JOIN (SELECT k, s FROM b) y"
+OPERATORS["using_right"] = "SELECT k, x.k AS v, y.s FROM {} x RIGHT JOIN b y USING (k)"
+OPERATORS["using_full"] = "SELECT k, x.v, y.s FROM {} x FULL JOIN b y USING (k)"
+OPERATORS["values"] = (
+    "SELECT x.k, w.n AS v, x.s FROM {} x LEFT JOIN (VALUES (1, 'p'), (2, 'q'), (2, NULL)) AS w(n, s) ON x.v = w.n"
+)
+OPERATORS["and_a_row"] = "SELECT k, v, s FROM {} x UNION ALL SELECT 7, 7, 'seven'"
+OPERATORS["series"] = (
+    "SELECT g.i AS k, count(x.v) AS v, max(x.s) AS s FROM generate_series(0, 3) AS g(i) LEFT JOIN {} x ON x.k = g.i "
+    "GROUP BY g.i"
+)
+OPERATORS["series_beside"] = (
+    "SELECT x.k, g.i AS v, x.s FROM {} x CROSS JOIN LATERAL generate_series(1, CAST(floor(x.v) AS BIGINT)) AS g(i)"
+)
+OPERATORS["unnest"] = "SELECT x.k, u.e AS v, x.s FROM {} x CROSS JOIN UNNEST(array(x.k, x.v)) AS u(e) WHERE u.e > 0"
+OPERATORS["unnest_on"] = "SELECT x.k, u.e AS v, x.s FROM {} x JOIN UNNEST(array(x.k, x.v)) AS u(e) ON u.e > x.k"
+OPERATORS["in_order"] = (
+    "SELECT k, len(array_agg(v ORDER BY v DESC)) + coalesce(array_agg(v ORDER BY v DESC)[0], 0) AS v, "
+    "string_agg(s, '-' ORDER BY s DESC, v) AS s FROM {} x GROUP BY k"
+)
+OPERATORS["distinct_text"] = (
+    "SELECT k, sum(DISTINCT v) AS v, string_agg(DISTINCT s, ',' ORDER BY s) FILTER (WHERE v > 0) AS s FROM {} x "
+    "GROUP BY k"
+)
+OPERATORS["within"] = (
+    "SELECT k, percentile_cont(0.5) WITHIN GROUP (ORDER BY v) + percentile_cont(0.3) WITHIN GROUP (ORDER BY v DESC) "
+    "+ percentile_disc(0.7) WITHIN GROUP (ORDER BY v) FILTER (WHERE v < 3) AS v, max(s) AS s FROM {} x GROUP BY k"
+)
+OPERATORS["avg_distinct"] = "SELECT k, avg(DISTINCT v) AS v, max(s) AS s FROM {} x GROUP BY k"
+OPERATORS["over_filter"] = (
+    "SELECT k, count(*) FILTER (WHERE v > 1) OVER (PARTITION BY k) AS v, "
+    "max(s) FILTER (WHERE v < 3) OVER (PARTITION BY k ORDER BY v) AS s FROM {} x"
+)
+OPERATORS["over_distinct"] = (
+    "SELECT k, sum(DISTINCT v) OVER (PARTITION BY k ORDER BY v, s ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) + "
+    "count(DISTINCT s) OVER (PARTITION BY k) AS v, s FROM {} x"
+)
+OPERATORS["over_groups"] = (
+    "SELECT k, sum(v) OVER (PARTITION BY k ORDER BY v DESC GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS v, "
+    "min(s) OVER (PARTITION BY k ORDER BY v GROUPS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS s FROM {} x"
+)
+OPERATORS["over_exclude"] = (
+    "SELECT k, count(*) OVER (w GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE GROUP) + "
+    "sum(v) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW) AS v, "
+    "max(s) OVER (w RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE TIES) AS s FROM {} x"
+).replace("(w ", "(PARTITION BY k ORDER BY v ")
+OPERATORS["ignore_nulls"] = (
+    "SELECT k, lag(v, 2) IGNORE NULLS OVER w AS v, last_value(s) IGNORE NULLS OVER w AS s FROM {} x "
+    "WINDOW w AS (PARTITION BY k ORDER BY s, v)"
+)
+OPERATORS["ignore_nulls_ahead"] = (
+    "SELECT k, nth_value(v, 2) IGNORE NULLS OVER w AS v, lead(s, 1, 'none') IGNORE NULLS OVER w AS s FROM {} x "
+    "WINDOW w AS (PARTITION BY k ORDER BY v, s)"
+)
+OPERATORS["pivot"] = (
+    "SELECT k, coalesce(p, 0) + 10 * coalesce(other, 0) AS v, concat_ws('-', k) AS s FROM (SELECT k, v, s FROM {} w) "
+    "PIVOT (sum(v) FOR s IN ('p', 'q' AS other))"
+)
+BATCH = {
+    **OPERATORS,
+    "pivot": "SELECT k, coalesce(sum(v) FILTER (s = 'p'), 0) + 10 * coalesce(sum(v) FILTER (s = 'q'), 0) AS v, "
+    "concat_ws('-', k) AS s FROM {} x GROUP BY k",
+    "ignore_nulls": OPERATORS["ignore_nulls"]
+    .replace("(v, 2) IGNORE NULLS", "(v, 2 IGNORE NULLS)")
+    .replace("(s) IGNORE NULLS", "(s IGNORE NULLS)"),
+    "ignore_nulls_ahead": OPERATORS["ignore_nulls_ahead"]
+    .replace("2) IGNORE NULLS", "2 IGNORE NULLS)")
+    .replace("'none') IGNORE NULLS", "'none' IGNORE NULLS)"),
+    "in_order": "SELECT k, count(v) + coalesce(max(v), 0) AS v, "
+    "string_agg(s, '-' ORDER BY s DESC, v) AS s FROM {} x GROUP BY k",
+    "unnest": "SELECT x.k, u.e AS v, x.s FROM {} x CROSS JOIN LATERAL (SELECT unnest([x.k, x.v]) AS e) u WHERE u.e > 0",
+    "unnest_on": "SELECT x.k, u.e AS v, x.s FROM {} x JOIN LATERAL (SELECT unnest([x.k, x.v]) AS e) u ON u.e > x.k",
+    "series_beside": "SELECT x.k, g.i AS v, x.s FROM {} x CROSS JOIN LATERAL "
+    "(SELECT unnest(range(1, CAST(floor(x.v) AS BIGINT) + 1)) AS i) g",
+    "ties": "SELECT k, v, s FROM {} x QUALIFY rank() OVER (ORDER BY v DESC, k) <= 2",
+    "ties_offset": "SELECT k, v, s FROM {} x QUALIFY rank() OVER (ORDER BY k) <= 3 "
+    "AND row_number() OVER (ORDER BY k, v, s) > 1",
+}
+"""The same for DuckDB, where it says a thing in another way."""
 ORDERED = {
+    "over_distinct",
+    "over_exclude",
+    "ignore_nulls",
+    "ignore_nulls_ahead",
+    "qualify_first",
+    "qualify",
+    "distinct_on",
+    "distinct_on_limit",
+    "offset",
+    "offset_all",
+    "ties_offset",
     "lag",
     "rows",
     "numbers",
@@ -123,10 +237,10 @@ def row(random_: random.Random) -> dict[str, Any]:
     }
 
 
-def sql_of(chain: Sequence[str]) -> str:
+def sql_of(chain: Sequence[str], operators: Mapping[str, str] = OPERATORS) -> str:
     made = "a"
     for name in chain:
-        made = f"({OPERATORS[name].replace('{}', made)})"
+        made = f"({operators[name].replace('{}', made)})"
     return f"SELECT * FROM {made} z" if made.startswith("(") else made
 
 
@@ -159,8 +273,9 @@ def multiset(rows: Any) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(_plain(v) for v in r) for r in rows)
 
 
-def check(views: dict[str, str], seed: int, *, epochs: int = 3, most: int = 6) -> None:
+def check(chains: dict[str, Sequence[str]], seed: int, *, epochs: int = 3, most: int = 6) -> None:
     """Run views over random epochs, with a crash between two of them, and hold each against DuckDB after each."""
+    views = {n: sql_of(c) for n, c in chains.items()}
     chance = random.Random(seed)
     sent: dict[str, list[dict[str, Any]]] = {n: [] for n in SOURCES}
     used = [n for n in SOURCES if any(f" {n} " in f"{sql} ".replace(")", " ") for sql in views.values())]
@@ -180,7 +295,7 @@ def check(views: dict[str, str], seed: int, *, epochs: int = 3, most: int = 6) -
                     batch.register(name, pa.table(columns, schema=pa.schema(list(KINDS.items()))))
                 for name, sql in views.items():
                     found = multiset(r.values() for r in script.rows(name))
-                    expected = multiset(batch.execute(sql).fetchall())
+                    expected = multiset(batch.execute(sql_of(chains[name], BATCH)).fetchall())
                     assert found == expected, (name, sql, sent)
                 if number == 0:
                     script.crash()
@@ -189,8 +304,7 @@ def check(views: dict[str, str], seed: int, *, epochs: int = 3, most: int = 6) -
 
 @pytest.mark.parametrize("name", sorted(OPERATORS))
 def test_an_operator_is_what_a_batch_gives_after_every_epoch(name: str) -> None:
-    views = {"v": sql_of(["distinct", name] if name in ORDERED else [name])}
-    check(views, seed=1)
+    check({"v": ["distinct", name] if name in ORDERED else [name]}, seed=1)
 
 
 PAIRS = list(itertools.product(sorted(OPERATORS), repeat=2))
@@ -205,11 +319,11 @@ def chained(first: str, second: str) -> list[str]:
 def test_pairs_of_operators_are_what_a_batch_gives(seed: int) -> None:
     chance = random.Random(seed)
     some = chance.sample(PAIRS, 4)
-    check({f"v{i}": sql_of(chained(*p)) for i, p in enumerate(some)}, seed)
+    check({f"v{i}": chained(*p) for i, p in enumerate(some)}, seed)
 
 
 def test_a_number_may_have_the_name_of_a_column() -> None:
-    check({"v": sql_of(["distinct", "numbers", "hops"])}, seed=916)
+    check({"v": ["distinct", "numbers", "hops"]}, seed=916)
 
 
 @pytest.mark.slow
@@ -217,4 +331,4 @@ def test_a_number_may_have_the_name_of_a_column() -> None:
 def test_all_pairs_of_operators_are_what_a_batch_gives(first: str) -> None:
     for number, second in enumerate(sorted(OPERATORS)):
         for seed in range(5):
-            check({"v": sql_of(chained(first, second))}, 100 * number + seed)
+            check({"v": chained(first, second)}, 100 * number + seed)

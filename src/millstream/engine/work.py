@@ -43,6 +43,7 @@ from millstream.plan.stages import (
     Append,
     Chained,
     Column,
+    Constant,
     Op,
     Plan,
     Project,
@@ -302,7 +303,7 @@ class Work:
         runs = write_outcome(self.cache.root, stage, outcome, name)
         for step, _ in states(stage):
             self._add(step, [r for r in runs if r.step == step], clock.watermark)
-        if isinstance(stage.what, Stored):
+        if isinstance(stage.what, Stored) and not isinstance(stage.what, Constant):
             files = tuple(r.file for r in self.out.version.of(stage.step))
             self.cache.notes[stage.step] = (str(self.given.tables[stage.what.table]), files)
         if isinstance(outcome, Processed):
@@ -328,6 +329,9 @@ class Work:
 
     def _table(self, stage: Chained, what: Stored) -> pl.DataFrame | None:
         """All rows of a stored table, if it may have changed since the state was written."""
+        if isinstance(what, Constant):
+            there = pl.DataFrame({OP: ["+I"], **{n: [True] for n in what.schema.names}})
+            return None if self.version.rows(stage.step) else there
         path = self.given.tables[what.table]
         seen = (str(path), tuple(r.file for r in self.version.of(stage.step)))
         if self.cache.notes.get(stage.step) == seen:

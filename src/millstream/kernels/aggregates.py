@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from millstream.kernels import sketches_hll
+from millstream.kernels import aggregates_ordered, sketches_hll
 from millstream.kernels.sketches import SKETCHES
 from millstream.kernels.sketches_tally import one_zero
 from millstream.plan.stages import Measure
@@ -246,6 +246,24 @@ PARTIALS: dict[str, Partial] = {
     "min_by": _by_another("first"),
     "max_by": _by_another("last"),
     "collect_set": Partial(_distinct, _fold_distinct, lambda m: pl.col(_p(m, "l"))),
+    "first_of": Partial(
+        aggregates_ordered.combine_edge("first", ORDER),
+        aggregates_ordered.fold_edge("first", ORDER),
+        lambda m: pl.col(_p(m, "v")),
+    ),
+    "last_of": Partial(
+        aggregates_ordered.combine_edge("last", ORDER),
+        aggregates_ordered.fold_edge("last", ORDER),
+        lambda m: pl.col(_p(m, "v")),
+    ),
+    "ordered_list": Partial(
+        aggregates_ordered.combine_list, aggregates_ordered.fold_list, aggregates_ordered.list_result
+    ),
+    "ordered_text": Partial(
+        aggregates_ordered.combine_list, aggregates_ordered.fold_list, aggregates_ordered.text_result
+    ),
+    "sum_distinct": Partial(_distinct, _fold_distinct, aggregates_ordered.sum_result),
+    "avg_distinct": Partial(_distinct, _fold_distinct, aggregates_ordered.mean_result),
     **{kind: Partial(_elsewhere, _elsewhere, lambda m: pl.col(m.name)) for kind in SKETCHES},
     "approx_count_distinct": Partial(_elsewhere, _elsewhere, lambda m: pl.col(m.name), sketches_hll.native),
 }

@@ -103,7 +103,7 @@ class Firing:
         if not self.discarding or (firing["$n"] > 0).all():
             return new
         empty = firing["$n"] == 0
-        zero = {"count": 0, "count_distinct": 0, "collect": []}
+        zero = {"count": 0, "count_distinct": 0, "collect": [], "ordered_list": []}
         return new.with_columns(
             pl.when(empty)
             .then(pl.lit(zero.get(m.kind), dtype=new.schema[m.name]))

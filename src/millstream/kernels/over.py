@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,7 +12,10 @@ import polars as pl
 from millstream.errors import RunError
 from millstream.kernels.aggregates import longer_than_decimal
 from millstream.kernels.rows import CONTENT, GROUP
+from millstream.model.aggregate import settings_of
 from millstream.plan.stages import Call, Over, Sort
+
+Apart = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 _FIT = 2**63 - 1
 
@@ -52,7 +57,7 @@ def _value(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> pl.Expr:
     if call.function == "ntile":
         return _tile(call.offset)
     if call.function in ("lag", "lead"):
-        return _beside(call)
+        return _beside(call, rows)
     return _framed(call, order, rows)
 
 
@@ -63,7 +68,9 @@ def _tile(tiles: int) -> pl.Expr:
     return pl.when(pl.col("$no") < wide).then(pl.col("$no") // (size + 1)).otherwise(small) + 1
 
 
-def _beside(call: Call) -> pl.Expr:
+def _beside(call: Call, rows: pl.DataFrame) -> pl.Expr:
+    if "ignore nulls" in settings_of(call.function):
+        return _beside_known(call, rows)
     steps = call.offset if call.function == "lag" else -call.offset
     moved = pl.col(call.argument or "").shift(steps).over(*GROUP)
     if call.default is None:
@@ -72,13 +79,34 @@ def _beside(call: Call) -> pl.Expr:
     return pl.when((at < 0) | (at >= pl.col("$size"))).then(pl.lit(call.default)).otherwise(moved)
 
 
+def _beside_known(call: Call, rows: pl.DataFrame) -> pl.Expr:
+    """The value so many rows before or behind that have one."""
+    values = rows[call.argument or ""]
+    there = values.is_not_null().to_numpy()
+    places = np.flatnonzero(there)
+    counts = np.concatenate(([0], np.cumsum(there)))  # how many values come before each row
+    at = np.arange(len(rows))
+    start = at - rows["$no"].to_numpy()
+    end = start + rows["$size"].to_numpy()
+    wanted = counts[:-1] - call.offset if call.function == "lag" else counts[1:] + call.offset - 1
+    inside = (wanted >= counts[start]) & (wanted < counts[end])
+    if call.offset == 0:
+        wanted, inside = at, np.ones(len(rows), dtype=bool)
+        places = at
+    taken = places[np.where(inside, wanted, 0)] if len(places) else np.zeros(len(rows), dtype=np.int64)
+    found = values[pl.Series(taken, dtype=pl.UInt32)]
+    other = pl.lit(call.default) if call.default is not None else pl.lit(None)
+    return pl.when(pl.Series(inside)).then(found).otherwise(other)
+
+
 def _framed(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> pl.Expr:
     """An aggregate over a frame of rows around each row."""
     low, high = _frame(call, order, rows)
     starts, ends = (rows.select(e).to_series().to_numpy() for e in (low, high))
     base = rows.select(pl.int_range(pl.len(), dtype=pl.Int64) - pl.col("$no")).to_series().to_numpy()
     values = rows[call.argument] if call.argument is not None else pl.Series([1]).new_from_index(0, len(rows))
-    found = _aggregated(call.function, values, base + starts, base + ends)
+    apart = _apart(call, rows)
+    found = _aggregated(call, values, base + starts, base + ends, apart)
     return pl.lit(found)
 
 
@@ -90,6 +118,8 @@ def _frame(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> tuple[pl.
         last = number.max().over(*peers) + 1 if order else size
         return pl.lit(0, pl.Int64) + 0 * number, last
     unit, before, behind = call.frame
+    if unit == "groups":
+        order = (Sort("$peer", descending=False, nulls_first=True),)
     if unit == "rows":
         low = 0 * number if before is None else pl.min_horizontal((number - int(before)).clip(0), size)
         high = size if behind is None else pl.min_horizontal(number + int(behind) + 1, size)
@@ -131,8 +161,26 @@ def _moved(numbers: np.ndarray, by: float) -> np.ndarray:
     return np.where(numbers < -_FIT - step, -_FIT, np.maximum(numbers, -_FIT - step) + step)
 
 
-def _aggregated(function: str, values: pl.Series, first: np.ndarray, last: np.ndarray) -> pl.Series:
+def _apart(call: Call, rows: pl.DataFrame) -> Apart | None:
+    """Which rows of a frame do not count for a row: told by the numbers of both, and of the peers of each."""
+    said = next((s for s in settings_of(call.function) if str(s).startswith("exclude")), None)
+    if said is None:
+        return None
+    peers = rows["$fresh"].cast(pl.Int64).cum_sum().to_numpy()
+
+    def out(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+        same, peer = own == other, peers[own] == peers[other]
+        found: np.ndarray = same if said == "exclude current row" else peer if said == "exclude group" else peer & ~same
+        return found
+
+    return out
+
+
+def _aggregated(call: Call, values: pl.Series, first: np.ndarray, last: np.ndarray, apart: Apart | None) -> pl.Series:
     """An aggregate over stretches of a column."""
+    function = call.function
+    if settings_of(function) or function == "nth_value":
+        return _one_by_one(call, values, first, last, apart)
     there = values.is_not_null().to_numpy()
     counts = np.concatenate(([0], np.cumsum(there)))
     n = counts[last] - counts[first]
@@ -142,7 +190,7 @@ def _aggregated(function: str, values: pl.Series, first: np.ndarray, last: np.nd
         total = _totals(values.fill_null(0).cast(pl.Int64).to_numpy(), first, last, sums=function == "sum")
         made = pl.Series(total / np.maximum(n, 1)) if function == "avg" else pl.Series(total, dtype=pl.Int64)
         return pl.select(pl.when(pl.Series(n) > 0).then(made)).to_series()
-    return _one_by_one(function, values, first, last)
+    return _one_by_one(call, values, first, last, None)
 
 
 def _totals(numbers: np.ndarray, first: np.ndarray, last: np.ndarray, *, sums: bool) -> np.ndarray:
@@ -157,18 +205,28 @@ def _totals(numbers: np.ndarray, first: np.ndarray, last: np.ndarray, *, sums: b
     return np.asarray(total, np.int64 if sums else np.float64)
 
 
-def _one_by_one(function: str, values: pl.Series, starts: np.ndarray, ends: np.ndarray) -> pl.Series:
+def _one_by_one(call: Call, values: pl.Series, starts: np.ndarray, ends: np.ndarray, apart: Apart | None) -> pl.Series:
+    function, settings = str(call.function), settings_of(call.function)
     lengths = ends - starts
     at = np.repeat(starts - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths) + np.arange(lengths.sum())
-    frame = pl.DataFrame(
-        {"$w": np.repeat(np.arange(len(starts)), lengths), "v": values[pl.Series(at, dtype=pl.UInt32)]}
-    )
+    of = np.repeat(np.arange(len(starts)), lengths)
+    if apart is not None:
+        counts = ~apart(of, at)
+        of, at = of[counts], at[counts]
+    frame = pl.DataFrame({"$w": of, "v": values[pl.Series(at, dtype=pl.UInt32)]})
+    if "distinct" in settings:
+        frame = frame.unique(maintain_order=True)
     if function == "sum" and isinstance(values.dtype, pl.Decimal) and len(frame):
         if longer_than_decimal(values, int(lengths.max()), lambda: frame.group_by("$w").agg("v")["v"]):
             raise RunError("a sum over rows has more than 38 digits", hint="sum CAST(... AS DOUBLE)")
+    if function == "sum" and values.dtype.is_integer():
+        frame = frame.with_columns(pl.col("v").cast(pl.Int128))
     v = pl.col("v")
     known = v.drop_nulls()
+    v = known if "ignore nulls" in settings else v
     pick = {
+        "count": v.count().cast(pl.Int64),
+        "nth_value": v.get(call.offset - 1, null_on_oob=True),
         "sum": pl.when(v.count() > 0).then(v.sum()),
         "avg": v.mean(),
         "min": v.min(),
@@ -179,4 +237,10 @@ def _one_by_one(function: str, values: pl.Series, starts: np.ndarray, ends: np.n
     }[function]
     grouped = frame.group_by("$w", maintain_order=True).agg(pick.alias("v"))
     places = pl.DataFrame({"$w": np.arange(len(starts))})
-    return places.join(grouped, on="$w", how="left", maintain_order="left")["v"]
+    found = places.join(grouped, on="$w", how="left", maintain_order="left")["v"]
+    if found.dtype == pl.Int128:
+        most: Any = found.abs().max()
+        if most is not None and most > _FIT:
+            raise RunError("a sum over rows does not fit into 64 bits", hint="sum CAST(... AS DECIMAL(38, 0))")
+        return found.cast(pl.Int64)
+    return found.fill_null(0) if function == "count" else found

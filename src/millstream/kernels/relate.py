@@ -224,7 +224,7 @@ def _aggregated(spec: Chained, rows: pl.DataFrame | None) -> pl.DataFrame:
 
 def _numbered(what: Regroup, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows in the order that first, last and the like go by: a time, if there is one, and then what is in them."""
-    if not any(m.kind in ("first", "last", "collect", "user") for m in what.measures):
+    if not any(m.kind in ("first", "last", "first_of", "last_of", "collect", "user") for m in what.measures):
         return rows
     at = pl.col(what.order[0]).cast(pl.Int64) if what.order else pl.lit(0, pl.Int64)
     marked = rows.with_columns(at.alias("$ts"), pl.lit(0, pl.Int32).alias("$part"))

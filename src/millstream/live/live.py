@@ -253,8 +253,6 @@ class Live:
             check_name(asked, "flow")
             asked = next((f for f in definitions.flows if f.lower() == asked.lower()), asked)
         mine = catalog.sources_of(entry)
-        if not mine and not catalog.needs(entry):
-            raise DefinitionError(f"`{entry.name}` reads no source")
         if isinstance(entry, CreateSink) and entry.view:
             wanted = definitions.entries[entry.view.lower()].flow
             if wanted and not self._has_read(definitions, wanted):

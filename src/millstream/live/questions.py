@@ -13,7 +13,7 @@ from millstream.live import inside
 from millstream.live.answer import Answer
 from millstream.result import Result
 from millstream.runtime.status import ERROR, has_failed
-from millstream.sql import reading
+from millstream.sql import generated, reading, store_forms
 from millstream.sql.catalog import tables_of
 from millstream.sql.statements import Ask, CreateSource
 from millstream.sql.windows import name_of
@@ -63,7 +63,7 @@ def answered(live: Live, query: exp.Query, session: Session) -> pa.Table:
             given[f"state${view}"] = inside.state(live, view)
             alias = table.args.get("alias")
             table.replace(exp.Table(this=exp.to_identifier(f"state${view}", quoted=True), alias=alias))
-        elif isinstance(table.this, exp.Anonymous):
+        elif isinstance(table.this, exp.Anonymous) and generated.call_of(table) is None:
             raise QueryError(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
     known = {**live.home.store.tables(), **{n: t.column_names for n, t in given.items()}}
     _explain_sources(live, asked, known)
@@ -104,6 +104,7 @@ def _explain_sources(live: Live, query: exp.Query, known: dict[str, list[str]]) 
 def _history(live: Live, query: exp.Query, session: Session) -> pa.Table:
     """A SELECT over what a source holds now: an ordinary batch query of Spark."""
     asked = query.copy()
+    store_forms.without_ties(asked)
     names: set[str] = set()
     for table in list(asked.find_all(exp.Table)):
         if name_of(table.this) == "history_of":

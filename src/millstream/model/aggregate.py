@@ -48,10 +48,20 @@ KINDS = (
     "approx_percentile",
     "approx_top_k",
     "approx_f2",
+    "first_of",
+    "last_of",
+    "ordered_list",
+    "ordered_text",
+    "sum_distinct",
+    "avg_distinct",
 )
 _SPREADS = frozenset({"variance", "stddev", "var_pop", "stddev_pop", "skewness", "kurtosis"})
-NUMERIC_ONLY = _SPREADS | {"sum", "avg", "percentile", "percentile_disc", "approx_percentile"}
+NUMERIC_ONLY = _SPREADS | {
+    *("sum", "avg", "sum_distinct", "avg_distinct", "percentile", "percentile_disc", "approx_percentile")
+}
 BOOLEAN_ONLY = frozenset({"bool_and", "bool_or"})
+STRUCTS = frozenset({"min_by", "max_by", "first_of", "last_of", "ordered_list", "ordered_text"})
+"""Aggregates whose argument is a struct: of the value and of what it goes by."""
 PLAIN_ONLY = frozenset({"min", "max", "count_distinct", "min_by", "max_by", "collect_set", "mode", "approx_top_k"})
 """Aggregates that put values in order, which lists, structs and maps have none of."""
 
@@ -247,7 +257,9 @@ def settled_type(kind: str) -> pa.DataType | None:
     """The type of answers that do not depend on the argument's type."""
     if kind in ("count", "count_distinct", "approx_count_distinct"):
         return pa.int64()
-    if kind in _SPREADS or kind in ("avg", "approx_f2"):
+    if kind == "ordered_text":
+        return pa.string()
+    if kind in _SPREADS or kind in ("avg", "avg_distinct", "approx_f2"):
         return pa.float64()
     if kind in ("percentile", "percentile_disc"):
         return pa.list_(pa.float64()) if settings_of(kind)[1] else pa.float64()
@@ -262,6 +274,9 @@ def typed_by(kind: str, of: pa.DataType) -> pa.DataType:
         return pa.list_(pa.struct([("item", of), ("count", pa.int64())]))
     if kind in ("min_by", "max_by"):
         return of.field("value").type
+    if kind in STRUCTS:
+        value = of.field("v").type
+        return pa.list_(value) if kind == "ordered_list" else value
     return of
 
 

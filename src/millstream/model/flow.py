@@ -13,9 +13,9 @@ from millstream.model.duration import Duration
 from millstream.model.expression import Expr, boolean
 from millstream.model.function import Function
 from millstream.model.origin import here
-from millstream.model.relational import TableRows
+from millstream.model.relational import OneRow, TableRows
 from millstream.model.reserved import check_user_columns
-from millstream.model.schema import Schema
+from millstream.model.schema import Field, Schema
 from millstream.model.step import Source, View
 from millstream.model.stream import Stream
 
@@ -77,6 +77,10 @@ class Flow:
         columns = schema if isinstance(schema, Schema) else Schema.parse(schema)
         check_user_columns(columns.names)
         return Stream(self, TableRows(name, columns, here()))
+
+    def _one_row(self, column: str) -> Stream:
+        """A stream of one row with one column, TRUE, that never changes."""
+        return Stream(self, OneRow("", Schema.of([Field(column, pa.bool_())]), here()))
 
     def source(
         self,

@@ -95,7 +95,9 @@ UNREPEATABLE = frozenset(
 )
 """Functions that would make a repeated epoch differ."""
 
-GENERATOR = frozenset({"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"})
+GENERATOR = frozenset(
+    {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "range"}
+)
 """Functions that make several rows of one; `flat_map` takes arrays instead."""
 
 KEYWORDS = frozenset(

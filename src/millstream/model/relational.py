@@ -170,6 +170,11 @@ class TableRows:
 
 
 @dataclass(frozen=True, eq=False)
+class OneRow(TableRows):
+    """One row that is there from the first epoch on: what a query without FROM is computed over."""
+
+
+@dataclass(frozen=True, eq=False)
 class Gathered:
     """The rows of streams that change, as they are; it gives them what tells them apart."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, Origin
-from millstream.model.aggregate import Aggregate, settled_type, typed_by
+from millstream.model.aggregate import STRUCTS, Aggregate, settled_type, typed_by
 from millstream.model.connector import Connector, Sink, SourceOptions
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr, expr
@@ -271,7 +271,7 @@ def result_type(aggregate: Aggregate, schema: Schema) -> pa.DataType | None:
     if kind == "user":
         return aggregate.returns
     settled = settled_type(kind)
-    if settled is not None or kind in ("min_by", "max_by"):  # of a pair the engine knows the type
+    if settled is not None or kind in STRUCTS:  # of a pair the engine knows the type
         return settled
     of = aggregate.argument.type_in(schema) if aggregate.argument is not None else None
     return None if of is None else summed_type(kind, of)
@@ -279,7 +279,7 @@ def result_type(aggregate: Aggregate, schema: Schema) -> pa.DataType | None:
 
 def summed_type(kind: str, of: pa.DataType) -> pa.DataType:
     """The type of a sum over values of a type, or of an aggregate that gives such values."""
-    if kind != "sum":
+    if kind not in ("sum", "sum_distinct"):
         return typed_by(kind, of)
     if pa.types.is_integer(of):
         return pa.int64()

@@ -63,6 +63,11 @@ class Stored:
 
 
 @dataclass(frozen=True)
+class Constant(Stored):
+    """One row, TRUE in every column, from the first epoch on."""
+
+
+@dataclass(frozen=True)
 class Sets:
     """The rows that are in both of two streams, or in the first and not in the second. The column ``$side`` says where
     a row is from; `copies`: as often as it is there, not once.

@@ -19,7 +19,7 @@ from millstream.model.loop import Iterated, Round, outside
 from millstream.model.matched import Matched
 from millstream.model.process import Hooks
 from millstream.model.processed import Asked, Processed
-from millstream.model.relational import Compared, Joined, JoinedAsOf, Settling, TableRows, Windowed
+from millstream.model.relational import Compared, Joined, JoinedAsOf, OneRow, Settling, TableRows, Windowed
 from millstream.model.step import Aggregated, Distinct, Keeping, Named, Step, Top, plain_column
 from millstream.model.trigger import ON_CLOSE
 from millstream.plan.chained import UNTIL
@@ -34,6 +34,7 @@ from millstream.plan.stages import (
     Call,
     Chained,
     Column,
+    Constant,
     Every,
     Feed,
     First,
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from millstream.plan.lower import Lowering
 
 
-BY_ORDER = ("first", "last", "collect", "user")
+BY_ORDER = ("first", "last", "first_of", "last_of", "collect", "user")
 """Aggregates that go by the order of rows."""
 
 
@@ -97,6 +98,7 @@ class Chains:
             Matched: self._matched,
             Iterated: self._iterated,
             TableRows: self._table,
+            OneRow: self._table,
         }
         made = special.get(type(root))
         return self._one_sided(name, root) if made is None else made(name, root)
@@ -131,7 +133,8 @@ class Chains:
 
     def _table(self, name: str, root: TableRows) -> Chained:
         names = root.schema.names
-        return self._chained(name, (Side((), names),), names, Stored(root.name, root.schema), None)
+        kind = Constant if isinstance(root, OneRow) else Stored
+        return self._chained(name, (Side((), names),), names, kind(root.name, root.schema), None)
 
     def _iterated(self, name: str, root: Iterated) -> Chained:
         """The stage of a loop: what it begins with, and what it reads besides."""

@@ -50,9 +50,18 @@ SINKS = {
 
 _GROWING = {
     "collect": "collect keeps every value",
+    **dict.fromkeys(("ordered_list", "ordered_text"), "an aggregate with an order keeps every value"),
     **{
         kind: f"{kind} keeps every different value"
-        for kind in ("count_distinct", "collect_set", "mode", "percentile", "percentile_disc")
+        for kind in (
+            "count_distinct",
+            "collect_set",
+            "sum_distinct",
+            "avg_distinct",
+            "mode",
+            "percentile",
+            "percentile_disc",
+        )
     },
 }
 

@@ -12,6 +12,7 @@ from millstream.plan.stages import (
     AsOf,
     Chained,
     Column,
+    Constant,
     Every,
     Explode,
     First,
@@ -74,7 +75,8 @@ def chain_nodes(stage: Chained, before: Sequence[Stage]) -> Iterator[Node]:
     elif isinstance(what, AsOf):
         facts.append(("chooses", f"{what.direction} by {what.times[1]}, when the watermark has passed {what.times[0]}"))
     elif isinstance(what, Stored):
-        facts = [("takes", f"what came and went in the table {what.table}")]
+        table = f"what came and went in the table {what.table}"
+        facts = [("takes", "nothing: it is there from the first epoch on" if isinstance(what, Constant) else table)]
     elif not isinstance(what, First | Once | Every | Sets | Settled):
         facts += what.facts(stage)
     facts += [("placed", "in the driver"), ("state", _state(stage))]
@@ -97,7 +99,7 @@ def _name(what: object) -> str:
     if isinstance(what, Sets):
         return _SETS[what.keep]
     names = {Regroup: "aggregate of changing rows", Once: "distinct", Every: "rows as they are", Stored: "stored table"}
-    more = {Over: "window functions", Settled: "rows that change no more", AsOf: "as-of join"}
+    more = {Over: "window functions", Settled: "rows that change no more", AsOf: "as-of join", Constant: "one row"}
     return {**names, **more}.get(type(what)) or str(what.name)  # type: ignore[attr-defined]
 
 
@@ -122,7 +124,7 @@ def _kept(stage: Chained) -> str:
     if isinstance(what, Every) and stage.grows:
         return "none"
     if isinstance(what, Stored):
-        return "the rows of the table as it was last seen"
+        return "one row" if isinstance(what, Constant) else "the rows of the table as it was last seen"
     if isinstance(what, Settled):
         return f"rows until {what.column} is past"
     if isinstance(what, AsOf):

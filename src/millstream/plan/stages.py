@@ -31,6 +31,7 @@ from millstream.plan.chained import (
     AsOf,
     Call,
     Chained,
+    Constant,
     Every,
     First,
     Join,
@@ -56,6 +57,7 @@ __all__ = [
     "Call",
     "Chained",
     "Column",
+    "Constant",
     "Every",
     "Explode",
     "Feed",
@@ -318,7 +320,13 @@ class Plan:
     def watched(self) -> frozenset[str]:
         """The stored tables whose changes are followed."""
         whats = (v.stage.what for v in self.views if isinstance(v.stage, Chained))
-        return frozenset(w.table for w in whats if isinstance(w, Stored))
+        return frozenset(w.table for w in whats if isinstance(w, Stored) and not isinstance(w, Constant))
+
+    @cached_property
+    def constants(self) -> tuple[str, ...]:
+        """The steps that give a row which is there from the first epoch on."""
+        chained = (v.stage for v in self.views if isinstance(v.stage, Chained))
+        return tuple(s.step for s in chained if isinstance(s.what, Constant))
 
     @property
     def aggregations(self) -> tuple[Aggregation, ...]:

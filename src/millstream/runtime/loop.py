@@ -259,6 +259,8 @@ class FlowLoop:
             return True
         if any(lacks_its_row(stage, self.version) for stage in self.plan.stateful):
             return True
+        if any(not self.version.rows(step) for step in self.plan.constants):
+            return True
         seen = (self.number, dict(watermarks), dict(shares))
         if self._quiet is not None and self._quiet[0] == seen and now < self._quiet[1]:
             return False

@@ -13,6 +13,7 @@ from millstream.model import approximate, distribution
 from millstream.model.aggregate import Aggregate, paired
 from millstream.model.expression import Expr
 from millstream.model.functions import AGGREGATE
+from millstream.sql import aggregates_ordered
 from millstream.sql.text import Text, plain_value
 
 _KINDS: dict[type[exp.Expr], str] = {
@@ -49,13 +50,16 @@ _SPARK_NAMES: dict[type[exp.Expr], str] = {
     exp.ArgMin: "min_by",
     exp.ArrayUniqueAgg: "collect_set",
 }
-_ONCE = frozenset({"min", "max", "bool_and", "bool_or", "collect_set"})
-"""Aggregates for which it is all the same whether a value is there once or more often."""
+_ONCE = {
+    **{kind: kind for kind in ("min", "max", "bool_and", "bool_or", "collect_set")},
+    **{"collect": "collect_set", "sum": "sum_distinct", "avg": "avg_distinct"},
+}
+"""Aggregates that can be of different values, and what they are then."""
 
 _KNOWN = (
-    "count, count(DISTINCT), count_if, sum, avg, min, max, min_by, max_by, first, last, any_value, mode, collect_list, "
-    "collect_set, variance, var_pop, stddev, stddev_pop, skewness, kurtosis, bool_and, bool_or, median, percentile, "
-    "approx_count_distinct, approx_percentile, approx_top_k"
+    "count, count(DISTINCT), count_if, sum, avg, min, max, min_by, max_by, first, last, any_value, mode, array_agg, "
+    "collect_set, string_agg, percentile_cont, percentile_disc, variance, var_pop, stddev, stddev_pop, skewness, "
+    "kurtosis, bool_and, bool_or, median, percentile, approx_count_distinct, approx_percentile, approx_top_k"
 )
 
 
@@ -63,14 +67,25 @@ def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node computes one value from many rows."""
     if isinstance(node, exp.Anonymous):
         return str(node.this).lower() in AGGREGATE
-    if isinstance(node, exp.Filter):
+    if isinstance(node, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
         return is_aggregate(node.this)
     return isinstance(node, exp.AggFunc) and not isinstance(node.parent, exp.Window)
 
 
 def found(tree: exp.Expr) -> Iterator[exp.Expr]:
-    """The aggregates in a tree, each with its FILTER; not those inside subqueries or OVER."""
-    if isinstance(tree, exp.Query | exp.Window):
+    """The aggregates in a tree, each with its FILTER; not those inside subqueries. Of a window function, those that
+    it is computed over: ``sum(price)`` of ``rank() OVER (ORDER BY sum(price))``.
+    """
+    if isinstance(tree, exp.Query):
+        return
+    if isinstance(tree, exp.Window):
+        call = tree.this
+        while isinstance(call, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+            if isinstance(call, exp.Filter):
+                yield from found(call.expression)
+            call = call.this
+        for part in (*call.iter_expressions(), *(c for c in tree.iter_expressions() if c is not tree.this)):
+            yield from found(part)
         return
     if is_aggregate(tree):
         yield tree
@@ -85,13 +100,20 @@ def made(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggreg
     inner = node
     if isinstance(inner, exp.Filter):
         condition, inner = inner.expression.this, inner.this
-    for part in inner.iter_expressions():
+    call, parts = inner, []
+    while isinstance(call, exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        parts += [p for p in call.iter_expressions() if p is not call.this]
+        call = call.this
+    for part in (*parts, *call.iter_expressions()):
         if any(True for _ in found(part)):
             raise SchemaError("an aggregate cannot stand inside another", origin=text.of_node(part))
     if isinstance(inner, exp.CountIf):
         return Aggregate("count", expr(_case(_both(condition, inner.this), exp.Literal.number(1))))
     if isinstance(inner, exp.Count):
         return _count(inner, condition, expr)
+    special = aggregates_ordered.made(text, inner, condition, expr)
+    if special is not None:
+        return special
     special = _with_settings(text, inner, lambda n: expr(n if condition is None else _case(condition, n)))
     if special is not None:
         return special
@@ -102,23 +124,25 @@ def made(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggreg
     elif inner.args.get("expressions"):
         kind = None
     if kind is None or argument is None:
-        name = inner.sql(dialect="spark") if not isinstance(inner, exp.PercentileCont | exp.PercentileDisc) else ""
+        within = isinstance(inner, exp.PercentileCont | exp.PercentileDisc)
         raise Unsupported(
-            f"the aggregate `{name[:60] or 'percentile_cont and percentile_disc'}` is not supported yet",
-            hint="write percentile(x, 0.5)" if not name else f"there are: {_KNOWN}",
+            f"the aggregate `{inner.sql(dialect='spark')[:60]}` is not supported",
+            hint="write percentile_cont(0.5) WITHIN GROUP (ORDER BY x)" if within else f"there are: {_KNOWN}",
             origin=text.of_node(node),
         )
     if isinstance(argument, exp.Distinct):
         if kind not in _ONCE:
             raise Unsupported(
-                f"DISTINCT in {kind} is not supported yet",
-                hint="count(DISTINCT x) is",
+                f"DISTINCT in {kind} is not supported",
+                hint="SELECT DISTINCT in a query inside, and aggregate around it",
                 origin=text.of_node(node),
             )
-        argument = argument.expressions[0]
+        kind, argument = _ONCE[kind], argument.expressions[0]
     if isinstance(argument, exp.IgnoreNulls | exp.RespectNulls | exp.Order | exp.HavingMax):
         raise Unsupported(
-            f"`{argument.sql(dialect='spark')[:60]}` is not supported in an aggregate", origin=text.of_node(node)
+            f"`{inner.sql(dialect='spark')[:60]}` is not supported: this aggregate has no order",
+            hint="array_agg, string_agg and listagg have one: array_agg(x ORDER BY y)",
+            origin=text.of_node(node),
         )
     return Aggregate(kind, expr(argument if condition is None else _case(condition, argument)))
 
@@ -221,11 +245,15 @@ def _both(left: exp.Expr | None, right: exp.Expr) -> exp.Expr:
 
 def name_of(node: exp.Expr) -> str:
     """What to call an aggregate that was given no name."""
-    inner = node.this if isinstance(node, exp.Filter) else node
+    inner = node
+    while isinstance(inner, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        inner = inner.this
     kind = str(inner.this).lower() if isinstance(inner, exp.Anonymous) else _called(inner)
     argument = (
         inner.expressions[0] if isinstance(inner, exp.Anonymous) and inner.expressions else inner.args.get("this")
     )
+    if isinstance(argument, exp.Order):
+        argument = argument.this
     if isinstance(argument, exp.Distinct):
         argument = argument.expressions[0]
     return f"{kind}_{argument.name}" if isinstance(argument, exp.Column) else kind

@@ -24,7 +24,8 @@ KEYWORDS = functions.KEYWORDS | {
     "on", "select", "where", "having", "by", "using", "exists", "all", "any", "some", "distinct", "union", "except",
     "intersect", "join", "over", "within", "filter", "values", "limit", "offset", "qualify", "grouping", "sets",
     "rollup", "cube", "partition", "explode", "unnest", "asc", "desc", "into", "with", "recursive", "view", "lateral",
-    "set", "table", "grouping sets", "group by", "order by", "partition by",
+    "set", "table", "rename", "exclude", "group", "within group", "grouping sets", "group by", "order by",
+    "partition by",
 }  # fmt: skip
 
 GROUPS = frozenset(
@@ -123,6 +124,11 @@ def _without_column_names(tree: exp.Expr) -> exp.Expr:
     none is called like a function that needs no brackets.
     """
     plain = tree.copy()
+    for series in list(plain.find_all(exp.GenerateSeries)):
+        if isinstance(series.parent, exp.Table):  # which would be written with names of its own
+            series.replace(exp.Anonymous(this="sequence", expressions=list(series.args.values())))
+    for each in plain.find_all(exp.Unnest):
+        each.set("offset", None)  # it would be written as one name more
     for alias in plain.find_all(exp.TableAlias):
         if all(isinstance(c, exp.Identifier) for c in alias.columns):
             alias.set("columns", None)

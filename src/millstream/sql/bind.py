@@ -17,7 +17,7 @@ from millstream.model.onerror import QUARANTINE
 from millstream.model.schema import Schema
 from millstream.model.step import View
 from millstream.model.stream import Stream
-from millstream.sql import complete, joins, queries, recursive, windows
+from millstream.sql import complete, constants, generated, joins, queries, recursive, windows
 from millstream.sql.catalog import Catalog, Generators, schema_of
 from millstream.sql.dependent import Outer
 from millstream.sql.places import OPTIONS, VIEW_OPTIONS, check_start, checked, connector_of, sink_of
@@ -233,6 +233,8 @@ class _Query:
             return limited(self, self._set(node, ctes), node)
         if isinstance(node, exp.Select):
             return bind_select(self, node, ctes, outer)
+        if isinstance(node, exp.Values):
+            return constants.values(self, node)
         raise Unsupported("this is not supported in a view yet", origin=self.text.of_node(node))
 
     def _set(self, node: exp.SetOperation, ctes: Mapping[str, Relation]) -> Relation:
@@ -277,6 +279,10 @@ class _Query:
                     origin=self.text.of_node(node),
                 )
             return joins.renamed(self.text, self.query(node, ctes, outer), columns, node).called(alias)
+        if isinstance(node, exp.Values):
+            return constants.values(self, node)
+        if generated.call_of(node) is not None:
+            return generated.beside(self, constants.one_row(self), node)
         if not isinstance(node, exp.Table):
             raise Unsupported(f"`{node.sql(dialect='spark')[:60]}` in FROM", origin=self.text.of_node(node))
         if isinstance(node.this, exp.Anonymous):

@@ -21,7 +21,8 @@ from millstream.sql.text import DIALECT, Text
 CARRIED_OUT: dict[type[exp.Expr], frozenset[str]] = {
     kind: frozenset(parts.split())
     for kind, parts in {
-        exp.Select: "expressions from_ joins laterals where group having order limit offset distinct with_ windows",
+        exp.Select: "expressions from_ joins laterals where group having qualify order limit offset distinct with_ "
+        "windows",
         exp.Subquery: "this alias with_ joins order limit offset",
         exp.Union: "this expression distinct with_ order limit offset",
         exp.Intersect: "this expression distinct with_ order limit offset",
@@ -34,23 +35,25 @@ CARRIED_OUT: dict[type[exp.Expr], frozenset[str]] = {
         exp.Version: "this kind expression",
         exp.Join: "this side kind on using method",
         exp.Lateral: "this alias view outer",
-        exp.Unnest: "expressions alias",
+        exp.Unnest: "expressions alias offset",
+        exp.Values: "expressions alias",
         exp.Where: "this",
         exp.Group: "expressions grouping_sets cube rollup all",
         exp.GroupingSets: "expressions",
         exp.Cube: "expressions",
         exp.Rollup: "expressions",
         exp.Having: "this",
+        exp.Qualify: "this",
         exp.Order: "this expressions",
         exp.Ordered: "this desc nulls_first",
-        exp.Limit: "expression",
-        exp.Fetch: "direction count",
+        exp.Limit: "expression limit_options",
+        exp.Fetch: "direction count limit_options",
         exp.Offset: "expression",
         exp.Distinct: "expressions on",
         exp.Window: "this partition_by order spec alias over",
-        exp.WindowSpec: "kind start start_side end end_side",
+        exp.WindowSpec: "kind start start_side end end_side exclude",
         exp.Filter: "this expression",
-        exp.Star: "except_",
+        exp.Star: "except_ replace rename",
     }.items()
 }
 """For each clause, its parts that the binder carries out."""
@@ -62,10 +65,8 @@ _SPELLED = {
     "distribute": "DISTRIBUTE BY",
     "hint": "a hint",
     "kind": "SELECT AS",
-    "limit_options": "LIMIT with PERCENT or WITH TIES",
     "locks": "FOR UPDATE",
     "materialized": "MATERIALIZED",
-    "pivots": "PIVOT",
     "sample": "TABLESAMPLE",
     "sort": "SORT BY",
 }
@@ -85,8 +86,6 @@ def check_clauses(text: Text, query: exp.Expr) -> None:
 
 
 def _spelled(node: exp.Expr, part: str) -> str:
-    if isinstance(node, exp.Unnest) and part == "offset":
-        return "WITH ORDINALITY"
     return _SPELLED.get(part, part.strip("_").replace("_", " ").upper())
 
 
@@ -102,8 +101,6 @@ def _origin(text: Text, node: exp.Expr, part: object) -> Origin | None:
 
 
 def _says_something(value: object) -> bool:
-    if isinstance(value, exp.LimitOptions):
-        return bool(value.args.get("percent") or value.args.get("with_ties"))
     return bool(value) and value != []
 
 
@@ -111,8 +108,9 @@ def check_literals(text: Text, tokens: Sequence[Token], tree: exp.Expr) -> None:
     """Refuse a statement of which the parser left out a number or a text."""
     written = tree.sql(dialect="spark", comments=False, unsupported_level=ErrorLevel.IGNORE)
     left = Counter(_value(t) for t in _literals(DIALECT.tokenize(written)))
-    left |= Counter(_number(n.name) if not n.is_string else "'" + n.name for n in tree.find_all(exp.Literal))
-    left |= Counter("'" + n.name for n in tree.find_all(exp.Identifier))  # named_struct('a', 1) is STRUCT(1 AS a)
+    left |= Counter(_number(n.name) if not n.is_string else "'" + n.name.lower() for n in tree.find_all(exp.Literal))
+    for names in (exp.Var, exp.Identifier):  # date_trunc('month', ts); named_struct('a', 1) is STRUCT(1 AS a)
+        left |= Counter("'" + n.name.lower() for n in tree.find_all(names))
     for token in _literals(tokens):
         left[_value(token)] -= 1
         if left[_value(token)] < 0:
@@ -131,7 +129,7 @@ def _literals(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _value(token: Token) -> str:
-    return _number(token.text) if token.token_type is TokenType.NUMBER else "'" + str(token.text)
+    return _number(token.text) if token.token_type is TokenType.NUMBER else "'" + str(token.text).lower()
 
 
 def _number(text: str) -> str:

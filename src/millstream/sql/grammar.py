@@ -15,7 +15,7 @@ from millstream.errors import DefinitionError, MillstreamError, SchemaError, Sta
 from millstream.model.duration import Duration
 from millstream.model.reserved import OF, check_user_columns
 from millstream.model.schema import Schema
-from millstream.sql import clauses, queries
+from millstream.sql import clauses, queries, type_names
 from millstream.sql.columns import clauses_begin, without_lengths
 from millstream.sql.columns import read as read_clauses
 from millstream.sql.cursor import Cursor
@@ -439,7 +439,7 @@ class _Reading:
         """A type as it was written, once it was found to be one."""
         if not tokens:
             c.fail(f"the type of {what} is expected here", hint="e.g. BIGINT, DECIMAL(10, 2) or ARRAY<STRING>")
-        said = self.piece.text.sql[tokens[0].start : tokens[-1].end + 1]
+        said = type_names.spelled(self.piece.text.sql, tokens)
         if said.count("<") + said.count("(") > _DEEPEST_TYPE:
             c.fail(f"the type of {what} has more than {_DEEPEST_TYPE} brackets")
         try:
@@ -453,9 +453,7 @@ class _Reading:
             field = None
         if field is None or field.name != "x" or field.type is None:
             origin = c.text.origin(tokens[0].start, tokens[-1].end)
-            raise SchemaError(
-                f"`{said[:60]}` is not a type", hint="e.g. BIGINT, DECIMAL(10, 2) or ARRAY<STRING>", origin=origin
-            )
+            raise SchemaError(f"`{said[:60]}` is not a type", hint=type_names.instead_of(said), origin=origin)
         return said
 
 

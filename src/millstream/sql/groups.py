@@ -19,7 +19,7 @@ from millstream.model.trigger import ON_CHANGE
 from millstream.model.window import everything
 from millstream.model.window_kinds import AnyWindow, Session
 from millstream.model.windowing import Windowing
-from millstream.sql import aggregates, dependent, subqueries, windows
+from millstream.sql import aggregates, dependent, over, subqueries, windows
 from millstream.sql.dependent import Outer
 from millstream.sql.relation import BORDERS, HIDDEN, Relation, checked, swap
 from millstream.sql.scopes import free_columns
@@ -55,13 +55,14 @@ def grouped(
     items: list[tuple[str, exp.Expr]],
     ctes: Mapping[str, Relation],
     outer: Outer | None = None,
-) -> tuple[Relation, list[tuple[str, exp.Expr]]]:
-    """The relation of groups, and the columns of the answer over it."""
+    qualify: exp.Expr | None = None,
+) -> tuple[Relation, list[tuple[str, exp.Expr]], exp.Expr | None]:
+    """The relation of groups, and the columns of the answer and the condition of QUALIFY over it."""
     found = Grouping(query, relation, node, items, ctes, outer)
-    groups = found.groups_of_rows()
+    groups = found.groups_of_rows(qualify)
     if outer is not None and node.args.get("group") is None:
         groups = found.completed(groups, outer)
-    return found.bound(groups)
+    return found.bound(groups, qualify)
 
 
 class Grouping:
@@ -90,10 +91,11 @@ class Grouping:
             self.groups.sets = [{*names, name} for names in self.groups.sets]
         self.measures: dict[str, Aggregate] = {}
 
-    def groups_of_rows(self) -> Relation:
+    def groups_of_rows(self, qualify: exp.Expr | None = None) -> Relation:
         """The groups with their keys and aggregates."""
         having = self.node.args.get("having")
-        measures = self._measures([*(i for _, i in self.items), *([having.this] if having is not None else [])])
+        more = [p for p in (None if having is None else having.this, qualify) if p is not None]
+        measures = self._measures([*(i for _, i in self.items), *more])
         keyed = self._keyed()
         with self.text.at(self.node):
             if not measures:  # only keys: a group is there as soon as a row is
@@ -112,20 +114,25 @@ class Grouping:
         outer.equal.clear()
         return Relation(made.stream.select(**{n: col(n) for n in outer.names}, **measures))
 
-    def bound(self, groups: Relation) -> tuple[Relation, list[tuple[str, exp.Expr]]]:
-        """The groups that HAVING leaves, and the columns of the answer over them."""
-        over = replace(groups, aliases={_GROUPS: {n.lower(): n for n in groups.stream.schema.names}})
+    def bound(
+        self, groups: Relation, qualify: exp.Expr | None
+    ) -> tuple[Relation, list[tuple[str, exp.Expr]], exp.Expr | None]:
+        """The groups that HAVING leaves, and the columns of the answer and the condition of QUALIFY over them."""
+        made = replace(groups, aliases={_GROUPS: {n.lower(): n for n in groups.stream.schema.names}})
         having = self.node.args.get("having")
         if having is not None:
-            over, tree = subqueries.attached(self.query, over, self.over(having.this), self.ctes)
+            made, tree = subqueries.attached(self.query, made, self.over(having.this), self.ctes)
             condition = checked(self.text, tree)
             with self.text.at(having):
-                over = over.with_stream(over.stream.where(condition))
+                made = made.with_stream(made.stream.where(condition))
         items = []
         for name, inner in self.items:
-            over, tree = subqueries.attached(self.query, over, self.over(inner), self.ctes)
+            made, tree = subqueries.attached(self.query, made, self.over(inner), self.ctes)
             items.append((name, tree))
-        return over, [*items, *((n, exp.column(n)) for n in self.outer)]
+        asked = None
+        if qualify is not None:
+            made, asked = subqueries.attached(self.query, made, self.over(qualify), self.ctes)
+        return made, [*items, *((n, exp.column(n)) for n in self.outer)], asked
 
     # ------------------------------------------------------------ keys
 
@@ -136,11 +143,11 @@ class Grouping:
         if group is None:
             self._check_borders(found)
             return found
-        if group.args.get("totals") or group.args.get("all"):
-            raise Unsupported("GROUP BY ALL", hint="name the columns", origin=self.text.of_node(group))
         plain, sets = split(self.text, group)
         for each in plain:
             self._key(found, self._spelled(each))
+        for each in self._all() if group.args.get("all") else ():
+            self._key(found, each)
         always = {n for n, _ in found.keys}
         by_window: set[bool] = set()
         for members in sets:
@@ -155,6 +162,11 @@ class Grouping:
             )
         self._check_borders(found)
         return found
+
+    def _all(self) -> list[exp.Expr]:
+        """What GROUP BY ALL groups by: each column of the answer that is no aggregate and no constant."""
+        plain = [i for _, i in self.items if i.find(exp.Column) is not None or windows.name_of(i)]
+        return [i for i in plain if i.find(exp.Window) is None and not any(True for _ in aggregates.found(i))]
 
     def _spelled(self, node: exp.Expr) -> exp.Expr:
         """A number is the column of the answer with that number; a name may be that of a column of the answer."""
@@ -308,7 +320,7 @@ class Grouping:
         """What stands for a part over the groups; None: nothing, look inside."""
         if isinstance(part, exp.Literal | exp.Null | exp.Boolean | exp.DataType | exp.Interval):
             return part
-        if isinstance(part, exp.Identifier | exp.Var | exp.Lambda):
+        if isinstance(part, exp.Identifier | exp.Var | exp.Lambda) or over.is_call(part):
             return None
         if isinstance(part, exp.Query):
             return self._subquery(part)
@@ -381,8 +393,11 @@ class Grouping:
 
 
 def _sql(tree: exp.Expr) -> str:
-    """An expression as text that no other one has: `a + b` may be a column, and a sum."""
-    return tree.sql(dialect="spark", identify=True)
+    """An expression as text that no other one has: `a + b` may be a column, and a sum. (Of WITHIN GROUP, Spark's text
+    does not tell one percentile from another.)
+    """
+    said = tree.sql(dialect="spark", identify=True)
+    return said if tree.find(exp.WithinGroup) is None else f"{said} {tree.sql(identify=True)}"
 
 
 def _is_grouping(part: exp.Expr) -> bool:

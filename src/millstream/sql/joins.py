@@ -15,7 +15,7 @@ from millstream.model.schema import Schema, ddl_type
 from millstream.model.step import plain_column
 from millstream.model.stream import Stream
 from millstream.model.times import conjuncts
-from millstream.sql import dependent, pairs, windows
+from millstream.sql import dependent, generated, pairs, using, windows
 from millstream.sql.catalog import schema_of
 from millstream.sql.relation import HIDDEN, Relation, checked
 from millstream.sql.statements import CreateTable
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _WIDTHS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
 """Types of numbers, each of which can be made one that comes behind it."""
-_EXPLODES = (exp.Explode, exp.ExplodeOuter, exp.Unnest)
 
 
 def renamed(text: Text, relation: Relation, names: Sequence[str], node: exp.Expr) -> Relation:
@@ -67,10 +66,8 @@ def joined(
             origin=query.text.of_node(other),
         )
     inner = other.this if isinstance(other, exp.Lateral) else other
-    if isinstance(inner, _EXPLODES):
-        if join.side and join.side != "LEFT":
-            raise Unsupported(f"{join.side} JOIN to an array", origin=query.text.of_node(join))
-        return exploded(query.text, relation, inner, other, outer=join.side == "LEFT"), None
+    if generated.call_of(other) is not None:
+        return _generated(query, relation, join), None
     if isinstance(other, exp.Lateral) and isinstance(inner, exp.Query):
         return _beside(query, relation, join, inner, ctes), None
     call = table_call(inner) if isinstance(other, exp.Lateral) else None
@@ -87,6 +84,7 @@ def joined(
     if version is not None or (join.args.get("method") or "").upper() == "ASOF":
         at = None if version is None else version.expression
         return pairs.as_of(query, relation, join, right, at), None
+    join = using.spelled_out(query.text, relation, right.names, join)
     return pairs.joining(query, relation, join, right)
 
 
@@ -118,29 +116,33 @@ def _beside(
     return both.with_stream(pairs.joined(text, relation.stream, made, on))
 
 
-def lateral(text: Text, relation: Relation, view: exp.Lateral) -> Relation:
+def lateral(query: _Query, relation: Relation, view: exp.Lateral) -> Relation:
     """A relation with a LATERAL VIEW: of an array, or of a function that gives rows."""
-    outer = bool(view.args.get("outer"))
-    call = table_call(view.this)
+    text, outer = query.text, bool(view.args.get("outer"))
+    call = None if generated.call_of(view) is not None else table_call(view.this)
     if call is not None:
         return tabled(text, relation, call, view, outer=outer)
-    if not isinstance(view.this, exp.Explode):
+    if generated.call_of(view) is None:
         raise Unsupported(f"`{view.sql(dialect='spark')[:60]}`", origin=text.of_node(view))
-    return exploded(text, relation, view.this, view, outer=outer)
+    return generated.beside(query, relation, view, outer=outer)
 
 
-def exploded(text: Text, relation: Relation, call: exp.Expr, place: exp.Expr, *, outer: bool = False) -> Relation:
-    """One row per element of an array; its name is given by the alias of the call."""
-    alias = place.args.get("alias")
-    columns = [c.name for c in (alias.args.get("columns") or [])] if alias is not None else []
-    if alias is None or len(columns) != 1:
-        raise DefinitionError(
-            "the elements need one name",
-            hint="e.g. LATERAL VIEW explode(tags) t AS tag, or CROSS JOIN UNNEST(tags) AS t(tag)",
-            origin=text.of_node(call),
+def _generated(query: _Query, relation: Relation, join: exp.Join) -> Relation:
+    """A join to a function of the row's own columns."""
+    text, on = query.text, join.args.get("on")
+    plain = on is None or (isinstance(on, exp.Boolean) and on.this)
+    if join.side not in ("", "LEFT") or join.args.get("using") or (join.side == "LEFT" and not plain):
+        raise Unsupported(
+            f"`{join.sql(dialect='spark').strip()[:60]}`",
+            hint="CROSS JOIN, JOIN ... ON condition and LEFT JOIN ... ON true are",
+            origin=text.of_node(join),
         )
-    array = call.expressions[0] if isinstance(call, exp.Unnest) else call.this
-    return element(text, relation, columns[0], array, outer=outer or isinstance(call, exp.ExplodeOuter), of=alias.name)
+    made = generated.beside(query, relation, join.this, outer=join.side == "LEFT")
+    if on is None or plain:
+        return made
+    condition = made.expr(text, on)
+    with text.at(on):
+        return made.with_stream(made.stream.where(condition))
 
 
 def element(text: Text, relation: Relation, name: str, array: exp.Expr, *, outer: bool, of: str = "") -> Relation:
@@ -157,10 +159,15 @@ def element(text: Text, relation: Relation, name: str, array: exp.Expr, *, outer
 def _looked_up(query: _Query, relation: Relation, join: exp.Join, table: CreateTable) -> Relation:
     text, other = query.text, join.this
     side, kind = (join.side or "").upper(), (join.kind or "").upper()
-    if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER") or join.args.get("using"):
-        raise Unsupported(f"{side} {kind} JOIN to a stored table".replace("  ", " "), origin=text.of_node(other))
+    if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
+        raise Unsupported(
+            f"{side} {kind} JOIN to a stored table that is looked up".replace("  ", " ").strip(),
+            hint="CREATE VIEW ... WITH (tables = 'live') AS ...: all joins work there",
+            origin=text.of_node(other),
+        )
     schema = schema_of(query.binder.catalog, table)
     assert schema is not None
+    join = using.spelled_out(text, relation, schema.names, join)
     alias = (other.alias or table.name).lower()
     relation, matches = _matched(text, relation, join, alias, schema)
     matched = {theirs for _, theirs in matches}
@@ -185,6 +192,11 @@ def _matched(
 ) -> tuple[Relation, list[tuple[str, str]]]:
     """The columns that must be equal, mine and the table's; what is no column of mine becomes one."""
     on = join.args.get("on")
+    for name in using.names_of(text, relation, join):
+        if name.lower() not in {n.lower() for n in schema.names}:
+            raise SchemaError(f"USING ({name}): one side has no such column", origin=text.of_node(join.this))
+        same = exp.EQ(this=exp.column(name), expression=exp.column(name, table=alias))
+        on = same if on is None else exp.and_(on, same)
     if on is None or isinstance(on, exp.Boolean):
         raise DefinitionError(
             "a join needs ON with equal columns", hint="e.g. JOIN t ON t.id = s.id", origin=text.of_node(join.this)

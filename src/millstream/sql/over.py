@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from millstream.errors import Unsupported
+from millstream.model.aggregate import Kind
 from millstream.model.relational import Function
 from millstream.model.step import Named, Order, plain_column
 from millstream.model.times import interval_micros
@@ -37,7 +38,16 @@ _KINDS: dict[type[exp.Expr], str] = {
     exp.First: "first_value",
     exp.LastValue: "last_value",
     exp.Last: "last_value",
+    exp.NthValue: "nth_value",
 }
+
+
+def is_call(part: exp.Expr) -> bool:
+    """Whether a part of a query is the function of an OVER, with or without FILTER and IGNORE NULLS."""
+    above = part.parent
+    while isinstance(above, exp.Filter | exp.IgnoreNulls | exp.RespectNulls) and above.this is part:
+        part, above = above, above.parent
+    return isinstance(above, exp.Window) and above.this is part
 
 
 def named(query: _Query, node: exp.Select, items: Items) -> Items:
@@ -91,7 +101,7 @@ def computed(query: _Query, relation: Relation, items: Items, node: exp.Expr) ->
             by = relation.expr(text, key)
             keys += ((plain_column(by) or f"$p{i}", by),)
         given = first.args.get("order")
-        order = [_order(query, relation, o) for o in (given.expressions if given is not None else ())]
+        order = [order_of(query, relation, o) for o in (given.expressions if given is not None else ())]
         functions = {column: _function(query, relation, window) for column, window in group}
         with text.at(node):
             stream = relation.stream._windowed(keys, order, functions)
@@ -99,7 +109,8 @@ def computed(query: _Query, relation: Relation, items: Items, node: exp.Expr) ->
     return relation, made
 
 
-def _order(query: _Query, relation: Relation, order: exp.Expr) -> Order:
+def order_of(query: _Query, relation: Relation, order: exp.Expr) -> Order:
+    """One part of an ORDER BY over a relation."""
     inner = order.this if isinstance(order, exp.Ordered) else order
     down = isinstance(order, exp.Ordered) and bool(order.args.get("desc"))
     first = not down
@@ -110,8 +121,11 @@ def _order(query: _Query, relation: Relation, order: exp.Expr) -> Order:
 
 def _function(query: _Query, relation: Relation, window: exp.Window) -> Function:
     text, call = query.text, window.this
-    if isinstance(call, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
-        raise Unsupported(f"`{call.sql(dialect='spark')[:60]}` in a window", origin=text.of_node(call))
+    condition, ignores = None, False
+    while isinstance(call, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
+        ignores = ignores or isinstance(call, exp.IgnoreNulls)
+        condition = call.expression.this if isinstance(call, exp.Filter) else condition
+        call = call.this
     kind = _KINDS.get(type(call))
     if kind is None:
         raise Unsupported(
@@ -122,13 +136,27 @@ def _function(query: _Query, relation: Relation, window: exp.Window) -> Function
     ranks = kind in ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead")
     if ranks and not window.args.get("order"):
         raise Unsupported(f"{kind}() needs ORDER BY in its window", origin=text.of_node(window))
+    _check_parts(query, window, kind, filtered=condition is not None, ignores=ignores)
     if kind == "ntile":
         return Function(kind, offset=_whole(query, call.this))
     argument = call.this
     if isinstance(call, exp.Count) and (argument is None or isinstance(argument, exp.Star) or _is_one(argument)):
         argument = None
+    settings = ["ignore nulls"] if ignores else []
     if isinstance(argument, exp.Distinct):
-        raise Unsupported("DISTINCT in a window function", origin=text.of_node(window))
+        if kind not in _DISTINCT or len(argument.expressions) != 1:
+            raise Unsupported(
+                f"DISTINCT in {kind}(...) OVER (...)",
+                hint=f"one of {', '.join(_DISTINCT)} of one column can have it",
+                origin=text.of_node(window),
+            )
+        settings, argument = [*settings, "distinct"], argument.expressions[0]
+    if condition is not None:
+        value = exp.Literal.number(1) if argument is None else argument.copy()
+        argument = exp.Case(ifs=[exp.If(this=condition.copy(), true=value)])
+    excluded = _excluded(query, window)
+    settings += [excluded] if excluded else []
+    kind = Kind(kind, *settings) if settings else kind
     of = None if argument is None or kind in _RANKS else relation.expr(text, argument)
     if kind in ("lag", "lead"):
         offset = call.args.get("offset")
@@ -139,9 +167,48 @@ def _function(query: _Query, relation: Relation, window: exp.Window) -> Function
             1 if offset is None else _whole(query, offset),
             None if default is None or isinstance(default, exp.Null) else _value(query, default),
         )
+    if kind == "nth_value":
+        offset = _whole(query, call.args["offset"])
+        if offset < 1:
+            raise Unsupported("nth_value counts from 1", origin=text.of_node(window))
+        return Function(kind, of, offset, frame=_frame(query, window))
     return Function(kind, of, frame=_frame(query, window))
 
 
+def _check_parts(query: _Query, window: exp.Window, kind: str, *, filtered: bool, ignores: bool) -> None:
+    """Refuse FILTER and IGNORE NULLS where they mean nothing."""
+    if filtered and kind not in _AGGREGATES:
+        raise Unsupported(
+            f"FILTER on {kind}(...) OVER (...)",
+            hint=f"one of {', '.join(_AGGREGATES)} can have it",
+            origin=query.text.of_node(window),
+        )
+    if ignores and kind not in _VALUES:
+        raise Unsupported(
+            f"IGNORE NULLS on {kind}(...) OVER (...)",
+            hint=f"one of {', '.join(_VALUES)} can have it; aggregates leave NULLs out anyway",
+            origin=query.text.of_node(window),
+        )
+
+
+def _excluded(query: _Query, window: exp.Window) -> str | None:
+    """What EXCLUDE leaves out of a frame: the row itself, its peers with or without it, or nothing."""
+    spec = window.args.get("spec")
+    said = str(spec.args["exclude"].name).lower() if spec is not None and spec.args.get("exclude") else ""
+    if said in ("", "no others"):
+        return None
+    if said not in ("current row", "group", "ties"):
+        raise Unsupported(
+            f"EXCLUDE {said.upper()} in a frame",
+            hint="EXCLUDE CURRENT ROW, GROUP, TIES or NO OTHERS",
+            origin=query.text.of_node(window),
+        )
+    return f"exclude {said}"
+
+
+_AGGREGATES = ("count", "sum", "avg", "min", "max")
+_DISTINCT = _AGGREGATES
+_VALUES = ("lag", "lead", "first_value", "last_value", "nth_value")
 _RANKS = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist")
 
 
@@ -169,11 +236,15 @@ def _frame(query: _Query, window: exp.Window) -> tuple[str, float | None, float 
     if spec is None:
         return None
     unit = (spec.args.get("kind") or "ROWS").lower()
-    if unit == "groups" or spec.args.get("exclude"):
-        raise Unsupported("GROUPS and EXCLUDE in a window", origin=query.text.of_node(window))
     before = _reach(query, spec, "start", "PRECEDING")
     behind = _reach(query, spec, "end", "FOLLOWING") if spec.args.get("end") is not None else 0
-    if unit == "range" and (before, behind) == (None, None):
+    if unit == "groups" and window.args.get("order") is None:
+        raise Unsupported(
+            "a GROUPS frame needs ORDER BY",
+            hint="groups are rows that are equal in it",
+            origin=query.text.of_node(window),
+        )
+    if unit in ("range", "groups") and (before, behind) == (None, None):
         unit = "rows"
     order = window.args.get("order")
     if unit == "range" and (order is None or len(order.expressions) != 1):

@@ -17,6 +17,7 @@ from millstream.model.expression import Expr, col
 from millstream.model.relational import Joined, JoinedAsOf
 from millstream.model.stream import Stream
 from millstream.model.times import conjuncts, nearest, times_of
+from millstream.sql import using as same_names
 from millstream.sql.relation import HIDDEN, Relation, checked
 from millstream.sql.text import Text
 
@@ -57,17 +58,20 @@ def joining(query: _Query, left: Relation, join: exp.Join, right: Relation) -> t
     text = query.text
     how = _how(text, join)
     renamed = pair_names(left.stream.schema.names, right.stream.schema.names)
-    using = [i.name for i in join.args.get("using") or ()]
+    using = same_names.names_of(text, left, join)
     both = joined_names(text, left, right, renamed, using, join)
     on = join.args.get("on")
     parts = [] if on is None or (isinstance(on, exp.Boolean) and on.this) else list(conjuncts(on))
     trees = [both.resolved(text, p) for p in parts]
+    one: dict[str, str] = {}
     for name in using:
         mine, theirs = (_named(text, r, name, join) for r in (left, right))
         trees.append(exp.EQ(this=exp.column(mine), expression=exp.column(renamed[theirs])))
+        one[mine] = renamed[theirs]
     made = Joining(right, how, renamed, tuple(checked(text, t).node for t in trees), join.this)
     stream = joined(text, left.stream, made, made.on)
-    return (left if how in ("semi", "anti") else both).with_stream(stream), made
+    found = (left if how in ("semi", "anti") else both).with_stream(stream)
+    return same_names.merged(found, left, one) if one and how in ("right", "full") else found, made
 
 
 def pushed(

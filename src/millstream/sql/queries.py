@@ -21,7 +21,7 @@ from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 from millstream.errors import DefinitionError, StatementRefused, Unsupported
 from millstream.model.expression import check_interval
 from millstream.model.functions import AGGREGATE, GENERATOR, SCALAR, UNREPEATABLE
-from millstream.sql import complete, recognize_cut
+from millstream.sql import complete, pivot, recognize_cut
 from millstream.sql.allowed import (
     CLOCK,
     KEYWORDS,
@@ -33,7 +33,7 @@ from millstream.sql.allowed import (
     reads,
     unrepeatable,
 )
-from millstream.sql.dialect import in_spark
+from millstream.sql.dialect import in_spark, instead_of
 from millstream.sql.text import DIALECT, Text, closing, made, too_deep, word
 
 TABLE_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW", "CALENDAR")
@@ -85,8 +85,10 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
         raise DefinitionError("one statement is expected here", origin=text.of_token(given[0]))
     if _depth(trees[0]) > 2 * _DEEPEST:
         raise too_deep(text, given[0])
-    tree = in_spark(trees[0])
+    tree = in_spark(trees[0], exp.ToChar)  # which would be written without its format
     complete.check_literals(text, brought, tree)
+    with text.at(given[0]):
+        tree = pivot.spelled_out(in_spark(tree))
     for number in tree.find_all(exp.Literal):
         if beyond_double(number):
             raise DefinitionError(
@@ -153,7 +155,7 @@ def check(text: Text, tree: exp.Expr, first: Token, *, functions: Container[str]
             call = next((f for f in tree.find_all(exp.Func) if f.name.lower() == name), None)
             raise StatementRefused(
                 f"the function `{name}` cannot be used",
-                hint="docs/guide/sql.md lists what can be called",
+                hint=instead_of(name),
                 origin=text.of_node(call) or text.of_token(first),
             )
 
@@ -227,11 +229,24 @@ def _in_known_form(text: Text, given: list[Token]) -> list[Token]:
             done += [made(TokenType.COMMA, ",", token), made(TokenType.VAR, "PARTITION_BY", token)]
             done += [made(TokenType.L_PAREN, "(", token), *given[i + 1 : end], made(TokenType.R_PAREN, ")", token)]
             skip |= set(range(i + 1, end))
+        elif said == "TRUNC" and called_now and _cuts_number(given, i + 1):
+            done.append(made(TokenType.VAR, "TRUNCATE", token))
         elif said in ("SESSION", "WINDOW", "TUMBLE", "HOP") and called_now:
             done.append(made(TokenType.VAR, token.text, token))
         else:
             done.append(token)
     return done
+
+
+def _cuts_number(given: list[Token], opening: int) -> bool:
+    """Whether TRUNC is that of numbers, ``trunc(x)`` or ``trunc(x, 2)``: that of dates has a unit in quotes."""
+    end, depth, commas = closing(given, opening), 0, []
+    for i in range(opening, end):
+        depth += (given[i].token_type is TokenType.L_PAREN) - (given[i].token_type is TokenType.R_PAREN)
+        if depth == 1 and given[i].token_type is TokenType.COMMA:
+            commas.append(i)
+    behind = given[commas[0] + 1] if commas else None
+    return behind is None or behind.token_type in (TokenType.NUMBER, TokenType.DASH)
 
 
 def _in_table_function(given: list[Token], at: int) -> bool:

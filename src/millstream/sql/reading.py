@@ -18,9 +18,12 @@ from sqlglot import exp
 
 from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
+from millstream.sql import generated, pivot
 from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, beyond_double, called, forbidden, reads
+from millstream.sql.dialect import in_spark, instead_of
 from millstream.sql.duck import duck_sql
 from millstream.sql.growth import may_grow
+from millstream.sql.store_forms import in_store
 from millstream.sql.text import Bounded
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # our errors say it
@@ -32,7 +35,7 @@ _DOLLAR = re.compile(
 )
 """A name with a dollar sign; what stands in quotes or comments is passed over. A quote or comment that does not end
 takes the rest of the text, so that it is searched for its end only once."""
-_ALLOWED = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | {"explode"}
+_ALLOWED = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | {"explode", "range", "timestampdiff"}
 
 
 _TWICE = re.compile(r"\\.|''", re.DOTALL)
@@ -67,7 +70,7 @@ def question(sql: str, tables: Mapping[str, Sequence[str]]) -> Question:
         ) from None
     if len(statements) != 1:
         raise StatementRefused(f"one statement at a time, please: these are {len(statements)}")
-    tree = statements[0]
+    tree = pivot.spelled_out(in_spark(statements[0]))
     if not isinstance(tree, exp.Query):
         raise StatementRefused(
             f"only SELECT can be run here, not {_kind(tree)}", hint="views are read with SELECT ... FROM view"
@@ -82,7 +85,7 @@ def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
         _check_tables(tree, tables)
         _check_functions(tree)
         read = tuple(dict.fromkeys(t.name for t in tree.find_all(exp.Table) if t.name in tables))
-        sql = duck_sql(tree, whole=True)
+        sql = duck_sql(in_store(tree), whole=True)
         return Question(sql, read, read if may_grow(tree) else None)
     except RecursionError:
         raise StatementRefused("too many parts of the query stand inside one another") from None
@@ -99,6 +102,8 @@ def _check_nodes(tree: exp.Expr) -> None:
 
 def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
     for table in tree.find_all(exp.Table):
+        if generated.call_of(table) is not None:
+            continue
         if not isinstance(table.this, exp.Identifier):
             raise StatementRefused(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
         if table.args.get("db") or table.args.get("catalog"):
@@ -131,7 +136,7 @@ def in_sight(table: exp.Expression) -> set[str]:
 def _check_functions(tree: exp.Expr) -> None:
     for name in called(tree, "spark"):
         if name not in _ALLOWED:
-            raise StatementRefused(f"the function `{name}` cannot be used in a query")
+            raise StatementRefused(f"the function `{name}` cannot be used in a query", hint=instead_of(name))
     found = reads(tree)
     if found is not None:
         raise StatementRefused(f"the function `{found}` cannot be used in a query")

@@ -165,7 +165,7 @@ def checked(text: Text, tree: exp.Expr) -> Expr:
         if isinstance(node, exp.Window):
             raise Unsupported(
                 f"`{node.sql(dialect='spark')[:60]}` is not supported here",
-                hint="window functions stand in SELECT, without GROUP BY: group in a query inside or around it",
+                hint="window functions stand in SELECT and in QUALIFY: ask for them in a query inside",
                 origin=text.of_node(node),
             )
         if isinstance(node, exp.Star):

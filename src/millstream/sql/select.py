@@ -12,7 +12,20 @@ from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.expression import Expr, col
 from millstream.model.reserved import folded, free_name
 from millstream.model.times import conjuncts
-from millstream.sql import aggregates, dependent, joins, over, pairs, recognize, subqueries, windows
+from millstream.sql import (
+    aggregates,
+    constants,
+    dependent,
+    joins,
+    over,
+    pairs,
+    qualify,
+    recognize,
+    stars,
+    subqueries,
+    ties,
+    windows,
+)
 from millstream.sql.dependent import Outer
 from millstream.sql.groups import grouped
 from millstream.sql.relation import HIDDEN, Ranked, Relation, checked
@@ -72,9 +85,7 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], o
         node = _by_outer(node, outer)
     relation = rows = rows_of(query, node, ctes, outer)
     if groups(node):
-        relation, node = _inside_aggregates(query, relation, node, ctes)
-        relation, items = grouped(query, relation, node, _select_items(query, relation, node), ctes, outer)
-        made = _projected(query, relation, items, node)
+        made = _grouped(query, relation, node, ctes, outer)
     else:
         if relation.windowed is not None:
             relation = windows.rows(text, relation, node)
@@ -82,9 +93,8 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], o
         made = _plain(query, relation, node, ctes, outer)
         if ordered:
             return made
-    if node.args.get("distinct") is not None:
-        if node.args["distinct"].args.get("on"):
-            raise Unsupported("DISTINCT ON", hint="use ROW_NUMBER() ... <= 1", origin=text.of_node(node))
+    distinct = node.args.get("distinct")
+    if distinct is not None and distinct.args.get("on") is None:
         with text.at(node):
             made = replace(made, stream=query.settled(made, node).stream.distinct())
     return limited(query, made, node, outer, rows)
@@ -94,20 +104,19 @@ def rows_of(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer
     """The rows that FROM and WHERE of a SELECT leave."""
     text = query.text
     start = node.args.get("from_")
-    if start is None:
-        raise DefinitionError("a view needs FROM: it is computed from a stream", origin=text.of_node(node))
+    place = node if start is None else start.this
     where = node.args.get("where")
     conditions = [] if where is None else list(conjuncts(where.this))
-    written = [*(start.this.args.get("joins") or ()), *(node.args.get("joins") or ())]
-    given = outer if outer is not None and dependent.uses(start.this, outer) else None
+    written = [*(() if start is None else start.this.args.get("joins") or ()), *(node.args.get("joins") or ())]
+    given = outer if outer is not None and start is not None and dependent.uses(start.this, outer) else None
     if outer is not None:
         written, conditions = dependent.moved(query, outer, written, conditions, node)
-    relation = query.source(start.this, ctes, outer=given)
+    relation = constants.one_row(query) if start is None else query.source(start.this, ctes, outer=given)
     clause = recognize.clause_of(node)
     if clause is not None:
-        relation = recognize.recognized(query, query.settled(relation, start.this), node, clause)
+        relation = recognize.recognized(query, query.settled(relation, place), node, clause)
     if written or outer is not None:
-        relation = query.settled(relation, start.this)
+        relation = query.settled(relation, place)
         relation = windows.rows(text, relation, node) if relation.windowed is not None else relation
     first, chain = relation, []
     for join in written:
@@ -118,7 +127,7 @@ def rows_of(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer
         equal, conditions = dependent.equalities(query, outer, relation, conditions)
         missing = [n for n in outer.names if n not in equal]
         if missing:
-            relation, one = pairs.joining(query, relation, exp.Join(this=start.this.copy()), outer.values(missing))
+            relation, one = pairs.joining(query, relation, exp.Join(this=place.copy()), outer.values(missing))
             chain.append(one)
     known = [c for c in chain if c is not None]
     shared = pairs.shared_by_or(text, relation, conditions) if known else []
@@ -128,7 +137,7 @@ def rows_of(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer
         relation, conditions = pairs.pushed(text, first, known, relation, conditions)
     for lateral in node.args.get("laterals") or ():
         if lateral is not clause:
-            relation = joins.lateral(text, query.settled(relation, node), lateral)
+            relation = joins.lateral(query, query.settled(relation, node), lateral)
     if outer is not None:
         relation = dependent.with_values(query, outer, relation, equal)
     relation = _where(query, relation, conditions, node, ctes)
@@ -224,20 +233,12 @@ def _select_items(query: _Query, relation: Relation, node: exp.Select) -> list[I
     for i, item in enumerate(node.expressions, 1):
         inner = item.this if isinstance(item, exp.Alias) else item
         if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
-            items += _star(query, relation, inner)
+            items += stars.spelled_out(query, relation, inner)
         elif isinstance(item, exp.Aliases):
             raise Unsupported(f"`{item.sql(dialect='spark')[:60]}`", origin=query.text.of_node(item))
         else:
             items += named_items([item], i)
-    seen: set[str] = set()
-    for name, inner in items:
-        if name.lower() in seen:
-            raise DefinitionError(
-                f"two columns of the answer are called `{name}`",
-                hint="give one of them another name: ... AS other_name",
-                origin=query.text.of_node(inner),
-            )
-        seen.add(name.lower())
+    stars.check_names(query, items)
     return items
 
 
@@ -247,30 +248,6 @@ def named_items(items: Sequence[exp.Expr], number: int = 1) -> list[Item]:
     for i, item in enumerate(items, number):
         inner = item.this if isinstance(item, exp.Alias) else item
         found.append((item.alias if isinstance(item, exp.Alias) else _name(inner, i), inner))
-    return found
-
-
-def _star(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]:
-    star = node.this if isinstance(node, exp.Column) else node
-    out = {e.name.lower() for e in (star.args.get("except_") or star.args.get("except") or [])}
-    names = relation.names
-    if isinstance(node, exp.Column):
-        alias = node.table.lower()
-        if alias not in relation.aliases:
-            raise query.binder.catalog.missing(node.table)
-        names = tuple(relation.aliases[alias].values())
-    shown = [(n, n) for n in names]
-    if relation.ambiguous and star is node:  # columns of a join that have the name of one before them
-        there = (n for n in relation.stream.schema.names if n not in relation.unseen)
-        parts = [(n, *n.removeprefix(HIDDEN).partition("_")) for n in there]
-        shown += [(name, n) for n, number, _, name in parts if n.startswith(HIDDEN) and number.isdigit() and name]
-    return [(n, _own(c)) for n, c in shown if n.lower() not in out and c not in relation.clocks]
-
-
-def _own(column: str) -> exp.Column:
-    """A column as the stream calls it, which needs no alias to say whose it is."""
-    found = exp.column(column)
-    found.meta["resolved"] = True
     return found
 
 
@@ -303,6 +280,9 @@ def _plain(
         relation = joins.element(query.text, relation, name, inner.this, outer=keeps)
         items = [(n, exp.column(name) if i is inner else i) for n, i in items]
     items = over.named(query, node, items)
+    condition = qualify.condition(query, relation, node, items)
+    if condition is not None:
+        return _qualified(query, relation, items, condition, node)
     numbers = [(n, i) for n, i in items if isinstance(i, exp.Window)]
     asked = [w for _, i in items for w in i.find_all(exp.Window)]
     if not asked:
@@ -311,6 +291,39 @@ def _plain(
         if len(items) > 1:
             return _numbered(query, relation, *numbers[0], items, node)
     relation, items = over.computed(query, relation, items, node)
+    return _projected(query, relation, items, node)
+
+
+def _grouped(
+    query: _Query, relation: Relation, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None
+) -> Relation:
+    """A SELECT that puts rows together; its window functions see the groups."""
+    relation, node = _inside_aggregates(query, relation, node, ctes)
+    items = over.named(query, node, _select_items(query, relation, node))
+    condition = qualify.condition(query, relation, node, items)
+    if condition is not None:
+        condition = over.named(query, node, [("", condition)])[0][1]
+    relation, made, condition = grouped(query, relation, node, items, ctes, outer, condition)
+    if condition is not None:
+        return _qualified(query, relation, made, condition, node)
+    if any(True for _, i in made for _ in i.find_all(exp.Window)):
+        relation, made = over.computed(query, relation, made, node)
+    return _projected(query, relation, made, node)
+
+
+def _qualified(query: _Query, relation: Relation, items: list[Item], condition: exp.Expr, node: exp.Select) -> Relation:
+    """The columns of the answer, of the rows that QUALIFY or DISTINCT ON let through."""
+
+    def top(relation: Relation, window: exp.Window, most: int) -> Relation:
+        keys = [relation.expr(query.text, k) for k in window.args.get("partition_by") or ()]
+        by = [_ordered(relation, query, o) for o in window.args["order"].expressions]
+        with query.text.at(window):
+            return relation.with_stream(_top(relation, keys, most, by, None))
+
+    condition = over.named(query, node, [("", condition)])[0][1]
+    relation, items = qualify.kept(
+        query, relation, items, condition, top, lambda r, i: over.computed(query, r, i, node)
+    )
     return _projected(query, relation, items, node)
 
 
@@ -396,9 +409,9 @@ def _projected(
 
 def _first_rows(query: _Query, relation: Relation, node: exp.Select, outer: Outer | None) -> tuple[Relation, bool]:
     """ORDER BY ... LIMIT n over columns that the answer does not have: before they are gone."""
-    order, limit = node.args.get("order"), node.args.get("limit")
+    order, limit = node.args.get("order"), node.args.get("limit") or node.args.get("offset")
     shown = {n.lower() for n, _ in _select_items(query, relation, node)}
-    if order is None or limit is None or node.args.get("distinct") is not None:
+    if order is None or limit is None or node.args.get("distinct") is not None or node.args.get("qualify") is not None:
         return relation, False
     if all(c.name.lower() in shown for c in order.find_all(exp.Column)):
         return relation, False
@@ -427,27 +440,33 @@ def limited(
     nothing, for a relation has no order. `before` are the rows that the columns of the answer are computed from.
     """
     order, limit, text = node.args.get("order"), node.args.get("limit"), query.text
-    if node.args.get("offset") is not None:
-        raise Unsupported("OFFSET in a view", origin=text.of_node(node.args["offset"]))
-    if limit is None:
-        if order is not None:
+    offset = node.args.get("offset")
+    if limit is None and offset is None:
+        if order is not None and not _is_distinct_on(node):
             _check_order(query, relation, order, before)
         return relation
     if order is None:
         raise Unsupported(
             "LIMIT without ORDER BY would keep any rows",
             hint="add ORDER BY",
-            origin=text.of_node(limit) or text.of_node(node),
+            origin=text.of_node(limit or offset) or text.of_node(node),
         )
-    try:
-        most = int(plain_value(limit.args["count"] if isinstance(limit, exp.Fetch) else limit.expression))
-    except (ValueError, TypeError):
-        raise DefinitionError("LIMIT needs a whole number", origin=text.of_node(limit)) from None
+    bounds = ties.bounds_of(query, limit, offset)
     relation = query.settled(relation, node)
-    by = [_ordered(relation, query, _spelled(query, relation, o)) for o in order.expressions]
-    keys = [] if outer is None else [col(n) for n in outer.names]
+    spelled = [_spelled(query, relation, o) for o in order.expressions]
+    keys = () if outer is None else outer.names
     with text.at(order):
-        return relation.with_stream(_top(relation, keys, most, by, None))
+        if bounds.most is not None and not bounds.offset and not bounds.ties:
+            by = [_ordered(relation, query, o) for o in spelled]
+            return relation.with_stream(_top(relation, [col(n) for n in keys], bounds.most, by, None))
+        ordered = [over.order_of(query, relation, o) for o in spelled]
+        return relation.with_stream(ties.between(relation.stream, keys, ordered, bounds))
+
+
+def _is_distinct_on(node: exp.Expr) -> bool:
+    """Whether the order of a SELECT is that of its DISTINCT ON."""
+    distinct = node.args.get("distinct")
+    return isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None
 
 
 def _check_order(query: _Query, relation: Relation, order: exp.Expr, before: Relation | None) -> None:

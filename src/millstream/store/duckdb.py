@@ -11,7 +11,6 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,13 +30,13 @@ from millstream.errors import (
     RecoveryFailed,
 )
 from millstream.limits import Limits
-from millstream.model.reserved import OP
 from millstream.store.apart import answered as answered_apart
 from millstream.store.apart import discard_leftovers, explained
 from millstream.store.asking import Used
 from millstream.store.asking import answered as answered_here
 from millstream.store.names import quoted, sql_type, stored_name
 from millstream.store.opening import failed, is_damage, opened
+from millstream.store.pieces import apply_changes
 from millstream.store.pieces import columns_of as _columns
 from millstream.store.pieces import count as _count
 from millstream.store.pieces import drop_view as _drop
@@ -162,7 +161,7 @@ class DuckStore:
             if last is not None and row.number != last + 1:
                 raise RecoveryFailed(f"epoch {row.number} of `{commit.flow}` does not follow epoch {last} in the store")
             for name, table in commit.changes.items():
-                self._apply(cursor, self._views[commit.flow][name], table, upsert=commit.upsert)
+                apply_changes(cursor, self._views[commit.flow][name], table, upsert=commit.upsert)
             for name, table in commit.mended.items():
                 _remove(cursor, name + "$errors", table)
             for suffix, tables in (("$errors", commit.errors), ("$late", commit.late), ("$panes", commit.panes)):
@@ -193,27 +192,6 @@ class DuckStore:
                 detail=f"this one holds token {commit.token}, the flow is at {held}",
                 hint="nothing was written; stop this process",
             )
-
-    def _apply(self, cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa.Table, *, upsert: bool) -> None:
-        table = quoted(stored_name(view))
-        columns = ", ".join(quoted(n) for n in view.schema.names)
-        cursor.register("$changes", changes)
-        try:
-            if view.identity is not None:
-                ops = set(cursor.execute(f'SELECT DISTINCT {quoted(OP)} FROM "$changes"').fetchall())
-                if upsert or ops != {("+I",)}:
-                    match = (
-                        " AND ".join(f"t.{quoted(k)} IS NOT DISTINCT FROM c.{quoted(k)}" for k in view.identity)
-                        or "true"
-                    )
-                    which = match if upsert else f"c.{quoted(OP)} <> '+I' AND {match}"
-                    cursor.execute(f'DELETE FROM {table} t USING "$changes" c WHERE {which}')
-            cursor.execute(
-                f"INSERT INTO {table} ({columns}) SELECT {columns} FROM \"$changes\" WHERE {quoted(OP)} IN ('+I', '+U')"
-            )
-        finally:
-            with suppress(duckdb.Error):  # the first error is the one to tell
-                cursor.unregister("$changes")
 
     def _retain(self, cursor: duckdb.DuckDBPyConnection, commit: EpochCommit) -> None:
         for view in self._views[commit.flow].values():

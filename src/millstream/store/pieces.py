@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from millstream.store.names import quoted
+from millstream.model.reserved import OP
+from millstream.store.names import quoted, stored_name
+from millstream.store.port import ViewSpec
 
 
 def drop_view(cursor: duckdb.DuckDBPyConnection, view: str) -> None:
@@ -22,6 +25,28 @@ def drop_view(cursor: duckdb.DuckDBPyConnection, view: str) -> None:
     for suffix in ("$rows", "$late", "$panes", "$errors"):
         cursor.execute(f"DROP TABLE IF EXISTS {quoted(view + suffix)}")
     cursor.execute("DELETE FROM millstream.views WHERE name = ?", [view])
+
+
+def apply_changes(cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa.Table, *, upsert: bool) -> None:
+    """Bring the rows of a view to where its changes lead."""
+    table = quoted(stored_name(view))
+    columns = ", ".join(quoted(n) for n in view.schema.names)
+    cursor.register("$changes", changes)
+    try:
+        if view.identity is not None:
+            ops = set(cursor.execute(f'SELECT DISTINCT {quoted(OP)} FROM "$changes"').fetchall())
+            if upsert or ops != {("+I",)}:
+                match = (
+                    " AND ".join(f"t.{quoted(k)} IS NOT DISTINCT FROM c.{quoted(k)}" for k in view.identity) or "true"
+                )
+                which = match if upsert else f"c.{quoted(OP)} <> '+I' AND {match}"
+                cursor.execute(f'DELETE FROM {table} t USING "$changes" c WHERE {which}')
+        cursor.execute(
+            f"INSERT INTO {table} ({columns}) SELECT {columns} FROM \"$changes\" WHERE {quoted(OP)} IN ('+I', '+U')"
+        )
+    finally:
+        with suppress(duckdb.Error):  # the first error is the one to tell
+            cursor.unregister("$changes")
 
 
 def raise_generation(cursor: duckdb.DuckDBPyConnection, key: str, least: int) -> None:

@@ -247,3 +247,4 @@ CREATE VIEW v AS SELECT * FROM bids JOIN items ON bids.auction = items.id MATCH_
 SELECT * FROM hot MATCH_RECOGNIZE (ORDER BY n MEASURES a.n AS p PATTERN (a) DEFINE a AS n > 1);
 -- expect error:
 --   statement_refused: the function `match_recognize` cannot be used in a query
+--   hint: functions are those of Spark SQL; CREATE FUNCTION adds your own

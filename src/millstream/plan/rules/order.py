@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from millstream.plan.stages import Append, Chained, Plan, Stage
 
-ORDERED = frozenset({"first", "last", "collect", "user", "sample"})
+ORDERED = frozenset({"first", "last", "first_of", "last_of", "collect", "user", "sample"})
 """Aggregates whose answer depends on the order of records with equal event time, or tells such records apart."""
 
 
