@@ -47,7 +47,7 @@ from millstream.plan.stages import Batches, Plan
 from millstream.result import Result
 from millstream.runtime import checkpoint, recovery, status, swap
 from millstream.runtime.accounting import account_rows
-from millstream.runtime.lag import hold_for, lag_rows
+from millstream.runtime.lag import lag_rows
 from millstream.runtime.lease import HomeLock
 from millstream.runtime.loop import EpochReport, FlowLoop
 from millstream.runtime.outbox import Outbox
@@ -117,7 +117,7 @@ class Home:
         try:
             with files_named(self.path):
                 swap.finish(self.path)
-                checkpoint.tidy(self.path)
+                checkpoint.tidy(self.path, self.log)
         except BaseException:
             self._lock.release()
             raise
@@ -160,6 +160,7 @@ class Home:
             return self.log.topic(name)
         parsed = Schema.parse(schema) if isinstance(schema, str) else schema
         columns = parsed.to_arrow() if isinstance(parsed, Schema) else parsed
+        self.check_owner()
         kept = None if retain is None else Duration.positive(retain, what="retain").micros
         return self.log.create(
             name, columns, partitions=partitions, key=key, retain_time=kept, retain_bytes=retain_bytes
@@ -393,9 +394,7 @@ class Home:
         """
         self.check_owner()
         folder = None if to is None else Path(to).absolute()
-        made = checkpoint.save(self.path, self.store, name, self.clock.now(), to=folder)
-        hold_for(name, {flow: told["offsets"] for flow, told in checkpoint.read(made).flows.items()}, self.log)
-        return made
+        return checkpoint.save(self.path, self.store, self.log, name, self.clock.now(), to=folder)
 
     def replay_late(self, view: str) -> int:
         """Take the late records of a view (``<view>$late``) into it: their windows are computed anew from all records.

@@ -113,9 +113,9 @@ def test_only_checkpoints_of_the_home_are_dropped(tmp_path: Path) -> None:
         home.checkpoint("mine")
         for name in (str(elsewhere), "../../backup/kept", "../checkpoints/mine", "/"):
             with pytest.raises(DefinitionError):
-                checkpoint.drop(home.path, name)
+                checkpoint.drop(home.path, name, home.log)
         assert (elsewhere / "manifest.json").exists()
-        checkpoint.drop(home.path, "mine")
+        checkpoint.drop(home.path, "mine", home.log)
         assert checkpoint.listed(home.path) == []
 
 

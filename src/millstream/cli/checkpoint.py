@@ -103,11 +103,9 @@ def drop(name: str, home: Path) -> None:
     from millstream.clock import SystemClock
     from millstream.log.log import Log
     from millstream.runtime import checkpoint
-    from millstream.runtime.lag import release_for
 
     check_home(home)
-    checkpoint.drop(home.absolute(), name)
-    release_for(name, Log(home.absolute() / "log", SystemClock()))
+    checkpoint.drop(home.absolute(), name, Log(home.absolute() / "log", SystemClock()))
     click.echo(f"removed the checkpoint {name}")
 
 

@@ -8,7 +8,8 @@ checkpoints/<name>/
   tables/<table>/     versions of stored tables
 
 Topics of the log are not in it; the manifest says which offsets a flow goes on from, and they must still be there. A
-checkpoint is made under another name and renamed when it is whole.
+checkpoint is made under another name and renamed when it is whole. The log holds the records behind its offsets before
+it has its name, and until it has lost it.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ import orjson
 
 from millstream import paths
 from millstream.clock import SystemClock
-from millstream.errors import DefinitionError, HomeDamaged, HomeTooNew, UnknownName
+from millstream.errors import DefinitionError, HomeDamaged, HomeTooNew, MillstreamError, UnknownName
 from millstream.log.log import Log
 from millstream.model.connector import check_name
 from millstream.runtime import catalog
-from millstream.runtime.lag import hold_again
+from millstream.runtime.lag import hold_again, hold_for, release_for
 from millstream.runtime.records import RecordBook
 from millstream.runtime.recovery import RUN_FORMAT, read_kinds
 from millstream.runtime.swap import Failpoint, Swap, sync_tree
@@ -69,7 +70,16 @@ class Manifest:
         return {"format": FORMAT, "home": 1, "runs": RUN_FORMAT, **vars(self)}
 
 
-def save(home: Path, store: Any, name: str, now: int, *, to: Path | None = None) -> Path:
+def save(
+    home: Path,
+    store: Any,
+    log: Log,
+    name: str,
+    now: int,
+    *,
+    to: Path | None = None,
+    failpoint: Failpoint = lambda _: None,
+) -> Path:
     """Make a checkpoint, also while flows run; returns its folder. Epochs wait only while the store is copied."""
     check_name(name, "checkpoint")
     folder = (to or home / FOLDER) / name
@@ -96,8 +106,15 @@ def save(home: Path, store: Any, name: str, now: int, *, to: Path | None = None)
             _copy_all(links, unfinished, rows)
             manifest = Manifest(name, now, {f: _told(r, store.generation(f)) for f, r in rows.items()}, {})
             _seal(unfinished, manifest)
+        hold_for(name, {flow: told["offsets"] for flow, told in manifest.flows.items()}, log)
+        failpoint("held")
         paths.rename(unfinished, folder)
         sync_directory(folder.parent)
+    except Exception:
+        if not folder.exists():
+            with suppress(MillstreamError, OSError):
+                release_for(name, log)
+        raise
     finally:
         with suppress(OSError):
             paths.delete_tree(links, within=home)
@@ -107,11 +124,15 @@ def save(home: Path, store: Any, name: str, now: int, *, to: Path | None = None)
     return folder
 
 
-def tidy(home: Path) -> None:
-    """Remove what a checkpoint that was cut off, or dropped by half, has left in a home. The home must be owned."""
+def tidy(home: Path, log: Log) -> None:
+    """Remove what a checkpoint that was cut off, or dropped by half, has left in a home and its log. The home must be
+    owned.
+    """
     for left in (home / FOLDER).glob(".*"):
         if left.suffix in (".links", ".new", ".gone"):
-            with suppress(OSError, HomeDamaged):
+            with suppress(OSError, MillstreamError):
+                if left.suffix != ".links" and not left.with_name(left.stem[1:]).exists():
+                    release_for(left.stem[1:], log)
                 paths.delete_tree(left, within=home)
 
 
@@ -139,8 +160,8 @@ def listed(home: Path) -> list[dict[str, Any]]:
     )
 
 
-def drop(home: Path, name: str) -> None:
-    """Remove a checkpoint; half of one is never left under its name."""
+def drop(home: Path, name: str, log: Log) -> None:
+    """Remove a checkpoint, and let the log forget what it needed; half of one is never left under its name."""
     folder = find(home, name)
     if folder.parent != home / FOLDER:
         raise DefinitionError(
@@ -152,6 +173,7 @@ def drop(home: Path, name: str) -> None:
     paths.delete_tree(gone, within=home)
     paths.rename(folder, gone)
     sync_directory(folder.parent)
+    release_for(folder.name, log)
     paths.delete_tree(gone, within=home)
 
 

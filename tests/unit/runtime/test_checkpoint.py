@@ -17,8 +17,10 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
+from millstream.clock import SystemClock
 from millstream.errors import DefinitionError, HomeDamaged, HomeTooNew, UnknownName
 from millstream.home import Home
+from millstream.log import Log
 from millstream.runtime import checkpoint
 from millstream.runtime.lease import HomeLock
 from millstream.runtime.upkeep import KEEP
@@ -280,21 +282,42 @@ def test_a_checkpoint_does_not_break_with_the_home(home: Path) -> None:
     checkpoint.verify(folder)
 
 
+def test_a_checkpoint_is_held_before_it_has_its_name(home: Path) -> None:
+    def died(step: str) -> None:
+        raise KeyboardInterrupt(step)
+
+    def holds(opened: Home) -> set[str]:
+        return {r for r in opened.log.topic("bids").holds() if r in ("checkpoint.one", "checkpoint.two")}
+
+    with ms.open(home) as opened:
+        with pytest.raises(KeyboardInterrupt, match="held"):
+            checkpoint.save(home, opened.store, opened.log, "one", 1, failpoint=died)
+        assert holds(opened) == {"checkpoint.one"}
+        (home / "checkpoints/.one.new").mkdir(parents=True)  # as a kill leaves it
+    with ms.open(home) as opened:
+        assert holds(opened) == set(), "there is no such checkpoint"
+        opened.checkpoint("two")
+        (home / "checkpoints/.two.new").mkdir()
+    with ms.open(home) as opened:
+        assert holds(opened) == {"checkpoint.two"}
+
+
 def test_names_are_checked_listed_and_dropped(owned: Path) -> None:
-    store = DuckStore(owned / "store.duckdb")
+    store, log = DuckStore(owned / "store.duckdb"), Log(owned / "log", SystemClock())
     for number, name in enumerate(("b", "a")):
-        checkpoint.save(owned, store, name, number)
+        checkpoint.save(owned, store, log, name, number)
     with pytest.raises(DefinitionError, match=r"there is a checkpoint .* already"):
-        checkpoint.save(owned, store, "a", 3)
+        checkpoint.save(owned, store, log, "a", 3)
     with pytest.raises(DefinitionError, match="is not a good name"):
-        checkpoint.save(owned, store, "../a", 3)
+        checkpoint.save(owned, store, log, "../a", 3)
     store.close()
     assert [r["checkpoint"] for r in checkpoint.listed(owned)] == ["a", "b"]
     assert checkpoint.listed(owned)[0]["flows"] == {"counting": EPOCHS}
-    checkpoint.drop(owned, "a")
+    checkpoint.drop(owned, "a", log)
     assert os.listdir(owned / "checkpoints") == ["b"]
+    assert "checkpoint.a" not in log.topic("bids").holds()
     with pytest.raises(UnknownName, match="there is no checkpoint `a`") as caught:
-        checkpoint.drop(owned, "a")
+        checkpoint.drop(owned, "a", log)
     assert caught.value.detail == "there are: b"
 
 
