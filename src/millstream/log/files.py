@@ -109,8 +109,19 @@ def folder_of(topic: Path, partition: int) -> Path:
 
 def require_folder(disk: Disk, folder: Path) -> None:
     """Refuse a partition whose directory is gone: it was made before its topic."""
+    require_topic(disk, folder.parent)
     if not disk.exists(folder):
         raise damaged(folder, 0, "the folder of the partition is missing")
+
+
+def require_topic(disk: Disk, folder: Path) -> None:
+    """Refuse a topic whose directory is gone."""
+    if not disk.exists(folder):
+        raise LogFailed(
+            f"the topic {folder.name} is no longer in {folder.parent}",
+            detail="It was removed, or its home was moved, while it was open.",
+            hint="open the home where it is now, or put the topic back",
+        )
 
 
 def wal_name(base: int) -> str:

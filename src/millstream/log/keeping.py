@@ -12,7 +12,7 @@ from millstream.clock import Clock
 from millstream.errors import LogError, MillstreamError, OffsetsTrimmed
 from millstream.log.about import About
 from millstream.log.disk import Disk
-from millstream.log.files import disk_full_named
+from millstream.log.files import disk_full_named, require_topic
 from millstream.log.reading import PartitionReader
 from millstream.log.retention import Holds, Offsets, TrimReport, below, expired, floor, merge
 from millstream.log.writer import PartitionWriter
@@ -129,6 +129,9 @@ class Keeper:
         """While inside, no other thread or process places a hold or crosses one."""
         with self._mutex:
             with disk_full_named(self._holds.lock()):
+                require_topic(self._disk, self._holds.lock().parent.parent)
+                if not self._disk.exists(self._holds.lock().parent):
+                    self._disk.mkdir(self._holds.lock().parent)
                 lock = self._disk.lock(self._holds.lock(), wait=True) if not self._depth else None
             self._depth += 1
             try:

@@ -247,6 +247,7 @@ class Topic:
 
     def _open(self, partition: int) -> Group:
         about = self._about
+        require_folder(self._disk, folder_of(self._folder, partition))
         if not self._disk.exists(copy_of(self._folder / NOTE)):
             # an older version made the topic, or one that was killed
             self._disk.fsync_dir(self._folder)
