@@ -10,9 +10,10 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 import orjson
 import pyarrow as pa
@@ -25,6 +26,35 @@ from millstream.model.values import python_rows
 
 Durably = Callable[[Path, bytes], None]
 """Writes a whole file, under another name first; durable when it returns."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a sink has written a topic."""
+
+    topic: str
+    id: str
+    ends: Mapping[int, int]
+    """By partition, the offset after the last record of the sink."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"topic": self.topic, "id": self.id, "ends": dict(self.ends)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Reach:
+        """Read what `to_json` wrote."""
+        return cls(data["topic"], data["id"], {int(p): o for p, o in data["ends"].items()})
+
+    def missing_in(self, topic: Topic) -> str | None:
+        """What a topic of this name lacks of what was written to it; None when it has all."""
+        if topic.id != self.id:
+            return "it is another topic of the same name"
+        ends = topic.end()
+        short = [(p, end) for p, end in self.ends.items() if ends.get(p, 0) < end]
+        for p, end in short:
+            return f"partition {p} ends at offset {ends.get(p, 0):,}, but was written up to {end:,}"
+        return None
 
 
 class SinkPort(Protocol):
@@ -40,13 +70,18 @@ class TopicSink:
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
+        self.reach: Reach | None = None
+        """How far it has written the topic."""
 
     def write(self, rows: pa.Table, epoch: int, *, writer: str, digest: str | None) -> None:
         """Append; with a digest the topic knows an epoch that it has."""
         if digest is None:
-            self.topic.append(rows)
+            ack = self.topic.append(rows)
         else:
-            self.topic.append(rows, producer=writer, sequence=epoch, digest=digest)
+            ack = self.topic.append(rows, producer=writer, sequence=epoch, digest=digest)
+        before = self.reach.ends if self.reach is not None else {}
+        ends = {partition: end for partition, (_, end) in ack.offsets.items()}
+        self.reach = Reach(self.topic.name, self.topic.id, {**before, **ends})
 
 
 class FilesSink:

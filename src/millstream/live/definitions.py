@@ -1,5 +1,6 @@
 """Definitions on disk: ``catalog.json`` in the home, written whole (temp, fsync, rename) whenever one changes, and then
-once more as ``catalog.json.copy``. A file that is missing or older than its copy is damage; a repair puts it back.
+once more as ``catalog.json.copy`` and into the store. A file that is missing or older than a copy is damage; a repair
+puts it back.
 
     {"format": 1, "entries": [{"name": "bids", "kind": "source", "sql": "CREATE SOURCE bids ...", "schema": "..."},
                               {"name": "hot", "kind": "view", "sql": "CREATE VIEW hot AS ...", "flow": "bids"}],
@@ -15,13 +16,13 @@ until that is done, by this process or by the next one that opens the home.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from millstream.errors import DiskFull, HomeDamaged
+from millstream.errors import DiskFull, HomeDamaged, MillstreamError
 from millstream.runtime import catalog
 from millstream.runtime.catalog import COPY, FILE
 from millstream.state.run import write_durably
@@ -61,12 +62,15 @@ class Definitions:
     """Steps that follow the last commit: what is to be done, and the name that it is done to."""
     revision: int = 0
     """How often they were written."""
+    keep: Callable[[bytes], None] = lambda _: None
+    """Puts a copy of what was written into the store."""
 
     def copy(self) -> Definitions:
         """Definitions to change, and then to commit."""
         flows = {n: replace(f) for n, f in self.flows.items()}
         entries = {n: replace(d) for n, d in self.entries.items()}
-        return Definitions(self.path, entries, flows, list(self.dropped), list(self.pending), self.revision)
+        rest = list(self.dropped), list(self.pending), self.revision, self.keep
+        return Definitions(self.path, entries, flows, *rest)
 
     def used_flows(self) -> list[str]:
         """The flows that views and sinks run in."""
@@ -90,21 +94,26 @@ class Definitions:
         return touched
 
     @classmethod
-    def load(cls, home: Path) -> Definitions:
-        """Read them; none when there is no file, nor a copy of it. Only for the owner of the home."""
-        path, copy = home / FILE, home / COPY
+    def load(cls, home: Path, kept: bytes | None = None, keep: Callable[[bytes], None] = lambda _: None) -> Definitions:
+        """Read them; none when there is no file, nor a copy of it. Only for the owner of the home. `kept` is the copy
+        in the store, and `keep` puts one there.
+        """
+        path, copy, known = home / FILE, home / COPY, catalog.revision_of(kept)
         if not os.path.lexists(path) and not os.path.lexists(copy):
-            return cls(path)
+            if known > 0:
+                raise HomeDamaged(f"the catalog {path} and its copy are missing", detail=OLDER, hint=HINT)
+            return cls(path, keep=keep)
         found = cls.read(path)
-        try:
-            known = cls.read(copy).revision if os.path.lexists(copy) else -1
-        except HomeDamaged:
-            known = -1
+        found.keep = keep
+        with suppress(HomeDamaged):
+            known = max(known, cls.read(copy).revision if os.path.lexists(copy) else -1)
         if found.revision < known:
             raise HomeDamaged(f"the catalog {path} is older than its copy", detail=OLDER, hint=HINT)
         data = path.read_bytes()
-        if found.revision > known or copy.read_bytes() != data:
+        if not copy.is_file() or copy.read_bytes() != data:
             found._write_copy(data)
+        if kept != data:
+            found._keep(data)
         return found
 
     @classmethod
@@ -121,8 +130,8 @@ class Definitions:
         return cls(path, entries, flows, dropped, pending, revision)
 
     def save(self) -> None:
-        """Write them, and then the copy; durable when this returns. Without the copy they are committed, too: whoever
-        opens the home next writes it.
+        """Write them, and then the copies; durable when this returns. Without copies they are committed, too: whoever
+        opens the home next writes those.
         """
         data = self._written()
         try:
@@ -132,10 +141,15 @@ class Definitions:
                 raise  # as before; else the new ones are there, and only the last sync of the folder failed
         self.revision += 1
         self._write_copy(data)
+        self._keep(data)
 
     def _write_copy(self, data: bytes) -> None:
         with suppress(OSError, DiskFull):
             write_durably(self.path.with_name(COPY), data)
+
+    def _keep(self, data: bytes) -> None:
+        with suppress(MillstreamError, OSError):
+            self.keep(data)
 
     def _written(self) -> bytes:
         content: dict[str, Any] = {

@@ -62,7 +62,7 @@ class Live:
     def __init__(self, home: Home, *, start: bool = True) -> None:
         self.home = home
         self.catalog = Catalog()
-        self.definitions = Definitions.load(home.path)
+        self.definitions = Definitions.load(home.path, home.store.kept_catalog(), home.store.keep_catalog)
         self.broken: dict[str, MillstreamError] = {}
         """Definitions that no longer work, by name in lower case, and why."""
         self.runs: dict[str, Run] = {}

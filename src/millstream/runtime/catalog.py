@@ -1,6 +1,7 @@
 """The file of a catalog, as plain data: what `live/definitions.py` writes, and checkpoints, restores and repairs copy.
 
-A catalog has a revision, which counts its writes, and a checksum. A copy with the same content lies beside it.
+A catalog has a revision, which counts its writes, and a checksum. A copy with the same content lies beside it, and a
+third one is in the store, written last: so a catalog with a lower revision than the one in the store is damage.
 """
 
 from __future__ import annotations
@@ -73,13 +74,25 @@ def present(home: Path) -> dict[str, Any]:
     return max(found, key=_revision)
 
 
+def revision_of(data: bytes | None) -> int:
+    """The revision of an encoded catalog; -1 when it is not what was written."""
+    try:
+        return -1 if data is None else _revision(decode(data))
+    except (ValueError, TypeError):
+        return -1
+
+
 def put_back(old: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """An old catalog to take the place of the present one. Flows that only the present one has are dropped by the next
     process that opens the home.
     """
     gone = [flow for flow in now["flows"] if flow not in old["flows"]]
     dropped = list(dict.fromkeys([*old["dropped"], *now["dropped"], *gone]))
-    return {**old, "dropped": [f for f in dropped if f not in old["flows"]], "revision": 1 + _revision(now)}
+    return {
+        **old,
+        "dropped": [f for f in dropped if f not in old["flows"]],
+        "revision": 1 + max(_revision(now), _revision(old)),
+    }
 
 
 def differences(old: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:

@@ -123,6 +123,7 @@ class FlowLoop:
             self.number, self.now, self.version = standing.number, standing.now, standing.version
             self.watermarks.update({n: w for n, w in standing.watermarks.items() if n in self.watermarks})
         self._upkeep.tidy(self.version)
+        outbox.resume(progress.reach)
         outbox.deliver(self.number, progress.out)
         self._records = self.plan.guarantee != AT_MOST
         self._gap = Gap(root / "stopped.json")
@@ -298,7 +299,7 @@ class FlowLoop:
         out = self.outbox.before_commit(record.epoch, output.changes, record.digest)
         self._fail("before commit")
         progress = self._advanced(record, output)
-        progress.out = out
+        progress.out, progress.reach = out, self.outbox.reach()
         row = EpochRow(
             record.epoch,
             record.plan,

@@ -5,6 +5,8 @@ With ``exactly_once`` the changes are put down durably before the store commits 
 producer named after the sink. A crash anywhere leaves either nothing or a file that the next start delivers, and the
 sink knows what it has. The epoch's row in the store names its files; one that was delivered is called ``.done`` until
 the next ones are, so a file that is lost is noticed. No reader sees a change of an epoch that the store does not have.
+An epoch's row also says how far each sink had written its topic before, so a lost or replaced topic is noticed;
+what the last epoch put down is given to a topic once more at a start, and the topic knows whether it has it.
 With ``at_least_once`` the changes go out before the commit and are not told apart; with ``at_most_once`` after it, and
 nothing is kept to try again.
 """
@@ -14,12 +16,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from millstream import paths
-from millstream.connect.sinks import SinkPort
+from millstream.connect.sinks import Reach, SinkPort, TopicSink
 from millstream.errors import HomeDamaged
 from millstream.plan.stages import Plan, ViewStage
 from millstream.state.run import write_durably
@@ -84,12 +86,39 @@ class Outbox:
             for name, table in self._mine(changes):
                 self._send(epoch, name, self._sinks[name][0].for_sink(table))
 
+    def resume(self, known: Mapping[str, Mapping[str, Any]]) -> None:
+        """Refuse to go on with a topic that lacks what a sink has written to it. `known` is what `reach` gave for the
+        last epoch; that of a sink that has begun again since, or writes elsewhere now, is of no importance.
+        """
+        for name, told in known.items():
+            port = self._sinks[name][1] if name in self._sinks else None
+            reach = Reach.from_json(told)
+            if not isinstance(port, TopicSink) or not self._is_present(name, told) or port.topic.name != reach.topic:
+                continue
+            missing = reach.missing_in(port.topic)
+            if missing is not None:
+                raise HomeDamaged(
+                    f"the topic `{reach.topic}` lacks changes that the sink `{name}` has written to it",
+                    detail=f"{missing}; it was removed, or replaced by an older one",
+                    hint="put the topic back from a copy; `millstream repair` says what can be done without one",
+                )
+            port.reach = reach
+
+    def reach(self) -> dict[str, dict[str, Any]]:
+        """How far each sink has written its topic."""
+        known = ((name, port.reach) for name, (_, port) in self._sinks.items() if isinstance(port, TopicSink))
+        return {n: {**r.to_json(), "generation": self._generations[n]} for n, r in known if r is not None}
+
+    def _is_present(self, name: str, told: Mapping[str, Any]) -> bool:
+        return bool(told["generation"] == self._generations.get(name))
+
     def deliver(self, committed: int, expected: Sequence[str] = ()) -> None:
         """Deliver what was put down for committed epochs, and forget what was put down for others. Refuses to go on
         without one of the `expected` files; those of a sink that was put back or dropped since are not expected.
         """
         for path in lost(self._root, expected, lambda sink: self._generations.get(sink, -1)):
             self._refuse(path, "are missing")
+        self._repeat(expected)
         for path in sorted(self._root.glob("*.arrow")) if self._sinks else ():
             number, name = epoch_of(path.name), sink_of(path.name)
             if number > committed or name not in self._sinks:
@@ -97,14 +126,26 @@ class Outbox:
                 continue
             if not intact(path):
                 self._refuse(path, "do not match their checksum")
-            with pa.ipc.open_file(path.read_bytes()) as file:
-                table = file.read_all()
-            digest = table.schema.metadata[b"digest"].decode()
-            self._send(number, name, table.cast(self._sinks[name][0].sink_schema), digest=digest)
+            self._send_file(path)
             paths.rename(path, done(path))
         for path in self._root.glob("*" + DONE):
             if epoch_of(path.name) < committed:
                 paths.delete_file(path)
+
+    def _repeat(self, expected: Sequence[str]) -> None:
+        """Give what was delivered of the last epoch to topics once more: they may have been replaced since."""
+        for told in expected:
+            number, _, file = told.partition("/")
+            sink, path = self._sinks.get(sink_of(file)), done(self._root / file)
+            same = int(number) == self._generations.get(sink_of(file))
+            if sink is not None and isinstance(sink[1], TopicSink) and same and path.exists() and intact(path):
+                self._send_file(path)
+
+    def _send_file(self, path: Path) -> None:
+        with pa.ipc.open_file(path.read_bytes()) as file:
+            table = file.read_all()
+        name, digest = sink_of(path.name), table.schema.metadata[b"digest"].decode()
+        self._send(epoch_of(path.name), name, table.cast(self._sinks[name][0].sink_schema), digest=digest)
 
     def _refuse(self, path: Path, why: str) -> NoReturn:
         number, name = epoch_of(path.name), sink_of(path.name)

@@ -42,6 +42,8 @@ class Progress:
     """view -> the sources that feed it, one by one, if it gets their rows as they are (not exploded or mapped)."""
     out: list[str] = field(default_factory=list, init=False)
     """Files of changes that were put down for sinks with this epoch, each with the generation of its sink."""
+    reach: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
+    """sink -> how far it had written its topic before this epoch, and its generation."""
     joined: dict[str, dict[str, int]] = field(default_factory=dict)
     """view -> source -> good rows that had been read before the view was there."""
 
@@ -85,6 +87,7 @@ class Progress:
             "feeds": self.feeds,
             "joined": self.joined,
             "out": self.out,
+            "reach": self.reach,
         }
 
     @classmethod
@@ -95,7 +98,7 @@ class Progress:
         found = cls(offsets, Watermarks.from_json(data["watermarks"]), *(dict(data.get(name, {})) for name in names))
         found.first = {s: {int(p): o for p, o in by.items()} for s, by in data.get("first", {}).items()}
         found.feeds, found.joined = dict(data.get("feeds", {})), dict(data.get("joined", {}))
-        found.out = list(data.get("out", ()))
+        found.out, found.reach = list(data.get("out", ())), dict(data.get("reach", {}))
         return found
 
 

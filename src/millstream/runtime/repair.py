@@ -12,7 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from millstream import paths
+from millstream.clock import SystemClock
+from millstream.connect.sinks import Reach
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed, UnknownName
+from millstream.log.log import Log
 from millstream.runtime import checkpoint, gap, outbox, recovery, wholeness
 from millstream.runtime.beginnings import cannot_begin, source_problems, wrong_offsets
 from millstream.runtime.checkpoint import crc_of
@@ -168,6 +171,7 @@ def _flow(
         yield _of_record(home, flow, last, book, problem)
     yield from _left_overs(flow, rows, state)
     yield from _undelivered(flow, root / "out", last, numbers)
+    yield from _short_topics(home, flow, last, numbers)
     yield from _stopped(flow, root / "stopped.json", last)
 
 
@@ -238,12 +242,51 @@ def _undelivered(flow: str, out: Path, last: EpochRow | None, numbers: Mapping[s
             found = f"the changes {path} do not match their checksum"
             yield Finding(flow, found, "they are taken away", lost, _given_up(path, aside=True))
 
-    def generation(sink: str) -> int:
-        return max(numbers.get(key, 0) for key in (flow, f"{flow}/{sink}", ""))
-
-    for path in outbox.lost(out, last.progress.get("out", ()) if last is not None else (), generation):
+    expected = last.progress.get("out", ()) if last is not None else ()
+    for path in outbox.lost(out, expected, lambda sink: _generation(flow, sink, numbers)):
         found = f"the changes {path} are missing, and it is not known whether they were delivered"
         yield Finding(flow, found, "the flow goes on without them", lost, _given_up(path))
+
+
+def _generation(flow: str, sink: str, numbers: Mapping[str, int]) -> int:
+    return max(numbers.get(key, 0) for key in (flow, f"{flow}/{sink}", ""))
+
+
+def _short_topics(home: Path, flow: str, last: EpochRow | None, numbers: Mapping[str, int]) -> Iterator[Finding]:
+    """Topics that lack what sinks have written to them."""
+    told = last.progress.get("reach", {}) if last is not None else {}
+    log = Log(home / "log", SystemClock())
+    try:
+        for sink, known in told.items():
+            reach, topic = Reach.from_json(known), None
+            if known["generation"] != _generation(flow, sink, numbers):
+                continue
+            if log.exists(reach.topic):
+                topic = log.topic(reach.topic)
+            missing = "it is gone" if topic is None else reach.missing_in(topic)
+            if missing is None:
+                continue
+            found = f"the topic `{reach.topic}` lacks changes that the sink `{sink}` has written to it: {missing}"
+            whole = topic is None or topic.id != reach.id or topic.partitions == 1
+            would = f"the sink writes the changes {'of the last epoch, and those ' if whole else ''}that follow"
+            lost = f"earlier changes stay missing; to have them, put {home / 'log' / reach.topic} back first"
+            yield Finding(flow, found, would, lost, _written_on(flow, sink, again=whole))
+    finally:
+        log.close()
+
+
+def _written_on(flow: str, sink: str, *, again: bool) -> Callable[[Work], None]:
+    """Let a sink write to its topic as a new producer; `again` what was delivered of the last epoch."""
+
+    def do(work: Work) -> None:
+        out = paths.flow_folder(work.home, flow) / "out"
+        for path in out.glob(f"*{outbox.DONE}") if again else ():
+            if outbox.sink_of(path.name) == sink and outbox.intact(path):
+                copied(path, str(path.with_suffix(".arrow").relative_to(work.home)))(work)
+                work.aside(path)
+        work.new_generation(f"{flow}/{sink}")
+
+    return do
 
 
 def _stopped(flow: str, path: Path, last: EpochRow | None) -> Iterator[Finding]:

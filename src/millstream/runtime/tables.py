@@ -2,7 +2,8 @@
 before.
 
 The store is the authority on the rows and on the number of the newest version. A new version is written under a hidden
-name, committed to the store, given its name, and then noted with its checksum in ``versions.json`` beside it. A table
+name, committed to the store, given its name, and then noted with its checksum in ``versions.json`` beside it:
+``{"table": "items", "versions": {"000001.arrow": 2774893043}}`` (earlier versions wrote the checksums alone). A table
 that is dropped gets a hidden name before the store forgets it. `Tables.reconcile` finishes or forgets what was cut off.
 So no crash leaves a version that the store does not know: where there is one, the store is older than the files.
 """
@@ -148,13 +149,15 @@ class Tables:
         """
         for gone in self._root.glob(f".*{GONE}"):
             paths.delete_tree(gone, within=self._root)
+        known = {self._folder(n).name: (n, v) for n, v in store.table_versions().items()}
+        for name in known:
+            self.known(name)
         for name, version in self.ahead(store.table_versions(), store.tables()).items():
             raise HomeDamaged(
                 f"the store does not have version {version} of the table `{name}`",
                 detail=f"it is in {self.path(name, version)}; the store is older, or was made anew",
                 hint=HINT,
             )
-        known = {self._folder(n).name: (n, v) for n, v in store.table_versions().items()}
         for name, version in known.values():
             path = self.path(name, version)
             if not os.path.lexists(path):
@@ -185,7 +188,7 @@ class Tables:
 
     def _note(self, name: str, path: Path, content: bytes) -> None:
         """Keep the checksum of a version."""
-        write_durably(path.with_name(SUMS), encoded({**self.known(name), path.name: zlib.crc32(content)}))
+        write_durably(path.with_name(SUMS), noted(path.parent, {**self.known(name), path.name: zlib.crc32(content)}))
 
     def _folder(self, name: str) -> Path:
         """The folder of a table. Names are told apart without regard to case, as in the store."""
@@ -210,18 +213,23 @@ class Tables:
 
     def known(self, name: str) -> dict[str, int]:
         """The checksums of a table's versions, by file; none if an older version of Millstream wrote them."""
-        path = self._folder(name) / SUMS
-        if not os.path.lexists(path):
-            return {}
-        try:
-            data = path.read_bytes()
-            found: dict[str, int] = orjson.loads(data)["value"]
-            if encoded(found) != data:
-                raise ValueError("its checksum does not match")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            detail = error.strerror if isinstance(error, OSError) else "it is not what was written"
-            raise HomeDamaged(f"the file {path} cannot be read", detail=detail, hint=HINT) from None
-        return found
+        folder = self._folder(name)
+        table, versions = _note_in(folder)
+        if table.lower() != folder.name.lower():
+            raise HomeDamaged(
+                f"the folder {folder} holds the table `{table}`",
+                detail="the folders of stored tables were renamed or swapped",
+                hint=HINT,
+            )
+        return versions
+
+    def misplaced(self) -> dict[str, str]:
+        """The folders that hold the files of another table, and which."""
+        found = {}
+        for folder in self.folders():
+            with suppress(HomeDamaged):  # said elsewhere
+                found[folder.name] = _note_in(folder)[0]
+        return {place: table for place, table in found.items() if place.lower() != table.lower()}
 
     def check(self, versions: Mapping[str, int]) -> None:
         """Refuse versions of tables that are not what was written; each is looked at once."""
@@ -234,3 +242,24 @@ class Tables:
                 if path.name in known and zlib.crc32(path.read_bytes()) != known[path.name]:
                     raise HomeDamaged(f"the version {path} of the table `{name}` is damaged", hint=HINT)
                 self._checked.add((name, version))
+
+
+def noted(folder: Path, versions: Mapping[str, int]) -> bytes:
+    """The note of a table's folder as it is written: whose it is, and the checksums of its files."""
+    return encoded({"table": folder.name, "versions": dict(versions)})
+
+
+def _note_in(folder: Path) -> tuple[str, dict[str, int]]:
+    """The table that a folder belongs to, and the checksums of its files, as its note says."""
+    path = folder / SUMS
+    if not os.path.lexists(path):
+        return folder.name, {}
+    try:
+        data = path.read_bytes()
+        found = orjson.loads(data)["value"]
+        if encoded(found) != data:
+            raise ValueError("its checksum does not match")
+        return (str(found["table"]), dict(found["versions"])) if "versions" in found else (folder.name, dict(found))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        detail = error.strerror if isinstance(error, OSError) else "it is not what was written"
+        raise HomeDamaged(f"the file {path} cannot be read", detail=detail, hint=HINT) from None

@@ -17,11 +17,10 @@ from millstream import paths
 from millstream.clock import SystemClock
 from millstream.errors import HomeDamaged, HomeTooNew
 from millstream.log import mending
-from millstream.log.files import encoded
 from millstream.runtime import catalog, place
 from millstream.runtime.findings import NOTHING, Finding, Work, asides, said_of
 from millstream.runtime.inventory import COPIES, FOREIGN, LOCKS, present
-from millstream.runtime.tables import SUMS, Tables
+from millstream.runtime.tables import SUMS, Tables, noted
 
 UNKNOWN = "what the file held, unless the next steps of the repair find it elsewhere"
 UNSURE = "nothing is lost, unless a process died while it wrote the catalog: its last statement is undone then"
@@ -61,26 +60,34 @@ def _format(home: Path) -> Iterator[Finding]:
 
 def _catalog(home: Path) -> Iterator[Finding]:
     main, copy = home / catalog.FILE, home / catalog.COPY
-    if not main.exists() and not copy.exists():
-        return
-    revision, known = _revision(main), _revision(copy)
-    if known is not None and (revision is None or revision < known):
-        what = "is missing" if not main.exists() else "is damaged" if revision is None else "is older than its copy"
-        lost = NOTHING if revision is not None else UNSURE
-        yield Finding("", f"the catalog {main} {what}", "it is put back from its copy", lost, _put(home, main, copy))
-    elif revision is None:
+    revision = catalog.revision_of(_bytes(main))
+    donor = max((_bytes(copy), _stored_catalog(home)), key=catalog.revision_of)
+    best = catalog.revision_of(donor)
+    if donor is not None and best > revision:
+        what = "is missing" if not main.exists() else "is damaged" if revision < 0 else "is older than its copy"
+        sure = revision >= 0 and donor == _bytes(copy)
+        would = "it is put back from its copy" + ("" if donor == _bytes(copy) else " in the store")
+        lost = NOTHING if sure else UNSURE
+        yield Finding("", f"the catalog {main} {what}", would, lost, _put(home, main, donor))
+    elif main.exists() and revision < 0:
         found = f"the catalog {main} is damaged"
         yield Finding("", found, "nothing can be done: there is no good copy of it; restore it from a copy")
-    elif known is None and copy.exists():
+    elif copy.exists() and catalog.revision_of(_bytes(copy)) < 0:
         yield Finding("", f"the copy {copy} of the catalog is damaged", "it is written anew", do=_put(home, copy, main))
 
 
-def _revision(path: Path) -> int | None:
-    """The revision of a catalog; None when it is not what was written."""
+def _bytes(path: Path) -> bytes | None:
     try:
-        return int(catalog.decode(path.read_bytes()).get("revision", 0))
-    except (OSError, ValueError, TypeError):
+        return path.read_bytes()
+    except OSError:
         return None
+
+
+def _stored_catalog(home: Path) -> bytes | None:
+    """The catalog that the store keeps, as far as it can be read."""
+    from millstream.store.mending import kept_catalog
+
+    return kept_catalog(home / "store.duckdb") if (home / "store.duckdb").is_file() else None
 
 
 def _log(home: Path) -> Iterator[Finding]:
@@ -106,13 +113,16 @@ def tables(home: Path, read: Read, ahead: Mapping[str, int]) -> Iterator[Finding
     the store are put into it.
     """
     known = Tables(home / "tables")
+    if misplaced := known.misplaced():
+        yield from _misplaced(home, misplaced)
+        return
     for name in (p.name for p in known.folders()):
         try:
             sums = known.known(name)
         except HomeDamaged as error:
             folder = home / "tables" / name
             anew = {f.name: zlib.crc32(f.read_bytes()) for f in sorted(folder.glob("*.arrow"))}
-            yield Finding("", said_of(error), "it is written anew", do=_put(home, folder / SUMS, encoded(anew)))
+            yield Finding("", said_of(error), "it is written anew", do=_put(home, folder / SUMS, noted(folder, anew)))
             sums = anew
         newest = max([known.newest().get(name, 0), *(int(f.partition(".")[0]) for f in sums)])
         path = known.path(name, newest)
@@ -133,9 +143,30 @@ def tables(home: Path, read: Read, ahead: Mapping[str, int]) -> Iterator[Finding
 
             def do(work: Work, path: Path = path, data: Any = data, anew: Any = anew) -> None:
                 _put(home, path, data)(work)
-                _put(home, path.with_name(SUMS), encoded(anew))(work)
+                _put(home, path.with_name(SUMS), noted(path.parent, anew))(work)
 
             yield Finding("", said_of(error), "it is written anew from the store", do=do)
+
+
+def _misplaced(home: Path, misplaced: Mapping[str, str]) -> Iterator[Finding]:
+    """Folders that hold the files of another table go to their own places. One whose place is taken is taken away: the
+    next start writes its table again from the store.
+    """
+    root = home / "tables"
+    places = {folder: paths.table_folder(root, table) for folder, table in misplaced.items()}
+    free = {folder: to for folder, to in places.items() if to.name in misplaced or not to.exists()}
+    moves = {folder: to for to, folder in {to: folder for folder, to in free.items()}.items()}
+    for folder, table in misplaced.items():
+
+        def do(work: Work, folder: str = folder) -> None:
+            if folder in moves:
+                shutil.copytree(root / folder, work.swap.put(str(moves[folder].relative_to(home))))
+            if root / folder not in moves.values():
+                work.aside(root / folder)
+
+        would = f"it becomes {moves[folder]}" if folder in moves else "it is taken away; the store has the table"
+        lost = NOTHING if folder in moves else f"older versions of the table `{folder}`"
+        yield Finding("", f"the folder {root / folder} holds the table `{table}`", would, lost, do=do)
 
 
 def _stored(name: str, version: int) -> Callable[[Work], None]:

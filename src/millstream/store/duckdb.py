@@ -1,14 +1,13 @@
 """The embedded store: views are tables of one DuckDB file.
 
 System tables live in the schema ``millstream``: ``flows`` (lease), ``epochs`` (the last ones of every flow), ``views``
-(what each view is), ``tables`` (the version of each stored table), ``generations`` (of flows, and of single sinks as
-``flow/sink``; they stay when a flow goes). A view that hides columns is kept as ``<name>$rows`` and shown through an
-SQL view.
+(what each view is), ``tables`` (the version of each stored table), ``catalog`` (a copy of catalog.json) and
+``generations`` (of flows, and of single sinks as ``flow/sink``; they stay when a flow goes). A view that hides columns
+is kept as ``<name>$rows`` and shown through an SQL view.
 """
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,7 +21,6 @@ import pyarrow as pa
 from millstream.budget import Budget
 from millstream.clock import ALL_READ, BEGINNING
 from millstream.errors import (
-    DiskFull,
     DuplicateName,
     HomeDamaged,
     IncompatibleChange,
@@ -35,7 +33,7 @@ from millstream.store.apart import discard_leftovers, explained
 from millstream.store.asking import Used
 from millstream.store.asking import answered as answered_here
 from millstream.store.names import quoted, sql_type, stored_name
-from millstream.store.opening import failed, is_damage, opened
+from millstream.store.opening import copy_files, failed, is_damage, opened
 from millstream.store.pieces import apply_changes
 from millstream.store.pieces import columns_of as _columns
 from millstream.store.pieces import count as _count
@@ -265,16 +263,19 @@ class DuckStore:
                 self._cursor().execute("CHECKPOINT")
             except duckdb.Error as error:  # readers may be at work; what is not in the file is in the one beside it
                 self._noted(error)
-            for suffix in ("", ".wal"):
-                part = self.path.with_name(self.path.name + suffix)
-                if part.exists():
-                    done = subprocess.run(
-                        ["cp", "--", str(part), str(to) + suffix], capture_output=True, text=True, check=False
-                    )
-                    if done.returncode:
-                        kind = DiskFull if "No space left" in done.stderr else HomeDamaged
-                        raise kind("the store cannot be copied", detail=done.stderr.strip())
+            copy_files(self.path, to)
             meanwhile()
+
+    def kept_catalog(self) -> bytes | None:
+        """The catalog of SQL as it was last kept here; None when none was."""
+        found = _value(self._cursor(), "SELECT content FROM millstream.catalog")
+        return None if found is None else bytes(found)
+
+    def keep_catalog(self, content: bytes) -> None:
+        """Keep the catalog of SQL, in the place of the one before."""
+        with self._writing, self._transaction() as cursor:
+            cursor.execute("DELETE FROM millstream.catalog")
+            cursor.execute("INSERT INTO millstream.catalog VALUES (?)", [content])
 
     def flows(self) -> list[str]:
         """The flows that have run here."""

@@ -63,6 +63,16 @@ def stored_table(path: Path, name: str) -> pa.Table | None:
         return rows.cast(pa.ipc.read_schema(pa.py_buffer(schemas[0][0]))) if schemas else rows
 
 
+def kept_catalog(path: Path) -> bytes | None:
+    """The catalog of SQL that a store keeps; None when it keeps none, or cannot be read."""
+    try:
+        with opened(path, read_only=True, temp=None) as connection:
+            rows = connection.execute("SELECT content FROM millstream.catalog").fetchall()
+    except (duckdb.Error, HomeDamaged):
+        return None
+    return bytes(rows[0][0]) if rows else None
+
+
 def table_versions(path: Path) -> tuple[dict[str, int], list[str]]:
     """The version of every stored table that has one, and the names of all tables and views."""
     with opened(path, read_only=True, temp=None) as connection:

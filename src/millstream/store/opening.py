@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from time import sleep
 
@@ -23,6 +24,7 @@ CREATE TABLE IF NOT EXISTS millstream.views (
 CREATE TABLE IF NOT EXISTS millstream.failures (flow VARCHAR PRIMARY KEY, said VARCHAR NOT NULL);
 CREATE TABLE IF NOT EXISTS millstream.generations (flow VARCHAR PRIMARY KEY, generation BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS millstream.tables (name VARCHAR, version BIGINT, arrow BLOB);
+CREATE TABLE IF NOT EXISTS millstream.catalog (content BLOB NOT NULL);
 """
 
 _HINT = "`millstream repair` says what can be done"
@@ -92,6 +94,21 @@ def _make(path: Path) -> None:
 def _remove(file: Path) -> None:
     for part in (file, file.with_name(file.name + ".wal")):
         paths.delete_file(part, missing_ok=True)
+
+
+def copy_files(path: Path, to: Path) -> None:
+    """Copy the file of an open store, and the one beside it. Another process copies: to close a file here would take
+    away DuckDB's lock on it.
+    """
+    for suffix in ("", ".wal"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            done = subprocess.run(
+                ["cp", "--", str(part), str(to) + suffix], capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                kind = DiskFull if "No space left" in done.stderr else HomeDamaged
+                raise kind("the store cannot be copied", detail=done.stderr.strip())
 
 
 def is_damage(error: duckdb.Error) -> bool:

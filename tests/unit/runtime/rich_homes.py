@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,17 @@ STATEMENTS = (
     "CREATE TABLE items (id BIGINT PRIMARY KEY, name STRING)",
     "INSERT INTO items VALUES (1, 'one')",
     "INSERT INTO items VALUES (2, 'two')",
+    "CREATE TABLE things (id BIGINT PRIMARY KEY, name STRING)",
+    "INSERT INTO things VALUES (1, 'a thing')",
+    "INSERT INTO things VALUES (2, 'another')",
+    "INSERT INTO things VALUES (3, 'a third')",
 )
 QUESTIONS = {
     "hot": "SELECT auction, n, s FROM hot",
     "dear": "SELECT auction, most FROM dear",
     "loose": "SELECT auction, n FROM loosely",
     "items": "SELECT id, name FROM items",
+    "things": "SELECT id, name FROM things",
 }
 
 
@@ -243,6 +249,39 @@ HARMS: dict[str, Harm] = {
     "link": _linked,
     "unreadable": lambda path, _: path.chmod(0),
 }
+
+
+def together(now: Path, older: Path) -> dict[str, Callable[[Path], None]]:
+    """Harm to several files of a home at once: a file and its copy, or a whole folder; and folders that are swapped."""
+    found: dict[str, Callable[[Path], None]] = {}
+    names = sorted(str(p.relative_to(now)) for p in now.rglob("*.copy") if "repair/" not in str(p))
+    for copy in names:
+        both = (copy.removesuffix(".copy"), copy)
+        found[f"deleted {both[0]} and its copy"] = lambda home, both=both: [(home / n).unlink() for n in both] and None
+        if all((older / n).is_file() and (older / n).read_bytes() != (now / n).read_bytes() for n in both):
+            found[f"older {both[0]} and its copy"] = lambda home, both=both: (
+                [_old(home / n, older / n) for n in both] and None
+            )
+    for parent in ("log", "tables", "flows", *(str(t.relative_to(now)) for t in sorted((now / "log").glob("*/")))):
+        folders = sorted(str(f.relative_to(now)) for f in (now / parent).glob("*/"))
+        for name in folders:
+            found[f"deleted {name}"] = lambda home, name=name: shutil.rmtree(home / name)
+            if (older / name).is_dir():
+                found[f"older {name}"] = lambda home, name=name: _older_folder(home / name, older / name)
+        for one, other in combinations(folders, 2):
+            found[f"swapped {one} and {other}"] = lambda home, one=one, other=other: _swap(home / one, home / other)
+    return found
+
+
+def _older_folder(path: Path, older: Path) -> None:
+    shutil.rmtree(path)
+    shutil.copytree(older, path, symlinks=True)
+
+
+def _swap(one: Path, other: Path) -> None:
+    one.rename(one.with_name("between"))
+    other.rename(one)
+    one.with_name("between").rename(other)
 
 
 def applies(harm: str, path: Path, older: Path) -> bool:

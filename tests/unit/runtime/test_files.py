@@ -97,6 +97,19 @@ def test_all_harm(built: Path, right: dict[str, Any], share: int) -> None:
     _all(cases(built)[share::SHARES], built, right)
 
 
+def test_a_sample_of_harm_to_several_files(built: Path, right: dict[str, Any]) -> None:
+    _all(random.Random(SEED).sample(several(built), SAMPLE), built, right)
+
+
+@pytest.mark.slow
+def test_all_harm_to_several_files(built: Path, right: dict[str, Any]) -> None:
+    _all(several(built), built, right)
+
+
+def several(built: Path) -> list[tuple[str, str]]:
+    return [(name, "") for name in sorted(homes.together(built / "now/home", built / "older/home"))]
+
+
 def _all(chosen: list[tuple[str, str]], built: Path, right: dict[str, Any]) -> None:
     wrong = []
     for file, harm in chosen:
@@ -154,7 +167,10 @@ def _after(place: Path, error: MillstreamError) -> str:
 
 def _harmed(built: Path, place: Path, file: str, harm: str) -> Path:
     shutil.copytree(built / "now", place, symlinks=True)
-    homes.HARMS[harm](place / "home" / file, built / "older" / "home" / file)
+    if harm:
+        homes.HARMS[harm](place / "home" / file, built / "older" / "home" / file)
+    else:
+        homes.together(place / "home", built / "older" / "home")[file](place / "home")
     return place
 
 
