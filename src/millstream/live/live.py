@@ -255,7 +255,7 @@ class Live:
         mine = catalog.sources_of(entry)
         if isinstance(entry, CreateSink) and entry.view:
             wanted = definitions.entries[entry.view.lower()].flow
-            if wanted and not self._has_read(definitions, wanted):
+            if wanted and self._is_unread(definitions, wanted):
                 return wanted
         used = definitions.used_flows()
         for flow in [asked] if asked else used:
@@ -263,8 +263,8 @@ class Live:
             if note is None or (not asked and self._stops(catalog, definitions, flow, options)):
                 continue
             theirs = {s for e in self._members(catalog, definitions, flow) for s in catalog.sources_of(e)}
-            fits = not self._has_read(definitions, flow) and note.start == start
-            if (start == NOW and theirs >= mine) or (fits and (theirs & mine or asked)):
+            fits = note.start == start and (theirs & mine or asked)
+            if (start == NOW and theirs >= mine) or (fits and self._is_unread(definitions, flow)):
                 if not self._knows(flow, entry.name):
                     return flow
         if asked and asked in definitions.flows:
@@ -285,6 +285,15 @@ class Live:
 
     def _has_read(self, definitions: Definitions, flow: str) -> bool:
         return flow not in definitions.dropped and self.home.store.last(flow) is not None
+
+    def _is_unread(self, definitions: Definitions, flow: str) -> bool:
+        """Whether a flow has read nothing, so that a view that joins it misses nothing. One that runs is stopped first:
+        its first epoch may be under way. It is started again when the text ends, whatever comes of the statement.
+        """
+        if flow in self.runs and not self._has_read(definitions, flow):
+            self.pending.add(flow)
+            self.stop(flow)
+        return not self._has_read(definitions, flow)
 
     def _start(self, definitions: Definitions, flow: str) -> str:
         """Where a flow begins to read; nothing for one that has begun."""

@@ -10,6 +10,7 @@ import pytest
 
 from millstream.errors import DefinitionError, DuplicateName, HomeDamaged, MillstreamError
 from millstream.live.definitions import FILE, Definition, Definitions, FlowNote
+from tests.sql.engine import QueryEngine
 from tests.unit.live.world import BIDS, HOT, ITEMS, Spoken, opened
 
 HOSTILE = ["/tmp/millstream-never", "../../canary", "x y", "..", "a/b", "é", "x" * 300, "$x", "a\nb"]
@@ -355,3 +356,27 @@ def test_the_file_of_a_table_is_written_again_from_the_store(tmp_path: Path) -> 
         _ = again.home.store
         assert again.home.tables.newest() == {"items": 2}
         assert path.read_bytes() == before
+
+
+def test_a_view_does_not_join_a_flow_whose_first_epoch_is_under_way(tmp_path: Path) -> None:
+    """The flow that runs commits its first epoch, without the new view, while the statement that makes the view stops
+    it.
+    """
+    with opened(tmp_path / "home") as one:
+        one.say(BIDS, HOT, "INSERT INTO bids VALUES (1, 5, TIMESTAMP '2026-01-01 00:00:00')")
+        loop = one.home.loop(one.live.planned("bids"), engine=QueryEngine)
+
+        class UnderWay:
+            def stop(self, timeout: float | None) -> None:
+                assert timeout is None
+                loop.step()
+                loop.close()
+
+        one.live.runs["bids"] = UnderWay()
+        one.say("CREATE VIEW dear AS SELECT auction, max(price) AS most FROM bids GROUP BY auction")
+        assert one.live.runs == {}
+        flow = one.live.flow_name("dear")
+        assert flow != "bids"
+        one.perform(flow)
+        assert one.rows("SELECT most FROM dear") == [{"most": 5}]
+        assert one.rows("SELECT n FROM hot") == [{"n": 1}]
