@@ -24,7 +24,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -94,12 +93,11 @@ class Home:
         self.tables = Tables(self.path / "tables")
         self.log = Log(self.path / "log", self.clock)
         self._memory = memory
-        self._opening = threading.Lock()
+        self._opening, self._reviving = threading.Lock(), threading.Lock()
         self._runs: dict[str, Run] = {}
         self._ports: dict[str, Mapping[str, SourcePort]] = {}
         self._store: DuckStore | None = None
         self._server: Any = None
-        self._reviving = threading.Lock()
         self._live: Live | None = None
         self._speaking: Session | None = None
         self.table_lock = threading.RLock()
@@ -422,18 +420,23 @@ class Home:
         check_user_columns(Schema.from_arrow(table.schema).names)
         store = self.store  # opened before the new version is written: opening removes what was cut off
         self.check_owner()
-        with self.table_lock:
+        with self.table_lock, files_named(self.path):
             self.tables.put(name, table, lambda version: store.put_table(name, table, version))
 
     def drop_table(self, name: str) -> None:
         """Forget a stored table, with all its versions."""
         store = self.store
-        with self.table_lock:
+        with self.table_lock, files_named(self.path):
             self.tables.drop(name, lambda: store.forget_table(name))
 
     def check_owner(self) -> None:
         """Refuse to write when the home was moved or replaced while it was open."""
         self._lock.check()
+
+    def forget_run(self, flow: str) -> None:
+        """Forget the run of a flow that was stopped and dropped, and what it read from."""
+        self._runs.pop(flow, None)
+        self._ports.pop(flow, None)
 
     def flow_state(self, flow: str) -> str:
         """The state of a flow: running, idle, ... or stopped."""
@@ -457,9 +460,7 @@ class Home:
     def __enter__(self) -> Home:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _serve(self) -> None:

@@ -25,6 +25,7 @@ from typing import Any
 from millstream.errors import DiskFull, HomeDamaged, MillstreamError
 from millstream.runtime import catalog
 from millstream.runtime.catalog import COPY, FILE
+from millstream.runtime.place import files_named
 from millstream.state.run import write_durably
 
 HINT = "`millstream repair` says what can be done"
@@ -135,8 +136,9 @@ class Definitions:
         """
         data = self._written()
         try:
-            write_durably(self.path, data)
-        except (OSError, DiskFull):
+            with files_named(self.path.parent):
+                write_durably(self.path, data)
+        except (OSError, MillstreamError):
             if not self.path.exists() or self.path.read_bytes() != data:
                 raise  # as before; else the new ones are there, and only the last sync of the folder failed
         self.revision += 1

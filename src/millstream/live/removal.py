@@ -49,6 +49,7 @@ def _drop_flow(live: Live, flow: str) -> None:
     feed = live.feeds.pop(flow, None)
     if feed is not None:
         feed.end()
+    live.home.forget_run(flow)
     live.home.store.forget_flow(flow)
     release_flow(flow, live.home.log)
     if paths.is_part(flow):  # a name that no flow can have was kept by an earlier version, and never ran

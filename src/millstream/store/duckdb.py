@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from millstream.store.apart import discard_leftovers, explained
 from millstream.store.asking import Used
 from millstream.store.asking import answered as answered_here
 from millstream.store.names import quoted, sql_type, stored_name
-from millstream.store.opening import copy_files, failed, is_damage, opened
+from millstream.store.opening import copy_files, failed, is_damage, opened, reopened
 from millstream.store.pieces import apply_changes
 from millstream.store.pieces import columns_of as _columns
 from millstream.store.pieces import count as _count
@@ -70,8 +69,7 @@ class DuckStore:
         """What a question may use, unless it says otherwise."""
         self.budget = Budget()
         """What all questions may use together."""
-        self._open = partial(opened, path, read_only=read_only, temp=temp)
-        self._connection = self._open()
+        self._connection = opened(path, read_only=read_only, temp=temp)
         if temp is not None:
             discard_leftovers(temp)
         self._invalid = False
@@ -462,7 +460,7 @@ class DuckStore:
         with self._handing:
             if self._invalid:
                 self._connection.close()
-                self._connection = self._open()
+                self._connection = reopened(self.path, temp=self._temp)
                 self._invalid = False
             return self._connection.cursor()
 

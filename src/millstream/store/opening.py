@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS millstream.tables (name VARCHAR, version BIGINT, arro
 CREATE TABLE IF NOT EXISTS millstream.catalog (content BLOB NOT NULL);
 """
 
+_READ_ONLY = "the disk of the store is mounted read-only"
 _HINT = "`millstream repair` says what can be done"
 
 Settings = dict[str, str | bool | int | float | list[str]]
@@ -58,6 +59,16 @@ def opened(path: Path, *, read_only: bool, temp: Path | None) -> duckdb.DuckDBPy
     connection.execute("SET python_enable_replacements = false")
     connection.execute("SET enable_external_access = false")  # no query reads a file, whatever its text
     return connection
+
+
+def reopened(path: Path, *, temp: Path | None) -> duckdb.DuckDBPyConnection:
+    """A new connection to a store that failed. Where the disk became read-only, questions are still answered."""
+    try:
+        return opened(path, read_only=False, temp=temp)
+    except HomeDamaged as error:
+        if error.message != _READ_ONLY:
+            raise
+        return opened(path, read_only=True, temp=None)
 
 
 def _connected(path: Path, read_only: bool, settings: Settings) -> duckdb.DuckDBPyConnection:
@@ -125,12 +136,18 @@ def failed(error: duckdb.Error) -> MillstreamError:
         return DiskFull(
             "no space left for the store", hint="free some space and start again; nothing committed is lost"
         )
+    if "read-only" in said.lower():
+        return HomeDamaged(
+            _READ_ONLY,
+            detail="it may have become so because of an error; what was committed is kept",
+            hint="end this process, mount the disk for writing, and start again",
+        )
     return HomeDamaged("the store failed", detail=said.splitlines()[0], hint=_HINT)
 
 
 def _not_opened(path: Path, error: duckdb.Error) -> MillstreamError:
     known, said = failed(error), str(error).splitlines()[0]
-    if isinstance(known, DiskFull):
+    if isinstance(known, DiskFull) or known.message == _READ_ONLY:
         return known
     if _is_locked(error):
         return HomeInUse(

@@ -4,12 +4,14 @@ an old name is not mixed with what was there.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from millstream.errors import DefinitionError, DuplicateName, HomeDamaged, MillstreamError
 from millstream.live.definitions import FILE, Definition, Definitions, FlowNote
+from millstream.runtime.run import Run
 from tests.sql.engine import QueryEngine
 from tests.unit.live.world import BIDS, HOT, ITEMS, Spoken, opened
 
@@ -380,3 +382,30 @@ def test_a_view_does_not_join_a_flow_whose_first_epoch_is_under_way(tmp_path: Pa
         one.perform(flow)
         assert one.rows("SELECT most FROM dear") == [{"most": 5}]
         assert one.rows("SELECT n FROM hot") == [{"n": 1}]
+
+
+def test_a_statement_on_a_disk_that_became_read_only_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path, data: bytes) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    with opened(tmp_path / "home") as one:
+        one.say(BIDS)
+        monkeypatch.setattr("millstream.live.definitions.write_durably", refused)
+        with pytest.raises(HomeDamaged, match="is mounted read-only"):
+            one.say(HOT)
+        assert list(one.live.definitions.entries) == ["bids"]
+
+
+def test_a_dropped_flow_is_listed_nowhere(tmp_path: Path) -> None:
+    with opened(tmp_path / "home") as one:
+        one.say(BIDS, HOT)
+        insert(one, 1, 2)
+        one.perform("bids")
+        assert [r["flow"] for r in one.home.lag()] == [r["flow"] for r in one.home.flows()] == ["bids"]
+        one.home._runs["bids"] = Run("bids", lambda: None)  # type: ignore[assignment,arg-type,return-value]
+        one.home._runs["bids"].stop()
+        one.say("DROP VIEW hot")
+        assert one.home.lag() == one.home.flows() == one.home.views() == one.home.watermarks() == []
+        assert one.home.log.topic("bids").holds() == {}

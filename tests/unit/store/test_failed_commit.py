@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from millstream.errors import DiskFull
+from millstream.errors import DiskFull, HomeDamaged
 from millstream.store.duckdb import DuckStore
 
 
@@ -41,4 +41,28 @@ def test_the_file_is_opened_anew_after_a_commit_that_failed(tmp_path: Path, monk
     assert store._connection is not before, "what is in memory may not be what is in the file"
     store.put_table("t", pa.table({"i": [3]}), 2)
     assert store.query("SELECT i FROM t").to_pylist() == [{"i": 3}]
+    store.close()
+
+
+def test_questions_are_answered_on_a_disk_that_became_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DuckStore(tmp_path / "store.duckdb")
+    store.put_table("t", pa.table({"i": [1]}), 1)
+    connect, real = duckdb.connect, store._cursor
+
+    def refused(path: str, read_only: bool = False, **more: Any) -> duckdb.DuckDBPyConnection:
+        if not read_only:
+            raise duckdb.IOException(f'Cannot open file "{path}": Read-only file system')
+        return connect(path, read_only=read_only, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_cursor", lambda: Full(real()))
+        with pytest.raises(DiskFull):
+            store.put_table("t", pa.table({"i": [2]}), 2)
+    monkeypatch.setattr(duckdb, "connect", refused)
+    assert store.query("SELECT i FROM t").to_pylist() == [{"i": 1}]
+    with pytest.raises(HomeDamaged, match="the disk of the store is mounted read-only") as raised:
+        store.put_table("t", pa.table({"i": [3]}), 2)
+    assert "repair" not in (raised.value.hint or "")
     store.close()
