@@ -10,7 +10,7 @@ from urllib.parse import quote
 from millstream import paths
 from millstream.errors import DefinitionError
 from millstream.log.disk import Disk
-from millstream.log.files import COPY, disk_full_named, read_kept, remove_kept, write_kept, write_small
+from millstream.log.files import COPY, damaged, disk_full_named, read_kept, remove_kept, write_kept, write_small
 from millstream.log.reading import Layout, PartitionReader
 
 Offsets = Mapping[int, int]
@@ -67,8 +67,11 @@ class Holds:
         for name in sorted(names):
             if name.endswith(".json"):
                 value = read_kept(self._disk, self._folder / name)
-                if value is not None:
-                    found[str(value["reader"])] = {int(p): int(o) for p, o in value["offsets"].items()}
+                try:
+                    if value is not None:
+                        found[str(value["reader"])] = {int(p): int(o) for p, o in value["offsets"].items()}
+                except (KeyError, TypeError, ValueError, AttributeError):
+                    raise damaged(self._folder / name, 0, "it is another file than a hold") from None
         return found
 
     def _path(self, reader: str) -> Path:
