@@ -207,7 +207,7 @@ class DuckStore:
         """The event times of late records that were not replayed yet."""
         late = quoted(view + "$late")
         sql = f"SELECT DISTINCT epoch_us(event_time) FROM {late} WHERE {_REPLAYABLE} ORDER BY 1"
-        return [r[0] for r in self._cursor().execute(sql).fetchall()]
+        return [r[0] for r in self._rows(sql)]
 
     def shown(self, view: str) -> pa.Table:
         """All rows of a view, with the columns that are not shown."""
@@ -243,7 +243,7 @@ class DuckStore:
         made again. The same epoch may have had other contents then.
         """
         try:
-            return _value(self._cursor(), _GENERATION, [flow, f"{flow}/{sink}"]) or 0
+            return self._one(_GENERATION, [flow, f"{flow}/{sink}"]) or 0
         except duckdb.CatalogException:  # read only, and written before there were any
             return 0
 
@@ -266,7 +266,7 @@ class DuckStore:
 
     def kept_catalog(self) -> bytes | None:
         """The catalog of SQL as it was last kept here; None when none was."""
-        found = _value(self._cursor(), "SELECT content FROM millstream.catalog")
+        found = self._one("SELECT content FROM millstream.catalog")
         return None if found is None else bytes(found)
 
     def keep_catalog(self, content: bytes) -> None:
@@ -277,13 +277,12 @@ class DuckStore:
 
     def flows(self) -> list[str]:
         """The flows that have run here."""
-        rows = self._cursor().execute("SELECT flow FROM millstream.flows ORDER BY flow").fetchall()
-        return [r[0] for r in rows]
+        return [r[0] for r in self._rows("SELECT flow FROM millstream.flows ORDER BY flow")]
 
     def fingerprints(self, flow: str) -> dict[str, str]:
         """By view of a flow: the fingerprint of the plan that its rows are from."""
         sql = "SELECT name, fingerprint FROM millstream.views WHERE flow = ?"
-        return dict(self._cursor().execute(sql, [flow]).fetchall())
+        return dict(self._rows(sql, [flow]))
 
     def note_failure(self, flow: str, said: str | None) -> None:
         """Remember why a flow has stopped; None: that it runs again."""
@@ -299,7 +298,7 @@ class DuckStore:
         """The flows that have stopped because they failed, and why."""
         if self._failures is None:
             try:
-                found = self._cursor().execute("SELECT flow, said FROM millstream.failures").fetchall()
+                found = self._rows("SELECT flow, said FROM millstream.failures")
             except duckdb.CatalogException:  # read only, and written before there were any
                 found = []
             self._failures = {flow: said for flow, said in found}
@@ -308,7 +307,7 @@ class DuckStore:
     def flow_of_view(self, name: str) -> str | None:
         """The flow that a view belongs to; of ``v$late``, that of ``v``."""
         sql = "SELECT flow FROM millstream.views WHERE lower(name) = lower(?)"
-        found: str | None = _value(self._cursor(), sql, [name.partition("$")[0]])
+        found: str | None = self._one(sql, [name.partition("$")[0]])
         return found
 
     def views(self) -> list[dict[str, Any]]:
@@ -326,19 +325,15 @@ class DuckStore:
     def members(self, flow: str) -> set[str]:
         """The names of the views and sinks that a flow has had."""
         sql = "SELECT name FROM millstream.views WHERE flow = ?"
-        return {name for (name,) in self._cursor().execute(sql, [flow]).fetchall()}
+        return {name for (name,) in self._rows(sql, [flow])}
 
     def tables(self) -> dict[str, list[str]]:
         """Every table that may be read, with its columns. Asked for with every question, so they are remembered."""
         known, made = self._known, self._made
         if known is None:
-            rows = (
-                self._cursor()
-                .execute(
-                    "SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns() "
-                    "WHERE schema_name = 'main' AND NOT internal AND table_name NOT LIKE '%$rows' GROUP BY table_name"
-                )
-                .fetchall()
+            rows = self._rows(
+                "SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns() "
+                "WHERE schema_name = 'main' AND NOT internal AND table_name NOT LIKE '%$rows' GROUP BY table_name"
             )
             known = {name: list(columns) for name, columns in rows}
             if made == self._made:  # nobody has made or dropped one meanwhile
@@ -368,12 +363,12 @@ class DuckStore:
 
     def table_versions(self) -> dict[str, int]:
         """The version of every stored table, by its name."""
-        found = self._cursor().execute("SELECT name, version FROM millstream.tables ORDER BY name").fetchall()
+        found = self._rows("SELECT name, version FROM millstream.tables ORDER BY name")
         return {name: int(version) for name, version in found}
 
     def table_rows(self, name: str) -> pa.Table:
         """The rows of a stored table, as they were given."""
-        schema = _value(self._cursor(), "SELECT arrow FROM millstream.tables WHERE name = ?", [name])
+        schema = self._one("SELECT arrow FROM millstream.tables WHERE name = ?", [name])
         return self._whole(name).cast(pa.ipc.read_schema(pa.py_buffer(schema)))
 
     def forget_table(self, name: str) -> None:
@@ -463,6 +458,21 @@ class DuckStore:
                 self._connection = reopened(self.path, temp=self._temp)
                 self._invalid = False
             return self._connection.cursor()
+
+    def _rows(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query about the home itself. What is wrong with the file is said in our words."""
+        try:
+            return self._cursor().execute(sql, given).fetchall()
+        except duckdb.CatalogException:  # an older store, opened to read, lacks a table
+            raise
+        except duckdb.Error as error:
+            self._noted(error)
+            raise failed(error) from None
+
+    def _one(self, sql: str, given: Sequence[object] = ()) -> Any:
+        """The first value of such a query; None when there is no row."""
+        rows = self._rows(sql, given)
+        return rows[0][0] if rows else None
 
     def _noted(self, error: duckdb.Error, *, committing: bool = False) -> None:
         """After a fatal error, or a commit that failed, the next piece of work opens the file anew: the file alone says

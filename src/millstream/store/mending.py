@@ -31,6 +31,9 @@ def generations(path: Path) -> dict[str, int] | None:
         return None
 
 
+_KEYED = ("millstream.flows", "millstream.generations", "millstream.failures")
+
+
 def read_all(path: Path) -> None:
     """Read every table of a store, so that each block of it is compared with its checksum."""
     try:
@@ -40,6 +43,11 @@ def read_all(path: Path) -> None:
             ).fetchall()
             for schema, name in found:
                 connection.execute(f"SELECT count(*) FROM {quoted(schema)}.{quoted(name)} AS r WHERE hash(r) = 0")
+            for table in _KEYED:  # a scan does not read the index of a key
+                for (flow,) in [("",), *connection.execute(f"SELECT flow FROM {table}").fetchall()]:
+                    connection.execute(f"SELECT flow FROM {table} WHERE flow = ?", [flow])
+    except duckdb.CatalogException:  # written before there were such tables
+        return
     except duckdb.Error as error:
         raise HomeDamaged(
             f"the store {path} cannot be read",
@@ -50,6 +58,13 @@ def read_all(path: Path) -> None:
 
 def stored_table(path: Path, name: str) -> pa.Table | None:
     """The rows of a stored table, as they were given; None when the store has no such table."""
+    try:
+        return _stored_table(path, name)
+    except duckdb.Error as error:
+        raise failed(error) from None
+
+
+def _stored_table(path: Path, name: str) -> pa.Table | None:
     with opened(path, read_only=True, temp=None) as connection:
         try:
             rows: pa.Table = connection.sql(f"SELECT * FROM {quoted(name)}").to_arrow_table()

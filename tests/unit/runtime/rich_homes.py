@@ -251,6 +251,15 @@ HARMS: dict[str, Harm] = {
 }
 
 
+BLOCK = 256 * 1024
+"""The size of a block of the store's file; three small headers come before the first."""
+
+
+def flipped(block: int) -> Harm:
+    """One byte of a block of the store is another one."""
+    return lambda path, _: flip(path, 3 * 4096 + block * BLOCK + BLOCK // 3)
+
+
 def together(now: Path, older: Path) -> dict[str, Callable[[Path], None]]:
     """Harm to several files of a home at once: a file and its copy, or a whole folder; and folders that are swapped."""
     found: dict[str, Callable[[Path], None]] = {}

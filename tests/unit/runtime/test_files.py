@@ -108,6 +108,14 @@ def test_all_harm_to_several_files(built: Path, right: dict[str, Any]) -> None:
     _all(several(built), built, right)
 
 
+@pytest.mark.slow
+def test_harm_to_every_block_of_the_store(built: Path, right: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = range((built / "now/home/store.duckdb").stat().st_size // homes.BLOCK)
+    for block in blocks:
+        monkeypatch.setitem(homes.HARMS, f"byte of block {block}", homes.flipped(block))
+    _all([("store.duckdb", f"byte of block {block}") for block in blocks], built, right)
+
+
 def several(built: Path) -> list[tuple[str, str]]:
     return [(name, "") for name in sorted(homes.together(built / "now/home", built / "older/home"))]
 
