@@ -161,10 +161,10 @@ class Speaker:
 
     def table(self, model: Model) -> Step:
         name = self._name()
-        key = self.random.choice(["PRIMARY KEY", "PRIMARY KEY", "PRIMARY KEY", "PRIMARY KEY, PRIMARY KEY (none)"])
+        key = self.random.choice(["PRIMARY KEY", "PRIMARY KEY", "PRIMARY KEY", ", PRIMARY KEY (none)"])
         wrong = "none" in key
         made = name.strip("`").lower()
-        tail = f"(k BIGINT {key}, v BIGINT)"
+        tail = f"(k BIGINT {key}, v BIGINT)".replace(" ,", ",")
         return self._create(
             model, "table", name, tail, Entry("table", ""), wrong, lambda m: m.tables.update({made: {}})
         )
