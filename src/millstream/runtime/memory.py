@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 from traceback import clear_frames
 
 from millstream.errors import MemoryExceeded
@@ -59,12 +60,16 @@ def bounded(flow: str, limit: int | None = None, measure: Callable[[], int] = he
     stopped = False
     watch.start()
     try:
-        yield
+        try:
+            yield
+        except _Stop:
+            watch.raised = False  # it has arrived
+            raise
+        finally:
+            watch.end()
     except _Stop as stop:
         stopped = True
         clear_frames(stop.__traceback__)  # they would keep all that the epoch had made
-    finally:
-        watch.end()
     if stopped:
         raise _exceeded(flow, most)
 
@@ -75,31 +80,34 @@ class _Watch:
     def __init__(self, limit: int, measure: Callable[[], int]) -> None:
         self._limit, self._measure = limit, measure
         self._target = ctypes.c_ulong(threading.get_ident())
-        self._done, self._lock = threading.Event(), threading.Lock()
+        self._done = threading.Event()
+        self.raised = False
+        """Whether an error is on its way to the thread."""
         self._thread = threading.Thread(target=self._look, name="millstream-memory", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def end(self) -> None:
-        """No error is raised in the thread after this."""
-        self._done.set()
-        with self._lock:
-            _raise_in(self._target, None)
-        self._thread.join()
+        """No error is raised in the thread after this.
+
+        One that is on its way is waited for. To call it back would leave Python's note that there is one, for good:
+        all code would run slower, and never go on under a debugger or a profiler.
+        """
+        try:
+            self._done.set()
+            self._thread.join()
+            while self.raised:
+                sleep(0)
+        except _Stop:
+            self.raised = False
 
     def _look(self) -> None:
         while not self._done.wait(_TICK):
             if self._measure() > self._limit:
-                with self._lock:
-                    if not self._done.is_set():
-                        _raise_in(self._target, _Stop)
+                self.raised = True
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(self._target, ctypes.py_object(_Stop))
                 return
-
-
-def _raise_in(thread: ctypes.c_ulong, kind: type[BaseException] | None) -> None:
-    given = ctypes.py_object(kind) if kind is not None else None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, given)
 
 
 def _exceeded(flow: str, limit: int) -> MemoryExceeded:

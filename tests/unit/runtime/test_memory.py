@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +54,50 @@ def test_work_within_the_limit_is_not_touched_and_no_thread_is_left() -> None:
         with bounded("f", 1, lambda: 0):
             pass
     assert 0 < held() < 1 << 50
+
+
+TRACED = """
+import sys
+from millstream.runtime.memory import bounded
+
+def called():
+    return 1
+
+def work(limit):
+    with bounded("f", limit, lambda: 2):
+        for _ in range(50):
+            called()
+
+work(10)
+for measured in range(30):  # an error that comes when the work has just ended
+    try:
+        work(1)
+    except Exception as error:
+        assert type(error).__name__ == "MemoryExceeded"
+sys.settrace(lambda *given: None)
+called()
+print("went on")
+"""
+
+
+def test_code_goes_on_under_a_debugger_or_a_profiler() -> None:
+    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "went on\n", done.stderr
+
+
+def test_an_error_that_is_on_its_way_when_the_work_ends_does_not_come_later() -> None:
+    came = threading.Event()
+
+    def measured() -> int:
+        came.set()
+        return 2
+
+    for _ in range(3):
+        came.clear()
+        with suppress(MemoryExceeded), bounded("f", 1, measured):
+            came.wait()
+        for _ in range(1_000):
+            came.is_set()
 
 
 def test_the_limit_is_a_part_of_the_machine_or_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
