@@ -134,6 +134,8 @@ def _note(run: Run, now: int, output: Any) -> None:
         for row in table.to_pylist():
             answer = _answer(now, row)
             window = answer.start, answer.end
+            if row["total"] is None:
+                continue  # the sum over no sales
             if row["$op"] == "-U":
                 before[window] = row["total"]
             else:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import millstream as ms
+from millstream.model.aggregate import Aggregate
 from millstream.plan.lower import lower
 from millstream.plan.planner import RULES
 from millstream.plan.rules.identify import identify
@@ -44,6 +45,8 @@ KINDS = {
     "count_distinct": ms.count_distinct("price"),
     "first": ms.first("price"),
     "last": ms.last("price"),
+    "first_of": Aggregate("first_of", ms.expr("named_struct('keep', true, 'value', price)")),
+    "last_of": Aggregate("last_of", ms.expr("named_struct('keep', true, 'value', price)")),
     "collect": ms.collect("price"),
     "user": ms.user_aggregate(Any1(), "price", returns="BIGINT"),
     "median": ms.median("price"),
@@ -100,7 +103,7 @@ def test_order_asks_for_positions_only_where_an_aggregate_depends_on_them(kind: 
     ordered = order(prune(lower(flow(kind))))
     wanted = (
         PRUNED.replace("source bids", "source bids with positions")
-        if kind in {"first", "last", "collect", "user", "sample"}
+        if kind in {"first", "last", "first_of", "last_of", "collect", "user", "sample"}
         else PRUNED
     )
     assert shape(ordered) == wanted
