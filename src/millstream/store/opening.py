@@ -147,10 +147,10 @@ def failed(error: duckdb.Error) -> MillstreamError:
 
 def _not_opened(path: Path, error: duckdb.Error) -> MillstreamError:
     known, said = failed(error), str(error).splitlines()[0]
-    if isinstance(known, DiskFull) or known.message == _READ_ONLY:
-        return known
     if _is_locked(error):
         return HomeInUse(
             f"the store {path} is open in another process", detail=said, hint="end that process, or wait for it"
         )
+    if isinstance(known, DiskFull) or known.message == _READ_ONLY:
+        return known
     return HomeDamaged(f"the store {path} cannot be opened", detail=said, hint=_HINT)

@@ -52,7 +52,7 @@ VIEWS: dict[str, tuple[Callable[[ms.Stream, ms.Stream], ms.Stream], str]] = {
     "best_sums": (
         lambda bids, per: per.key_by("auction").top(2, "s DESC").aggregate(t=ms.sum("s"), m=ms.max("n"), c=ms.count()),
         "SELECT sum(s) AS t, max(n) AS m, count(*) AS c FROM (SELECT * FROM "
-        f"{_PER} QUALIFY {_TOP.format('s DESC NULLS LAST, bidder NULLS FIRST', 2)}) HAVING count(*) > 0",
+        f"{_PER} QUALIFY {_TOP.format('s DESC NULLS LAST, bidder NULLS FIRST', 2)})",
     ),
     "how_many": (
         lambda bids, per: per.key_by("n").aggregate(pairs=ms.count(), s=ms.sum("s")).top(2, "n DESC", rank="place"),
