@@ -206,11 +206,11 @@ def test_what_may_grow_is_told_from_the_tree(sql: str, grows: bool) -> None:
     "sql",
     [
         "SELECT levenshtein(s, reverse(s)) AS n FROM long",
-        "SELECT count(*) AS n FROM long WHERE s RLIKE '((a|b){1,30}.){9}x'",
+        "SELECT count(*) AS n FROM long WHERE s RLIKE '((a|b){1,30}){1,30}x'",
     ],
 )
 def test_a_function_that_cannot_be_interrupted_is_stopped_in_time(home: Home, sql: str) -> None:
-    home.put_table("long", pa.table({"s": ["ab" * 2_000_000]}))
+    home.put_table("long", pa.table({"s": ["ab" * 200_000]}))
     found = question(sql, home.store.tables())
     with pytest.raises(LimitExceeded, match=r"after 0\.5 seconds"):
         home.store.query(found.sql, limits=Limits(0.5, 1 << 30), apart=found.apart)
