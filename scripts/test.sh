@@ -20,11 +20,11 @@ if [ -w /dev/shm ] && [ "$(df --output=avail -k /dev/shm | tail -1)" -gt 4000000
 scratch=$(mktemp -d -p "$memory" millstream-tests-XXXXXX)
 trap 'kill %1 2>/dev/null; rm -rf "$other" "$scratch"' EXIT INT TERM
 "$PYTHON" -m pytest -m "not slow and not spark" -p no:cacheprovider --basetemp="$scratch" \
-    --ignore tests/unit/kernels --ignore tests/sql/test_relations.py >"$other" 2>&1 &
+    --ignore tests/unit/kernels --ignore tests/sql/test_relations.py --ignore tests/transcripts >"$other" 2>&1 &
 "$PYTHON" -m pytest -m "not slow and spark"
 spark=$?
-echo "---- kernels and relations, while the others go on ----"
-"$PYTHON" -m pytest -m "not slow and not spark" -p no:cacheprovider tests/unit/kernels tests/sql/test_relations.py
+echo "---- kernels, relations and transcripts, while the others go on ----"
+"$PYTHON" -m pytest -m "not slow and not spark" -p no:cacheprovider tests/unit/kernels tests/sql/test_relations.py tests/transcripts
 kernels=$?
 wait %1
 rest=$?

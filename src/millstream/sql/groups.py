@@ -361,7 +361,8 @@ class Grouping:
         assert self.groups.window is not None
         called, start, end = windows.name_of(part), exp.column("window_start"), exp.column("window_end")
         name = part.name.lower() if isinstance(part, exp.Column) else ""
-        of_window = isinstance(part, exp.Column) and part.table.lower() in _WINDOWS - set(self.relation.aliases)
+        table = part.table.lower() if isinstance(part, exp.Column) else ""
+        of_window = table in _WINDOWS and name not in self.relation.aliases.get(table, {})
         name = "" if name in {n.lower() for n, _ in self.groups.keys} and not of_window else name
         found: exp.Expr | None = None
         if called in windows.STARTS or name == "window_start" or (of_window and name == "start"):

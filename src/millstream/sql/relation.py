@@ -114,7 +114,7 @@ class Relation:
                 )
         return checked(text, tree)
 
-    def _has_fields(self, column: str) -> bool:
+    def has_fields(self, column: str) -> bool:
         """Whether a dot behind a column can mean one of its fields; if not, the column may be an alias further out."""
         kind = next((f.type for f in self.stream.schema if f.name == column), None)
         return kind is None or bool(pa.types.is_nested(kind))
@@ -137,11 +137,11 @@ class Relation:
             if parts[1].lower() not in within:
                 raise _unknown(text, column, parts[1], list(within.values()), f" of `{parts[0]}`")
             found, rest = within[parts[1].lower()], parts[2:]
-        elif parts[0].lower() in known and (len(parts) == 1 or self._has_fields(known[parts[0].lower()])):
+        elif parts[0].lower() in known and (len(parts) == 1 or self.has_fields(known[parts[0].lower()])):
             found, rest = known[parts[0].lower()], parts[1:]
         else:
             within = next((a for a in self.aliases.values() if parts[0].lower() in a), {})
-            if parts[0].lower() not in within or (len(parts) > 1 and not self._has_fields(within[parts[0].lower()])):
+            if parts[0].lower() not in within or (len(parts) > 1 and not self.has_fields(within[parts[0].lower()])):
                 raise _unknown(text, column, parts[0], [n for n in (*self.names, *also)], "")
             found, rest = within[parts[0].lower()], parts[1:]
         made: exp.Expr = exp.column(found)

@@ -22,6 +22,8 @@ class _Scope:
 
     aliases: dict[str, set[str]] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    plain: set[str] = field(default_factory=set)
+    """Columns without fields: a dot behind such a name means an alias further out."""
 
     def add(self, names: Iterator[str], alias: str = "") -> None:
         found = {n.lower() for n in names}
@@ -32,7 +34,9 @@ class _Scope:
     def has(self, column: exp.Column) -> bool:
         """Whether a column is one of this SELECT."""
         parts = [p.name.lower() for p in column.parts]
-        return parts[0] in self.names or (len(parts) > 1 and parts[0] in self.aliases)
+        if len(parts) > 1 and parts[0] in self.aliases:
+            return True
+        return parts[0] in self.names and (len(parts) == 1 or parts[0] not in self.plain)
 
 
 def is_subquery(node: exp.Expr) -> bool:
@@ -164,3 +168,4 @@ def _add(query: _Query, scope: _Scope, source: exp.Expr, ctes: Mapping[str, Rela
         relation = query.source(source, ctes, version=True)
         scope.add(iter((*relation.stream.schema.names, *relation.names, *relation.clocks)))
         scope.aliases.update({a: set(c) for a, c in relation.aliases.items()})
+        scope.plain |= {n.lower() for n in relation.stream.schema.names if not relation.has_fields(n)}

@@ -43,5 +43,6 @@ def spelled(text: str, tokens: Sequence[Token]) -> str:
 
 def instead_of(said: str) -> str:
     """What to write for a type that there is none of."""
-    found = _INSTEAD.get(said.split("(", maxsplit=1)[0].split(maxsplit=1)[0].upper()) if said.split() else None
+    first = said.partition("(")[0].split()
+    found = _INSTEAD.get(first[0].upper()) if first else None
     return f"write {found}" if found else "e.g. BIGINT, DECIMAL(10, 2), ARRAY<STRING> or STRUCT<a: INT, b: STRING>"
