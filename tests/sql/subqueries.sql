@@ -67,3 +67,12 @@ SELECT DISTINCT a, EXISTS (SELECT 1 FROM w WHERE w.k = t.a) AS e FROM t
 SELECT a, row_number() OVER (PARTITION BY a ORDER BY b, d) AS rn, (SELECT count(*) FROM u WHERE u.x = t.a) AS n FROM t
 SELECT a, b FROM t WHERE b >= (SELECT avg(t2.b) FROM t t2 WHERE t2.a = t.a)
 SELECT a, d, (SELECT count(*) FROM u WHERE u.y > t.d) AS n FROM t
+SELECT a, b FROM t WHERE b IN (SELECT y FROM u WHERE u.x = t.a QUALIFY rank() OVER (ORDER BY y DESC) = 1)
+SELECT a, b FROM t WHERE b IN (SELECT y FROM u WHERE u.x = t.a ORDER BY y LIMIT 1 OFFSET 1)
+SELECT a, b, b IN (SELECT DISTINCT ON (z) y FROM u WHERE u.x = t.a ORDER BY z, y) AS m FROM t
+SELECT a, (SELECT string_agg(CAST(y AS STRING), ',' ORDER BY y) FROM u WHERE u.x = t.a) AS n FROM t
+SELECT a, b FROM t WHERE a IN (VALUES (1), (2))
+SELECT a, b FROM t WHERE EXISTS (SELECT 1 FROM generate_series(1, 2) AS g(n) WHERE g.n = t.a)
+SELECT a, (SELECT a + 1) AS n FROM t
+SELECT a, count(*) AS n FROM t GROUP BY ALL HAVING count(*) > (SELECT count(*) FROM w)
+SELECT a, b FROM t WHERE a IN (SELECT x FROM u WHERE u.y = t.b ORDER BY y, x OFFSET 1)

@@ -147,9 +147,15 @@ def rows_of(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer
 def _by_outer(node: exp.Select, outer: Outer) -> exp.Select:
     """A SELECT whose window functions are over the rows of one value of the rows around it."""
     node = node.copy()
-    called = [w for e in node.expressions for w in e.find_all(exp.Window) if w.find_ancestor(exp.Select) is node]
+    parts = [*node.expressions, *(p for p in (node.args.get("qualify"),) if p is not None)]
+    called = [w for p in parts for w in p.find_all(exp.Window) if w.find_ancestor(exp.Select) is node]
     for window in (*called, *(node.args.get("windows") or ())):
         window.set("partition_by", [*(window.args.get("partition_by") or ()), *map(exp.column, outer.names)])
+    distinct = node.args.get("distinct")
+    on = None if distinct is None else distinct.args.get("on")
+    if on is not None:
+        keys = on.expressions if isinstance(on, exp.Tuple) else [on.unnest()]
+        distinct.set("on", exp.Tuple(expressions=[*keys, *map(exp.column, outer.names)]))
     return node
 
 
