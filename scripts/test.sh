@@ -19,12 +19,14 @@ memory=/tmp
 if [ -w /dev/shm ] && [ "$(df --output=avail -k /dev/shm | tail -1)" -gt 4000000 ]; then memory=/dev/shm; fi
 scratch=$(mktemp -d -p "$memory" millstream-tests-XXXXXX)
 trap 'kill %1 2>/dev/null; rm -rf "$other" "$scratch"' EXIT INT TERM
+# The tests that follow those with Spark, so that both halves take as long.
+later="tests/unit/kernels tests/unit/properties tests/sql/test_relations.py tests/sql/test_language.py tests/transcripts"
 "$PYTHON" -m pytest -m "not slow and not spark" -p no:cacheprovider --basetemp="$scratch" \
-    --ignore tests/unit/kernels --ignore tests/sql/test_relations.py --ignore tests/transcripts >"$other" 2>&1 &
+    $(printf -- '--ignore %s ' $later) >"$other" 2>&1 &
 "$PYTHON" -m pytest -m "not slow and spark"
 spark=$?
-echo "---- kernels, relations and transcripts, while the others go on ----"
-"$PYTHON" -m pytest -m "not slow and not spark" -p no:cacheprovider tests/unit/kernels tests/sql/test_relations.py tests/transcripts
+echo "---- kernels, properties, relations and transcripts, while the others go on ----"
+"$PYTHON" -m pytest -m "not slow and not spark" -p no:cacheprovider $later
 kernels=$?
 wait %1
 rest=$?
