@@ -153,7 +153,7 @@ def _by_outer(node: exp.Select, outer: Outer) -> exp.Select:
         window.set("partition_by", [*(window.args.get("partition_by") or ()), *map(exp.column, outer.names)])
     distinct = node.args.get("distinct")
     on = None if distinct is None else distinct.args.get("on")
-    if on is not None:
+    if distinct is not None and on is not None:
         keys = on.expressions if isinstance(on, exp.Tuple) else [on.unnest()]
         distinct.set("on", exp.Tuple(expressions=[*keys, *map(exp.column, outer.names)]))
     return node
