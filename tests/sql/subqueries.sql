@@ -76,3 +76,8 @@ SELECT a, b FROM t WHERE EXISTS (SELECT 1 FROM generate_series(1, 2) AS g(n) WHE
 SELECT a, (SELECT a + 1) AS n FROM t
 SELECT a, count(*) AS n FROM t GROUP BY ALL HAVING count(*) > (SELECT count(*) FROM w)
 SELECT a, b FROM t WHERE a IN (SELECT x FROM u WHERE u.y = t.b ORDER BY y, x OFFSET 1)
+SELECT a, (SELECT count(*) FROM u WHERE u.x = t.a ORDER BY 1 LIMIT 1 OFFSET 1) AS n FROM t
+SELECT a, (SELECT count(*) FROM u WHERE u.x = t.a QUALIFY row_number() OVER (ORDER BY count(*)) > 1) AS n FROM t
+SELECT a, (SELECT rank() OVER (ORDER BY count(*)) FROM u WHERE u.x = t.a) AS n FROM t
+SELECT a, b FROM t WHERE b IN (SELECT count(*) FROM u WHERE u.x = t.a GROUP BY ALL)
+SELECT a, EXISTS (SELECT 1 FROM generate_series(1, t.b) AS g(n) WHERE g.n = t.a) AS e FROM t

@@ -188,10 +188,19 @@ def _at_most(step: Joined, pairs: dict[str, str]) -> Iterator[tuple[exp.Expr, ex
 
 def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
     """The conditions that AND puts together."""
+    return _connected(node, exp.And)
+
+
+def disjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The conditions that OR puts together."""
+    return _connected(node, exp.Or)
+
+
+def _connected(node: exp.Expr, by: type[exp.Connector]) -> Iterator[exp.Expr]:
     node = node.unnest()
-    if isinstance(node, exp.And):
-        yield from conjuncts(node.left)
-        yield from conjuncts(node.right)
+    if isinstance(node, by):
+        yield from _connected(node.left, by)
+        yield from _connected(node.right, by)
     else:
         yield node
 

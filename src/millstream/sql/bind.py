@@ -282,7 +282,8 @@ class _Query:
         if isinstance(node, exp.Values):
             return constants.values(self, node)
         if generated.call_of(node) is not None:
-            return generated.beside(self, constants.one_row(self), node)
+            beside = constants.one_row(self) if outer is None else outer.values(outer.names)
+            return generated.beside(self, beside, node)
         if not isinstance(node, exp.Table):
             raise Unsupported(f"`{node.sql(dialect='spark')[:60]}` in FROM", origin=self.text.of_node(node))
         if isinstance(node.this, exp.Anonymous):

@@ -60,7 +60,7 @@ def grouped(
     """The relation of groups, and the columns of the answer and the condition of QUALIFY over it."""
     found = Grouping(query, relation, node, items, ctes, outer)
     groups = found.groups_of_rows(qualify)
-    if outer is not None and node.args.get("group") is None:
+    if outer is not None and found.is_total:
         groups = found.completed(groups, outer)
     return found.bound(groups, qualify)
 
@@ -84,6 +84,9 @@ class Grouping:
         self.table: dict[str, str] = {}
         """What a part of the SELECT (as SQL over the input) is called over the groups."""
         self.groups = self._read()
+        group = node.args.get("group")
+        self.is_total = group is None or (bool(group.args.get("all")) and not self.groups.keys)
+        """Whether all rows are one group, which is there without rows too."""
         self.outer = [] if outer is None else outer.names
         for name in self.outer:
             self.table[_sql(exp.column(name))] = name

@@ -6,7 +6,7 @@ that less is kept, and for as long as the times in it say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.expression import Expr, col
 from millstream.model.relational import Joined, JoinedAsOf
 from millstream.model.stream import Stream
-from millstream.model.times import conjuncts, nearest, times_of
+from millstream.model.times import conjuncts, disjuncts, nearest, times_of
 from millstream.sql import using as same_names
 from millstream.sql.relation import HIDDEN, Relation, checked
 from millstream.sql.text import Text
@@ -113,7 +113,7 @@ def shared_by_or(text: Text, whole: Relation, where: Sequence[exp.Expr]) -> list
     for part in where:
         if not isinstance(part, exp.Or) or part.find(exp.Query) is not None:
             continue
-        branches = [list(conjuncts(b)) for b in _branches(part)]
+        branches = [list(conjuncts(b)) for b in disjuncts(part)]
         for one in branches[0]:
             columns = [one.left.unnest(), one.right.unnest()] if isinstance(one, exp.EQ) else []
             if not columns or not all(isinstance(c, exp.Column) for c in columns):
@@ -122,15 +122,6 @@ def shared_by_or(text: Text, whole: Relation, where: Sequence[exp.Expr]) -> list
             if all(any(whole.resolved(text, o).sql() == sql for o in rest) for rest in branches[1:]):
                 found.append(one)
     return found
-
-
-def _branches(node: exp.Expr) -> Iterator[exp.Expr]:
-    node = node.unnest()
-    if isinstance(node, exp.Or):
-        yield from _branches(node.left)
-        yield from _branches(node.right)
-    else:
-        yield node
 
 
 def _filtered(

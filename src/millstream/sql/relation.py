@@ -152,6 +152,13 @@ class Relation:
         return made
 
 
+def own(column: str) -> exp.Column:
+    """A column as the stream calls it, which needs no alias to say whose it is."""
+    found = exp.column(column)
+    found.meta["resolved"] = True
+    return found
+
+
 def checked(text: Text, tree: exp.Expr) -> Expr:
     """An expression of a live view: one that gives the same whenever it is computed."""
     total = next(aggregates.found(tree), None)

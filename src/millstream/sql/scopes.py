@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from millstream.errors import SchemaError, Unsupported
 from millstream.model.expression import is_lambda_parameter
+from millstream.sql import generated
 from millstream.sql.relation import Relation
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _free_of_select(
         if isinstance(inner, exp.Query):
             beside = [*scopes, scope] if isinstance(source, exp.Lateral) else scopes
             yield from _free(query, inner, ctes, beside)
-        elif isinstance(source, exp.Lateral | exp.UDTF):
+        elif generated.call_of(source) is not None or isinstance(source, exp.Lateral | exp.UDTF):
             conditions.append(inner)
         _add(query, scope, source, ctes)
     within = [*scopes, scope]
@@ -151,6 +152,9 @@ def _add(query: _Query, scope: _Scope, source: exp.Expr, ctes: Mapping[str, Rela
     alias = source.args.get("alias")
     columns = [c.name for c in (alias.args.get("columns") or ())] if isinstance(alias, exp.TableAlias) else []
     inner = source.this if isinstance(source, exp.Lateral) else source
+    call = generated.call_of(source)
+    if call is not None:
+        columns = columns or [generated.column_of(call, source.alias)]
     if columns:
         scope.add(iter(columns), source.alias)
     elif isinstance(inner, exp.Query):

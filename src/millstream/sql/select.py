@@ -453,7 +453,7 @@ def limited(
         return relation
     if order is None:
         raise Unsupported(
-            "LIMIT without ORDER BY would keep any rows",
+            f"{'OFFSET' if limit is None else 'LIMIT'} without ORDER BY would keep any rows",
             hint="add ORDER BY",
             origin=text.of_node(limit or offset) or text.of_node(node),
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, UnknownName
-from millstream.sql.relation import HIDDEN, Relation
+from millstream.sql.relation import HIDDEN, Relation, own
 
 if TYPE_CHECKING:
     from millstream.sql.bind import _Query
@@ -53,13 +53,6 @@ def check_names(query: _Query, items: list[Item]) -> None:
         hint=f"give one of them another name: ... AS other_name; or leave it out: SELECT a.*, b.* EXCEPT ({said})",
         origin=query.text.of_node(next(iter(twice.values()))[1]),
     )
-
-
-def own(column: str) -> exp.Column:
-    """A column as the stream calls it, which needs no alias to say whose it is."""
-    found = exp.column(column)
-    found.meta["resolved"] = True
-    return found
 
 
 def plain_name(column: str) -> str:

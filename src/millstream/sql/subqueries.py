@@ -19,7 +19,7 @@ from millstream.model.stream import Stream
 from millstream.model.times import conjuncts
 from millstream.sql import dependent
 from millstream.sql.dependent import Outer, correlated, inside, joined, over_no_rows, type_of, uses
-from millstream.sql.relation import HIDDEN, Relation, checked
+from millstream.sql.relation import HIDDEN, Relation, checked, own
 from millstream.sql.scopes import is_subquery, subqueries_of
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def _found(
     names = inside(relation, members)
     on = [*([] if outer is None else outer.on(names)), *_equal(values, [names[n] for n in other.names])]
     made, names = joined(query, relation, members, "left", on, node)
-    return made, _own(names[f"{HIDDEN}member"]).is_(exp.null()).not_()
+    return made, own(names[f"{HIDDEN}member"]).is_(exp.null()).not_()
 
 
 def _counted(
@@ -256,7 +256,7 @@ def _maybe(
     for name, column in zip(around, [] if outer is None else outer.columns.values(), strict=True):
         back.append(dependent.same_or_null(exp.column(column), exp.column(names[name]), type_of(looked_for, name)))
     made, names = joined(query, relation, found, "left", back, node)
-    return made, _own(names[f"{HIDDEN}maybe"]).is_(exp.null()).not_()
+    return made, own(names[f"{HIDDEN}maybe"]).is_(exp.null()).not_()
 
 
 def _value(query: _Query, relation: Relation, node: exp.Expr, ctes: Ctes) -> tuple[Relation, exp.Expr]:
@@ -270,7 +270,7 @@ def _value(query: _Query, relation: Relation, node: exp.Expr, ctes: Ctes) -> tup
             "or use IN or EXISTS",
             origin=query.text.of_node(node),
         )
-    if outer is not None and isinstance(select, exp.Select) and _is_total(select):
+    if outer is not None and isinstance(select, exp.Select) and _is_plain_total(select):
         return _total(query, relation, select, query.with_ctes(tree, ctes), outer)
     found = query.settled(query.query(tree, ctes, outer), node)
     name = _only(query, found.names, node)
@@ -306,10 +306,10 @@ def _total(
         )
     for column in list(root.find_all(exp.Column)):
         if column.name in outer.columns:
-            column.replace(_own(outer.columns[column.name]))
+            column.replace(own(outer.columns[column.name]))
         elif column.name in grouping.measures:
             kind = grouping.measures[column.name].kind
-            column.replace(over_no_rows(kind, _own(names[column.name])))
+            column.replace(over_no_rows(kind, own(names[column.name])))
     inner: exp.Expr = root.this
     return made, exp.paren(inner, copy=False)
 
@@ -323,7 +323,7 @@ def _beside(
     """Rows with columns of a relation that has at most one row for each of them."""
     names = inside(relation, other)
     made, _ = joined(query, relation, other, "left", [] if outer is None else outer.on(names), node)
-    return made, [_own(names[n]) for n in wanted]
+    return made, [own(names[n]) for n in wanted]
 
 
 def _totals(stream: Stream, outer: Outer | None, measures: Mapping[str, Aggregate]) -> Stream:
@@ -358,13 +358,6 @@ def _equal(values: Sequence[exp.Expr], columns: Sequence[str]) -> list[exp.Expr]
     return [exp.EQ(this=v.copy(), expression=exp.column(c)) for v, c in zip(values, columns, strict=True)]
 
 
-def _own(column: str) -> exp.Column:
-    """A column as the stream calls it."""
-    found = exp.column(column)
-    found.meta["resolved"] = True
-    return found
-
-
 def _only(query: _Query, names: Sequence[str], node: exp.Expr) -> str:
     if len(names) != 1:
         raise SchemaError(f"a value is one column, not {len(names)}", origin=query.text.of_node(node))
@@ -378,10 +371,17 @@ def _is_total(select: exp.Select) -> bool:
     return select.args.get("group") is None and groups(select)
 
 
+def _is_plain_total(select: exp.Select) -> bool:
+    """Whether a SELECT is such an aggregate, and nothing behind it can take its row away."""
+    behind = any(select.args.get(a) is not None for a in ("qualify", "limit", "offset", "distinct"))
+    return _is_total(select) and not behind and select.find(exp.Window) is None
+
+
 def _is_single(node: exp.Expr) -> bool:
     """Whether a query is certain to give at most one row."""
     limit = node.args.get("limit")
-    if limit is not None:
+    options = None if limit is None else limit.args.get("limit_options")
+    if limit is not None and not (options is not None and options.args.get("with_ties")):
         said = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
         if isinstance(said, exp.Literal) and said.name == "1":
             return True
@@ -391,9 +391,9 @@ def _is_single(node: exp.Expr) -> bool:
         return False
     if node.args.get("group") is None and _is_total(node):
         return True
+    alone = not any(node.args.get(a) for a in ("joins", "laterals")) and node.find(exp.Explode, exp.Unnest) is None
     start = node.args.get("from_")
     if start is None:
-        return True
-    alone = not any(node.args.get(a) for a in ("joins", "laterals")) and node.find(exp.Explode, exp.Unnest) is None
+        return alone
     inner = start.this
     return alone and isinstance(inner, exp.Subquery) and not inner.args.get("joins") and _is_single(inner)
