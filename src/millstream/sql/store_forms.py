@@ -11,6 +11,7 @@ from millstream.sql import aggregates, generated, store_functions
 def in_store(tree: exp.Query) -> exp.Query:
     """A question whose clauses the store knows. Refuses what it cannot be told."""
     tree = tree.copy()
+    _name_columns(tree)
     for view in list(tree.find_all(exp.Lateral)):
         if view.args.get("view") and isinstance(view.parent, exp.Select):
             _joined(view, view.parent)
@@ -27,6 +28,17 @@ def in_store(tree: exp.Query) -> exp.Query:
     found = store_functions.in_store(tree)
     assert isinstance(found, exp.Query)
     return found
+
+
+def _name_columns(tree: exp.Query) -> None:
+    """Name each unnamed column of the answer by its text: the store would name it in its own dialect."""
+    select = tree
+    while isinstance(select, exp.SetOperation | exp.Subquery):
+        select = select.this
+    for item in select.selects if isinstance(select, exp.Select) else ():
+        if not item.is_star and not isinstance(item, exp.Alias | exp.Aliases | exp.Column | exp.Dot):
+            text = item.unnest().sql(dialect="spark", normalize_functions="lower")[:60]
+            item.replace(exp.alias_(item.copy(), text, quoted=True))
 
 
 def without_ties(tree: exp.Expr) -> None:

@@ -324,6 +324,20 @@ def test_a_question_in_spark_sql_is_answered(store: DuckStore, sql: str, expecte
     assert ask(store, sql) == expected
 
 
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("SELECT count(*), max(price) AS top FROM bids", ["count(*)", "top"]),
+        ("SELECT price, price + 1, CAST(price AS STRING) FROM bids", ["price", "price + 1", "CAST(price AS STRING)"]),
+        ("SELECT sum(price) OVER (), (SELECT 1) FROM bids", ["sum(price) OVER ()", "SELECT 1"]),
+        ("(SELECT 'x' UNION ALL SELECT 'y') LIMIT 1", ["'x'"]),
+        ("SELECT * FROM names", ["auction", "name"]),
+    ],
+)
+def test_an_unnamed_column_is_called_by_its_text(store: DuckStore, sql: str, names: list[str]) -> None:
+    assert store.query(translate(sql, store.tables())).column_names == names
+
+
 def test_an_unknown_view_lists_the_known_ones_and_suggests_the_nearest(store: DuckStore) -> None:
     with pytest.raises(ViewNotFound, match="no view or table `bidz`") as caught:
         translate("SELECT * FROM bidz", store.tables())
