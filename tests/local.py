@@ -42,6 +42,8 @@ from millstream.testing.script import Script
 _MACROS = """
 CREATE MACRO unix_micros(t) AS epoch_us(t);
 CREATE MACRO timestamp_micros(u) AS make_timestamptz(u);
+CREATE MACRO from_utc(t, z) AS timezone('UTC', timezone(z, CAST(t AS TIMESTAMPTZ)));
+CREATE MACRO to_utc(t, z) AS timezone(z, timezone('UTC', CAST(t AS TIMESTAMPTZ)));
 CREATE MACRO pmod(a, b) AS ((a % b) + b) % b;
 CREATE MACRO signed(u) AS (CAST(u // 2 AS BIGINT) - 4611686018427387904) * 2;
 CREATE MACRO xxhash64(a) AS signed(hash(a)), (a, b) AS signed(hash((a, b)));
@@ -187,7 +189,7 @@ def _expressions() -> duckdb.DuckDBPyConnection:
 def _duck(sql: str) -> str:
     (parsed,) = sqlglot.parse(sql, read="spark")
     assert parsed is not None
-    return parsed.transform(_strict).sql(dialect="duckdb", identify=True)
+    return parsed.transform(_strict).transform(_zones).sql(dialect="duckdb", identify=True)
 
 
 def _strict(node: exp.Expression) -> exp.Expression:
@@ -196,6 +198,14 @@ def _strict(node: exp.Expression) -> exp.Expression:
         by, divided = node.expression, exp.Not(this=exp.Is(this=exp.paren(node.this.copy()), expression=exp.null()))
         failed = exp.func("error", exp.Literal.string("Division by zero."))
         node.set("expression", exp.Case(ifs=[exp.If(this=exp.and_(by.eq(0), divided), true=failed)], default=by.copy()))
+    return node
+
+
+def _zones(node: exp.Expression) -> exp.Expression:
+    """Spark moves a time to a zone and back by shifting it; DuckDB has two types for that."""
+    if isinstance(node, exp.AtTimeZone | exp.FromTimeZone):
+        name = "from_utc" if isinstance(node, exp.AtTimeZone) else "to_utc"
+        return exp.func(name, node.this, node.args["zone"])
     return node
 
 

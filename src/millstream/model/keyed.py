@@ -50,7 +50,7 @@ class Keyed(KeyedOperators, KeyedMatches):
     keys: Named
     windowing: Windowing = field(default_factory=Windowing)
     time: str | None = None
-    """The column that windows over rows which change go by."""
+    """The column that windows go by; None: the event time."""
 
     def window(
         self,
@@ -66,8 +66,9 @@ class Keyed(KeyedOperators, KeyedMatches):
 
         `trigger` says when a window answers, `accumulation` how an answer relates to the ones before it, `lateness`
         for how long after the watermark a window still takes records and answers anew. With `panes`, every
-        answer ever given is kept in ``<view>$panes`` for that long. Behind a join, an aggregate or the like, `time`
-        names the column that windows go by, where there are several times.
+        answer ever given is kept in ``<view>$panes`` for that long. `time` names the column that windows go by, where
+        that is not the event time, or where a join or the like has several. No watermark speaks of other columns than
+        event times: windows over them answer on change, never close, and nothing is late for them.
         """
         for value, kind, what, example in (
             (window, AnyWindow, "a window", 'ms.tumbling("10 seconds")'),
@@ -116,6 +117,8 @@ class Keyed(KeyedOperators, KeyedMatches):
             if not self.windowing.window.is_global:
                 return rewindow.aggregated(self, dict(aggregates))
         else:
+            if self._by_column():
+                return rewindow.aggregated(self, dict(aggregates))
             self._check_corrections()
         step = Aggregated(self.stream.step, self.keys, self.windowing, tuple(checked), here())
         names = step.schema.names  # refuses a name that is there twice
@@ -189,6 +192,13 @@ class Keyed(KeyedOperators, KeyedMatches):
             raise DefinitionError("over needs at least one name=function", hint="n=ms.row_number()", origin=here())
         keys = tuple((n if plain_column(e) == n else f"$p{i}", e) for i, (n, e) in enumerate(self.keys))
         return self.stream._windowed(keys, [Order.parse(o) for o in order], named)
+
+    def _by_column(self) -> bool:
+        """Whether windows over records go by a column that is not their event time."""
+        if self.time is None or self.windowing.window.is_global:
+            return False
+        self.stream.schema.field(self.time, origin=here())
+        return not rewindow.has_watermark(self.stream, self.time)
 
     def _check_corrections(self) -> None:
         """Refuse what is not defined over records that revise others."""

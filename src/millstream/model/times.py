@@ -96,6 +96,18 @@ def _matches(step: Matched, *, certain: bool) -> Times:
     return dict.fromkeys((*rows, *times), late)
 
 
+def event_times(step: Step) -> frozenset[str]:
+    """The columns of rows that do not change which hold the event time of their source."""
+    if isinstance(step, Source):
+        return frozenset({step.options.event_time} - {None})  # type: ignore[arg-type]
+    each = [event_times(s) for s in inputs(step)]
+    shared = frozenset.intersection(*each) if each else frozenset()
+    if isinstance(step, Select):
+        return frozenset(n for n, e in step.columns if plain_column(e) in shared)
+    replaced = step.name if isinstance(step, FlatMap) else None
+    return frozenset(n for n in shared if n in step.schema and n != replaced)
+
+
 def nearest(step: Step, *, certain: bool = True) -> str | None:
     """The time of a step that changes no more the soonest; None where it has none."""
     known = times_of(step, certain=certain)

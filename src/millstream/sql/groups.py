@@ -14,7 +14,8 @@ from millstream.model.aggregate import Aggregate
 from millstream.model.expression import Expr, col
 from millstream.model.keyed import Keyed
 from millstream.model.reserved import free_name
-from millstream.model.step import INDEX, borders_of
+from millstream.model.step import INDEX, borders_of, changes
+from millstream.model.stream import Stream
 from millstream.model.trigger import ON_CHANGE
 from millstream.model.window import everything
 from millstream.model.window_kinds import AnyWindow, Session
@@ -193,11 +194,11 @@ class Grouping:
         called = windows.name_of(node)
         if called in windows.GROUPING:
             call = windows.group_call(self.text, node)  # type: ignore[arg-type]
-            windows.check_time(self.text, call, self.relation)
+            time = windows.check_time(self.text, call, self.relation)
             if found.window is not None:
                 raise Unsupported("two windows in one GROUP BY", origin=self.text.of_node(node))
             found.window, found.by_borders = windows.window_of(self.text, call), True
-            found.time = None if call.time is None else self.relation.resolved(self.text, call.time).name
+            found.time = time
             if isinstance(found.window, Session) and found.window.gap_by is not None:
                 found.window = Session(gap_by=self.relation.expr(self.text, call.values["gap"]))
             return None
@@ -251,7 +252,7 @@ class Grouping:
             )
 
     def _keyed(self) -> Keyed:
-        stream, groups = self.relation.stream, self.groups
+        stream, groups = self._rows(), self.groups
         keys = {n: self._made(t) for n, t in groups.keys}
         if groups.sets:
             numbers = ", ".join(str(i) for i in range(len(groups.sets)))
@@ -266,6 +267,14 @@ class Grouping:
             else:
                 keyed = stream.key_by(**keys)
             return self._windowed(keyed)
+
+    def _rows(self) -> Stream:
+        """The rows that are put together: of a window, those that have a time."""
+        relation, window, time = self.relation, self.groups.window, self.groups.time
+        if window is None or time is None or time in relation.clocks or not changes(relation.stream.step):
+            return relation.stream
+        with self.text.at(self.node):
+            return windows.known_times(relation, window, time)
 
     def _made(self, tree: exp.Expr) -> Expr:
         return self.relation.expr(self.text, tree)
@@ -283,8 +292,10 @@ class Grouping:
             given["accumulation"] = clauses.accumulation or Accumulation.RETRACTING
             if clauses.lateness is not None:
                 given["lateness"] = clauses.lateness
-        if self.groups.time is not None and window is not None:
-            given["time"] = self.groups.time
+        time, relation = self.groups.time, self.relation
+        by_watermark = time in relation.times | relation.clocks and not changes(relation.stream.step)
+        if time is not None and window is not None and not by_watermark:
+            given["time"] = time
         return keyed.window(window or everything(), **given)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------ aggregates and the answer

@@ -8,12 +8,23 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.model import borders
+from millstream.model.borders import with_time
 from millstream.model.duration import Duration
-from millstream.model.rewindow import with_borders
+from millstream.model.expression import col
+from millstream.model.rewindow import has_watermark, with_borders
 from millstream.model.step import INDEX, changes
-from millstream.model.times import times_of
+from millstream.model.stream import Stream
 from millstream.model.window import hopping, tumbling
-from millstream.model.window_kinds import AnyWindow, calendar, count_window, cumulating, session
+from millstream.model.window_kinds import (
+    AnyWindow,
+    Calendar,
+    Session,
+    calendar,
+    count_window,
+    cumulating,
+    session,
+)
 from millstream.sql.relation import BORDERS, Relation, Windowed
 from millstream.sql.text import Text, plain_value
 
@@ -125,9 +136,9 @@ def window_of(text: Text, call: Call) -> AnyWindow:
 
 def windowed(text: Text, call: Call, relation: Relation) -> Relation:
     """A relation with a window that waits for its GROUP BY."""
-    check_time(text, call, relation)
-    borders = (*BORDERS, INDEX) if call.name == "count_window" else BORDERS
-    clash = [n for n in relation.stream.schema.names if n.lower() in borders]
+    time = check_time(text, call, relation)
+    named = (*BORDERS, INDEX) if call.name == "count_window" else BORDERS
+    clash = [n for n in relation.stream.schema.names if n.lower() in named]
     if clash and not changes(relation.stream.step):
         raise SchemaError(
             f"`{clash[0]}` is a column of the rows, and of their windows",
@@ -135,7 +146,6 @@ def windowed(text: Text, call: Call, relation: Relation) -> Relation:
             origin=text.of_node(call.node),
         )
     columns = tuple(relation.resolved(text, p).name for p in call.partition)
-    time = None if call.time is None else relation.resolved(text, call.time).name
     pending = Windowed(window_of(text, call), columns, time)
     made = Relation(relation.stream, relation.aliases, relation.times, relation.clocks, pending)
     return made.called(next(iter(relation.aliases), None))
@@ -146,42 +156,55 @@ def rows(text: Text, relation: Relation, node: exp.Expr) -> Relation:
     pending = relation.windowed
     assert pending is not None
     time = pending.time or next(iter(sorted(relation.times)), None)
-    if time is None:
+    if time is None or time in relation.clocks:
         raise Unsupported(
             "the rows of this window function without GROUP BY are not supported",
             hint="add GROUP BY window_start, window_end, ...",
             origin=text.of_node(node),
         )
     with text.at(node):
-        stream = with_borders(relation.stream, pending.window, time)
+        keys = tuple((n, col(n)) for n in pending.partition)
+        stream = with_borders(known_times(relation, pending.window, time), pending.window, time, keys)
         stream = stream.with_columns(window_time="window_end - INTERVAL '1' MILLISECOND")
     aliases = {a: {**c, **{b: b for b in BORDERS}} for a, c in relation.aliases.items()}
     return Relation(stream, aliases, relation.times, relation.clocks)
 
 
-def check_time(text: Text, call: Call, relation: Relation) -> None:
-    """A window goes by the event time of its source, or by that of processing where the source has none."""
+def known_times(relation: Relation, window: AnyWindow, time: str) -> Stream:
+    """The rows of a relation without those that are in no window, because the column it goes by is NULL there. (An
+    event time is never NULL; calendar windows and sessions leave such rows out themselves.)
+    """
+    stream = relation.stream
+    if isinstance(window, Session | Calendar) or has_watermark(stream, time):
+        return stream
+    return with_time(stream, time)
+
+
+def check_time(text: Text, call: Call, relation: Relation) -> str | None:
+    """The column that a window goes by: any TIMESTAMP or DATE. Only of event times, and of the time of processing where
+    a source has no event time, does a watermark say when the window is over.
+    """
     if call.time is None:
-        return
+        return None
     column = relation.resolved(text, call.time)
-    name = column.name
-    if name in relation.times or (name in relation.clocks and not relation.times):
-        return
-    if changes(relation.stream.step) and name in times_of(relation.stream.step, certain=False):
-        return
-    if name in relation.clocks:
+    name, said = column.name, call.time.sql(dialect="spark")[:60]
+    if not isinstance(column, exp.Column):
         raise Unsupported(
-            f"a window over `{name}`, the time of processing, of a source with a WATERMARK",
-            hint="declare a second source over the same records without a WATERMARK",
+            f"a window over `{said}`, a field of a column",
+            hint=f"make it a column before: FROM (SELECT *, {said} AS happened FROM ...)",
             origin=text.of_node(call.time),
         )
-    known = ", ".join(f"`{t}`" for t in sorted(relation.times)) or "none"
-    raise DefinitionError(
-        f"`{name}` is not the event time here",
-        detail=f"event times are: {known}",
-        hint=f"declare it with the source: WATERMARK FOR {name} AS {name} - INTERVAL '4' SECOND",
-        origin=text.of_node(call.time),
-    )
+    if name in relation.clocks:
+        if relation.times:
+            raise Unsupported(
+                f"a window over `{name}`, the time of processing, of a source with a WATERMARK",
+                hint="declare a second source over the same records without a WATERMARK",
+                origin=text.of_node(call.time),
+            )
+    elif name not in relation.times:
+        with text.at(call.time):
+            borders.check_time(relation.stream, name)
+    return name
 
 
 def _lengths(

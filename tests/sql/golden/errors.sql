@@ -150,8 +150,8 @@ CREATE VIEW v AS SELECT count(*) AS n FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(t
 -- case: A window over what is no event time
 CREATE VIEW v AS SELECT count(*) AS n FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(price), INTERVAL '1' SECOND)) GROUP BY window_start;
 -- expect error:
---   definition_error at 1:80: `price` is not the event time here
---   hint: declare it with the source: WATERMARK FOR price AS price - INTERVAL '4' SECOND
+--   schema_error at 1:80: a window goes by a TIMESTAMP or a DATE, but `price` is BIGINT
+--   hint: convert it before: SELECT *, timestamp_millis(price) AS happened FROM ...
 
 -- case: A window without its length
 CREATE VIEW v AS SELECT count(*) AS n FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(ts))) GROUP BY window_start;
@@ -231,8 +231,8 @@ CREATE VIEW v AS SELECT count(*) AS n FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(t
 -- case: A window behind a group
 CREATE VIEW v AS SELECT count(*) AS n FROM hot GROUP BY TUMBLE(auction, '1 second');
 -- expect error:
---   definition_error at 1:64: `auction` is not the event time here
---   hint: declare it with the source: WATERMARK FOR auction AS auction - INTERVAL '4' SECOND
+--   schema_error at 1:64: a window goes by a TIMESTAMP or a DATE, but `auction` is BIGINT
+--   hint: convert it before: SELECT *, timestamp_millis(auction) AS happened FROM ...
 
 -- case: Processing time in a column
 CREATE VIEW v AS SELECT sensor, seen > 5 AS x FROM readings;
