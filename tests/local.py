@@ -142,6 +142,13 @@ class _LocalWork(Work):
         inside = frame.filter((pl.col("$ts") >= first) & (pl.col("$ts") < last))
         return take_in(inside, roles, self.given.now + source.options.future_bound.micros)
 
+    def total_hash(self, stage: Aggregation, number: int) -> int:
+        kinds = dict(zip(stage.keys, stage.key_types, strict=True))
+        row = {k: pa.array([number if k == stage.keys[-1] else None], t) for k, t in kinds.items()}
+        self.engine.duck.register("total", pa.table(row))
+        found = self.engine.duck.execute(f"SELECT xxhash64({', '.join(map(quoted, row))}) FROM total").fetchall()
+        return int(found[0][0])
+
     def _by_shard(self) -> None:
         """Run the kernels shard by shard, as tasks would."""
         for i, view in enumerate(self.plan.views):

@@ -1,4 +1,6 @@
-"""An aggregate without GROUP BY has one row, also over no rows; with GROUP BY or a window it has none."""
+"""An aggregate without GROUP BY has one row, also over no rows, and so has the set () of ROLLUP and its like; with
+other keys or a window there is none.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +26,13 @@ VIEWS = {
     "exists_total": "SELECT x FROM u WHERE EXISTS (SELECT count(*) FROM t)",
     "exists_having": "SELECT x FROM u WHERE EXISTS (SELECT count(*) FROM t HAVING count(*) > 1)",
     "grouped": "SELECT a, count(*) AS n FROM t GROUP BY a",
+    "rolled_up": "SELECT a, b, count(*) AS n, sum(d) AS t, max(s) AS m FROM t GROUP BY ROLLUP (a, b)",
+    "cubed": "SELECT a, s, grouping(a) AS g, count(*) AS n FROM t WHERE a < 9 GROUP BY CUBE (a, s)",
+    "two_totals": "SELECT a, count(*) AS n FROM t GROUP BY GROUPING SETS ((), (a), ())",
+    "of_a_rollup": "SELECT count(*) AS n, sum(n) AS t FROM (SELECT a, count(*) AS n FROM t GROUP BY ROLLUP (a))",
+    "exists_rollup": "SELECT x FROM u WHERE EXISTS (SELECT count(*) FROM t GROUP BY ROLLUP (a))",
+    "rollup_having": "SELECT a, count(*) AS n FROM t GROUP BY ROLLUP (a) HAVING count(*) > 1",
+    "in_groups": "SELECT a, s, count(*) AS n FROM t GROUP BY a, ROLLUP (s)",
     "united": "SELECT count(*) AS n FROM t UNION ALL SELECT sum(y) FROM u",
 }
 
@@ -68,6 +77,7 @@ OVER_A_SOURCE = {
     "total": "SELECT count(*) AS n, sum(v) AS t, max(k) AS m, first(k) AS f FROM s",
     "filtered": "SELECT count(*) AS n FROM s WHERE v > 100",
     "of_groups": "SELECT count(*) AS n FROM (SELECT k, count(*) AS n FROM s GROUP BY k)",
+    "rolled_up": "SELECT k, count(*) AS n, sum(v) AS t FROM s GROUP BY ROLLUP (k)",
     "by_key": "SELECT k, count(*) AS n FROM s GROUP BY k",
     "by_window": "SELECT window_start, count(*) AS n FROM TUMBLE(s, DESCRIPTOR(ts), INTERVAL '1' MINUTE) "
     "GROUP BY window_start, window_end",
@@ -86,6 +96,7 @@ def test_views_over_a_source_have_the_row_from_the_first_epoch_on(tmp_path: Path
         "total": [{"n": 0, "t": None, "m": None, "f": None}],
         "filtered": [{"n": 0}],
         "of_groups": [{"n": 0}],
+        "rolled_up": [{"k": None, "n": 0, "t": None}],
         "by_key": [],
         "by_window": [],
     }
@@ -95,6 +106,7 @@ def test_views_over_a_source_have_the_row_from_the_first_epoch_on(tmp_path: Path
     script.tick()
     assert script.rows("total") == [{"n": 1, "t": 0.5, "m": 3, "f": 3}]
     assert (script.rows("filtered"), script.rows("of_groups")) == ([{"n": 0}], [{"n": 1}])
+    assert sorted(script.rows("rolled_up"), key=str) == [{"k": 3, "n": 1, "t": 0.5}, {"k": None, "n": 1, "t": 0.5}]
     assert script.changes("total")[-2:] == [
         ("-U", {"n": 0, "t": None, "m": None, "f": None}),
         ("+U", {"n": 1, "t": 0.5, "m": 3, "f": 3}),

@@ -41,7 +41,7 @@ OPERATORS = {
     "counts": "SELECT v AS k, count(*) AS v, min(s) AS s FROM {} x GROUP BY v",
     "having": "SELECT k, count(DISTINCT v) AS v, max(s) AS s FROM {} x GROUP BY k HAVING count(*) > 1",
     "filter": "SELECT k, count(*) FILTER (WHERE v > 1) AS v, max(s) FILTER (WHERE v < 3) AS s FROM {} x GROUP BY k",
-    "sets": "SELECT k, sum(v) AS v, s FROM {} x GROUP BY GROUPING SETS ((k), (s), ()) HAVING count(*) > 0",
+    "sets": "SELECT k, sum(v) AS v, s FROM {} x GROUP BY GROUPING SETS ((k), (s), ())",
     "distinct": "SELECT DISTINCT k, v, s FROM {} x",
     "top": "SELECT k, v, s FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC NULLS LAST, s, k) AS n "
     "FROM {} y) x WHERE n <= 2",

@@ -23,6 +23,7 @@ from millstream.engine.pairing import paired
 from millstream.errors import Unsupported
 from millstream.kernels.ask import Ask
 from millstream.kernels.combine import over_nothing
+from millstream.kernels.hashing import xxhash64
 from millstream.kernels.intake import Intake, Role, Tally, gather
 from millstream.kernels.outcome import Dropped, Outcome, StageClock, net
 from millstream.kernels.process import Processed
@@ -414,7 +415,7 @@ class Work:
             kept = records_state(self.cache, stage, self.version)
             partials = gather(stage, self.frames.get(i, []))
             if begins and (partials is None or not len(partials)):
-                partials = over_nothing(stage)
+                partials = over_nothing(stage, [self.total_hash(stage, n) for n in stage.totals] or (0,))
             outcome = advance(stage, partials, state, clock, kept)
             if outcome.changes is not None:
                 self.changes.setdefault(i, []).append(outcome.changes)
@@ -427,6 +428,10 @@ class Work:
         records = records_step(stage)
         if records is not None:
             self._add(records, [r for r in added if r.step == records], clock.watermark)
+
+    def total_hash(self, stage: Aggregation, number: int) -> int:
+        """The hash of the keys of a grouping set without keys, as Spark computes it for the rows that come later."""
+        return xxhash64(number)
 
     def _add(self, step: str, runs: list[Run], watermark: int) -> None:
         for run in runs:

@@ -41,7 +41,9 @@ def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, cloc
     hashes = partials["$h"].unique().sort().to_numpy()
     held = state.lookup(hashes, clock.watermark)
     old = None if held is None else held.join(partials.select(columns), on=columns, how="semi", nulls_equal=True)
-    some = old.filter(pl.col("$n") > 0) if old is not None and spec.has_one_row else old  # what stood for no rows goes
+    some = (
+        old.filter(pl.col("$n") > 0) if old is not None and spec.is_never_empty else old
+    )  # what stood for no rows goes
     folded = _fold_in(spec, some, partials, columns)
     if not on_close or late:
         upto = clock.watermark if on_close else END_OF_TIME

@@ -5,7 +5,7 @@ Used in the driver for small epochs and on the executors for large ones; the res
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -59,16 +59,32 @@ def combine(spec: Aggregation, rows: pl.DataFrame, by: Sequence[str] | None = No
     return in_order(spec, partial.with_columns(extra), columns)
 
 
-def over_nothing(spec: Aggregation) -> pl.DataFrame:
-    """The partial row of an aggregate without keys over no rows: it answers, and is never folded with others."""
+def over_nothing(spec: Aggregation, hashes: Sequence[int] = (0,)) -> pl.DataFrame:
+    """The partial rows of an aggregate over no rows: of all rows, or of each grouping set without keys (`hashes` are
+    those of their keys). They answer, and are never folded with others.
+    """
     kinds = {f"@{m.name}": m.type for m in spec.measures if m.has_argument}
     arguments = pl.from_arrow(pa.schema(list(kinds.items())).empty_table())
     assert isinstance(arguments, pl.DataFrame)
-    marks = [pl.lit(0, t).alias(n) for n, t in {"$h": pl.Int64, "$s": pl.Int64, **_ORDER_TYPES}.items()]
-    row = pl.DataFrame({"$one": [0]}).select(*marks, *(pl.lit(None, t).alias(n) for n, t in arguments.schema.items()))
-    partial = combine(spec, row, GROUP)  # NULLs, which aggregates pass over
+    marks = [pl.lit(0, t).alias(n) for n, t in {"$s": pl.Int64, **_ORDER_TYPES}.items()]
+    rows = pl.DataFrame({"$h": list(hashes)}, schema={"$h": pl.Int64})
+    rows = rows.with_columns(*marks, *(pl.lit(None, t).alias(n) for n, t in arguments.schema.items()))
+    if spec.keys:
+        rows = pl.concat(
+            [rows, total_keys(spec.totals, dict(zip(spec.keys, spec.key_types, strict=True)))], how="horizontal"
+        )
+    partial = combine(spec, rows, group_columns(spec))  # NULLs, which aggregates pass over
     counts = [f"{m.name}$n" for m in spec.measures if m.kind == "count"]
     return partial.with_columns(pl.lit(0, pl.Int64).alias(c) for c in ("$n", *counts))
+
+
+def total_keys(totals: Sequence[int], keys: Mapping[str, pa.DataType]) -> pl.DataFrame:
+    """The keys of the groups of grouping sets without keys: the last is the number of the set, the others are NULL."""
+    kinds = pl.from_arrow(pa.schema(list(keys.items())).empty_table())
+    assert isinstance(kinds, pl.DataFrame)
+    *others, last = kinds.schema.items()
+    number = pl.Series(last[0], totals, dtype=pl.Int64).cast(last[1])
+    return pl.DataFrame([*(pl.Series(n, [None] * len(totals), dtype=t) for n, t in others), number])
 
 
 def fold(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:

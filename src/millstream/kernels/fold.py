@@ -13,7 +13,7 @@ import orjson
 import polars as pl
 
 from millstream.clock import END_OF_TIME
-from millstream.kernels.combine import _pack, _user_failed, _user_results
+from millstream.kernels.combine import _pack, _user_failed, _user_results, total_keys
 from millstream.kernels.hashing import hashed
 from millstream.kernels.keyed import KEY, by_key, hashes_of, keys_of
 from millstream.kernels.outcome import Outcome, StageClock, State
@@ -29,7 +29,7 @@ def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: St
     assert isinstance(what, Folded)
     came = by_key(spec, changes)
     if came is None:
-        begins = spec.has_one_row and changes is not None
+        begins = spec.is_never_empty and changes is not None
         return _begun(spec, what) if begins else Outcome(None, None, np.empty(0, np.int64))
     groups = keys_of(spec, came)
     held = state.lookup(hashes_of(came), clock.before)
@@ -43,28 +43,39 @@ def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: St
     before = groups["$n"].fill_null(0)
     signs = _known(signs, groups, before.to_list())
     after = pl.Series("$n", before.to_numpy() + np.add.reduceat(signs, groups["$from"].to_numpy()), pl.Int64)
+    stays = _stays(spec, groups)
     kept = groups.select(*KEY, *spec.keys).with_columns(
         pl.lit(0, pl.Int64).alias("$b"),
         *(_folded(m, came, groups, signs) for m in what.measures),
         after,
         expiry(spec, clock).alias("$x"),
-        ((after == 0) & (not spec.has_one_row)).alias("$gone"),
+        ((after == 0) & ~stays).alias("$gone"),
     )
     old, new = _answers(what, groups, spec), _answers(what, kept, spec)
-    was = groups["$n"].is_not_null() if spec.has_one_row else before > 0
+    was = (before > 0) | (stays & groups["$n"].is_not_null())
     return Outcome(_difference(spec, old, new, was, ~kept["$gone"]), kept, kept["$x"].to_numpy())
 
 
+def _stays(spec: Chained, groups: pl.DataFrame) -> pl.Series:
+    """Whether each group is there without rows too."""
+    if not spec.keys:
+        return pl.repeat(value=True, n=len(groups), eager=True)
+    return groups[spec.keys[-1]].is_in(spec.totals) & spec.is_never_empty
+
+
 def _begun(spec: Chained, what: Folded) -> Outcome:
-    """The answer of an aggregate without keys before the first row."""
-    row = pl.DataFrame({"$n": [0]}, schema={"$n": pl.Int64})
-    first, second = hashed(row, ())
-    kept = row.select(
+    """The answers of groups that are there without rows, before the first row."""
+    kinds = dict(zip(spec.columns, spec.types, strict=True))
+    keys = total_keys(spec.totals, {k: kinds[k] for k in spec.keys}) if spec.keys else pl.DataFrame({"$one": [0]})
+    first, second = hashed(keys, spec.keys)
+    zero = pl.lit(0, pl.Int64)
+    kept = keys.select(
         pl.Series("$h", first),
         pl.Series("$a", second),
-        pl.lit(0, pl.Int64).alias("$b"),
-        *(pl.lit(0, pl.Int64).alias(f"@{m.name}") if m.user is None else _created(m) for m in what.measures),
-        "$n",
+        *spec.keys,
+        zero.alias("$b"),
+        *(zero.alias(f"@{m.name}") if m.user is None else _created(m, len(keys)) for m in what.measures),
+        zero.alias("$n"),
         pl.lit(END_OF_TIME, pl.Int64).alias("$x"),
         pl.lit(value=False).alias("$gone"),
     )
@@ -72,12 +83,12 @@ def _begun(spec: Chained, what: Folded) -> Outcome:
     return Outcome(answer, kept, kept["$x"].to_numpy())
 
 
-def _created(m: Measure) -> pl.Series:
+def _created(m: Measure, groups: int) -> pl.Series:
     try:
-        accumulator = m.user.create()  # type: ignore[union-attr]
+        packed = [_pack(m, m.user.create()) for _ in range(groups)]  # type: ignore[union-attr]
     except Exception as error:
         raise _user_failed(m, "create", error) from error
-    return pl.Series(f"@{m.name}", [_pack(m, accumulator)], pl.String)
+    return pl.Series(f"@{m.name}", packed, pl.String)
 
 
 def _known(signs: np.ndarray, groups: pl.DataFrame, before: list[int]) -> np.ndarray:

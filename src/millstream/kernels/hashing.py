@@ -14,6 +14,7 @@ import polars as pl
 
 _SEEDS = np.array([[0x9E3779B97F4A7C15], [0xC2B2AE3D27D4EB4F]], dtype=np.uint64)
 _NULL = np.uint64(0x6A09E667F3BCC909)
+_WORD = (1 << 64) - 1
 _STEP = np.uint64(0x100000001B3)
 
 
@@ -65,3 +66,14 @@ def mixed(numbers: np.ndarray) -> np.ndarray:
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     spread: np.ndarray = mixed ^ (mixed >> np.uint64(31))
     return spread
+
+
+def xxhash64(number: int) -> int:
+    """Spark's ``xxhash64`` of one INT, and of any NULLs beside it: they leave it as it is."""
+    first, second, third, fifth = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5
+    found = (42 + fifth + 4) ^ (((number & 0xFFFFFFFF) * first) & _WORD)
+    found = ((((found << 23) | (found >> 41)) & _WORD) * second + third) & _WORD
+    found = ((found ^ (found >> 33)) * second) & _WORD
+    found = ((found ^ (found >> 29)) * third) & _WORD
+    found ^= found >> 32
+    return found - (1 << 64) if found >> 63 else found

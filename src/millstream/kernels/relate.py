@@ -13,7 +13,7 @@ import polars as pl
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels import over
-from millstream.kernels.combine import combine, over_nothing, results
+from millstream.kernels.combine import combine, over_nothing, results, total_keys
 from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.kernels.rows import (
     CONTENT,
@@ -52,8 +52,8 @@ def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: St
     """Run one epoch of a chained stage. `changes` are rows with their kind of change, as the stage takes them."""
     if isinstance(spec.what, Stored) and changes is not None:
         changes = _since(spec, changes, state, clock)
-    if spec.has_one_row and changes is not None:
-        return _one_row(spec, changes, state, clock)
+    if spec.is_never_empty and changes is not None:
+        return _never_empty(spec, changes, state, clock)
     if changes is None or not len(changes):
         return _NOTHING
     if isinstance(spec.what, Every) and spec.grows:
@@ -75,29 +75,54 @@ def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: St
     return Outcome(found if len(found) else None, kept if len(kept) else None, kept["$x"].to_numpy())
 
 
-def _one_row(spec: Chained, changes: pl.DataFrame, state: State, clock: StageClock) -> Outcome:
-    """An aggregate of all rows. It answers also when there are none: state then has a row that stands for that."""
+def _never_empty(spec: Chained, changes: pl.DataFrame, state: State, clock: StageClock) -> Outcome:
+    """An aggregate with groups that answer also when they have no rows: of all rows, or of grouping sets without keys.
+    State then has a row that stands for such an answer.
+    """
     side = spec.sides[0]
     none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(side)})
-    came = arrived(side, (), changes, clock) if len(changes) else none
-    key = pl.DataFrame({"$one": [0]})
-    key = key.select(*pair(GROUP, key, ()), pl.lit(0, pl.Int64).alias("$a"), pl.lit(0, pl.Int64).alias("$b"))
-    rows = whole(side, held(state, hashes_of(key), clock), came)
+    came = arrived(side, spec.keys, changes, clock) if len(changes) else none
+    totals = _totals(spec)
+    rows = whole(side, held(state, hashes_of(totals, came), clock), came)
     stands = (pl.col("$a") == 0) & (pl.col("$b") == 0)
-    answered = bool(rows.select(stands.any()).item())
+    answered = rows.filter(stands)
     rows = rows.filter(~stands)
     before, after = _answers(spec, rows, "$was"), _answers(spec, rows, "$n")
-    if not len(before) and answered:
-        before = _answered(spec, _aggregated(spec, None))
-    if not len(after):
-        after = _answered(spec, _aggregated(spec, None))
+    empty = _over_nothing(spec, totals)
+    was = empty.join(answered, left_on=_PLACE, right_on=GROUP, how="semi", maintain_order="left")
+    before, after = _completed(before, was), _completed(after, empty)
     kept = written(rows.filter(pl.col("$n") != pl.col("$was")), expiry(spec, clock), side.columns)
-    if not answered:
-        missing = (pl.lit(None, t).alias(c) for c, t in types_of(side).items())
-        mark = key.with_columns(pl.lit(1, pl.Int64).alias("$n"), *missing)
+    new = totals.join(answered, on=GROUP, how="anti", maintain_order="left")
+    if len(new):
+        missing = (pl.lit(None, t).alias(c) for c, t in types_of(side).items() if c not in spec.keys)
+        zero = pl.lit(0, pl.Int64)
+        mark = new.with_columns(zero.alias("$a"), zero.alias("$b"), pl.lit(1, pl.Int64).alias("$n"), *missing)
         kept = pl.concat([kept, written(mark, pl.lit(END_OF_TIME, pl.Int64), side.columns)], how="vertical_relaxed")
     found = _difference(spec, before, after)
     return Outcome(found if len(found) else None, kept if len(kept) else None, kept["$x"].to_numpy())
+
+
+def _totals(spec: Chained) -> pl.DataFrame:
+    """The keys of the groups that answer without rows, and their hashes."""
+    kinds = dict(zip(spec.columns, spec.types, strict=True))
+    keys = total_keys(spec.totals, {k: kinds[k] for k in spec.keys}) if spec.keys else pl.DataFrame({"$one": [0]})
+    return keys.with_columns(pair(GROUP, keys, spec.keys))
+
+
+def _over_nothing(spec: Chained, totals: pl.DataFrame) -> pl.DataFrame:
+    """The answers of groups that have no rows."""
+    what = spec.what
+    assert isinstance(what, Regroup)
+    view = Aggregation(view_of(spec.step), (), Windowing(), what.measures, ())
+    partials = over_nothing(view)
+    found = totals.select(*spec.keys, "$h").join(partials.select(results(view, partials)), how="cross").drop("$h")
+    return _answered(spec, found.with_columns(pair(CONTENT, found, [m.name for m in what.measures])))
+
+
+def _completed(answers: pl.DataFrame, empty: pl.DataFrame) -> pl.DataFrame:
+    """Answers, with those of groups without rows where there are no others."""
+    more = empty.join(answers, on=_PLACE, how="anti", maintain_order="left")
+    return pl.concat([answers, more.select(answers.columns)], how="vertical_relaxed") if len(more) else answers
 
 
 def _since(spec: Chained, rows: pl.DataFrame, state: State, clock: StageClock) -> pl.DataFrame:
@@ -209,15 +234,12 @@ def _copies(rows: pl.DataFrame, columns: tuple[str, ...]) -> pl.DataFrame:
     return rows.with_columns(pair(ROW, rows, (*CONTENT, "$copy")))
 
 
-def _aggregated(spec: Chained, rows: pl.DataFrame | None) -> pl.DataFrame:
-    """The aggregates of every group over its rows; without rows, those of no rows."""
+def _aggregated(spec: Chained, rows: pl.DataFrame) -> pl.DataFrame:
+    """The aggregates of every group over its rows."""
     what = spec.what
     assert isinstance(what, Regroup)
     view = Aggregation(view_of(spec.step), spec.keys, Windowing(), what.measures, ())
-    if rows is None:
-        partials = over_nothing(view)
-    else:
-        partials = combine(view, _numbered(what, rows), [*GROUP, *spec.keys]).sort(GROUP)
+    partials = combine(view, _numbered(what, rows), [*GROUP, *spec.keys]).sort(GROUP)
     found = partials.select(*spec.keys, *results(view, partials))
     return found.with_columns(pair(CONTENT, found, [m.name for m in what.measures]))
 

@@ -120,8 +120,8 @@ def states(spec: Stage) -> list[tuple[str, list[str]]]:
 
 
 def lacks_its_row(spec: Stage, held: Rows) -> bool:
-    """Whether a stage that has one row with or without input has not given it yet: it has no state."""
-    return not isinstance(spec, Append) and spec.has_one_row and not held.rows(spec.step)
+    """Whether a stage that has a row with or without input has not given it yet: it has no state."""
+    return not isinstance(spec, Append) and spec.is_never_empty and not held.rows(spec.step)
 
 
 def leaving(spec: Stage, held: pl.DataFrame) -> np.ndarray:

@@ -124,6 +124,10 @@ class Aggregated:
     windowing: Windowing
     aggregates: tuple[tuple[str, Aggregate], ...]
     origin: Origin | None = None
+    totals: tuple[int, ...] = ()
+    """The numbers of the grouping sets that have no keys; the last key says which set a row is in. Each is one group,
+    which is there without rows too.
+    """
 
     @cached_property
     def schema(self) -> Schema:

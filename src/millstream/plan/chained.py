@@ -201,6 +201,8 @@ class Chained(Fed):
     ttl: int | None = None
     """For how long after it changed a row is kept at most, in micros; None: as long as it may be needed."""
     fingerprint: str = ""
+    totals: tuple[int, ...] = ()
+    """The numbers of the grouping sets without keys; the last key says which set a row is in."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -223,9 +225,9 @@ class Chained(Fed):
         return all(s.grows for s in self.sides) and not isinstance(self.what, Stored)
 
     @property
-    def has_one_row(self) -> bool:
-        """Whether it has exactly one result row from its first epoch on, also over no rows."""
-        return isinstance(self.what, Regroup) and not self.keys
+    def is_never_empty(self) -> bool:
+        """Whether it has a result row from its first epoch on, also over no rows."""
+        return isinstance(self.what, Regroup) and (not self.keys or bool(self.totals))
 
     @property
     def inputs(self) -> tuple[str, ...]:

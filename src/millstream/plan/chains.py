@@ -109,8 +109,8 @@ class Chains:
         side = self._side(name, root.input, taken)
         columns = tuple(n for n, _ in taken)
         keys = tuple(n for n, _ in root.keys) if isinstance(root, Aggregated | Top | Windowed) else columns
-        what = _what(root, columns)
-        return self._chained(name, (side,), keys, what, _ends(root))
+        made = self._chained(name, (side,), keys, _what(root, columns), _ends(root))
+        return replace(made, totals=root.totals) if isinstance(root, Aggregated) else made
 
     def _chained(
         self, name: str, sides: tuple[Side, ...], keys: tuple[str, ...], what: object, ends: tuple[str, int] | None

@@ -223,7 +223,9 @@ class Lowering:
         measures = tuple(Measure(n, a.kind, a.argument is not None, a.user, a.returns) for n, a in root.aggregates)
         keys_named = tuple(n for n, _ in root.keys)
         corrected = any(b.source.options.corrections is not None for b in self.branches(root.input))
-        return Aggregation(name, keys_named, root.windowing, measures, tuple(feeds), corrected=corrected)
+        return Aggregation(
+            name, keys_named, root.windowing, measures, tuple(feeds), corrected=corrected, totals=root.totals
+        )
 
     def _gap(self, scan: _ScanBuilder, root: Aggregated, branch: _Branch) -> str:
         window = root.windowing.window

@@ -126,6 +126,8 @@ class Aggregation(Fed):
     """Whether changes carry the old row (-U), or only the new one."""
     corrected: bool = False
     """Whether records may revise earlier ones."""
+    totals: tuple[int, ...] = ()
+    """The numbers of the grouping sets without keys; the last key says which set a row is in."""
 
     @property
     def by_slices(self) -> bool:
@@ -133,12 +135,12 @@ class Aggregation(Fed):
         return self.windowing.by_slices and not self.corrected
 
     @property
-    def has_one_row(self) -> bool:
-        """Whether it has exactly one result row from its first epoch on, also over no rows: it has no keys and no
-        window.
+    def is_never_empty(self) -> bool:
+        """Whether it has a result row from its first epoch on, also over no rows: it has no keys, or a grouping set
+        without keys, and no window.
         """
-        windowing = self.windowing
-        return not self.keys and self.by_slices and self.grid.is_global and windowing.trigger == ON_CHANGE
+        is_global = self.by_slices and self.grid.is_global and self.windowing.trigger == ON_CHANGE
+        return is_global and (not self.keys or bool(self.totals))
 
     @property
     def keeps_records(self) -> bool:

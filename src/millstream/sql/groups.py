@@ -14,7 +14,7 @@ from millstream.model.aggregate import Aggregate
 from millstream.model.expression import Expr, col
 from millstream.model.keyed import Keyed
 from millstream.model.reserved import free_name
-from millstream.model.step import INDEX, borders_of, changes
+from millstream.model.step import INDEX, Aggregated, borders_of, changes
 from millstream.model.stream import Stream
 from millstream.model.trigger import ON_CHANGE
 from millstream.model.window import everything
@@ -88,6 +88,15 @@ class Grouping:
         group = node.args.get("group")
         self.is_total = group is None or (bool(group.args.get("all")) and not self.groups.keys)
         """Whether all rows are one group, which is there without rows too."""
+        sets = self.groups.sets if self.groups.window is None else []
+        self.totals = tuple(i for i, names in enumerate(sets) if not names)
+        """The grouping sets without keys: each is one group, which is there without rows too."""
+        if outer is not None and self.totals:
+            raise Unsupported(
+                "a grouping set without keys in a subquery that uses columns of the rows around it",
+                hint="leave () out: GROUPING SETS ((a, b), (a)) has no total over all rows",
+                origin=self.text.of_node(node),
+            )
         self.outer = [] if outer is None else outer.names
         for name in self.outer:
             self.table[_sql(exp.column(name))] = name
@@ -105,6 +114,9 @@ class Grouping:
             if not measures:  # only keys: a group is there as soon as a row is
                 measures = {free_name("rows_", (n for n, _ in self.groups.keys)): Aggregate("count")}
             stream = keyed.aggregate(**measures)
+        step = stream.step
+        if isinstance(step, Aggregated) and self.totals:
+            stream = stream._with(replace(step, totals=self.totals))
         self.measures = measures
         return Relation(stream)
 

@@ -835,3 +835,9 @@ CREATE VIEW v AS SELECT auction, price > ALL (SELECT max(n) FROM hot) AS x FROM 
 -- expect error:
 --   unsupported at 1:34: a comparison by > with ALL (SELECT ...)
 --   hint: = ANY and <> ALL are supported; else compare with (SELECT min(...) ...) or (SELECT max(...) ...)
+
+-- case: A total over no rows in a subquery about the rows around it
+CREATE VIEW v AS SELECT auction FROM bids b WHERE EXISTS (SELECT count(*) FROM hot h WHERE h.auction = b.auction GROUP BY ROLLUP (n));
+-- expect error:
+--   unsupported at 1:66: a grouping set without keys in a subquery that uses columns of the rows around it
+--   hint: leave () out: GROUPING SETS ((a, b), (a)) has no total over all rows

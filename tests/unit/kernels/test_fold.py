@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ SPEC = Chained(
 )
 
 
-def run(epochs: list[list[Change]], root: Path) -> dict[Any, tuple[Any, ...]]:
+def run(epochs: list[list[Change]], root: Path, spec: Chained = SPEC) -> dict[Any, tuple[Any, ...]]:
     """What is shown after the epochs; every change must fit what was shown before."""
     runs: list[Run] = []
     shown: dict[Any, tuple[Any, ...]] = {}
@@ -71,7 +72,7 @@ def run(epochs: list[list[Change]], root: Path) -> dict[Any, tuple[Any, ...]]:
             schema={"$op": pl.String, "k": pl.Int64, "@seen": pl.Int64},
         ).with_columns(pl.col("@seen").alias("@known"))
         state = StateReader(RunCache(root), runs, ("$h", "$a", "$b"))
-        found = advance(SPEC, frame, state, StageClock(0, 0))
+        found = advance(spec, frame, state, StageClock(0, 0))
         if found.rows is not None:
             runs.append(write_run(root, f"v/{number:012d}-0.arrow", found.rows, found.expiry))
         for op, key, *answer in [] if found.changes is None else found.changes.rows():
@@ -131,3 +132,11 @@ def test_only_aggregates_that_can_take_a_value_back_keep_no_rows(able: bool) -> 
     other = Measure("s", "count", True) if able else Measure("s", "sum", True)
     assert (Folded.of((*MEASURES, other)) is not None) is able
     assert Folded.of((Measure("n", "count", False),)) is None, "plain counts are computed natively"
+
+
+def test_a_grouping_set_without_keys_answers_before_the_first_row_and_behind_the_last(tmp_path: Path) -> None:
+    spec = replace(SPEC, totals=(7,))
+    epochs: list[list[Change]] = [[], [("+I", 7, 1), ("+I", 2, 1)], [("-D", 7, 1), ("-D", 2, 1)]]
+    assert run(epochs[:1], tmp_path / "a", spec) == {7: ("", 0, 0)}
+    assert run(epochs[:2], tmp_path / "b", spec) == {7: ("1x1", 1, 1), 2: ("1x1", 1, 1)}
+    assert run(epochs, tmp_path / "c", spec) == {7: ("", 0, 0)}
