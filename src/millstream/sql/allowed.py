@@ -37,7 +37,14 @@ GROUPS = frozenset(
 )
 """Names that mean something in FROM, in GROUP BY, or over its groups."""
 
-STREAMING = GROUPS | {"sentence", "timestampdiff", "timestampadd", "to_timestamp_ltz"}
+STREAMING = GROUPS | {
+    "asof_nearest",
+    "match_condition",
+    "sentence",
+    "timestampdiff",
+    "timestampadd",
+    "to_timestamp_ltz",
+}
 """Those, and names that are read as other functions."""
 
 _BARE = frozenset(

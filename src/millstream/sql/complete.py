@@ -33,7 +33,7 @@ CARRIED_OUT: dict[type[exp.Expr], frozenset[str]] = {
         exp.From: "this",
         exp.Table: "this alias joins version",
         exp.Version: "this kind expression",
-        exp.Join: "this side kind on using method",
+        exp.Join: "this side kind on using method match_condition",
         exp.Lateral: "this alias view outer",
         exp.Unnest: "expressions alias offset",
         exp.Values: "expressions alias",

@@ -120,9 +120,12 @@ def moved(
     if dependent is not None:
         raise _too_deep(query, dependent)
     for join in joins:
-        on = join.args.get("on")
+        on, match = join.args.get("on"), join.args.get("match_condition")
+        if match is not None and uses(match, outer):
+            raise _too_deep(query, match)
         if on is not None and uses(on, outer):
-            if join.side or (join.kind or "").upper() not in ("", "INNER", "CROSS"):
+            by_order = (join.args.get("method") or "").upper() == "ASOF"
+            if by_order or join.side or (join.kind or "").upper() not in ("", "INNER", "CROSS"):
                 raise _too_deep(query, on)
             parts = list(conjuncts(on))
             found += [p for p in parts if uses(p, outer)]
@@ -135,7 +138,8 @@ def moved(
 
 def _too_deep(query: _Query, node: exp.Expr) -> Unsupported:
     return Unsupported(
-        "a subquery that uses columns of the rows around it in an outer join, or in a second relation of its FROM",
+        "a subquery that uses columns of the rows around it in an outer or as-of join, or in a second relation of its "
+        "FROM",
         hint="use them in its WHERE, or in the first relation of its FROM",
         origin=query.text.of_node(node),
     )

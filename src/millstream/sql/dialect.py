@@ -198,6 +198,7 @@ _INSTEAD = {
     "group_concat": "string_agg(x, ', ')",
     "datetrunc": "date_trunc('day', ts)",
     "getdate": "now() in a question",
+    "nearest": "a ASOF JOIN b MATCH_CONDITION (NEAREST(a.ts, b.ts)) ON a.id = b.id",
 }
 """What to write for functions that people know from elsewhere."""
 

@@ -15,7 +15,7 @@ from millstream.model.schema import Schema, ddl_type
 from millstream.model.step import plain_column
 from millstream.model.stream import Stream
 from millstream.model.times import conjuncts
-from millstream.sql import dependent, generated, pairs, using, windows
+from millstream.sql import as_of, dependent, generated, pairs, using, windows
 from millstream.sql.catalog import schema_of
 from millstream.sql.relation import HIDDEN, Relation, checked
 from millstream.sql.statements import CreateTable
@@ -75,15 +75,16 @@ def joined(
         return tabled(query.text, relation, call, other, outer=join.side == "LEFT"), None
     table = query.binder.catalog.get(other.name) if isinstance(other, exp.Table) else None
     live = query.options.get("tables") == "live"
-    if isinstance(table, CreateTable) and other.name.lower() not in ctes and not live:
+    by_order = (join.args.get("method") or "").upper() == "ASOF"
+    if isinstance(table, CreateTable) and other.name.lower() not in ctes and not live and not by_order:
         return _looked_up(query, relation, join, table), None
     version = other.args.get("version")
     right = query.settled(query.source(other, ctes, version=True), other)
     if right.windowed is not None:
         right = windows.rows(query.text, right, other)
-    if version is not None or (join.args.get("method") or "").upper() == "ASOF":
+    if version is not None or by_order:
         at = None if version is None else version.expression
-        return pairs.as_of(query, relation, join, right, at), None
+        return as_of.joined(query, relation, join, right, at), None
     join = using.spelled_out(query.text, relation, right.names, join)
     return pairs.joining(query, relation, join, right)
 

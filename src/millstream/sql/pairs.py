@@ -14,9 +14,9 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.expression import Expr, col
-from millstream.model.relational import Joined, JoinedAsOf
+from millstream.model.relational import Joined
 from millstream.model.stream import Stream
-from millstream.model.times import conjuncts, disjuncts, nearest, times_of
+from millstream.model.times import conjuncts, disjuncts
 from millstream.sql import using as same_names
 from millstream.sql.relation import HIDDEN, Relation, checked
 from millstream.sql.text import Text
@@ -65,7 +65,7 @@ def joining(query: _Query, left: Relation, join: exp.Join, right: Relation) -> t
     trees = [both.resolved(text, p) for p in parts]
     one: dict[str, str] = {}
     for name in using:
-        mine, theirs = (_named(text, r, name, join) for r in (left, right))
+        mine, theirs = (named_column(text, r, name, join) for r in (left, right))
         trees.append(exp.EQ(this=exp.column(mine), expression=exp.column(renamed[theirs])))
         one[mine] = renamed[theirs]
     made = Joining(right, how, renamed, tuple(checked(text, t).node for t in trees), join.this)
@@ -148,7 +148,7 @@ def joined(text: Text, left: Stream, one: Joining, on: Iterable[exp.Expr]) -> St
     pairs: list[tuple[Expr, Expr]] = []
     rest: list[exp.Expr] = []
     for tree in on:
-        sides = _sides(tree, mine, theirs)
+        sides = equal_sides(tree, mine, theirs)
         if sides is None:
             rest.append(tree)
         else:
@@ -162,109 +162,16 @@ def joined(text: Text, left: Stream, one: Joining, on: Iterable[exp.Expr]) -> St
         return left._with(step)
 
 
-def as_of(query: _Query, left: Relation, join: exp.Join, right: Relation, at: exp.Expr | None) -> Relation:
-    """ASOF JOIN, or a join to a table FOR SYSTEM_TIME AS OF a time of the left."""
-    text = query.text
-    side = (join.side or "").upper()
-    if side not in ("", "LEFT"):
-        raise Unsupported(f"{side} ASOF JOIN", hint="ASOF JOIN and ASOF LEFT JOIN are", origin=text.of_node(join.this))
-    renamed = pair_names(left.stream.schema.names, right.stream.schema.names)
-    using = [i.name for i in join.args.get("using") or ()]
-    both = joined_names(text, left, right, renamed, using, join)
-    back = {new: old for old, new in renamed.items()}
-    mine, theirs = set(left.stream.schema.names), set(back)
-    on = join.args.get("on")
-    trees = [] if on is None else [checked(text, both.resolved(text, p)).node for p in conjuncts(on)]
-    for name in using:
-        own, other = (_named(text, r, name, join) for r in (left, right))
-        trees.append(exp.EQ(this=exp.column(own), expression=exp.column(renamed[other])))
-    pairs, times = [], None
-    for tree in trees:
-        sides = _sides(tree, mine, theirs)
-        if sides is not None:
-            other_side = Expr(sides[1]).substitute({new: col(old) for new, old in back.items()})
-            pairs.append((Expr(sides[0]), other_side))
-        elif at is None and times is None and isinstance(tree, exp.GTE | exp.GT | exp.LTE | exp.LT):
-            times = _times(tree, mine, theirs)
-        else:
-            raise Unsupported(
-                f"`{tree.sql(dialect='spark')[:60]}` in an as-of join",
-                hint="equal columns and one comparison of times, as in a.id = b.id AND a.ts >= b.ts",
-                origin=text.of_node(join.this),
-            )
-    direction, strict = "backward", False
-    if at is not None:
-        own_time = both.resolved(text, at)
-        version = _version(text, right, join)
-        if not isinstance(own_time, exp.Column) or own_time.name not in mine:
-            raise DefinitionError("FOR SYSTEM_TIME AS OF needs a time of the left", origin=text.of_node(at))
-        pair = (own_time.name, version)
-    elif times is None:
-        raise DefinitionError(
-            "ASOF JOIN needs a comparison of times in ON",
-            hint="e.g. ON a.id = b.id AND a.ts >= b.ts",
-            origin=text.of_node(join.this),
-        )
-    else:
-        own_name, other_name, direction, strict = times
-        pair = (own_name, back[other_name])
-    if direction != "backward":
-        raise Unsupported(
-            "ASOF JOIN to the next row needs a bound on how far it may be",
-            hint="use .join_as_of(..., direction='forward', tolerance='1 hour') in Python",
-            origin=text.of_node(join.this),
-        )
-    with text.at(join.this):
-        for relation, name in ((left, pair[0]), (right, pair[1])):
-            if name not in times_of(relation.stream.step):
-                raise Unsupported(
-                    f"`{name}` is no event time that a watermark speaks of",
-                    hint="declare it: CREATE SOURCE ... (..., WATERMARK FOR ts AS ...)",
-                )
-        step = JoinedAsOf(
-            left.stream.step,
-            right.stream.step,
-            tuple(pairs),
-            pair,
-            tuple(renamed.items()),
-            "backward",
-            strict=strict,
-            required=side != "LEFT",
-            origin=text.of_node(join.this),
-        )
-        return both.with_stream(left.stream._with(step))
-
-
-def _version(text: Text, right: Relation, join: exp.Join) -> str:
-    """The column that says since when a version of a row is valid."""
-    found = nearest(right.stream.step)
-    if found is None:
-        raise Unsupported(
-            "FOR SYSTEM_TIME AS OF needs a stream of versions with an event time",
-            hint="a stored table is joined as it is: leave FOR SYSTEM_TIME out",
-            origin=text.of_node(join.this),
-        )
-    return found
-
-
-def _times(tree: exp.Binary, mine: set[str], theirs: set[str]) -> tuple[str, str, str, bool] | None:
-    left, right = tree.left.unnest(), tree.right.unnest()
-    if not isinstance(left, exp.Column) or not isinstance(right, exp.Column):
-        return None
-    backward = isinstance(tree, exp.GTE | exp.GT)
-    if left.name in theirs and right.name in mine:
-        left, right, backward = right, left, not backward
-    if left.name not in mine or right.name not in theirs:
-        return None
-    return left.name, right.name, "backward" if backward else "forward", isinstance(tree, exp.GT | exp.LT)
-
-
 def _how(text: Text, join: exp.Join) -> str:
     side, kind, method = ((join.args.get(a) or "").upper() for a in ("side", "kind", "method"))
     found = _HOW.get((side, kind)) if not method else None
     if found is None:
         said = " ".join(w for w in (method, side, kind) if w)
         raise Unsupported(f"{said} JOIN of streams", origin=text.of_node(join.this))
+    if join.args.get("match_condition") is not None:
+        raise DefinitionError(
+            "MATCH_CONDITION belongs to ASOF JOIN", hint="write ASOF JOIN, or AND in ON", origin=text.of_node(join.this)
+        )
     if found != "inner" and not join.args.get("on") and not join.args.get("using"):
         raise DefinitionError(f"a {found} join needs ON", origin=text.of_node(join.this))
     return found
@@ -308,14 +215,15 @@ def joined_names(
     )
 
 
-def _named(text: Text, relation: Relation, name: str, join: exp.Join) -> str:
+def named_column(text: Text, relation: Relation, name: str, join: exp.Join) -> str:
+    """A column of USING as a relation calls it."""
     found = next((n for n in relation.stream.schema.names if n.lower() == name.lower()), None)
     if found is None:
         raise SchemaError(f"USING ({name}): one side has no such column", origin=text.of_node(join.this))
     return found
 
 
-def _sides(tree: exp.Expr, mine: set[str], theirs: set[str]) -> tuple[exp.Expr, exp.Expr] | None:
+def equal_sides(tree: exp.Expr, mine: set[str], theirs: set[str]) -> tuple[exp.Expr, exp.Expr] | None:
     """The two sides of an equality between the left and the right."""
     tree = tree.unnest()
     if not isinstance(tree, exp.EQ):

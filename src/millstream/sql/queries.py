@@ -6,6 +6,7 @@ of the tree still says where it stands in the text:
     TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE))   ->  TUMBLE(t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)
     SESSION(TABLE t PARTITION BY a, DESCRIPTOR(ts), ...)          ->  SESSION(t, PARTITION_BY(a), DESCRIPTOR(ts), ...)
     FROM HISTORY OF t                                             ->  FROM HISTORY_OF(t)
+    ASOF JOIN t MATCH_CONDITION (NEAREST(a.ts, t.ts))             ->  ASOF JOIN t MATCH_CONDITION (ASOF_NEAREST(...))
     FROM t MATCH_RECOGNIZE (...) AS m                             ->  FROM t LATERAL VIEW MATCH_RECOGNIZE(7, 90) m
 """
 
@@ -33,6 +34,7 @@ from millstream.sql.allowed import (
     reads,
     unrepeatable,
 )
+from millstream.sql.as_of_forms import NEAREST
 from millstream.sql.dialect import in_spark, instead_of
 from millstream.sql.text import DIALECT, Text, closing, made, too_deep, word
 
@@ -224,6 +226,10 @@ def _in_known_form(text: Text, given: list[Token]) -> list[Token]:
             done += [made(TokenType.VAR, "HISTORY_OF", token), made(TokenType.L_PAREN, "(", token), name]
             done.append(made(TokenType.R_PAREN, ")", name))
             skip |= {i + 1, i + 2}
+        elif said == "MATCH_CONDITION" and called_now:
+            done.append(made(TokenType.MATCH_CONDITION, token.text, token))
+        elif said == "NEAREST" and called_now and before == "(" and _word_before(done, 2) == "MATCH_CONDITION":
+            done.append(made(TokenType.VAR, NEAREST.upper(), token))
         elif said == "PARTITION BY" and _in_table_function(given, i):
             end = _end_of_partition(given, i)
             done += [made(TokenType.COMMA, ",", token), made(TokenType.VAR, "PARTITION_BY", token)]
@@ -236,6 +242,10 @@ def _in_known_form(text: Text, given: list[Token]) -> list[Token]:
         else:
             done.append(token)
     return done
+
+
+def _word_before(done: list[Token], back: int) -> str:
+    return word(done[-back]) if len(done) >= back else ""
 
 
 def _cuts_number(given: list[Token], opening: int) -> bool:

@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
-from millstream.sql import generated, pivot
+from millstream.sql import as_of_forms, generated, pivot
 from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, beyond_double, called, forbidden, reads
 from millstream.sql.dialect import in_spark, instead_of
 from millstream.sql.duck import duck_sql
@@ -81,6 +81,7 @@ def question(sql: str, tables: Mapping[str, Sequence[str]]) -> Question:
 def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
     """A SELECT in DuckDB's SQL, once all that is in it was found harmless."""
     try:
+        tree = as_of_forms.in_store(tree)
         _check_nodes(tree)
         _check_tables(tree, tables)
         _check_functions(tree)

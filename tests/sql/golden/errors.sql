@@ -661,7 +661,7 @@ CREATE VIEW v AS SELECT auction FROM bids b WHERE EXISTS (WITH w AS (SELECT 1 AS
 -- case: The rows around a subquery in an outer join of it
 CREATE VIEW v AS SELECT auction, (SELECT count(*) FROM clicks c LEFT JOIN hot h ON h.auction = b.auction) AS n FROM bids b;
 -- expect error:
---   unsupported at 1:84: a subquery that uses columns of the rows around it in an outer join, or in a second relation of its FROM
+--   unsupported at 1:84: a subquery that uses columns of the rows around it in an outer or as-of join, or in a second relation of its FROM
 --   hint: use them in its WHERE, or in the first relation of its FROM
 
 -- case: A subquery as a key
@@ -721,23 +721,100 @@ CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN clicks c ON b.bidder = c
 --   definition_error at 1:57: ASOF JOIN needs a comparison of times in ON
 --   hint: e.g. ON a.id = b.id AND a.ts >= b.ts
 
--- case: ASOF to the next row
-CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN clicks c ON b.bidder = c.bidder AND b.ts <= c.ts;
+-- case: ASOF with two comparisons of columns
+CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i ON b.auction = i.id AND b.price >= i.price AND i.id <= b.bidder;
 -- expect error:
---   unsupported at 1:57: ASOF JOIN to the next row needs a bound on how far it may be
---   hint: use .join_as_of(..., direction='forward', tolerance='1 hour') in Python
+--   definition_error at 1:57: it is not clear which comparison of this ASOF JOIN chooses the row
+--   hint: say it before ON: ASOF JOIN b MATCH_CONDITION (a.ts >= b.ts) ON ...
 
--- case: ASOF by a column that is no event time
-CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN hot h ON b.auction = h.auction AND b.price >= h.n;
+-- case: ASOF with a condition on both sides
+CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i ON b.auction = i.id AND b.price >= i.price AND i.name <> b.channel;
 -- expect error:
---   unsupported at 1:57: `price` is no event time that a watermark speaks of
---   hint: declare it: CREATE SOURCE ... (..., WATERMARK FOR ts AS ...)
+--   unsupported at 1:57: `i.name <> b.channel` in an as-of join
+--   hint: equal columns, one comparison, and how far apart: a.id = b.id AND a.ts >= b.ts AND b.ts >= a.ts - INTERVAL ...
+
+-- case: ASOF with a bound on the wrong side
+CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i ON b.auction = i.id AND b.price >= i.price AND i.price <= b.price + 5;
+-- expect error:
+--   unsupported at 1:57: `i.price <= b.price + 5` in an as-of join
+--   hint: equal columns, one comparison, and how far apart: a.id = b.id AND a.ts >= b.ts AND b.ts >= a.ts - INTERVAL ...
+
+-- case: RIGHT ASOF
+CREATE VIEW v AS SELECT b.auction FROM bids b ASOF RIGHT JOIN items i ON b.auction = i.id AND b.price >= i.price;
+-- expect error:
+--   unsupported at 1:63: RIGHT ASOF JOIN
+--   hint: ASOF JOIN and ASOF LEFT JOIN are
+
+-- case: ASOF of types that have no order together
+CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i ON b.price >= i.name;
+-- expect error:
+--   schema_error at 1:57: an as-of join cannot compare BIGINT with STRING
+--   hint: cast one of them, as in CAST(a.id AS BIGINT) = b.id
+
+-- case: MATCH_CONDITION of one side
+CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION (b.price >= b.bidder) ON b.auction = i.id;
+-- expect error:
+--   definition_error at 1:82: MATCH_CONDITION compares a value of the left with one of the right
+--   hint: MATCH_CONDITION (a.ts >= b.ts), with >=, >, <= or <; or NEAREST(a.ts, b.ts)
+
+-- case: MATCH_CONDITION that is no order
+CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION (b.price = i.price) ON b.auction = i.id;
+-- expect error:
+--   definition_error at 1:90: the statement cannot be read
+
+-- case: NEAREST of one value
+CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION (NEAREST(b.price)) ON b.auction = i.id;
+-- expect error:
+--   definition_error at 1:82: NEAREST takes a value of the left and one of the right
+--   hint: MATCH_CONDITION (NEAREST(a.ts, b.ts))
+
+-- case: NEAREST of texts
+CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION (NEAREST(b.channel, i.name)) ON b.auction = i.id;
+-- expect error:
+--   schema_error at 1:57: the nearest row needs a time or a number on both sides, not STRING
+--   hint: cast both, as in NEAREST(CAST(a.ts AS TIMESTAMP), b.ts)
+
+-- case: NEAREST with a bound that is no length
+CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION (NEAREST(b.price, i.price)) ON i.price >= b.bidder;
+-- expect error:
+--   unsupported at 1:57: `i.price >= b.bidder` in an as-of join to the nearest row
+--   hint: bound it by a plain length: b.ts BETWEEN a.ts - INTERVAL '5' MINUTE AND a.ts + INTERVAL '5' MINUTE
+
+-- case: NEAREST elsewhere
+CREATE VIEW v AS SELECT NEAREST(price, 5) AS n FROM bids;
+-- expect error:
+--   statement_refused at 1:25: the function `nearest` cannot be used
+--   hint: write a ASOF JOIN b MATCH_CONDITION (NEAREST(a.ts, b.ts)) ON a.id = b.id
+
+-- case: NEAREST in a question
+SELECT h.n FROM hot h ASOF JOIN items i MATCH_CONDITION (NEAREST(h.n, i.price)) ON h.auction = i.id;
+-- expect error:
+--   statement_refused: NEAREST works in a view, not in a question
+--   hint: CREATE VIEW v AS SELECT ..., and SELECT from that
+
+-- case: MATCH_CONDITION with USING in a question
+SELECT h.n FROM hot h ASOF JOIN items i MATCH_CONDITION (h.n >= i.price) USING (id);
+-- expect error:
+--   statement_refused: MATCH_CONDITION with USING works in a view, not in a question
+--   hint: write ON a.id = b.id
+
+-- case: MATCH_CONDITION of a plain join
+CREATE VIEW v AS SELECT b.auction FROM bids b JOIN clicks c MATCH_CONDITION (b.ts >= c.ts) ON b.bidder = c.bidder;
+-- expect error:
+--   definition_error at 1:52: MATCH_CONDITION belongs to ASOF JOIN
+--   hint: write ASOF JOIN, or AND in ON
+
+-- case: The rows around a subquery in an as-of join of it
+CREATE VIEW v AS SELECT auction, (SELECT count(*) FROM clicks c ASOF JOIN items i ON c.bidder >= i.id AND i.price = b.price) AS n FROM bids b;
+-- expect error:
+--   unsupported at 1:86: a subquery that uses columns of the rows around it in an outer or as-of join, or in a second relation of its FROM
+--   hint: use them in its WHERE, or in the first relation of its FROM
 
 -- case: A version of a view without a time
 CREATE VIEW v AS SELECT b.auction FROM bids b JOIN hot FOR SYSTEM_TIME AS OF b.ts AS h ON b.auction = h.auction;
 -- expect error:
 --   unsupported at 1:52: FOR SYSTEM_TIME AS OF needs a stream of versions with an event time
---   hint: a stored table is joined as it is: leave FOR SYSTEM_TIME out
+--   hint: a stored table is joined as it is: leave FOR SYSTEM_TIME out; or ASOF JOIN it by a column
 
 -- case: EXCEPT of different widths
 CREATE VIEW v AS SELECT auction FROM bids EXCEPT SELECT bidder, page FROM clicks;
