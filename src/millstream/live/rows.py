@@ -33,6 +33,9 @@ _COMPUTED = 500
 """Values of VALUES that the store computes in one question."""
 
 
+_NAME_THEM = "name the columns that values are given for: INSERT INTO name (a, b) VALUES (1, 2)"
+
+
 def insert(live: Live, statement: Insert, session: Session) -> Answer:
     """Rows for a table, a source's topic or a topic; a query into a sink goes on for good."""
     removal.finish(live, statement.target)
@@ -118,12 +121,16 @@ def _rows(live: Live, statement: Insert, schema: Schema, session: Session) -> pa
         questions.check_views(live, statement.query, session)
         found = questions.answered(live, statement.query, session)
         if len(found.column_names) != len(names):
-            raise SchemaError(f"{len(found.column_names)} values for {len(names)} columns: {', '.join(names)}")
+            raise SchemaError(
+                f"{len(found.column_names)} values for {len(names)} columns: {', '.join(names)}", hint=_NAME_THEM
+            )
         given = dict(zip(names, found.columns, strict=True))
         return _assigned(schema, given, found.num_rows)
     for i, row in enumerate(statement.rows, 1):
         if len(row) != len(names):
-            raise SchemaError(f"row {i} has {len(row)} values for {len(names)} columns: {', '.join(names)}")
+            raise SchemaError(
+                f"row {i} has {len(row)} values for {len(names)} columns: {', '.join(names)}", hint=_NAME_THEM
+            )
         for value in row:
             for column in value.find_all(exp.Column):
                 raise SchemaError(f"`{column.name}` in VALUES", hint="a text stands in single quotes: 'text'")

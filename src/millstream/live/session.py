@@ -81,7 +81,7 @@ class Session:
             return self._does(statement)
         except MillstreamError as error:
             if error.origin is None or not error.origin.column:
-                error.origin = _named_in(piece, error)
+                error.origin = _named_in(piece, error) or piece.text.of_token(piece.tokens[0])
             raise
 
     def _does(self, statement: Statement) -> Answer:

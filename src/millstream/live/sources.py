@@ -199,7 +199,9 @@ def function(entry: CreateFunction) -> Function:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:  # noqa: BLE001 - the module is the user's: whatever it raises is told
         raise DefinitionError(
-            f"`{entry.target}` cannot be loaded", detail=f"{type(error).__name__}: {error}", hint="is it on the path?"
+            f"`{entry.target}` cannot be loaded",
+            detail=f"{type(error).__name__}: {error}",
+            hint="a module is looked for in the folder that Millstream was started in, and on Python's path",
         ) from None
     if not callable(found):
         raise DefinitionError(f"`{entry.target}` is not a function")

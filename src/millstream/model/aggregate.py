@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError
-from millstream.model.expression import Expr, expr
+from millstream.model.expression import Expr, expr, shown
 from millstream.model.origin import here
 from millstream.model.schema import Schema, ddl_type
 
@@ -136,14 +136,14 @@ class Aggregate:
         kind = argument.type_in(schema)
         if kind is not None and self.kind in NUMERIC_ONLY and not _is_numeric(kind):
             raise SchemaError(
-                f"{name}={self.kind}(...) needs numbers, but `{argument.spark()}` is {ddl_type(kind)}",
-                hint="cast it, as in ms.sum('CAST(price AS DOUBLE)')",
+                f"{self.kind} of `{name}` needs numbers, but {shown(argument)} is {ddl_type(kind)}",
+                hint="cast it: CAST(price AS DOUBLE)",
                 origin=self.argument.origin,
             )
         if kind is not None and self.kind in BOOLEAN_ONLY and not pa.types.is_boolean(kind):
             raise SchemaError(
-                f"{name}={self.kind}(...) needs a condition, but `{argument.spark()}` is {ddl_type(kind)}",
-                hint=f"compare it, as in ms.{self.kind}('price > 0')",
+                f"{self.kind} of `{name}` needs a condition, but {shown(argument)} is {ddl_type(kind)}",
+                hint="compare it: price > 0",
                 origin=self.argument.origin,
             )
         return Aggregate(self.kind, argument, self.user, self.returns)

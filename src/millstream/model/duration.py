@@ -85,7 +85,7 @@ class Duration:
         duration = cls.of(value, what=what)
         if duration.micros <= 0:
             raise DefinitionError(
-                f"{what} must be longer than zero, not {value!r}", hint='e.g. "10 seconds"', origin=here()
+                f"{what} must be longer than zero, not {str(value)[:60]!r}", hint='e.g. "10 seconds"', origin=here()
             )
         return duration
 

@@ -305,13 +305,19 @@ def _refused(name: str, origin: Origin | None) -> Unsupported:
     return Unsupported(f"the function `{name}` cannot be used here", detail=detail, hint=hint, origin=origin)
 
 
+def shown(value: Expr) -> str:
+    """An expression as it is quoted in an error: a name that is alone has its backticks already."""
+    said = value.spark()
+    return said if re.fullmatch(r"`[^`]+`", said) else f"`{said.replace('`', '')}`"
+
+
 def boolean(text: str | Expr, schema: Schema, what: str) -> Expr:
     """Read a condition and refuse one whose type is known not to be boolean."""
     condition = expr(text).bind(schema)
     kind = condition.type_in(schema)
     if kind is not None and not pa.types.is_boolean(kind):
         raise SchemaError(
-            f"{what} needs a condition, but `{condition.spark()}` is {ddl_type(kind)}",
+            f"{what} needs a condition, but {shown(condition)} is {ddl_type(kind)}",
             hint="compare it with something, as in `price > 100`",
             origin=condition.origin or here(),
         )

@@ -22,7 +22,7 @@ from millstream.model.onerror import QUARANTINE, checked_on_error
 from millstream.model.operators import Operators
 from millstream.model.origin import here
 from millstream.model.relations import Relations
-from millstream.model.schema import Field, Schema
+from millstream.model.schema import Field, Schema, ddl_type
 from millstream.model.step import (
     Aggregated,
     Distinct,
@@ -161,9 +161,9 @@ class Stream(Relations, Operators, Matches):
             for mine, theirs in zip(self.schema, other.schema, strict=True):
                 if mine.type is not None and theirs.type is not None and mine.type != theirs.type:
                     raise SchemaError(
-                        f"the column `{mine.name}` is {mine.type} in one stream of the union "
-                        f"and {theirs.type} in another",
-                        hint="cast one of them in a .select(...)",
+                        f"the column `{mine.name}` is {ddl_type(mine.type)} in one part of the union "
+                        f"and {ddl_type(theirs.type)} in another",
+                        hint=f"cast one of them: CAST({theirs.name} AS {ddl_type(mine.type)})",
                         origin=here(),
                     )
         united = Stream(self.flow, Union((self.step, *(o.step for o in others)), ordered))

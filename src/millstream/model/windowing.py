@@ -52,10 +52,10 @@ class Windowing:
     def check(self) -> Windowing:
         """Refuse what could never answer, or would answer wrongly."""
         if not can_fire(self.trigger, closes=not self.window.is_global):
-            said = "on_close() would" if self.trigger == ON_CLOSE else f"the trigger `{self.trigger}` would"
+            said = "an answer on close would" if self.trigger == ON_CLOSE else f"the trigger `{self.trigger}` would"
             raise DefinitionError(
-                f"a global window never closes, so {said} never answer",
-                hint="use on_change(), every(...), or a window with an end",
+                f"a global window never closes, so {said} never come",
+                hint="answer on change, or take a window with an end",
                 origin=here(),
             )
         if isinstance(self.window, CountWindow) and self.accumulation is Accumulation.DISCARDING:

@@ -106,7 +106,11 @@ def made(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggreg
         call = call.this
     for part in (*parts, *call.iter_expressions()):
         if any(True for _ in found(part)):
-            raise SchemaError("an aggregate cannot stand inside another", origin=text.of_node(part))
+            raise SchemaError(
+                "an aggregate cannot stand inside another",
+                hint="compute the inner one in a query inside: SELECT max(n) FROM (SELECT count(*) AS n ...)",
+                origin=text.of_node(part),
+            )
     if isinstance(inner, exp.CountIf):
         return Aggregate("count", expr(_case(_both(condition, inner.this), exp.Literal.number(1))))
     if isinstance(inner, exp.Count):
@@ -157,12 +161,20 @@ def _with_settings(text: Text, node: exp.Expr, of: Callable[[exp.Expr], Expr]) -
     if not isinstance(node, exp.ApproxQuantile | exp.ApproxTopK | exp.Quantile | exp.Median | exp.ArgMax | exp.ArgMin):
         return None
     if isinstance(node.this, exp.Distinct):
-        raise Unsupported(f"DISTINCT in {_called(node)} is not supported yet", origin=text.of_node(node))
+        raise Unsupported(
+            f"DISTINCT in {_called(node)} is not supported",
+            hint="SELECT DISTINCT in a query inside, and aggregate around it",
+            origin=text.of_node(node),
+        )
     if isinstance(node, exp.Median):
         return distribution.median(of(node.this))
     if isinstance(node, exp.ArgMax | exp.ArgMin):
         if node.args.get("count") is not None:
-            raise Unsupported(f"{_called(node)} gives one value here", origin=text.of_node(node))
+            raise Unsupported(
+                f"{_called(node)} gives one value here",
+                hint="ORDER BY ... LIMIT n, or row_number() OVER (...) <= n, gives several rows",
+                origin=text.of_node(node),
+            )
         both = paired(Expr(node.this.copy()), Expr(node.expression.copy()))
         return Aggregate(_called(node), of(both.node))
     if isinstance(node, exp.ApproxTopK):
@@ -185,7 +197,9 @@ def _constant(text: Text, node: exp.Expr, given: exp.Expr) -> Any:
         return plain_value(given)
     except ValueError:
         raise Unsupported(
-            f"`{given.sql(dialect='spark')[:60]}` in {_called(node)} must be a number", origin=text.of_node(given)
+            f"`{given.sql(dialect='spark')[:60]}` in {_called(node)} must be a number",
+            hint="write the number itself, e.g. 0.95",
+            origin=text.of_node(given),
         ) from None
 
 
@@ -207,7 +221,11 @@ def _refuse_frequency(text: Text, node: exp.Expr, wanted: exp.Expr) -> None:
     behind = text.sql[max(ends) + 1 :].lstrip() if ends else ""
     behind = behind.removeprefix(")").lstrip() if isinstance(wanted, exp.Array) else behind
     if behind.startswith(","):
-        raise Unsupported("percentile with a frequency is not supported yet", origin=text.of_node(node))
+        raise Unsupported(
+            "percentile with a frequency is not supported",
+            hint="leave the third argument out; sequence(1, n) and explode repeat a row",
+            origin=text.of_node(node),
+        )
 
 
 def _called(node: exp.Expr) -> str:

@@ -10,7 +10,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
-from millstream.errors import Origin, Unsupported
+from millstream.errors import Origin, StatementRefused, Unsupported
 from millstream.model import functions
 from millstream.sql.duck import duck_sql
 
@@ -82,6 +82,38 @@ def forbidden(tree: exp.Expr) -> exp.Expr | None:
         if isinstance(node, FORBIDDEN) or (isinstance(node, exp.Select) and not node.expressions):
             return node
     return None
+
+
+_WHY: tuple[tuple[type[exp.Expr], str, str], ...] = (
+    (
+        exp.TableSample,
+        "TABLESAMPLE",
+        "an answer must be the same every time: filter by a hash, e.g. WHERE hash(id) % 10 = 0",
+    ),
+    (exp.Placeholder, "a placeholder", "write the value itself; texts stand in single quotes"),
+    (exp.Parameter, "a placeholder", "write the value itself; texts stand in single quotes"),
+    (exp.SessionParameter, "a variable", "write the value itself; SET shows the options of a session"),
+    (exp.Heredoc, "a text in dollar signs", "write it in single quotes: 'text'"),
+    (exp.Into, "INTO", "write CREATE TABLE name (columns) and INSERT INTO name SELECT ..."),
+    (exp.Posexplode, "posexplode", "write CROSS JOIN UNNEST(array) WITH ORDINALITY AS t(element, number)"),
+)
+"""Parts that no query may have, what people call them, and what to write instead."""
+
+
+def not_allowed(node: exp.Expr, origin: Origin | None = None) -> StatementRefused:
+    """The error for a part that no query may have."""
+    for kind, called_so, instead in _WHY:
+        if isinstance(node, kind):
+            return StatementRefused(f"{called_so} is not allowed in a query", hint=instead, origin=origin)
+    if isinstance(node, exp.Select) and not node.expressions:
+        return StatementRefused(
+            "SELECT names no columns", hint="name them before FROM, or write SELECT * FROM ...", origin=origin
+        )
+    return StatementRefused(
+        f"`{node.sql(dialect='spark')[:60]}` is not allowed in a query",
+        hint="a query is a SELECT over sources, views and tables; docs/language.md lists the forms",
+        origin=origin,
+    )
 
 
 def beyond_double(number: exp.Literal) -> bool:

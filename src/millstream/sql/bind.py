@@ -235,7 +235,11 @@ class _Query:
             return bind_select(self, node, ctes, outer)
         if isinstance(node, exp.Values):
             return constants.values(self, node)
-        raise Unsupported("this is not supported in a view yet", origin=self.text.of_node(node))
+        raise Unsupported(
+            "this is not supported in a view",
+            hint="a view is a SELECT; docs/language.md lists the forms",
+            origin=self.text.of_node(node),
+        )
 
     def _set(self, node: exp.SetOperation, ctes: Mapping[str, Relation]) -> Relation:
         left = self.settled(self.query(node.left, ctes), node.left)
@@ -243,6 +247,8 @@ class _Query:
         if len(left.names) != len(right.names):
             raise SchemaError(
                 f"the parts of {_ARTICLES[node.key]} have {len(left.names)} and {len(right.names)} columns",
+                detail=f"{', '.join(left.names)}  against  {', '.join(right.names)}",
+                hint="select the same number of columns in both; NULL AS name fills one in",
                 origin=self.text.of_node(node.right),
             )
         with self.text.at(node.right):

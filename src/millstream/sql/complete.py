@@ -73,6 +73,17 @@ _SPELLED = {
 """Parts whose name in the tree is not the word that people write."""
 
 
+_INSTEAD = {
+    "by_name": "name the columns of both parts in the same order",
+    "cluster": "leave it out: a view has no order",
+    "distribute": "leave it out: a view has no order",
+    "hint": "leave it out: the plan of a view does not depend on hints",
+    "locks": "leave it out: a view always shows whole epochs",
+    "sort": "leave it out: a view has no order; ORDER BY ... LIMIT n keeps the first n rows",
+}
+"""What to write for a part that is not carried out."""
+
+
 def check_clauses(text: Text, query: exp.Expr) -> None:
     """Refuse a query of a view that has a part which is not carried out."""
     for node in query.walk():
@@ -82,7 +93,11 @@ def check_clauses(text: Text, query: exp.Expr) -> None:
         for part, value in node.args.items():
             if part not in known and _says_something(value):
                 what = _spelled(node, part)
-                raise Unsupported(f"{what} is not supported in a view", origin=_origin(text, node, value))
+                raise Unsupported(
+                    f"{what} is not supported in a view",
+                    hint=_INSTEAD.get(part, "leave it out"),
+                    origin=_origin(text, node, value),
+                )
 
 
 def _spelled(node: exp.Expr, part: str) -> str:
@@ -115,7 +130,9 @@ def check_literals(text: Text, tokens: Sequence[Token], tree: exp.Expr) -> None:
         left[_value(token)] -= 1
         if left[_value(token)] < 0:
             raise Unsupported(
-                f"`{token.text[:60]}` is not supported here: it would be ignored", origin=text.of_token(token)
+                f"`{token.text[:60]}` is not supported here: it would be ignored",
+                hint="leave it out, or write the same with another function; docs/guide/steps.md lists them",
+                origin=text.of_token(token),
             )
 
 
@@ -146,5 +163,6 @@ def check_expression(text: Text, tree: exp.Expr) -> None:
     except UnsupportedError:
         raise Unsupported(
             f"`{tree.sql(dialect='spark')[:60]}` is all that would be computed here: a part of it is not supported",
+            hint="leave that part out, or write it with another function; docs/guide/steps.md lists them",
             origin=text.of_node(tree),
         ) from None

@@ -16,6 +16,20 @@ _UNITS = ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK
 _LONG = {"MONTH": 30, "YEAR": 365}
 
 
+_BEHIND = {
+    "ON": "there is no ON CONFLICT: UPDATE the row that is there, or DELETE it first",
+    "RETURNING": "leave it out, and SELECT the rows afterwards",
+    "WITH": "a table is stored in the home; CREATE SOURCE name (columns) FROM LOG('topic') WITH (...) reads records",
+    "USING": "leave it out: tables are stored in the home",
+    "LOCATION": "leave it out: tables are stored in the home; CREATE SOURCE ... FROM FILES('folder') reads files",
+    "PARTITIONED": "leave it out: tables are not partitioned",
+    "ORDER": "leave it out: a table has no order",
+    "ORDER BY": "leave it out: a table has no order",
+    "LIMIT": "leave it out",
+}
+"""What to write in place of a clause that people know from elsewhere."""
+
+
 class Cursor:
     """Where in a statement the reading has come to."""
 
@@ -54,7 +68,9 @@ class Cursor:
         """Step over these words, which must come next."""
         for wanted in words:
             if not self.accept(wanted):
-                self.fail(f"{wanted} is expected here", hint=hint)
+                self.fail(
+                    f"{wanted} is expected here", hint=hint or "docs/guide/sql.md shows each statement with an example"
+                )
 
     def one_of(self, words: tuple[str, ...], what: str) -> str:
         """The one of some words that comes next."""
@@ -72,7 +88,7 @@ class Cursor:
         """The next token, which must be there."""
         token = self.token
         if token is None:
-            self.fail("the statement ends too early")
+            self.fail("the statement ends too early", hint="docs/guide/sql.md shows each statement with an example")
         self.at += 1
         return token
 
@@ -152,10 +168,12 @@ class Cursor:
     def bracketed(self) -> Cursor:
         """A cursor over what stands in the brackets that open here; this one steps behind them."""
         if not self.peek("("):
-            self.fail("( is expected here")
+            said = word(self.token)
+            hint = "CREATE TABLE name (columns), then INSERT INTO name SELECT ..." if said == "AS" else None
+            self.fail("( is expected here", hint=hint or "name the columns or values in brackets")
         close = closing(self.piece.tokens, self.at)
         if close >= self.end:
-            self.fail("this bracket is never closed")
+            self.fail("this bracket is never closed", hint="count the brackets")
         inner = Cursor(self.piece, first=self.at + 1, last=close)
         self.at = close + 1
         return inner
@@ -174,7 +192,9 @@ class Cursor:
     def finish(self) -> None:
         """Nothing more may follow."""
         if not self.done:
-            self.fail("this is not expected here")
+            self.fail(
+                "this is not expected here", hint=_BEHIND.get(word(self.token), "the statement is complete before it")
+            )
 
     def fail(self, message: str, *, hint: str | None = None) -> NoReturn:
         """Refuse the statement at this place."""

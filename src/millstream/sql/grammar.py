@@ -19,6 +19,7 @@ from millstream.sql import clauses, queries, type_names
 from millstream.sql.columns import clauses_begin, without_lengths
 from millstream.sql.columns import read as read_clauses
 from millstream.sql.cursor import Cursor
+from millstream.sql.elsewhere import CONSTRAINTS, INSTEAD, REFUSED
 from millstream.sql.statements import (
     Ask,
     Clauses,
@@ -117,12 +118,14 @@ class _Reading:
             "SET": self._set,
         }
         if first not in parse:
-            if first in _REFUSED:
+            if first in REFUSED:
                 raise StatementRefused(
                     f"{first} is not a statement of Millstream",
-                    hint="docs/guide/sql.md lists the statements",
+                    hint=INSTEAD.get(first, "docs/guide/sql.md lists the statements"),
                     origin=c.text.of_token(self.piece.tokens[0]),
                 )
+            if first in INSTEAD:
+                c.fail("a statement is expected here", hint=INSTEAD[first])
             c.one_of(FIRST, "a statement")
         made = parse[first]()
         c.finish()
@@ -202,6 +205,13 @@ class _Reading:
         query, found = self._query_with_clauses()
         return CreateSink(self.piece, name, query=query, clauses=found, place=place, **common)
 
+    def _refuse_key(self, c: Cursor) -> None:
+        """Refuse the constraints of a table that are no columns."""
+        for said, hint in CONSTRAINTS.items():
+            brackets = ("(",) if said in ("CHECK", "UNIQUE") else ()  # else it is the name of a column
+            if c.peek(said, *brackets) or c.peek(*said.split(), *brackets):
+                c.fail(f"{said} is not supported", hint=hint)
+
     def _columns(self, c: Cursor) -> tuple[tuple[ColumnDef, ...], tuple[str, Duration] | None, tuple[str, ...]]:
         columns: list[ColumnDef] = []
         watermark: tuple[str, Duration] | None = None
@@ -218,6 +228,7 @@ class _Reading:
                 key = tuple(self._names(inner))
                 self._not_enforced(c)
             else:
+                self._refuse_key(c)
                 column, is_key = self._column(c)
                 columns.append(column)
                 if is_key and key and not self.kept:
@@ -325,7 +336,11 @@ class _Reading:
         c = self.cursor
         tree = queries.parsed(c.text, self.piece.tokens)
         if not isinstance(tree, kind) or not isinstance(tree.this, exp.Table):
-            raise DefinitionError("the statement cannot be read", origin=c.text.of_token(self.piece.tokens[0]))
+            raise DefinitionError(
+                "the statement cannot be read",
+                hint="UPDATE name SET a = 1 WHERE condition; DELETE FROM name WHERE condition",
+                origin=c.text.of_token(self.piece.tokens[0]),
+            )
         name = queries.only_rows_of(c.text, tree, self.piece.tokens[0])
         c.at = c.end
         if isinstance(tree, exp.Update):
@@ -455,13 +470,3 @@ class _Reading:
             origin = c.text.origin(tokens[0].start, tokens[-1].end)
             raise SchemaError(f"`{said[:60]}` is not a type", hint=type_names.instead_of(said), origin=origin)
         return said
-
-
-_REFUSED = frozenset(
-    """
-    ADD ALTER ANALYZE ATTACH BEGIN CACHE CALL CHECKPOINT CLEAR COMMENT COMMIT COPY DEALLOCATE DECLARE DETACH EXECUTE
-    EXPORT FORCE FROM GRANT IMPORT INSTALL KILL LIST LOAD LOCK MERGE MSCK OPTIMIZE PIVOT PRAGMA PREPARE REFRESH REPAIR
-    RESET REVOKE ROLLBACK SUMMARIZE TRUNCATE UNCACHE UNLOCK UNPIVOT USE VACUUM
-    """.split()
-)
-"""Statements of Spark and DuckDB that people may try."""

@@ -191,7 +191,9 @@ class Grouping:
             number = plain_value(inner)
             if not isinstance(number, int) or not 1 <= number <= len(self.items):
                 raise DefinitionError(
-                    f"GROUP BY {inner.this}: the answer has {len(self.items)} columns", origin=self.text.of_node(node)
+                    f"GROUP BY {inner.this}: the answer has no column of this number, it has {len(self.items)}",
+                    hint="name the column, or count from 1",
+                    origin=self.text.of_node(node),
                 )
             return self.items[number - 1][1]
         if isinstance(inner, exp.Column) and len(inner.parts) == 1:
@@ -208,7 +210,11 @@ class Grouping:
             call = windows.group_call(self.text, node)  # type: ignore[arg-type]
             time = windows.check_time(self.text, call, self.relation)
             if found.window is not None:
-                raise Unsupported("two windows in one GROUP BY", origin=self.text.of_node(node))
+                raise Unsupported(
+                    "two windows in one GROUP BY",
+                    hint="write a view for each, or CUMULATE for windows that grow",
+                    origin=self.text.of_node(node),
+                )
             found.window, found.by_borders = windows.window_of(self.text, call), True
             found.time = time
             if isinstance(found.window, Session) and found.window.gap_by is not None:
@@ -391,6 +397,7 @@ class Grouping:
         of_window = table in _WINDOWS and name not in self.relation.aliases.get(table, {})
         name = "" if name in {n.lower() for n, _ in self.groups.keys} and not of_window else name
         found: exp.Expr | None = None
+        windows.check_border(self.text, part, self.groups.window)
         if called in windows.STARTS or name == "window_start" or (of_window and name == "start"):
             found = start
         elif called in windows.ENDS or name == "window_end" or (of_window and name == "end"):
@@ -409,7 +416,9 @@ class Grouping:
         arguments = [*([node.this] if isinstance(node.args.get("this"), exp.Expr) else []), *node.expressions]
         if len(arguments) != 1 or not self.groups.sets:
             raise Unsupported(
-                "GROUPING needs one key, in a query with GROUPING SETS, ROLLUP or CUBE", origin=self.text.of_node(node)
+                "GROUPING needs one key, in a query with GROUPING SETS, ROLLUP or CUBE",
+                hint="SELECT a, grouping(a), count(*) ... GROUP BY ROLLUP (a)",
+                origin=self.text.of_node(node),
             )
         sql = _sql(self.relation.resolved(self.text, arguments[0]))
         name = self.table.get(sql)

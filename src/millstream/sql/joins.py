@@ -195,7 +195,7 @@ def _matched(
     on = join.args.get("on")
     for name in using.names_of(text, relation, join):
         if name.lower() not in {n.lower() for n in schema.names}:
-            raise SchemaError(f"USING ({name}): one side has no such column", origin=text.of_node(join.this))
+            raise using.missing(text, name, schema.names, join)
         same = exp.EQ(this=exp.column(name), expression=exp.column(name, table=alias))
         on = same if on is None else exp.and_(on, same)
     if on is None or isinstance(on, exp.Boolean):

@@ -64,7 +64,11 @@ def named(query: _Query, node: exp.Select, items: Items) -> Items:
                 continue
             given = known.get(alias.name.lower())
             if given is None:
-                raise Unsupported(f"there is no WINDOW `{alias.name}`", origin=query.text.of_node(item))
+                raise Unsupported(
+                    f"there is no WINDOW `{alias.name}`",
+                    hint=f"define it behind FROM and WHERE: WINDOW {alias.name} AS (PARTITION BY a ORDER BY b)",
+                    origin=query.text.of_node(item),
+                )
             for part in ("partition_by", "order", "spec"):
                 window.set(part, given.args.get(part))
             window.set("alias", None)
@@ -135,7 +139,11 @@ def _function(query: _Query, relation: Relation, window: exp.Window) -> Function
         )
     ranks = kind in ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead")
     if ranks and not window.args.get("order"):
-        raise Unsupported(f"{kind}() needs ORDER BY in its window", origin=text.of_node(window))
+        raise Unsupported(
+            f"{kind}() needs ORDER BY in its window",
+            hint=f"{kind}({'x' if kind in ('lag', 'lead') else ''}) OVER (PARTITION BY a ORDER BY b)",
+            origin=text.of_node(window),
+        )
     _check_parts(query, window, kind, filtered=condition is not None, ignores=ignores)
     if kind == "ntile":
         return Function(kind, offset=_whole(query, call.this))
@@ -219,7 +227,11 @@ def _is_one(node: exp.Expr) -> bool:
 def _whole(query: _Query, node: exp.Expr) -> int:
     value = _value(query, node)
     if not isinstance(value, int) or value < 0:
-        raise Unsupported("a whole number is expected here", origin=query.text.of_node(node))
+        raise Unsupported(
+            "a whole number is expected here",
+            hint="not below 0: lag(x, 1) looks back, lead(x, 1) forward",
+            origin=query.text.of_node(node),
+        )
     return value
 
 
@@ -227,7 +239,9 @@ def _value(query: _Query, node: exp.Expr) -> Any:
     try:
         return plain_value(node)
     except ValueError:
-        raise Unsupported("a constant is expected here", origin=query.text.of_node(node)) from None
+        raise Unsupported(
+            "a constant is expected here", hint="write a number or a text: 1 or 'none'", origin=query.text.of_node(node)
+        ) from None
 
 
 def _frame(query: _Query, window: exp.Window) -> tuple[str, float | None, float | None] | None:
@@ -248,7 +262,11 @@ def _frame(query: _Query, window: exp.Window) -> tuple[str, float | None, float 
         unit = "rows"
     order = window.args.get("order")
     if unit == "range" and (order is None or len(order.expressions) != 1):
-        raise Unsupported("a RANGE frame needs one ORDER BY", origin=query.text.of_node(window))
+        raise Unsupported(
+            "a RANGE frame needs one ORDER BY",
+            hint="write ROWS in place of RANGE, or order by one column",
+            origin=query.text.of_node(window),
+        )
     return unit, before, behind
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.errors import DefinitionError, Unsupported
 from millstream.model.expression import Expr, col
 from millstream.model.relational import Joined
 from millstream.model.stream import Stream
@@ -167,13 +167,21 @@ def _how(text: Text, join: exp.Join) -> str:
     found = _HOW.get((side, kind)) if not method else None
     if found is None:
         said = " ".join(w for w in (method, side, kind) if w)
-        raise Unsupported(f"{said} JOIN of streams", origin=text.of_node(join.this))
+        raise Unsupported(
+            f"{said.removesuffix('JOIN').strip(' _')} JOIN is not supported in a view",
+            hint="JOIN, LEFT, RIGHT, FULL, LEFT SEMI, LEFT ANTI and CROSS JOIN are, and ASOF JOIN",
+            origin=text.of_node(join.this),
+        )
     if join.args.get("match_condition") is not None:
         raise DefinitionError(
             "MATCH_CONDITION belongs to ASOF JOIN", hint="write ASOF JOIN, or AND in ON", origin=text.of_node(join.this)
         )
     if found != "inner" and not join.args.get("on") and not join.args.get("using"):
-        raise DefinitionError(f"a {found} join needs ON", origin=text.of_node(join.this))
+        raise DefinitionError(
+            f"a {found} join needs ON",
+            hint="... JOIN other ON a.id = other.id, or USING (id)",
+            origin=text.of_node(join.this),
+        )
     return found
 
 
@@ -219,7 +227,7 @@ def named_column(text: Text, relation: Relation, name: str, join: exp.Join) -> s
     """A column of USING as a relation calls it."""
     found = next((n for n in relation.stream.schema.names if n.lower() == name.lower()), None)
     if found is None:
-        raise SchemaError(f"USING ({name}): one side has no such column", origin=text.of_node(join.this))
+        raise same_names.missing(text, name, relation.stream.schema.names, join)
     return found
 
 

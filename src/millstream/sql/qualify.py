@@ -110,7 +110,11 @@ def _numbered(query: _Query, node: exp.Expr, items: Items) -> exp.Expr:
         return node.copy()
     number = plain_value(node)
     if not isinstance(number, int) or not 1 <= number <= len(items):
-        raise DefinitionError(f"{node.this}: the answer has {len(items)} columns", origin=query.text.of_node(node))
+        raise DefinitionError(
+            f"column {node.this}: the answer has no column of this number, it has {len(items)}",
+            hint="name the column, or count from 1",
+            origin=query.text.of_node(node),
+        )
     return items[number - 1][1].copy()
 
 

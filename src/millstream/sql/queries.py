@@ -19,7 +19,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
-from millstream.errors import DefinitionError, StatementRefused, Unsupported
+from millstream.errors import DefinitionError, Origin, StatementRefused, Unsupported
 from millstream.model.expression import check_interval
 from millstream.model.functions import AGGREGATE, GENERATOR, SCALAR, UNREPEATABLE
 from millstream.sql import complete, pivot, recognize_cut
@@ -31,12 +31,14 @@ from millstream.sql.allowed import (
     beyond_double,
     called,
     forbidden,
+    not_allowed,
     reads,
     unrepeatable,
 )
 from millstream.sql.as_of_forms import NEAREST
 from millstream.sql.dialect import in_spark, instead_of
 from millstream.sql.text import DIALECT, Text, closing, made, too_deep, word
+from millstream.sql.unreadable import unreadable
 
 TABLE_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW", "CALENDAR")
 BUILT_IN = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | GENERATOR | STREAMING
@@ -47,6 +49,8 @@ _DEEPEST = 200
 """Brackets inside one another, and half of the parts of a tree that may be."""
 _LONGEST = 20_000
 """Tokens of one query."""
+_SPELLINGS = {"rand": ("random",), "uuid": ("gen_random_uuid", "uuidv4", "uuidv7", "gen_uuid")}
+"""Names of functions that the parser reads as another one."""
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
@@ -78,7 +82,7 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
     try:
         trees = [t for t in DIALECT.parser().parse(brought, text.sql) if t is not None]
     except ParseError as error:
-        raise _unreadable(text, given, error) from None
+        raise unreadable(text, given, error) from None
     except RecursionError:
         raise too_deep(text, given[0]) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError):
@@ -87,6 +91,8 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
         raise DefinitionError("one statement is expected here", origin=text.of_token(given[0]))
     if _depth(trees[0]) > 2 * _DEEPEST:
         raise too_deep(text, given[0])
+    for cte in trees[0].find_all(exp.CTE):
+        cte.set("materialized", None)  # advice for a plan, which changes no answer
     tree = in_spark(trees[0], exp.ToChar)  # which would be written without its format
     complete.check_literals(text, brought, tree)
     with text.at(given[0]):
@@ -137,29 +143,44 @@ def check(text: Text, tree: exp.Expr, first: Token, *, functions: Container[str]
         check_interval(interval, text.of_node(interval) or text.of_token(first))
     node = forbidden(tree)
     if node is not None:
-        raise StatementRefused(
-            f"`{node.sql(dialect='spark')[:60]}` is not allowed in a query",
-            origin=text.of_node(node) or text.of_token(first),
-        )
+        raise not_allowed(node, text.of_node(node) or text.of_token(first))
     for table in tree.find_all(exp.Table):
         if table.args.get("db") or table.args.get("catalog"):
             raise StatementRefused(
                 f"`{table.sql(dialect='spark')[:60]}`: name a view, table or source without a schema or path",
+                hint="there are no schemas: write the name alone; SHOW TABLES and SHOW VIEWS list what there is",
                 origin=text.of_node(table) or text.of_token(first),
             )
     found = reads(tree)
     if found is not None:
-        raise StatementRefused(f"the function `{found}` cannot be used", origin=text.of_token(first))
+        raise StatementRefused(
+            f"the function `{found}` cannot be used",
+            detail="it reads files, settings or other text as SQL",
+            hint="declare files as a source: CREATE SOURCE name (columns) FROM FILES('folder', format = 'csv')",
+            origin=_call(text, tree, found, first)[1],
+        )
     for name in called(tree):
         if name in UNREPEATABLE and name not in CLOCK:
-            raise unrepeatable(name, text.of_token(first))
+            written, origin = _call(text, tree, name, first)
+            raise unrepeatable(written, origin)
         if name not in BUILT_IN and name not in functions and ANY not in functions:
-            call = next((f for f in tree.find_all(exp.Func) if f.name.lower() == name), None)
-            raise StatementRefused(
-                f"the function `{name}` cannot be used",
-                hint=instead_of(name),
-                origin=text.of_node(call) or text.of_token(first),
-            )
+            written, origin = _call(text, tree, name, first)
+            raise StatementRefused(f"the function `{written}` cannot be used", hint=instead_of(written), origin=origin)
+
+
+def _call(text: Text, tree: exp.Expr, name: str, first: Token) -> tuple[str, Origin]:
+    """What somebody wrote for a function that would be written as `name`, and where: the parser has other names for
+    some.
+    """
+    for wanted in (name, *_SPELLINGS.get(name, ())):
+        said = re.compile(rf"(?<![\w$`])`?{re.escape(wanted)}`?(?=\s*(/\*.*?\*/\s*)?\()", re.IGNORECASE | re.DOTALL)
+        found = said.search(text.sql, first.start) or (
+            re.compile(rf"\b{re.escape(wanted)}\b", re.IGNORECASE).search(text.sql, first.start)
+        )
+        if found is not None:
+            return wanted, text.origin(found.start(), found.end() - 1)
+    call = next((f for f in tree.find_all(exp.Func) if f.name.lower() == name or f.sql_name().lower() == name), None)
+    return name, text.of_node(call) or text.of_token(first)
 
 
 def only_rows_of(text: Text, tree: exp.Expr, first: Token) -> str:
@@ -284,15 +305,3 @@ def _end_of_partition(given: list[Token], at: int) -> int:
             return i
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
     return len(given)
-
-
-def _unreadable(text: Text, given: tuple[Token, ...], error: ParseError) -> DefinitionError:
-    found = error.errors[0] if error.errors else {}
-    said = str(found.get("description") or "it is not Spark SQL").rstrip(".")
-    if "<class" in said:  # a part is missing, which the parser says in words of its own
-        said = "a part of it is missing"
-    line, column, marked = found.get("line"), found.get("col"), str(found.get("highlight") or "")
-    for token in given:
-        if token.line == line and token.col == column and (not marked or token.text == marked or marked in token.text):
-            return DefinitionError("the statement cannot be read", detail=said, origin=text.of_token(token))
-    return DefinitionError("the statement cannot be read", detail=said, origin=text.of_token(given[-1]))

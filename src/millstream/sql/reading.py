@@ -19,7 +19,7 @@ from sqlglot import exp
 from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
 from millstream.sql import as_of_forms, generated, pivot
-from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, beyond_double, called, forbidden, reads
+from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, beyond_double, called, forbidden, not_allowed, reads
 from millstream.sql.dialect import in_spark, instead_of
 from millstream.sql.duck import duck_sql
 from millstream.sql.growth import may_grow
@@ -98,7 +98,7 @@ def _check_nodes(tree: exp.Expr) -> None:
         raise QueryError(f"the number {number.name[:60]} is outside the range of DOUBLE")
     node = forbidden(tree)
     if node is not None:
-        raise StatementRefused(f"`{node.sql(dialect='spark')[:60]}` is not allowed in a query")
+        raise not_allowed(node)
 
 
 def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:

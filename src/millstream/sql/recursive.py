@@ -40,6 +40,8 @@ def loop(query: _Query, cte: exp.CTE, columns: Sequence[str], ctes: Mapping[str,
     if len(made.names) != len(first.names):
         raise SchemaError(
             f"the parts of a UNION have {len(first.names)} and {len(made.names)} columns",
+            detail=f"{', '.join(first.names)}  against  {', '.join(made.names)}",
+            hint="select the same number of columns in both",
             origin=text.of_node(node.right),
         )
     made = joins.renamed(text, made, list(first.names), node.right)

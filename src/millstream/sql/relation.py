@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +14,7 @@ from millstream.model.functions import GENERATOR, UNREPEATABLE
 from millstream.model.reserved import OF
 from millstream.model.stream import Stream
 from millstream.model.window_kinds import AnyWindow
-from millstream.sql import aggregates, complete
+from millstream.sql import aggregates, complete, unknown
 from millstream.sql.allowed import GROUPS, called, unrepeatable
 from millstream.sql.text import Text
 
@@ -90,11 +89,12 @@ class Relation:
                 origin=text.of_node(inner),
             )
         tree = node.copy()
+        select = node.find_ancestor(exp.Select)
         if isinstance(tree, exp.Column):
-            return self._column(text, tree, set(also))
+            return self._column(text, tree, set(also), select)
         for column in list(tree.find_all(exp.Column)):
             if not is_lambda_parameter(column):
-                column.replace(self._column(text, column, set(also)))
+                column.replace(self._column(text, column, set(also), select))
         return tree
 
     def expr(self, text: Text, node: exp.Expr) -> Expr:
@@ -119,7 +119,10 @@ class Relation:
         kind = next((f.type for f in self.stream.schema if f.name == column), None)
         return kind is None or bool(pa.types.is_nested(kind))
 
-    def _column(self, text: Text, column: exp.Column, also: set[str]) -> exp.Expr:
+    def _type(self, column: str) -> pa.DataType | None:
+        return next((f.type for f in self.stream.schema if f.name == column), None)
+
+    def _column(self, text: Text, column: exp.Column, also: set[str], select: exp.Select | None) -> exp.Expr:
         parts = [p.name for p in column.parts]
         unseen = frozenset() if column.meta.get("resolved") else self.unseen
         own = (n for n in self.stream.schema.names if n not in unseen)
@@ -135,14 +138,18 @@ class Relation:
         if len(parts) > 1 and parts[0].lower() in self.aliases:
             within = self.aliases[parts[0].lower()]
             if parts[1].lower() not in within:
-                raise _unknown(text, column, parts[1], list(within.values()), f" of `{parts[0]}`")
+                raise unknown.column(text, column, parts[1], list(within.values()), of=parts[0])
             found, rest = within[parts[1].lower()], parts[2:]
         elif parts[0].lower() in known and (len(parts) == 1 or self.has_fields(known[parts[0].lower()])):
             found, rest = known[parts[0].lower()], parts[1:]
         else:
             within = next((a for a in self.aliases.values() if parts[0].lower() in a), {})
             if parts[0].lower() not in within or (len(parts) > 1 and not self.has_fields(within[parts[0].lower()])):
-                raise _unknown(text, column, parts[0], [n for n in (*self.names, *also)], "")
+                if len(parts) > 1 and parts[0].lower() in {*known, *within}:
+                    raise unknown.field(text, column, parts, self._type(known.get(parts[0].lower()) or parts[0]))
+                if len(parts) > 1:
+                    raise unknown.relation(text, column, parts, self.aliases)
+                raise unknown.column(text, column, parts[0], [*self.names, *also], select=select)
             found, rest = within[parts[0].lower()], parts[1:]
         made: exp.Expr = exp.column(found)
         made.this.meta.update(column.this.meta)
@@ -176,7 +183,11 @@ def checked(text: Text, tree: exp.Expr) -> Expr:
                 origin=text.of_node(node),
             )
         if isinstance(node, exp.Star):
-            raise SchemaError("* cannot stand here", origin=text.of_node(node))
+            raise SchemaError(
+                "* cannot stand here",
+                hint="count(*) counts rows; other functions take columns: name them",
+                origin=text.of_node(node),
+            )
     clock = clock_word(tree)
     if clock is not None:
         raise unrepeatable(clock, text.of_node(tree))
@@ -191,21 +202,12 @@ def checked(text: Text, tree: exp.Expr) -> Expr:
             )
         if name in GROUPS:
             raise Unsupported(
-                f"`{name}` speaks of the windows of a GROUP BY, and cannot stand here", origin=text.of_node(tree)
+                f"`{name}` speaks of the windows of a GROUP BY, and cannot stand here",
+                hint="GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE), with TUMBLE_START(...) in SELECT",
+                origin=text.of_node(tree),
             )
     complete.check_expression(text, tree)
     return Expr(tree, text.of_node(tree))
-
-
-def _unknown(text: Text, column: exp.Expr, name: str, known: list[str], where: str) -> SchemaError:
-    close = difflib.get_close_matches(name.lower(), [n.lower() for n in known], n=1)
-    actual = next((n for n in known if close and n.lower() == close[0]), None)
-    return SchemaError(
-        f"there is no column `{name}`{where}",
-        detail="there are: " + ", ".join(n for n in known if not n.startswith(HIDDEN)),
-        hint=f"did you mean `{actual}`?" if actual else None,
-        origin=text.of_node(column),
-    )
 
 
 def swap(node: exp.Expr, table: Callable[[exp.Expr], exp.Expr | None]) -> exp.Expr:

@@ -280,7 +280,12 @@ def _plain(
     items += [(n, exp.column(n)) for n in (() if outer is None else outer.names)]
     arrays = [(n, i) for n, i in items if isinstance(i, exp.Explode | exp.ExplodeOuter)]
     if len(arrays) > 1:
-        raise Unsupported("two explode(...) in one SELECT", origin=query.text.of_node(arrays[1][1]))
+        raise Unsupported(
+            "two explode(...) in one SELECT",
+            hint="all pairs: FROM t LATERAL VIEW explode(a) x AS e LATERAL VIEW explode(b) y AS f; "
+            "side by side: explode(arrays_zip(a, b)) AS pair",
+            origin=query.text.of_node(arrays[1][1]),
+        )
     for name, inner in arrays:
         keeps = isinstance(inner, exp.ExplodeOuter)
         relation = joins.element(query.text, relation, name, inner.this, outer=keeps)
@@ -406,7 +411,12 @@ def _projected(
             times.add(name)
         made[name] = checked(text, tree) if also else relation.expr(text, inner)
     if not made:
-        raise DefinitionError("a view needs at least one column", origin=text.of_node(node))
+        raise DefinitionError(
+            "a view needs at least one column",
+            detail=f"the time of processing is not kept: {', '.join(clocks)}" if clocks else None,
+            hint="select a column of the records, or group by a window over the time of processing",
+            origin=text.of_node(node),
+        )
     with text.at(node):
         same = list(made) == list(relation.stream.schema.names) and all(e.spark() == f"`{n}`" for n, e in made.items())
         stream = relation.stream if same else relation.stream.select(**made)
@@ -432,7 +442,9 @@ def _spelled(query: _Query, relation: Relation, order: exp.Expr) -> exp.Expr:
     number = plain_value(inner)
     if not isinstance(number, int) or not 1 <= number <= len(relation.names):
         raise DefinitionError(
-            f"ORDER BY {inner.this}: the answer has {len(relation.names)} columns", origin=query.text.of_node(order)
+            f"ORDER BY {inner.this}: the answer has no column of this number, it has {len(relation.names)}",
+            hint="name the column, or count from 1",
+            origin=query.text.of_node(order),
         )
     spelled = order.copy()
     spelled.set("this", exp.column(relation.names[number - 1]))

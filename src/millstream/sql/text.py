@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -151,7 +152,10 @@ def tokens(text: Text) -> list[Token]:
         found: list[Token] = list(DIALECT.tokenize(text.sql))
     except (SqlglotError, ValueError, RecursionError) as error:
         raise DefinitionError(
-            "the text cannot be read", detail=str(error).splitlines()[0][:200], hint="is a quote left open?"
+            "the text cannot be read",
+            detail="a quote or a comment is left open",
+            hint="a text ends with the quote that it begins with: 'it''s'",
+            origin=_left_open(text, error),
         ) from None
     merged: list[Token] = []
     doubled: list[Token] = []
@@ -170,6 +174,17 @@ def tokens(text: Text) -> list[Token]:
         else:
             merged.append(token)
     return merged
+
+
+def _left_open(text: Text, error: Exception) -> Origin | None:
+    """Where the quote stands that is not closed, if the tokenizer says so."""
+    said = re.search(r"Missing \S+ from (\d+):(\d+)", f"{error} {error.__cause__}")
+    if said is None:
+        return None
+    lines = text.sql.split("\n")[: int(said[1])]
+    start = sum(len(line) + 1 for line in lines[:-1]) + int(said[2])
+    quote = text.sql.rfind(next((q for q in "'\"`" if q in said[0]), "'"), 0, start + 1)
+    return text.origin(max(quote, 0), max(quote, 0))
 
 
 def _doubled(text: Text, before: Token, token: Token) -> bool:

@@ -45,6 +45,16 @@ def names_of(text: Text, left: Relation, join: exp.Join) -> list[str]:
     return names
 
 
+def missing(text: Text, name: str, known: Sequence[str], join: exp.Join) -> SchemaError:
+    """The error for a column of USING that one side does not have."""
+    return SchemaError(
+        f"USING ({name}): one side has no such column",
+        detail="it has: " + ", ".join(n for n in known if not n.startswith(HIDDEN)),
+        hint="write ON a.x = b.y where the two columns have different names",
+        origin=text.of_node(join.this),
+    )
+
+
 def merged(relation: Relation, left: Relation, names: Mapping[str, str]) -> Relation:
     """The rows of a RIGHT or FULL join whose USING columns have the value of whichever side has one.
 

@@ -107,6 +107,20 @@ def group_call(text: Text, node: exp.Anonymous) -> Call:
     return Call(name, None, time, (), _lengths(text, node, name, placed, {}), node)
 
 
+def check_border(text: Text, node: exp.Expr, window: AnyWindow) -> None:
+    """Refuse ``TUMBLE_START(ts, INTERVAL '1' MINUTE)`` over windows of another length: it would show those."""
+    kind, _, border = name_of(node).partition("_")
+    if kind not in ("tumble", "hop", "session") or not border or len(node.expressions) < 2:
+        return
+    call = group_call(text, exp.Anonymous(this=kind, expressions=[e.copy() for e in node.expressions]))
+    if window_of(text, call) != window:
+        raise DefinitionError(
+            f"`{node.sql(dialect='spark')[:60]}` speaks of another window than GROUP BY",
+            hint="write the same arguments as in GROUP BY, or window_start and window_end",
+            origin=text.of_node(node),
+        )
+
+
 def window_of(text: Text, call: Call) -> AnyWindow:
     """The window that a call asks for."""
     v = call.values

@@ -6,7 +6,6 @@ the store, and the system can bound its memory and end it at any time.
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tempfile
@@ -19,8 +18,9 @@ import pyarrow as pa
 
 from millstream import paths
 from millstream.budget import Budget
-from millstream.errors import LimitExceeded, QueryError, ViewNotFound
+from millstream.errors import LimitExceeded, QueryError
 from millstream.limits import Limits, Watch, spoken_bytes, too_large
+from millstream.store.explained import explained
 from millstream.store.names import quoted
 
 _CHILD = Path(__file__).with_name("apart_child.py")
@@ -138,23 +138,3 @@ def _why(folder: Path, limits: Limits) -> QueryError:
     except (OSError, ValueError, KeyError, TypeError):
         said = "memory"
     return too_large(limits) if said == "memory" else explained(said)
-
-
-def explained(said: str) -> QueryError:
-    """The error for a question that DuckDB could not answer."""
-    gone = re.search(r"Table with name (\S+) does not exist", said)
-    if gone is not None:  # it was there when the question was checked
-        return ViewNotFound(f"there is no view or table `{gone[1]}`", detail="it was dropped meanwhile")
-    unknown = re.search(r"Function with name (\S+) does not exist", said)
-    if unknown is not None:
-        return QueryError(
-            f"the function `{unknown[1]}` cannot be used in a question",
-            detail="Spark computes it in views; the store that answers questions does not have it",
-            hint="compute it in a view, and ask for its column",
-        )
-    if "expression depth limit" in said:
-        return QueryError(
-            "too many parts of the question stand inside one another",
-            hint="split it: a view can read from another view",
-        )
-    return QueryError("the query failed", detail=next(iter(said.strip().splitlines()), None))

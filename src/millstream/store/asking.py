@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from millstream.budget import Budget
 from millstream.limits import Limits, Watch, too_large
-from millstream.store.apart import explained
 from millstream.store.apart_child import is_memory
+from millstream.store.explained import explained
 from millstream.store.pieces import value
 
 _BATCH = 10_000

@@ -28,9 +28,10 @@ from millstream.errors import (
 )
 from millstream.limits import Limits
 from millstream.store.apart import answered as answered_apart
-from millstream.store.apart import discard_leftovers, explained
+from millstream.store.apart import discard_leftovers
 from millstream.store.asking import Used
 from millstream.store.asking import answered as answered_here
+from millstream.store.explained import explained
 from millstream.store.names import quoted, sql_type, stored_name
 from millstream.store.opening import copy_files, failed, is_damage, opened, reopened
 from millstream.store.pieces import apply_changes

@@ -15,7 +15,8 @@ CREATE VIEW v AS SELECT b.auctoin FROM bids AS b;
 -- case: An unknown alias
 CREATE VIEW v AS SELECT x.auction FROM bids AS b;
 -- expect error:
---   schema_error at 1:25: there is no column `x`
+--   schema_error at 1:25: there is no relation `x` here
+--   hint: did you mean `b.auction`?
 
 -- case: An unknown source
 CREATE VIEW v AS SELECT auction FROM bidz;
@@ -27,6 +28,7 @@ CREATE VIEW v AS SELECT auction FROM bidz;
 CREATE VIEW v AS SELECT price FROM (SELECT auction FROM bids);
 -- expect error:
 --   schema_error at 1:25: there is no column `price`
+--   hint: a text stands in single quotes: 'price'
 
 -- case: Two columns of one name
 CREATE VIEW v AS SELECT auction, price AS auction FROM bids;
@@ -49,7 +51,8 @@ CREATE VIEW v AS SELECT auction, count(*) AS n FROM bids GROUP BY auction HAVING
 -- case: A number in GROUP BY that is too great
 CREATE VIEW v AS SELECT auction, count(*) AS n FROM bids GROUP BY 3;
 -- expect error:
---   definition_error at 1:67: GROUP BY 3: the answer has 2 columns
+--   definition_error at 1:67: GROUP BY 3: the answer has no column of this number, it has 2
+--   hint: name the column, or count from 1
 
 -- case: An aggregate in GROUP BY
 CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY count(*);
@@ -66,6 +69,7 @@ CREATE VIEW v AS SELECT auction FROM bids WHERE count(*) > 1;
 CREATE VIEW v AS SELECT max(count(*)) AS m FROM bids;
 -- expect error:
 --   schema_error at 1:29: an aggregate cannot stand inside another
+--   hint: compute the inner one in a query inside: SELECT max(n) FROM (SELECT count(*) AS n ...)
 
 -- case: An aggregate that is not there yet
 CREATE VIEW v AS SELECT corr(price, bidder) AS p FROM bids;
@@ -83,22 +87,25 @@ CREATE VIEW v AS SELECT percentile(price, 95) AS p FROM bids;
 CREATE VIEW v AS SELECT approx_percentile(price, bidder) AS p FROM bids;
 -- expect error:
 --   unsupported at 1:50: `bidder` in approx_percentile must be a number
+--   hint: write the number itself, e.g. 0.95
 
 -- case: A percentile with a frequency
 CREATE VIEW v AS SELECT percentile(price, 0.5, bidder) AS p FROM bids;
 -- expect error:
---   unsupported at 1:36: percentile with a frequency is not supported yet
+--   unsupported at 1:36: percentile with a frequency is not supported
+--   hint: leave the third argument out; sequence(1, n) and explode repeat a row
 
 -- case: The median of different values
 CREATE VIEW v AS SELECT median(DISTINCT price) AS p FROM bids;
 -- expect error:
---   unsupported at 1:25: DISTINCT in median is not supported yet
+--   unsupported at 1:25: DISTINCT in median is not supported
+--   hint: SELECT DISTINCT in a query inside, and aggregate around it
 
 -- case: The median of text
 CREATE VIEW v AS SELECT median(channel) AS p FROM bids;
 -- expect error:
---   schema_error at 1:32: p=percentile(...) needs numbers, but ``channel`` is STRING
---   hint: cast it, as in ms.sum('CAST(price AS DOUBLE)')
+--   schema_error at 1:32: percentile of `p` needs numbers, but `channel` is STRING
+--   hint: cast it: CAST(price AS DOUBLE)
 
 -- case: A distinct count with an error that cannot be
 CREATE VIEW v AS SELECT approx_count_distinct(price, 2) AS p FROM bids;
@@ -122,17 +129,18 @@ CREATE VIEW v AS SELECT approx_top_k(channel, 0) AS p FROM bids;
 CREATE VIEW v AS SELECT max_by(channel, price, 3) AS p FROM bids;
 -- expect error:
 --   unsupported at 1:32: max_by gives one value here
+--   hint: ORDER BY ... LIMIT n, or row_number() OVER (...) <= n, gives several rows
 
 -- case: bool_and of numbers
 CREATE VIEW v AS SELECT bool_and(price) AS p FROM bids;
 -- expect error:
---   schema_error at 1:34: p=bool_and(...) needs a condition, but ``price`` is BIGINT
---   hint: compare it, as in ms.bool_and('price > 0')
+--   schema_error at 1:34: bool_and of `p` needs a condition, but `price` is BIGINT
+--   hint: compare it: price > 0
 
 -- case: A column that is no condition
 CREATE VIEW v AS SELECT auction FROM bids WHERE price;
 -- expect error:
---   schema_error at 1:49: where needs a condition, but ``price`` is BIGINT
+--   schema_error at 1:49: where needs a condition, but `price` is BIGINT
 --   hint: compare it with something, as in `price > 100`
 
 -- case: Too many grouping sets
@@ -192,7 +200,7 @@ CREATE VIEW v AS SELECT count(*) AS n FROM TUMBLE(bids, ts, 10) GROUP BY window_
 -- case: A window of no length
 CREATE VIEW v AS SELECT count(*) AS n FROM TUMBLE(bids, ts, '0 seconds') GROUP BY window_start;
 -- expect error:
---   definition_error at 1:44: window size must be longer than zero, not Duration(micros=0)
+--   definition_error at 1:44: window size must be longer than zero, not '0s'
 --   hint: e.g. "10 seconds"
 
 -- case: A window in months
@@ -211,6 +219,7 @@ CREATE VIEW v AS SELECT channel, count(*) AS n FROM TABLE(TUMBLE(TABLE bids, DES
 CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY TUMBLE(ts, '1 second'), TUMBLE(ts, '2 seconds');
 -- expect error:
 --   unsupported at 1:82: two windows in one GROUP BY
+--   hint: write a view for each, or CUMULATE for windows that grow
 
 -- case: Sessions cut by another key
 CREATE VIEW v AS SELECT channel, count(*) AS n FROM TABLE(SESSION(TABLE bids PARTITION BY bidder, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end, channel;
@@ -222,6 +231,7 @@ CREATE VIEW v AS SELECT channel, count(*) AS n FROM TABLE(SESSION(TABLE bids PAR
 CREATE VIEW v AS SELECT TUMBLE_START(ts, INTERVAL '1' SECOND) AS s FROM bids;
 -- expect error:
 --   unsupported at 1:25: `tumble_start` speaks of the windows of a GROUP BY, and cannot stand here
+--   hint: GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE), with TUMBLE_START(...) in SELECT
 
 -- case: A border in WHERE
 CREATE VIEW v AS SELECT count(*) AS n FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '10' SECOND)) WHERE window_start > ts GROUP BY window_start, window_end;
@@ -249,11 +259,13 @@ CREATE VIEW v AS SELECT auction FROM bids EMIT ON CHANGE;
 CREATE VIEW v AS SELECT count(*) AS n FROM bids EMIT SOMETIMES;
 -- expect error:
 --   definition_error at 1:54: the statement cannot be read
+--   hint: write EMIT ON CHANGE (the default) or EMIT ON CLOSE at the end of a view
 
 -- case: EMIT without an end
 CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY auction EMIT EVERY;
 -- expect error:
 --   definition_error at 1:76: the statement ends too early
+--   hint: docs/guide/sql.md shows each statement with an example
 
 -- case: EMIT twice
 CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY auction EMIT ON CHANGE EMIT ON CHANGE;
@@ -299,13 +311,13 @@ CREATE VIEW v AS SELECT auction, current_date AS d FROM bids;
 -- case: rand
 CREATE VIEW v AS SELECT auction FROM bids WHERE rand() < 0.1;
 -- expect error:
---   unsupported at 1:18: `rand` cannot be used here
+--   unsupported at 1:49: `rand` cannot be used here
 --   hint: use the event time; or ask with it: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR
 
 -- case: input_file_name
 CREATE VIEW v AS SELECT input_file_name() AS f FROM bids;
 -- expect error:
---   unsupported at 1:18: `input_file_name` cannot be used here
+--   unsupported at 1:25: `input_file_name` cannot be used here
 --   hint: use the event time; or ask with it: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR
 
 -- case: reflect
@@ -336,6 +348,7 @@ CREATE VIEW v AS SELECT concat(explode(tags), '!') AS x FROM bids;
 CREATE VIEW v AS SELECT explode(tags) AS a, explode(tags) AS b FROM bids;
 -- expect error:
 --   unsupported at 1:45: two explode(...) in one SELECT
+--   hint: all pairs: FROM t LATERAL VIEW explode(a) x AS e LATERAL VIEW explode(b) y AS f; side by side: explode(arrays_zip(a, b)) AS pair
 
 -- case: Elements with a name that is taken
 CREATE VIEW v AS SELECT auction FROM bids LATERAL VIEW explode(tags) t AS price;
@@ -381,11 +394,13 @@ CREATE VIEW v AS SELECT auction FROM HISTORY OF bids;
 CREATE VIEW v AS SELECT auction FROM bids UNION ALL SELECT bidder, page FROM clicks;
 -- expect error:
 --   schema_error at 1:60: the parts of a UNION have 1 and 2 columns
+--   hint: select the same number of columns in both; NULL AS name fills one in
 
 -- case: ORDER BY what is not there
 CREATE VIEW v AS SELECT auction FROM bids ORDER BY nothing;
 -- expect error:
 --   schema_error at 1:52: there is no column `nothing`
+--   hint: a text stands in single quotes: 'nothing'
 
 -- case: LIMIT without ORDER BY
 CREATE VIEW v AS SELECT auction FROM bids LIMIT 5;
@@ -406,23 +421,26 @@ CREATE VIEW v AS SELECT auction FROM bids ORDER BY price LIMIT 1 + 1;
 -- case: TABLESAMPLE
 CREATE VIEW v AS SELECT auction FROM bids TABLESAMPLE (5 ROWS);
 -- expect error:
---   statement_refused at 1:56: `TABLESAMPLE (5 ROWS)` is not allowed in a query
+--   statement_refused at 1:56: TABLESAMPLE is not allowed in a query
+--   hint: an answer must be the same every time: filter by a hash, e.g. WHERE hash(id) % 10 = 0
 
 -- case: A hint
 CREATE VIEW v AS SELECT /*+ BROADCAST(bids) */ auction FROM bids;
 -- expect error:
 --   unsupported at 1:48: a hint is not supported in a view
+--   hint: leave it out: the plan of a view does not depend on hints
 
 -- case: A condition that is none
 CREATE VIEW v AS SELECT auction FROM bids WHERE price + 1;
 -- expect error:
---   schema_error at 1:49: where needs a condition, but ``price` + 1` is BIGINT
+--   schema_error at 1:49: where needs a condition, but `price + 1` is BIGINT
 --   hint: compare it with something, as in `price > 100`
 
 -- case: A path as a source
 CREATE VIEW v AS SELECT * FROM parquet.`/etc/passwd`;
 -- expect error:
 --   statement_refused at 1:32: `parquet.`/etc/passwd``: name a view, table or source without a schema or path
+--   hint: there are no schemas: write the name alone; SHOW TABLES and SHOW VIEWS list what there is
 
 -- case: A name that is taken
 CREATE TABLE bids (a INT);
@@ -545,6 +563,7 @@ CREATE INDEX i ON bids (auction);
 SHOW VIEWS NOW;
 -- expect error:
 --   definition_error at 1:12: this is not expected here
+--   hint: the statement is complete before it
 
 -- case: A statement that ends too early
 CREATE VIEW v AS;
@@ -555,12 +574,13 @@ CREATE VIEW v AS;
 CREATE VIEW v AS SELECT (auction FROM bids;
 -- expect error:
 --   definition_error at 1:34: the statement cannot be read
+--   hint: count the brackets
 
 -- case: A quote too few
 CREATE VIEW v AS SELECT 'auction FROM bids;
 -- expect error:
---   definition_error: the text cannot be read
---   hint: is a quote left open?
+--   definition_error at 1:25: the text cannot be read
+--   hint: a text ends with the quote that it begins with: 'it''s'
 
 -- case: An epoch that is none
 SUBSCRIBE TO hot AS OF EPOCH yesterday;
@@ -597,6 +617,7 @@ INSERT INTO items (id, 5) VALUES (1, 2);
 INSERT INTO items VALUES;
 -- expect error:
 --   definition_error at 1:25: ( is expected here
+--   hint: name the columns or values in brackets
 
 -- case: A question to a source
 SELECT * FROM bids;
@@ -607,6 +628,7 @@ SELECT * FROM bids;
 SELECT * FROM read_csv('/etc/passwd');
 -- expect error:
 --   statement_refused at 1:15: `READ_CSV('/etc/passwd')` is not allowed in a query
+--   hint: a query is a SELECT over sources, views and tables; docs/language.md lists the forms
 
 -- case: Too deep
 CREATE VIEW v AS SELECT (((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((1))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))) AS x FROM bids;
@@ -616,7 +638,8 @@ CREATE VIEW v AS SELECT ((((((((((((((((((((((((((((((((((((((((((((((((((((((((
 -- case: ORDER BY a number that is too great
 CREATE VIEW v AS SELECT auction FROM bids ORDER BY 2 LIMIT 1;
 -- expect error:
---   definition_error at 1:52: ORDER BY 2: the answer has 1 columns
+--   definition_error at 1:52: ORDER BY 2: the answer has no column of this number, it has 1
+--   hint: name the column, or count from 1
 
 -- case: Types as functions inside one another
 CREATE VIEW v AS SELECT date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(ts)))))))))))))))))))))))))))))) AS x FROM bids;
@@ -634,6 +657,7 @@ CREATE VIEW v AS SELECT auction FROM bids JOIN items JOIN items JOIN items JOIN 
 CREATE SOURCE s (a INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) FROM LOG('s') WITH (punctuation = 'a = (');
 -- expect error:
 --   definition_error at 1:5: the statement cannot be read
+--   hint: queries are written in Spark SQL; docs/language.md lists the forms
 
 -- case: A comparison with all rows of a subquery
 CREATE VIEW v AS SELECT auction FROM bids WHERE auction > ALL (SELECT bidder FROM clicks);
@@ -674,6 +698,7 @@ CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY (SELECT max(n) FROM hot
 CREATE VIEW v AS SELECT auction, (SELECT max(page) FROM clicks c WHERE c.bidder = b.nobody) AS p FROM bids b;
 -- expect error:
 --   schema_error at 1:83: there is no column `nobody` of `b`
+--   hint: name one of the columns of `b`
 
 -- case: A value of several columns
 CREATE VIEW v AS SELECT auction, (SELECT max(page), min(page) FROM clicks) AS p FROM bids;
@@ -714,6 +739,7 @@ CREATE VIEW v AS SELECT bids.auction FROM bids JOIN bids ON bids.auction = bids.
 CREATE VIEW v AS SELECT auction FROM bids b JOIN clicks c USING (page);
 -- expect error:
 --   schema_error at 1:50: USING (page): one side has no such column
+--   hint: write ON a.x = b.y where the two columns have different names
 
 -- case: ASOF without a time
 CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN clicks c ON b.bidder = c.bidder;
@@ -820,6 +846,7 @@ CREATE VIEW v AS SELECT b.auction FROM bids b JOIN hot FOR SYSTEM_TIME AS OF b.t
 CREATE VIEW v AS SELECT auction FROM bids EXCEPT SELECT bidder, page FROM clicks;
 -- expect error:
 --   schema_error at 1:57: the parts of an EXCEPT have 1 and 2 columns
+--   hint: select the same number of columns in both; NULL AS name fills one in
 
 -- case: WITH RECURSIVE without UNION
 CREATE VIEW v AS WITH RECURSIVE r AS (SELECT auction FROM r) SELECT auction FROM r;
@@ -849,26 +876,31 @@ CREATE VIEW v AS SELECT auction, stddev(price) OVER (PARTITION BY auction ORDER 
 CREATE VIEW v AS SELECT auction, rank() OVER (PARTITION BY auction) AS s FROM bids;
 -- expect error:
 --   unsupported at 1:34: rank() needs ORDER BY in its window
+--   hint: rank() OVER (PARTITION BY a ORDER BY b)
 
 -- case: A RANGE with two orders
 CREATE VIEW v AS SELECT auction, sum(price) OVER (ORDER BY ts, price RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM bids;
 -- expect error:
 --   unsupported at 1:34: a RANGE frame needs one ORDER BY
+--   hint: write ROWS in place of RANGE, or order by one column
 
 -- case: A WINDOW that is not there
 CREATE VIEW v AS SELECT auction, sum(price) OVER w AS s FROM bids;
 -- expect error:
 --   unsupported at 1:34: there is no WINDOW `w`
+--   hint: define it behind FROM and WHERE: WINDOW w AS (PARTITION BY a ORDER BY b)
 
 -- case: UNION BY NAME
 CREATE VIEW v AS SELECT auction FROM bids UNION ALL BY NAME SELECT bidder FROM bids;
 -- expect error:
 --   unsupported at 1:25: BY NAME is not supported in a view
+--   hint: name the columns of both parts in the same order
 
 -- case: UNION CORRESPONDING
 CREATE VIEW v AS SELECT auction FROM bids UNION CORRESPONDING SELECT auction FROM bids;
 -- expect error:
 --   unsupported at 1:25: BY NAME is not supported in a view
+--   hint: name the columns of both parts in the same order
 
 -- case: LIMIT with PERCENT
 CREATE VIEW v AS SELECT auction FROM bids ORDER BY auction LIMIT 50 PERCENT;
@@ -880,16 +912,19 @@ CREATE VIEW v AS SELECT auction FROM bids ORDER BY auction LIMIT 50 PERCENT;
 CREATE VIEW v AS SELECT auction FROM bids FOR UPDATE;
 -- expect error:
 --   unsupported at 1:25: FOR UPDATE is not supported in a view
+--   hint: leave it out: a view always shows whole epochs
 
 -- case: GROUP BY WITH TOTALS
 CREATE VIEW v AS SELECT auction FROM bids GROUP BY auction WITH TOTALS;
 -- expect error:
 --   unsupported at 1:52: TOTALS is not supported in a view
+--   hint: leave it out
 
 -- case: posexplode
 CREATE VIEW v AS SELECT auction FROM bids LATERAL VIEW posexplode(tags) t AS p, tag;
 -- expect error:
---   statement_refused at 1:56: `POSEXPLODE(tags)` is not allowed in a query
+--   statement_refused at 1:56: posexplode is not allowed in a query
+--   hint: write CROSS JOIN UNNEST(array) WITH ORDINALITY AS t(element, number)
 
 -- case: A version without a join
 CREATE VIEW v AS SELECT auction FROM bids FOR SYSTEM_TIME AS OF ts;
@@ -906,6 +941,7 @@ CREATE VIEW v AS SELECT x.auction FROM bids x JOIN clicks y JOIN bids z ON z.bid
 CREATE VIEW v AS SELECT percentile(price, 0.5, 3) AS p FROM bids;
 -- expect error:
 --   unsupported at 1:48: `3` is not supported here: it would be ignored
+--   hint: leave it out, or write the same with another function; docs/guide/steps.md lists them
 
 -- case: A comparison in SELECT with all rows of a subquery
 CREATE VIEW v AS SELECT auction, price > ALL (SELECT max(n) FROM hot) AS x FROM bids;

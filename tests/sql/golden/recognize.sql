@@ -219,11 +219,12 @@ CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.pric
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a (b) DEFINE b AS price > 1);
 -- expect error:
 --   definition_error at 1:53: this bracket is never closed
+--   hint: count the brackets
 
 -- case: A function that changes from run to run
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a b) DEFINE b AS price > rand());
 -- expect error:
---   unsupported at 1:114: `rand` cannot be used here
+--   unsupported at 1:122: `rand` cannot be used here
 --   hint: use the event time; or ask with it: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR
 
 -- case: A subquery in a condition

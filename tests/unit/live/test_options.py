@@ -10,7 +10,7 @@ import pytest
 import millstream as ms
 from millstream.errors import DefinitionError, Unsupported
 from millstream.sql.text import Text, tokens
-from millstream.store.apart import explained
+from millstream.store.explained import explained
 from tests.unit.live.world import BIDS, Spoken, opened
 
 

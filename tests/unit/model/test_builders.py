@@ -61,7 +61,7 @@ WRONG: list[tuple[str, type[MillstreamError], str, Builder]] = [
     ("enrich twice", SchemaError, "second column `s`", lambda s: s.enrich("t", on="a", columns="s STRING")),
     ("union of flows", DefinitionError, "one flow", lambda s: s.union(source())),
     ("union of columns", SchemaError, "different columns", lambda s: s.union(s.select("a"))),
-    ("union of types", SchemaError, "int64 in one", lambda s: s.select(x="a").union(s.select(x="s"))),
+    ("union of types", SchemaError, "BIGINT in one", lambda s: s.select(x="a").union(s.select(x="s"))),
     ("key_by nothing", DefinitionError, "at least one column", lambda s: s.key_by()),
     ("key_by unnamed", DefinitionError, "needs a name", lambda s: s.key_by("a % 2")),
     ("key_by unknown", SchemaError, "unknown column", lambda s: s.key_by("b")),
