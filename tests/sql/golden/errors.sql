@@ -787,6 +787,7 @@ CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION 
 CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION (b.price = i.price) ON b.auction = i.id;
 -- expect error:
 --   definition_error at 1:90: the statement cannot be read
+--   hint: MATCH_CONDITION is one of <, <=, > and >= between a time of each side, or NEAREST(a.ts, b.ts)
 
 -- case: NEAREST of one value
 CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION (NEAREST(b.price)) ON b.auction = i.id;
