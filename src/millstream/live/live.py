@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from millstream.live import removal, sources
 from millstream.live.answer import Answer
 from millstream.live.definitions import Definition, Definitions, FlowNote
 from millstream.live.feed import Feed
+from millstream.live.trials import Trials
 from millstream.model.connector import LONGEST_NAME, check_name
 from millstream.model.flow import Flow
 from millstream.model.onerror import FAIL
@@ -72,6 +72,7 @@ class Live:
         """Flows that are to be run as their definitions say now: once for all statements of a text."""
         self.lock = threading.RLock()
         """Held while the definitions are changed, and until what follows is done."""
+        self._trials = Trials()
         self._starts = start
         home.log.settle()
         self._load()
@@ -208,13 +209,8 @@ class Live:
 
     def _try_flow(self, catalog: Catalog, definitions: Definitions, flow: str, entry: Create) -> None:
         """Refuse a definition that does not work in its flow, beside the others that are there."""
-        made = Flow(flow)
-        binder = Binder(made, catalog, sources.GENERATORS, start=self._start(definitions, flow))
-        for other in self._members(catalog, definitions, flow):
-            with suppress(MillstreamError):  # one that has broken since is found when the flow starts
-                binder.definition(other)
-        binder.definition(entry)
-        plan(made)
+        members = self._members(catalog, definitions, flow)
+        self._trials.definition(flow, self._start(definitions, flow), catalog, members, entry)
 
     # ------------------------------------------------------------ flows
 

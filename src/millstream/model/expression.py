@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -70,6 +71,10 @@ class Expr:
 
     def spark(self) -> str:
         """The expression as Spark SQL, with every column quoted."""
+        return self._spark
+
+    @cached_property
+    def _spark(self) -> str:
         return self.node.sql(dialect="spark", identify=True, comments=False)
 
     def columns(self) -> tuple[str, ...]:
@@ -94,12 +99,9 @@ class Expr:
 
     def type_in(self, schema: Schema) -> pa.DataType | None:
         """The type over this schema, or None where only the engine can tell."""
-        node = self.node.copy()
-        for column in node.find_all(exp.Column):
-            column.set("table", exp.to_identifier("t"))
-        types = {f.name: ddl_type(f.type) for f in schema if f.type is not None}
-        select = annotate_types(exp.select(node).from_("t"), schema={"t": types} if types else None, dialect="spark")
-        return type_from_sqlglot(select.expressions[0].type)
+        read = {c.name for c in self.node.find_all(exp.Column)}
+        types = tuple((f.name, ddl_type(f.type)) for f in schema if f.type is not None and f.name in read)
+        return _type_of(self.node.copy(), types)
 
     def substitute(self, definitions: Mapping[str, Expr]) -> Expr:
         """Replace columns by the expressions that define them."""
@@ -188,6 +190,19 @@ class Expr:
 
     def __repr__(self) -> str:
         return f"expr({self.spark()!r})"
+
+
+@lru_cache(maxsize=4096)
+def _type_of(node: exp.Expr, types: tuple[tuple[str, str], ...]) -> pa.DataType | None:
+    """The type of an expression over columns of these types. The same expressions come again and again while views are
+    bound, and to find a type takes longer than all else; `node` must be nobody else's.
+    """
+    node = node.copy()
+    for column in node.find_all(exp.Column):
+        column.set("table", exp.to_identifier("t"))
+    known: dict[str, object] | None = {"t": dict(types)} if types else None
+    select = annotate_types(exp.select(node).from_("t"), schema=known, dialect="spark")
+    return type_from_sqlglot(select.expressions[0].type)
 
 
 def col(name: str) -> Expr:

@@ -55,6 +55,12 @@ _BARE = frozenset(
 )
 """Functions that are called without brackets. Columns of these names are written in quotes."""
 
+_NO_CALLS = frozenset({
+    exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul,
+    exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Is, exp.Between,
+})  # fmt: skip
+"""Nodes that no dialect writes as a call of a function, so that a tree of them alone need not be written to look."""
+
 FORBIDDEN = (exp.Command, exp.QueryTransform, exp.DDL, exp.DML, exp.Into, exp.Placeholder, exp.Parameter,
              exp.SessionParameter, exp.Set, exp.Pragma, exp.Attach, exp.Detach, exp.Copy, exp.Use, exp.LoadData,
              exp.TableSample, exp.ReadCSV, exp.ReadParquet, exp.Pivot, exp.Describe, exp.Drop, exp.Alter, exp.Analyze,
@@ -144,6 +150,8 @@ def called(tree: exp.Expr, dialect: str = "spark") -> Iterator[str]:
     """The functions of a tree as it would be written, in lower case: names before an opening bracket, and those that
     need none.
     """
+    if all(type(node) in _NO_CALLS for node in tree.walk()):
+        return
     plain = _without_column_names(tree)
     written = duck_sql(plain) if dialect == "duckdb" else plain.sql(dialect=dialect, identify=True, comments=False)
     tokens = sqlglot.tokenize(written, dialect=dialect)

@@ -50,6 +50,11 @@ class Binder:
         self._bound: dict[str, Relation] = {}
         self._binding: list[str] = []
 
+    def renew(self, catalog: Catalog) -> None:
+        """Go on with a later catalog, in which all that was bound is what it was."""
+        self.catalog = catalog
+        self.flow.functions.update(catalog.functions)
+
     def definition(self, entry: Create) -> View | None:
         """Bind a definition, whatever it is; gives what it adds to the flow: a view or a sink, or nothing."""
         if isinstance(entry, CreateView):
