@@ -196,7 +196,18 @@ def _expressions() -> duckdb.DuckDBPyConnection:
 def _duck(sql: str) -> str:
     (parsed,) = sqlglot.parse(sql, read="spark")
     assert parsed is not None
-    return parsed.transform(_strict).transform(_zones).sql(dialect="duckdb", identify=True)
+    return _in_order(parsed.transform(_strict).transform(_zones)).sql(dialect="duckdb", identify=True)
+
+
+def _in_order(tree: exp.Expr) -> exp.Expr:
+    """The second part of an AND is not computed where the first is false, as in Spark; DuckDB takes any order."""
+    root = exp.Paren(this=tree)
+    for node in reversed(list(root.find_all(exp.And))):
+        if node.expression.find(exp.Div) is not None:
+            fails = exp.Is(this=exp.paren(node.this.copy()), expression=exp.false())
+            node.replace(exp.Case(ifs=[exp.If(this=fails, true=exp.false())], default=node.copy()))
+    inner: exp.Expr = root.this
+    return inner
 
 
 def _strict(node: exp.Expression) -> exp.Expression:

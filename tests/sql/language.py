@@ -30,10 +30,16 @@ class Making:
 
     chance: random.Random
     used: list[str] = field(default_factory=list)
+    bases: tuple[str, ...] = BASES
+    """What FROM may name: sources, tables, or views that are there."""
 
     def query(self, depth: int) -> str:
         """A query with the columns k, v and s."""
         return self.filled(self.pick("relation"), "relation", depth, ())
+
+    def windowed(self) -> str:
+        """A query over the windows of a source."""
+        return self.filled(self.pick("windowed"), "relation", 0, ())
 
     def pick(self, name: str) -> str:
         return self.chance.choice(patterns()[name])
@@ -41,12 +47,12 @@ class Making:
     def relation(self, depth: int) -> str:
         """Something that may stand in FROM."""
         if depth <= 0 or self.chance.random() < 0.35:
-            return self.chance.choice(BASES)
+            return self.chance.choice(self.bases)
         return f"({self.query(depth - 1)})"
 
     def filled(self, pattern: str, kind: str, depth: int, scope: tuple[str, ...]) -> str:
         """A pattern without its choices and holes. `scope` has the relations whose columns expressions read."""
-        self.used.append(f"{kind}: {pattern}")
+        self.used.append(pattern)
         same: dict[str, str] = {}
 
         def hole(found: re.Match[str]) -> str:
@@ -62,7 +68,7 @@ class Making:
         """What stands in a hole of a pattern of this kind."""
         if name in ("relation", "small", "distinct", "base", "select"):
             if name == "base":
-                return self.chance.choice(BASES)
+                return self.chance.choice(self.bases)
             if name == "select":
                 return self.filled(self.simple(), "relation", min(depth, 1), ())
             if name == "distinct":
@@ -90,12 +96,13 @@ class Making:
 
     def simple(self) -> str:
         """A pattern of a plain SELECT, for both sides of a set."""
-        plain = [p for p in patterns()["relation"] if p.startswith("SELECT") and "LIMIT" not in p]
+        own_order = ("LIMIT", "DISTINCT ON", "FETCH FIRST")  # which would be taken for that of the whole
+        plain = [p for p in patterns()["relation"] if p.startswith("SELECT") and not any(o in p for o in own_order)]
         return self.chance.choice(plain)
 
     def chosen(self, pattern: str) -> str:
         """A pattern with its options and choices decided."""
-        while (start := pattern.find("[")) >= 0:
+        while (start := _option(pattern)) >= 0:
             end, level = start, 0
             for end in range(start, len(pattern)):
                 level += {"[": 1, "]": -1}.get(pattern[end], 0)
@@ -107,6 +114,12 @@ class Making:
             start, end, several = found
             pattern = pattern[:start] + self.chance.choice(several) + pattern[end:]
         return re.sub("  +", " ", pattern).strip()
+
+
+def _option(pattern: str) -> int:
+    """Where the first part begins that may be left out; ``l[0]`` is an element of an array."""
+    found = re.search(r"(?<!\w)\[", pattern)
+    return -1 if found is None else found.start()
 
 
 def _alternatives(pattern: str) -> tuple[int, int, list[str]] | None:
