@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "sql": frozenset({"model"}),
     "plan": frozenset({"model"}),
     "kernels": frozenset(
-        {"model", "plan.stages", "plan.chained", "plan.parts", "plan.matching", "plan.processing", "plan.looping"}
+        {"model", "plan.stages", "plan.chained", "plan.changelog", "plan.parts", "plan.matching", "plan.processing"}
+        | {"plan.looping"}
     ),  # of plan only the stage values
     "state": frozenset({"model"}),
     "log": frozenset({"model"}),

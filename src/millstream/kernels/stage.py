@@ -12,6 +12,7 @@ from millstream.kernels import (
     aggregate,
     as_of,
     ask,
+    changelog,
     corrected,
     fold,
     hold,
@@ -27,6 +28,7 @@ from millstream.kernels import (
 from millstream.kernels.combine import group_columns
 from millstream.kernels.outcome import Outcome, StageClock, State, due_columns
 from millstream.kernels.slices import closes_between
+from millstream.plan.changelog import Logged
 from millstream.plan.looping import Loop
 from millstream.plan.matching import Match
 from millstream.plan.processing import Asking, Folded, Processing
@@ -58,6 +60,7 @@ def advance(
 
 _ONE_SIDED: dict[type, Callable[[Chained, pl.DataFrame | None, State, StageClock], Outcome]] = {
     Settled: settle.advance,
+    Logged: changelog.advance,
     Match: match.advance,
     Folded: fold.advance,
     Processing: process.advance,

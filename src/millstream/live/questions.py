@@ -14,6 +14,7 @@ from millstream.live.answer import Answer
 from millstream.result import Result
 from millstream.runtime.status import ERROR, has_failed
 from millstream.sql import generated, reading, store_forms
+from millstream.sql.allowed import CHANGELOG
 from millstream.sql.catalog import tables_of
 from millstream.sql.statements import Ask, CreateSource
 from millstream.sql.windows import name_of
@@ -63,13 +64,18 @@ def answered(live: Live, query: exp.Query, session: Session) -> pa.Table:
             given[f"state${view}"] = inside.state(live, view)
             alias = table.args.get("alias")
             table.replace(exp.Table(this=exp.to_identifier(f"state${view}", quoted=True), alias=alias))
-        elif isinstance(table.this, exp.Anonymous) and generated.call_of(table) is None:
+        elif isinstance(table.this, exp.Anonymous) and not _is_told_elsewhere(table):
             raise QueryError(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
     known = {**live.home.store.tables(), **{n: t.column_names for n, t in given.items()}}
     _explain_sources(live, asked, known)
     found = reading.asked(asked, known)
     apart = None if found.apart is None else [t for t in found.apart if t not in given]
     return live.home.store.query(found.sql, given, limits=session.limits, apart=apart)
+
+
+def _is_told_elsewhere(table: exp.Table) -> bool:
+    """Whether a call in FROM is one that the store has, or one that is refused with a reason of its own."""
+    return generated.call_of(table) is not None or name_of(table.this) == CHANGELOG
 
 
 def _explain_sources(live: Live, query: exp.Query, known: dict[str, list[str]]) -> None:

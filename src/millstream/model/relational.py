@@ -11,7 +11,7 @@ import pyarrow as pa
 from millstream.errors import DefinitionError, Origin
 from millstream.model.expression import Expr
 from millstream.model.origin import here
-from millstream.model.schema import Field, Schema
+from millstream.model.schema import TIMESTAMP, Field, Schema
 from millstream.model.trigger import MOST_RECORDS
 
 if TYPE_CHECKING:
@@ -158,6 +158,23 @@ class Settling:
     def schema(self) -> Schema:
         """The columns stay."""
         return self.input.schema
+
+
+@dataclass(frozen=True, eq=False)
+class Changelog:
+    """The changes of rows, each as a row that is only ever added."""
+
+    input: Step
+    names: tuple[str, str, str]
+    """The columns with the kind of change, the number of its epoch, and the time of that."""
+    origin: Origin | None = None
+
+    @cached_property
+    def schema(self) -> Schema:
+        """What happened and when, then the columns of the row."""
+        kinds = (pa.string(), pa.int64(), TIMESTAMP)
+        added = [Field(n, k) for n, k in zip(self.names, kinds, strict=True)]
+        return Schema.of([*added, *self.input.schema])
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,17 @@ from millstream.model.duration import Duration
 from millstream.model.expression import Expr, boolean, col, expr
 from millstream.model.loop import Iterated, Round, depends
 from millstream.model.origin import here
-from millstream.model.relational import KINDS, Compared, Function, Joined, JoinedAsOf, Settling, Windowed
-from millstream.model.reserved import folded
+from millstream.model.relational import (
+    KINDS,
+    Changelog,
+    Compared,
+    Function,
+    Joined,
+    JoinedAsOf,
+    Settling,
+    Windowed,
+)
+from millstream.model.reserved import CHANGED_AT, SHOWN_EPOCH, SHOWN_OP, folded
 from millstream.model.step import Named, Order, Step, plain_column
 from millstream.model.times import joined, nearest, times_of
 
@@ -198,6 +207,32 @@ class Relations:
                 origin=here(),
             )
         return self._with(Settling(self.step, name, here()))
+
+    def changelog(self, *, op: str = SHOWN_OP, epoch: str = SHOWN_EPOCH, time: str = CHANGED_AT) -> Stream:
+        """Each change of the rows as a row of its own: a stream that only grows.
+
+        Three columns come before those of the row: the kind of change (``+I`` a new row, ``-U`` what it was and ``+U``
+        what it became, ``-D`` a row that is gone), the number of the epoch, and its processing time. `op`, `epoch` and
+        `time` name them.
+
+        >>> import millstream as ms
+        >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, price BIGINT")
+        >>> bids.key_by("auction").aggregate(n=ms.count()).changelog().schema.names
+        ('op', 'epoch', 'changed_at', 'auction', 'n')
+        """
+        self._refuse_panes("a changelog")
+        names = (op, epoch, time)
+        taken = {folded(n) for n in self.schema.names}
+        for i, name in enumerate(names):
+            check_name(name, "column")
+            if folded(name) in taken or folded(name) in {folded(n) for n in names[:i]}:
+                raise SchemaError(
+                    f"a changelog has a column `{name}` of its own, and the rows have one, too",
+                    hint=f"give another name to either: .changelog({('op', 'epoch', 'time')[i]}='other_name'), in SQL "
+                    "FROM CHANGELOG OF v AS c(op, epoch, changed_at, ...) with a name for each column",
+                    origin=here(),
+                )
+        return self._with(Changelog(self.step, names, here()))
 
     def iterate(
         self, body: Callable[[Stream], Stream], *, most: int = 1_000, keep: bool = True, settle: bool = True

@@ -19,6 +19,9 @@ OP = "$op"
 SHOWN_OP, SHOWN_EPOCH = "op", "epoch"
 """How the kind of a change and the number of its epoch are called where people see them."""
 
+CHANGED_AT = "changed_at"
+"""The column of a changelog with the processing time of the epoch."""
+
 PANES = ("pane", "timing", "is_first", "is_last", "watermark", "epoch")
 """The columns that a history of panes has beside those of its view."""
 

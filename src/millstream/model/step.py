@@ -23,7 +23,16 @@ from millstream.model.matched import Matched
 from millstream.model.onerror import QUARANTINE
 from millstream.model.origin import here
 from millstream.model.processed import Asked, Processed
-from millstream.model.relational import Compared, Gathered, Joined, JoinedAsOf, Settling, TableRows, Windowed
+from millstream.model.relational import (
+    Changelog,
+    Compared,
+    Gathered,
+    Joined,
+    JoinedAsOf,
+    Settling,
+    TableRows,
+    Windowed,
+)
 from millstream.model.schema import TIMESTAMP, Field, Schema
 from millstream.model.window_kinds import CountWindow
 from millstream.model.windowing import Windowing
@@ -235,7 +244,7 @@ Two = Joined | JoinedAsOf | Compared
 """The steps with two inputs, `left` and `right`."""
 Called = Processed | Asked | Matched
 """The steps that look at the rows of a key one behind the other."""
-Keeping = Aggregated | Top | Distinct | Two | Windowed | Settling | Gathered | Called | Iterated | TableRows
+Keeping = Aggregated | Top | Distinct | Two | Windowed | Settling | Gathered | Changelog | Called | Iterated | TableRows
 """The steps that keep state; what is behind them changes."""
 Step = Source | Where | Select | FlatMap | MapBatches | Enrich | Union | Keeping | Round
 

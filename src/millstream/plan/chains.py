@@ -19,10 +19,11 @@ from millstream.model.loop import Iterated, Round, outside
 from millstream.model.matched import Matched
 from millstream.model.process import Hooks
 from millstream.model.processed import Asked, Processed
-from millstream.model.relational import Compared, Joined, JoinedAsOf, OneRow, Settling, TableRows, Windowed
+from millstream.model.relational import Changelog, Compared, Joined, JoinedAsOf, OneRow, Settling, TableRows, Windowed
 from millstream.model.step import Aggregated, Distinct, Keeping, Named, Step, Top, plain_column
 from millstream.model.trigger import ON_CLOSE
 from millstream.plan.chained import UNTIL
+from millstream.plan.changelog import Logged
 from millstream.plan.looping import looping
 from millstream.plan.match_lower import lowered
 from millstream.plan.processing import Asking, Folded, Processing
@@ -109,6 +110,7 @@ class Chains:
         side = self._side(name, root.input, taken)
         columns = tuple(n for n, _ in taken)
         keys = tuple(n for n, _ in root.keys) if isinstance(root, Aggregated | Top | Windowed) else columns
+        keys = () if isinstance(root, Changelog) else keys
         made = self._chained(name, (side,), keys, _what(root, columns), _ends(root))
         return replace(made, totals=root.totals) if isinstance(root, Aggregated) else made
 
@@ -383,6 +385,8 @@ def _what(root: Keeping, columns: tuple[str, ...]) -> object:
         return Over(order, calls, root.input.schema.names)
     if isinstance(root, Settling):
         return Settled(root.column, times.times_of(root.input)[root.column])
+    if isinstance(root, Changelog):
+        return Logged(root.names)
     return Once() if isinstance(root, Distinct) else Every()
 
 
@@ -425,7 +429,7 @@ def end_of(root: Keeping) -> str | None:
 def _ends(root: Keeping) -> tuple[str, int] | None:
     """By which key groups come to an end, where it is certain when their rows change for the last time."""
     found = sorted(times.times_of(root).items(), key=lambda c: c[1])
-    return found[0] if found and not isinstance(root, Settling) else None
+    return found[0] if found and not isinstance(root, Settling | Changelog) else None
 
 
 def _inner(name: str, stage: Stage, columns: tuple[str, ...]) -> ViewStage:

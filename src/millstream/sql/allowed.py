@@ -37,14 +37,21 @@ GROUPS = frozenset(
 )
 """Names that mean something in FROM, in GROUP BY, or over its groups."""
 
-STREAMING = GROUPS | {
-    "asof_nearest",
-    "match_condition",
-    "sentence",
-    "timestampdiff",
-    "timestampadd",
-    "to_timestamp_ltz",
-}
+CHANGELOG = "changelog_of"
+"""What CHANGELOG OF and CHANGELOG(TABLE ...) are called in the tree of a query."""
+
+STREAMING = (
+    GROUPS
+    | {CHANGELOG}
+    | {
+        "asof_nearest",
+        "match_condition",
+        "sentence",
+        "timestampdiff",
+        "timestampadd",
+        "to_timestamp_ltz",
+    }
+)
 """Those, and names that are read as other functions."""
 
 _BARE = frozenset(

@@ -17,7 +17,8 @@ from millstream.model.onerror import QUARANTINE
 from millstream.model.schema import Schema
 from millstream.model.step import View
 from millstream.model.stream import Stream
-from millstream.sql import complete, constants, generated, joins, queries, recursive, windows
+from millstream.sql import changelog, complete, constants, generated, joins, queries, recursive, windows
+from millstream.sql.allowed import CHANGELOG
 from millstream.sql.catalog import Catalog, Generators, schema_of
 from millstream.sql.dependent import Outer
 from millstream.sql.places import OPTIONS, VIEW_OPTIONS, check_start, checked, connector_of, sink_of
@@ -299,6 +300,8 @@ class _Query:
             raise Unsupported(f"`{node.sql(dialect='spark')[:60]}` in FROM", origin=self.text.of_node(node))
         if isinstance(node.this, exp.Anonymous):
             name = windows.name_of(node.this)
+            if name == CHANGELOG:
+                return changelog.relation(self, node, ctes, columns)
             if name not in windows.GROUPING or name in ("window", "session_window"):
                 what = (
                     "FROM HISTORY OF is for questions, not for views" if name == "history_of" else f"`{name}` in FROM"
@@ -306,12 +309,13 @@ class _Query:
                 raise Unsupported(what, origin=self.text.of_node(node))
             call = windows.table_call(self.text, node.this)
             assert call.table is not None
-            inner = self._by_name(call.table, node, ctes)
+            inner = self.by_name(call.table, node, ctes)
             found = windows.windowed(self.text, call, inner)
             return joins.renamed(self.text, found, columns, node).called(alias or call.table)
-        return joins.renamed(self.text, self._by_name(node.name, node, ctes), columns, node).called(alias or node.name)
+        return joins.renamed(self.text, self.by_name(node.name, node, ctes), columns, node).called(alias or node.name)
 
-    def _by_name(self, name: str, node: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
+    def by_name(self, name: str, node: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
+        """What a name in FROM means."""
         if name.lower() in ctes:
             return ctes[name.lower()].called(name)
         with self.text.at(node):

@@ -5,7 +5,8 @@ of the tree still says where it stands in the text:
 
     TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE))   ->  TUMBLE(t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)
     SESSION(TABLE t PARTITION BY a, DESCRIPTOR(ts), ...)          ->  SESSION(t, PARTITION_BY(a), DESCRIPTOR(ts), ...)
-    FROM HISTORY OF t                                             ->  FROM HISTORY_OF(t)
+    FROM HISTORY OF t, FROM CHANGELOG OF t                        ->  FROM HISTORY_OF(t), FROM CHANGELOG_OF(t)
+    FROM CHANGELOG(TABLE t), FROM TO_CHANGELOG(TABLE t)           ->  FROM CHANGELOG_OF(t)
     ASOF JOIN t MATCH_CONDITION (NEAREST(a.ts, t.ts))             ->  ASOF JOIN t MATCH_CONDITION (ASOF_NEAREST(...))
     FROM t MATCH_RECOGNIZE (...) AS m                             ->  FROM t LATERAL VIEW MATCH_RECOGNIZE(7, 90) m
 """
@@ -24,6 +25,7 @@ from millstream.model.expression import check_interval
 from millstream.model.functions import AGGREGATE, GENERATOR, SCALAR, UNREPEATABLE
 from millstream.sql import complete, pivot, recognize_cut
 from millstream.sql.allowed import (
+    CHANGELOG,
     CLOCK,
     KEYWORDS,
     STREAMING,
@@ -41,6 +43,7 @@ from millstream.sql.text import DIALECT, Text, closing, made, too_deep, word
 from millstream.sql.unreadable import unreadable
 
 TABLE_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW", "CALENDAR")
+CHANGELOGS = ("CHANGELOG", "TO_CHANGELOG")
 BUILT_IN = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | GENERATOR | STREAMING
 """The functions that can be called without being defined, by name in lower case."""
 ANY = "*"
@@ -238,7 +241,20 @@ def _in_known_form(text: Text, given: list[Token]) -> list[Token]:
             done += stands
             skip |= set(range(i + 1, end))
             continue
-        if said == "TABLE" and called_now and i + 2 < len(given) and word(given[i + 2]) in TABLE_FUNCTIONS:
+        if said in CHANGELOGS and _is_changelog(given, i, before):
+            done.append(made(TokenType.VAR, CHANGELOG.upper(), token))
+            if not called_now:  # CHANGELOG OF name, or of a subquery in brackets
+                end = closing(given, i + 2) if given[i + 2].token_type is TokenType.L_PAREN else i + 2
+                inner = _in_known_form(text, given[i + 2 : end + 1])
+                last = given[min(end, len(given) - 1)]
+                done += [made(TokenType.L_PAREN, "(", token), *inner, made(TokenType.R_PAREN, ")", last)]
+                skip |= set(range(i + 1, end + 1))
+        elif (
+            said == "TABLE"
+            and called_now
+            and i + 2 < len(given)
+            and word(given[i + 2]) in (*TABLE_FUNCTIONS, *CHANGELOGS)
+        ):
             skip |= {i + 1, closing(given, i + 1)}
         elif said == "TABLE" and before in ("(", "=>") and following is not None:
             continue
@@ -263,6 +279,15 @@ def _in_known_form(text: Text, given: list[Token]) -> list[Token]:
         else:
             done.append(token)
     return done
+
+
+def _is_changelog(given: list[Token], at: int, before: str) -> bool:
+    """Whether a word that stands somewhere begins CHANGELOG OF name, or CHANGELOG(TABLE name), in FROM."""
+    following, inside = (word(t) for t in (*given[at + 1 : at + 3], None, None)[:2])
+    if following == "OF" and at + 2 < len(given):
+        return before in ("FROM", "JOIN", ",")
+    opened = following == "(" and (inside == "TABLE" or before in ("FROM", "JOIN"))
+    return opened or (following == "(" and before == "(" and _word_before(given[:at], 2) == "TABLE")
 
 
 def _word_before(done: list[Token], back: int) -> str:

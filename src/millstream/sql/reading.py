@@ -19,7 +19,17 @@ from sqlglot import exp
 from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
 from millstream.sql import as_of_forms, generated, pivot
-from millstream.sql.allowed import CLOCK, KEYWORDS, WINDOW, beyond_double, called, forbidden, not_allowed, reads
+from millstream.sql.allowed import (
+    CHANGELOG,
+    CLOCK,
+    KEYWORDS,
+    WINDOW,
+    beyond_double,
+    called,
+    forbidden,
+    not_allowed,
+    reads,
+)
 from millstream.sql.dialect import in_spark, instead_of
 from millstream.sql.duck import duck_sql
 from millstream.sql.growth import may_grow
@@ -105,6 +115,11 @@ def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
     for table in tree.find_all(exp.Table):
         if generated.call_of(table) is not None:
             continue
+        if isinstance(table.this, exp.Anonymous) and str(table.this.this).lower() == CHANGELOG:
+            raise StatementRefused(
+                "a changelog is a view, not a question: it holds the changes that come",
+                hint="CREATE VIEW changes AS SELECT * FROM CHANGELOG OF v; SUBSCRIBE TO v keeps nothing",
+            )
         if not isinstance(table.this, exp.Identifier):
             raise StatementRefused(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
         if table.args.get("db") or table.args.get("catalog"):

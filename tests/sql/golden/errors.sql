@@ -825,6 +825,33 @@ SELECT h.n FROM hot h ASOF JOIN items i MATCH_CONDITION (h.n >= i.price) USING (
 --   statement_refused: MATCH_CONDITION with USING works in a view, not in a question
 --   hint: write ON a.id = b.id
 
+-- case: A changelog as a question
+SELECT * FROM CHANGELOG OF hot;
+-- expect error:
+--   statement_refused: a changelog is a view, not a question: it holds the changes that come
+--   hint: CREATE VIEW changes AS SELECT * FROM CHANGELOG OF v; SUBSCRIBE TO v keeps nothing
+
+-- case: A changelog of rows that have one of its columns
+CREATE VIEW v AS SELECT * FROM CHANGELOG OF (SELECT auction, price AS op FROM bids) AS c;
+-- expect error:
+--   schema_error at 1:32: a changelog has a column `op` of its own, and the rows have one, too
+--   hint: give another name to either: .changelog(op='other_name'), in SQL FROM CHANGELOG OF v AS c(op, epoch, changed_at, ...) with a name for each column
+
+-- case: A changelog with too few names
+CREATE VIEW v AS SELECT * FROM CHANGELOG OF hot AS c(op, epoch, at);
+-- expect error:
+--   schema_error at 1:32: 3 names for 5 columns
+
+-- case: A changelog of nothing
+CREATE VIEW v AS SELECT * FROM CHANGELOG OF;
+-- expect error:
+--   unknown_name at 1:32: there is no source, table or view `CHANGELOG`
+
+-- case: A changelog of what is not there
+CREATE VIEW v AS SELECT * FROM CHANGELOG OF nothing;
+-- expect error:
+--   unknown_name at 1:32: there is no source, table or view `nothing`
+
 -- case: MATCH_CONDITION of a plain join
 CREATE VIEW v AS SELECT b.auction FROM bids b JOIN clicks c MATCH_CONDITION (b.ts >= c.ts) ON b.bidder = c.bidder;
 -- expect error:
