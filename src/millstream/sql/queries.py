@@ -264,6 +264,7 @@ def _in_known_form(text: Text, given: list[Token]) -> list[Token]:
             done.append(made(TokenType.R_PAREN, ")", name))
             skip |= {i + 1, i + 2}
         elif said == "MATCH_CONDITION" and called_now:
+            _check_match(text, given, i + 1)
             done.append(made(TokenType.MATCH_CONDITION, token.text, token))
         elif said == "NEAREST" and called_now and before == "(" and _word_before(done, 2) == "MATCH_CONDITION":
             done.append(made(TokenType.VAR, NEAREST.upper(), token))
@@ -279,6 +280,19 @@ def _in_known_form(text: Text, given: list[Token]) -> list[Token]:
         else:
             done.append(token)
     return done
+
+
+def _check_match(text: Text, given: list[Token], opening: int) -> None:
+    """Refuse more than one comparison in MATCH_CONDITION, which the parser has no words for."""
+    depth = 0
+    for token in given[opening : closing(given, opening)]:
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if depth == 1 and token.token_type in (TokenType.EQ, TokenType.NEQ, TokenType.AND, TokenType.OR):
+            raise DefinitionError(
+                f"`{token.text}` in MATCH_CONDITION: it takes one comparison, with >=, >, <= or <",
+                hint="the other conditions stand in ON: MATCH_CONDITION (a.ts >= b.ts) ON a.id = b.id AND ...",
+                origin=text.of_token(token),
+            )
 
 
 def _is_changelog(given: list[Token], at: int, before: str) -> bool:

@@ -164,8 +164,6 @@ def _hint(given: Sequence[Token], at: int, said: str) -> str:
             return f"did you mean {close}?"
     if "TYPE after" in said or said.startswith("Expected type"):
         return "types are those of Spark SQL: BIGINT, DOUBLE, DECIMAL(10, 2), STRING, BOOLEAN, DATE, TIMESTAMP, ..."
-    if _call_around(given, at) == "match_condition":
-        return "MATCH_CONDITION is one of <, <=, > and >= between a time of each side, or NEAREST(a.ts, b.ts)"
     if "argument" in said or ("<class" in said and _call_around(given, at)):
         return "functions are those of Spark SQL; docs/guide/steps.md lists them"
     if given[at].token_type is TokenType.R_PAREN or said == "Expecting )":

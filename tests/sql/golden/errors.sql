@@ -786,8 +786,8 @@ CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION 
 -- case: MATCH_CONDITION that is no order
 CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION (b.price = i.price) ON b.auction = i.id;
 -- expect error:
---   definition_error at 1:90: the statement cannot be read
---   hint: MATCH_CONDITION is one of <, <=, > and >= between a time of each side, or NEAREST(a.ts, b.ts)
+--   definition_error at 1:90: `=` in MATCH_CONDITION: it takes one comparison, with >=, >, <= or <
+--   hint: the other conditions stand in ON: MATCH_CONDITION (a.ts >= b.ts) ON a.id = b.id AND ...
 
 -- case: NEAREST of one value
 CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION (NEAREST(b.price)) ON b.auction = i.id;
