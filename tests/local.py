@@ -42,6 +42,7 @@ from millstream.testing.script import Script
 _MACROS = """
 CREATE MACRO unix_micros(t) AS epoch_us(t);
 CREATE MACRO timestamp_micros(u) AS make_timestamptz(u);
+CREATE MACRO timestamp_millis(u) AS make_timestamptz(1000 * u);
 CREATE MACRO from_utc(t, z) AS timezone('UTC', timezone(z, CAST(t AS TIMESTAMPTZ)));
 CREATE MACRO to_utc(t, z) AS timezone(z, timezone('UTC', CAST(t AS TIMESTAMPTZ)));
 CREATE MACRO pmod(a, b) AS ((a % b) + b) % b;
@@ -69,7 +70,7 @@ class LocalEngine:
     def columns(self, source: SourceStage, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
         """The system columns and the scan's own."""
         assert not scan.ops, "the local engine has expressions only"
-        self.duck.register("rows", table)
+        self.duck.register("rows", self.with_time(source, table))
         system = ["$ts", "$part", "$pos", "$bad"]
         shown = [quoted(c) for c in system] + [f"{_duck(c.sql)} AS {quoted(c.name)}" for c in scan.columns]
         how = source.options.corrections
@@ -89,6 +90,14 @@ class LocalEngine:
             timed = f"SELECT * REPLACE ({bad}, {kept}) FROM ({timed})"
         found = self.duck.sql(f"SELECT {', '.join(shown)} FROM ({timed})").to_arrow_table()
         return polars(found)
+
+    def with_time(self, source: SourceStage, table: pa.Table) -> pa.Table:
+        """Rows with their event time, where it is computed."""
+        if source.options.computed_time is None:
+            return table
+        said = f"try({_duck(source.options.computed_time)}) AS {quoted(str(source.options.event_time))}"
+        self.duck.register("untimed", table)
+        return self.duck.sql(f"SELECT *, {said} FROM untimed").to_arrow_table()
 
     def _types(self, source: SourceStage, scan: Scan) -> dict[str, pa.DataType]:
         port = self.ports[source.name]

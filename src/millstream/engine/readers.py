@@ -29,6 +29,7 @@ from millstream.model.connector import Files, Generator
 from millstream.model.reserved import folded
 from millstream.model.schema import Schema, ddl_type
 from millstream.model.values import readable
+from millstream.plan.bounded import bounded
 from millstream.plan.stages import SourceStage
 
 DELETES = "('D', 'DELETE', '-D', '-U')"
@@ -333,17 +334,18 @@ def _local(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 def _selected(frame: DataFrame, stage: SourceStage, now: int, bad: str, others: Mapping[str, str]) -> DataFrame:
     """The columns of a source and the system columns, in one projection: each further one costs small epochs dearly."""
-    name = stage.options.event_time
+    name, said = stage.options.event_time, stage.options.time_sql
     columns = {n: f"`{n}`" for n in stage.schema.names}
     time = f"{now}L"
-    if name is not None:
+    if name is not None and said is not None:
+        said = said if stage.options.computed_time is None else bounded(said)
         # what is computed from a time is computed for bad rows, too: it must not overflow
-        known = f"unix_micros(`{name}`) BETWEEN {EARLIEST}L AND {LATEST}L"
-        time = f"IF({known}, unix_micros(`{name}`), NULL)"
-        lost = f"WHEN `{name}` IS NULL THEN {NO_TIME} WHEN NOT {known} THEN {OUT_OF_RANGE}"
+        known = f"unix_micros({said}) BETWEEN {EARLIEST}L AND {LATEST}L"
+        time = f"IF({known}, unix_micros({said}), NULL)"
+        lost = f"WHEN {said} IS NULL THEN {NO_TIME} WHEN NOT {known} THEN {OUT_OF_RANGE}"
         bad = f"CASE WHEN {bad} <> 0 THEN {bad} {lost} ELSE 0 END"
         if "$where" not in others:
-            columns[name] = f"IF({known}, `{name}`, NULL)"
+            columns[name] = f"IF({known}, {said}, NULL)"
     mark = stage.options.punctuation
     marks = {} if mark is None else {"$mark": f"IF({mark}, {time}, NULL)"}
     system = {"$ts": time, "$bad": bad, **marks, **_revisions(stage), **others}

@@ -221,5 +221,16 @@ class SourceOptions:
     idle_timeout: Duration | None
     max_rows: int | None
     punctuation: str | None = None
-    corrections: Corrections | None = None
     """A condition in Spark SQL: records for which it is true move the watermark, and no others."""
+    corrections: Corrections | None = None
+    computed_time: str | None = field(default=None, repr=False)
+    """The event time in Spark SQL, where it is computed from the columns that are read. (Left out of `repr`, by which
+    plans are told apart: `plan/rules/identify.py` adds it where there is one.)
+    """
+
+    @property
+    def time_sql(self) -> str | None:
+        """Spark SQL for the event time over the columns that are read; NULL where its expression fails."""
+        if self.computed_time is None:
+            return None if self.event_time is None else f"`{self.event_time}`"
+        return f"try_add({self.computed_time}, INTERVAL '0' SECOND)"  # TRY for all that is inside, unlike for numbers

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
@@ -10,12 +11,12 @@ import pyarrow as pa
 from millstream.errors import DefinitionError, DuplicateName, SchemaError
 from millstream.model.connector import Connector, Corrections, Generator, SourceOptions, check_name
 from millstream.model.duration import Duration
-from millstream.model.expression import Expr, boolean
+from millstream.model.expression import Expr, boolean, expr
 from millstream.model.function import Function
 from millstream.model.origin import here
 from millstream.model.relational import OneRow, TableRows
 from millstream.model.reserved import check_user_columns
-from millstream.model.schema import Field, Schema
+from millstream.model.schema import TIMESTAMP, Field, Schema, ddl_type
 from millstream.model.step import Source, View
 from millstream.model.stream import Stream
 
@@ -88,7 +89,7 @@ class Flow:
         connector: Connector,
         *,
         schema: str | Schema | pa.Schema | None = None,
-        event_time: str | None = None,
+        event_time: str | Mapping[str, str | Expr] | None = None,
         lateness: str | timedelta | Duration | None = None,
         punctuation: str | Expr | None = None,
         future_bound: str | timedelta | Duration = "10 minutes",
@@ -101,7 +102,9 @@ class Flow:
         """Declare a source.
 
         `event_time` names the TIMESTAMP column that says when a record happened; without one, records happen when
-        they are read. `lateness` (none unless said) is how far behind the newest record one may still arrive in time.
+        they are read. ``{"ts": "timestamp_millis(ms)"}`` computes it from the columns that are read, and adds it to
+        them; records for which that fails or gives NULL go to ``<source>$errors``. `lateness` (none unless said) is how
+        far behind the newest record one may still arrive in time.
         Instead, `punctuation` may name the records that say how far their partition has come: a condition; a record
         for which it is true promises that none of its partition with an earlier event time will follow, and no other
         moves the watermark. Records more than `future_bound` ahead of the clock go to ``<source>$errors``.
@@ -120,6 +123,10 @@ class Flow:
                 origin=here(),
             )
         columns = _schema(connector, schema, name)
+        computed: str | None = None
+        if isinstance(event_time, Mapping):
+            event_time, computed = _computed_time(event_time, columns)
+            columns = Schema.of([*columns, Field(event_time, TIMESTAMP)])
         check_user_columns(columns.names)
         self._refuse_taken(name)
         if event_time is not None:
@@ -138,7 +145,11 @@ class Flow:
             max_rows,
             None if punctuation is None else _punctuation(punctuation, columns, event_time, lateness),
             _corrections(columns, key, op, version),
+            computed,
         )
+        if computed is not None and options.punctuation is not None:
+            said = {str(event_time): expr(str(options.time_sql))}
+            options = replace(options, punctuation=expr(options.punctuation).substitute(said).spark())
         if max_rows is not None and not 0 < max_rows < 2**63:
             raise DefinitionError(f"max_rows must be above zero and fit into BIGINT, not {max_rows}", origin=here())
         step = Source(name, connector, columns, options, here())
@@ -162,6 +173,31 @@ class Flow:
 
     def __repr__(self) -> str:
         return f"<Flow {self.name}: {len(self._sources)} sources, {len(self._views)} views>"
+
+
+def _computed_time(given: Mapping[str, str | Expr], columns: Schema) -> tuple[str, str]:
+    """The name and the Spark SQL of an event time that is computed."""
+    if len(given) != 1:
+        raise DefinitionError(
+            "a source has one event time", hint='event_time={"ts": "timestamp_millis(ms)"}', origin=here()
+        )
+    ((name, said),) = given.items()
+    check_name(name, "column")
+    if name in columns:
+        raise SchemaError(
+            f"event_time=`{name}` is computed, and a column of the source, too",
+            hint="give the computed one another name",
+            origin=here(),
+        )
+    bound = expr(said).bind(columns)
+    kind = bound.type_in(columns)
+    if kind is not None and not pa.types.is_timestamp(kind):
+        raise SchemaError(
+            f"event_time=`{name}` is computed as `{bound.spark()}`, which is {ddl_type(kind)}, not a TIMESTAMP",
+            hint="e.g. timestamp_millis(ms), or to_timestamp(text, 'yyyy-MM-dd HH:mm:ss')",
+            origin=here(),
+        )
+    return name, bound.spark()
 
 
 def _corrections(

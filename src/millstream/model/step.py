@@ -51,6 +51,12 @@ class Source:
     options: SourceOptions
     origin: Origin | None = None
 
+    @property
+    def read(self) -> Schema:
+        """The columns that are read: all but an event time that is computed."""
+        computed = self.options.computed_time is not None
+        return Schema.of(f for f in self.schema if not (computed and f.name == self.options.event_time))
+
 
 @dataclass(frozen=True, eq=False)
 class Where:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millstream.model.accumulation import Accumulation
-from millstream.model.connector import Connector, Files, Generator, LogTopic, Sink, SparkStream
+from millstream.model.connector import Connector, Files, Generator, LogTopic, Sink, SourceOptions, SparkStream
 from millstream.model.duration import Duration
 from millstream.model.trigger import ON_CHANGE, ON_CLOSE, Trigger
 from millstream.model.window import Window
@@ -109,10 +109,15 @@ def _below(node: Node, indent: str) -> Iterator[str]:
 # ---------------------------------------------------------------- sources and scans
 
 
+def _event_time(options: SourceOptions) -> str:
+    name = options.event_time or ""
+    return name if options.computed_time is None else named(name, plain(options.computed_time))
+
+
 def _source(plan: Plan, source: SourceStage) -> Node:
     options = source.options
     behind = f"lateness {options.lateness}" if options.punctuation is None else f"told by {plain(options.punctuation)}"
-    time = "when it is read" if options.event_time is None else f"{options.event_time}, {behind}"
+    time = "when it is read" if options.event_time is None else f"{_event_time(options)}, {behind}"
     idle = "" if options.idle_timeout is None else f", goes on without a partition silent for {options.idle_timeout}"
     facts = [("reads", _connector(source.connector)), ("event time", time + idle)]
     if options.max_rows is not None:

@@ -112,7 +112,7 @@ class Lowering:
         for view in self.flow.views:
             self.views.append(self.view(view))
         views = tuple(self.views)
-        sources = tuple(SourceStage(s.name, s.connector, s.schema, s.options) for s in self.flow.sources)
+        sources = tuple(SourceStage(s.name, s.connector, s.read, s.options) for s in self.flow.sources)
         scans = tuple(b.build() for b in self.scans.values())
         tables = {op.table for s in scans for op in s.ops if isinstance(op, Lookup)}
         made = Plan(self.flow.name, sources, scans, views, guarantee=self.flow.guarantee)

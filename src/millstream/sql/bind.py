@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Container, Mapping
-from dataclasses import replace
 
 from sqlglot import exp
 
@@ -16,8 +15,7 @@ from millstream.model.flow import Flow
 from millstream.model.onerror import QUARANTINE
 from millstream.model.schema import Schema
 from millstream.model.step import View
-from millstream.model.stream import Stream
-from millstream.sql import changelog, complete, constants, generated, joins, queries, recursive, windows
+from millstream.sql import changelog, complete, computed, constants, generated, joins, queries, recursive, windows
 from millstream.sql.allowed import CHANGELOG
 from millstream.sql.catalog import Catalog, Generators, schema_of
 from millstream.sql.dependent import Outer
@@ -144,37 +142,23 @@ class Binder:
                 queries.parsed(said, tuple(tokens(said)))  # the model reads it again, without a bound on the work
             column, lateness = entry.watermark or (None, None)
             schema = schema_of(self.catalog, entry)
+            event_time = computed.event_time(entry, connector, schema) or self._time(schema, column)
             stream = self.flow.source(
                 entry.name,
                 connector,
                 schema=schema,
-                event_time=self._time(schema, column),
+                event_time=event_time,
                 lateness=None if "punctuation" in options else lateness,
                 key=entry.key or None,
                 **options,
             )
-            return self._computed(entry, stream)
+            return computed.relation(entry, stream)
 
     def _time(self, schema: Schema | None, column: str | None) -> str | None:
         """The event time as the schema spells it."""
         if column is None or schema is None:
             return column
         return next((n for n in schema.names if n.lower() == column.lower()), column)
-
-    def _computed(self, entry: CreateSource, stream: Stream) -> Relation:
-        text, computed = entry.piece.text, [c for c in entry.columns if c.computed is not None]
-        times = frozenset({stream.step.options.event_time} - {None})  # type: ignore[union-attr]
-        relation = Relation(stream, times=times)  # type: ignore[arg-type]
-        clocks: set[str] = set()
-        for column in computed:
-            assert column.computed is not None
-            if windows.name_of(column.computed) == "proctime":
-                clocks.add(column.name)
-                continue
-            made = relation.expr(text, column.computed)
-            with text.at(column.computed):
-                relation = replace(relation, stream=relation.stream.with_columns(**{column.name: made}))
-        return replace(relation, clocks=frozenset(clocks)).called(entry.name)
 
 
 class _Query:

@@ -94,7 +94,8 @@ def _feed(plan: Plan, feed: Feed) -> object:
     wanted += called(plan, repr((ops, wanted)))
     named = set(re.findall("`([^`]+)`", repr((ops, wanted))))
     types = [(f.name, str(f.type)) for f in plan.source(feed.source).schema if f.name in named]
-    return (feed.source, types, ops, wanted)
+    computed = plan.source(feed.source).options.computed_time
+    return (feed.source, types, ops, wanted, *([] if computed is None else [computed, *called(plan, computed)]))
 
 
 def _ops(ops: tuple[Op, ...]) -> list[object]:
@@ -117,7 +118,9 @@ def _source(source: SourceStage) -> object:
         where = ("log", connector.topic)
     elif isinstance(connector, SparkStream):
         where = ("spark", connector.format, connector.topic)
-    return (source.name, where, repr(source.schema), repr(source.options))
+    computed = source.options.computed_time
+    how = repr(source.options) if computed is None else (repr(source.options), computed)
+    return (source.name, where, repr(source.schema), how)
 
 
 def _digest(content: object) -> str:
