@@ -153,6 +153,8 @@ class Settling:
     input: Step
     column: str
     origin: Origin | None = None
+    cuts: bool = False
+    """Whether records of sources that come behind the watermark are set apart, so that later steps never see them."""
 
     @cached_property
     def schema(self) -> Schema:

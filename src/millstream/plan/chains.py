@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millstream.errors import Unsupported
@@ -107,9 +108,11 @@ class Chains:
     def _one_sided(self, name: str, root: Any) -> Chained:
         """The stage of a step over the rows of one stream."""
         taken = _taken(root)
-        side = self._side(name, root.input, taken)
+        side = self._side(name, root.input, taken, self._late(root, 0) if _cuts(root) else None)
         columns = tuple(n for n, _ in taken)
         keys = tuple(n for n, _ in root.keys) if isinstance(root, Aggregated | Top | Windowed) else columns
+        if isinstance(root, Settling) and _has_nested(root):
+            keys = (root.column,)
         keys = () if isinstance(root, Changelog) else keys
         made = self._chained(name, (side,), keys, _what(root, columns), _ends(root))
         return replace(made, totals=root.totals) if isinstance(root, Aggregated) else made
@@ -248,7 +251,7 @@ class Chains:
         self.lowering.views.append(_inner(inner, stage, names))
         return self._whole([Take(inner)], names)
 
-    def _late(self, root: Joined | JoinedAsOf, micros: int) -> Late:
+    def _late(self, root: Joined | JoinedAsOf | Settling, micros: int) -> Late:
         found = frozenset(s.name for s in steps.upstream(root) if isinstance(s, steps.Source))
         return Late(micros, found)
 
@@ -340,6 +343,15 @@ class Chains:
             stage = replace(stage, lateness=late.micros, beside=late.sources)
         self.lowering.views.append(_inner(inner, stage, names))
         return inner
+
+
+def _has_nested(root: Settling) -> bool:
+    """Whether some column cannot be a key."""
+    return any(f.type is not None and pa.types.is_nested(f.type) for f in root.schema)
+
+
+def _cuts(root: Keeping) -> bool:
+    return isinstance(root, Settling) and root.cuts
 
 
 def _taken(root: Keeping) -> Named:

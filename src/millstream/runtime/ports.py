@@ -19,7 +19,7 @@ from millstream.errors import DefinitionError, IncompatibleChange
 from millstream.log.log import Log
 from millstream.log.topic import Topic
 from millstream.model.connector import Files, Generator, LogTopic, Memory, SparkStream
-from millstream.plan.stages import Append, Chained, Plan, SourceStage, ViewStage
+from millstream.plan.stages import Aggregation, Append, Chained, Plan, SourceStage, ViewStage
 from millstream.state.run import write_durably
 from millstream.store.port import ViewSpec
 
@@ -146,7 +146,12 @@ def _may_come_late(plan: Plan, view: ViewStage) -> bool:
         return view.stage.is_timely
     if not isinstance(view.stage, Chained):
         return False
-    return any(_may_come_late(plan, plan.view(name)) for name in view.stage.inputs)
+    before = [plan.view(name) for name in view.stage.inputs]
+    return any(_may_come_late(plan, v) or _has_windows(v) for v in before)
+
+
+def _has_windows(view: ViewStage) -> bool:
+    return isinstance(view.stage, Aggregation) and not view.stage.window.is_global
 
 
 def _columns(schema: object) -> str:

@@ -11,10 +11,12 @@ from collections.abc import Container, Mapping
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.model.final import final
 from millstream.model.flow import Flow
 from millstream.model.onerror import QUARANTINE
 from millstream.model.schema import Schema
 from millstream.model.step import View
+from millstream.model.trigger import ON_CHANGE, ON_CLOSE
 from millstream.sql import changelog, complete, computed, constants, generated, joins, queries, recursive, windows
 from millstream.sql.allowed import CHANGELOG
 from millstream.sql.catalog import Catalog, Generators, schema_of
@@ -172,14 +174,20 @@ class _Query:
 
     def whole(self, query: exp.Query) -> Relation:
         self.wanted = wanted_select(query)
-        asked = any(c is not None for c in (self.clauses.trigger, self.clauses.accumulation, self.clauses.lateness))
-        if self.wanted is None and asked:
-            raise DefinitionError(
-                "EMIT, ALLOWED LATENESS and their like speak of the windows of a GROUP BY, and this query has none",
-                origin=self.text.of_node(query),
-            )
-        relation = self.query(query, {})
-        return self.settled(relation, query)
+        clauses = self.clauses
+        if self.wanted is None:
+            windowed = clauses.accumulation is not None or clauses.lateness is not None
+            if windowed or clauses.trigger not in (None, ON_CHANGE, ON_CLOSE):
+                raise DefinitionError(
+                    "EMIT, ALLOWED LATENESS and their like speak of the windows of a GROUP BY, and this query has none",
+                    hint="EMIT ON CLOSE and EMIT ON CHANGE can stand behind any query",
+                    origin=self.text.of_node(query),
+                )
+        relation = self.settled(self.query(query, {}), query)
+        if self.wanted is not None or clauses.trigger != ON_CLOSE:
+            return relation
+        with self.text.at(query):
+            return relation.with_stream(final(relation.stream))
 
     def settled(self, relation: Relation, node: exp.Expr) -> Relation:
         """A relation as it is, the numbers of all rows with it where nothing bounds them."""

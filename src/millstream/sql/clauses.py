@@ -1,7 +1,7 @@
 """The clauses after the query of a view: when it answers, how answers relate, how long it waits, how long rows stay.
 
     EMIT ON CHANGE
-    EMIT ON CLOSE [EARLY <when>] [LATE <when> | LATE NEVER]
+    EMIT ON [WINDOW] CLOSE [EARLY <when>] [LATE <when> | LATE NEVER]
     EMIT EARLY <when> [LATE <when>]
     EMIT <trigger>
     DISCARDING | ACCUMULATING | RETRACTING
@@ -32,6 +32,7 @@ _GROUPS: dict[str, Callable[..., Trigger]] = {
     "IN ORDER": triggers.in_order,
 }
 _WRAPS: dict[str, Callable[[Trigger], Trigger]] = {"REPEATEDLY": triggers.repeatedly, "ONCE": triggers.once}
+_CLOSE = (("ON", "CLOSE"), ("ON", "WINDOW", "CLOSE"))
 _DEEPEST = 20
 
 
@@ -94,8 +95,8 @@ def _check_depth(cursor: Cursor) -> None:
 
 
 def _emit(cursor: Cursor) -> Trigger:
-    if cursor.peek("ON", "CLOSE") or cursor.peek("EARLY") or cursor.peek("LATE"):
-        closes = cursor.accept("ON", "CLOSE")
+    if cursor.peek("EARLY") or cursor.peek("LATE") or any(cursor.peek(*words) for words in _CLOSE):
+        closes = _closes(cursor)
         early = _when(cursor) if cursor.accept("EARLY") else None
         late: Trigger | None = triggers.ON_CHANGE
         if cursor.accept("LATE"):
@@ -104,6 +105,10 @@ def _emit(cursor: Cursor) -> Trigger:
             return triggers.on_close()
         return triggers.after_watermark(early=early, late=late)
     return _trigger(cursor)
+
+
+def _closes(cursor: Cursor) -> bool:
+    return any(cursor.accept(*words) for words in _CLOSE)
 
 
 def _when(cursor: Cursor) -> Trigger:
@@ -122,7 +127,7 @@ def _trigger(cursor: Cursor) -> Trigger:
 def _one(cursor: Cursor) -> Trigger:
     if cursor.accept("ON", "CHANGE"):
         return triggers.on_change()
-    if cursor.accept("ON", "CLOSE"):
+    if _closes(cursor):
         return triggers.on_close()
     if cursor.peek("EVERY") or cursor.peek("AFTER"):
         return _counted(cursor)

@@ -117,6 +117,8 @@ class DuckStore:
                             f"the name `{view.name}` is taken by a stored table", hint="give the view another name"
                         )
                     self._create(cursor, flow, view)
+                elif view.ordered:  # it had none while nobody knew that rows can come late for it
+                    cursor.execute(f"CREATE TABLE IF NOT EXISTS {quoted(view.name + '$late')} ({_LATE})")
                 self._views.setdefault(flow, {})[view.name] = view
             for name in known.keys() - {v.name for v in views}:
                 cursor.execute("UPDATE millstream.views SET fingerprint = ? WHERE name = ?", [_GONE, name])
