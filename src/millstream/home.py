@@ -268,7 +268,7 @@ class Home:
             chosen = self._engine(starting, planned, ports, root, tables, placement, cores, retract)
         generations = sink_generations(chosen.plan, self.store)
         self.store.prepare(planned.flow, view_specs(chosen.plan), errors_of(chosen.plan))
-        sinks = sink_ports(chosen.plan, self.log, generations)
+        sinks = sink_ports(chosen.plan, self.log, generations, self._change_table)
         token = self.store.take_lease(planned.flow, f"{socket.gethostname()}:{os.getpid()}")
         return FlowLoop(
             chosen,
@@ -422,6 +422,17 @@ class Home:
         self.check_owner()
         with self.table_lock, files_named(self.path):
             self.tables.put(name, table, lambda version: store.put_table(name, table, version))
+
+    def _change_table(self, name: str, writer: str, epoch: int, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Change a stored table for an epoch of a sink, unless it has that epoch."""
+        store = self.store
+        self.check_owner()
+        with self.table_lock, files_named(self.path):
+            if store.table_taken(name, writer) >= epoch:
+                return
+            table = change(store.table_rows(name))
+            taken = (writer, epoch)
+            self.tables.put(name, table, lambda version: store.put_table(name, table, version, taken=taken))
 
     def drop_table(self, name: str) -> None:
         """Forget a stored table, with all its versions."""

@@ -238,6 +238,8 @@ def _source_state(live: Live, entry: CreateSource) -> str:
 def _said(place: Place, name: str) -> str:
     if place.kind == "LOG":
         return f"the topic {topic_name(place, name)}"
+    if place.kind == "TABLE":
+        return f"the table {place.arguments[0]}"
     first = str(place.arguments[0]) if place.arguments else ""
     return {"FILES": f"files in {first}", "GENERATOR": f"the generator {first}"}.get(place.kind, place.kind.lower())
 

@@ -172,7 +172,7 @@ class Live:
             sources.check_table(catalog, entry)
             definitions.pending.append((removal.MAKE_TABLE, name))
         if isinstance(entry, CreateSink):
-            sink_of(entry)
+            sink_of(entry, catalog)
             sources.refuse_cycle(catalog, entry)
         if tried is not None:
             kept.flow = self._choose(catalog, definitions, entry, session)

@@ -22,8 +22,8 @@ from millstream.model.function import Function
 from millstream.model.schema import TIMESTAMP, Schema, ddl_type
 from millstream.nexmark import nexmark
 from millstream.sql.catalog import Catalog, schema_of
-from millstream.sql.places import connector_of, topic_name, topic_of
-from millstream.sql.statements import CreateFunction, CreateSink, CreateSource, CreateTable
+from millstream.sql.places import connector_of, table_of, topic_name, topic_of
+from millstream.sql.statements import Create, CreateFunction, CreateSink, CreateSource, CreateTable
 
 if TYPE_CHECKING:
     from millstream.home import Home
@@ -161,28 +161,44 @@ def make_table(home: Home, catalog: Catalog, entry: CreateTable) -> None:
 
 
 def refuse_cycle(catalog: Catalog, entry: CreateSink) -> None:
-    """Refuse a sink that writes to a topic from which its own records come, directly or through other flows: it would
-    read its own answers for ever.
+    """Refuse a sink that writes to a topic or table from which its own records come, directly or through other flows:
+    it would read its own answers for ever.
     """
-    target = topic_of(entry)
+    target = _place_of(entry)
     if target is None:
         return
-    ways = [(name, [name]) for name in sorted(catalog.sources_of(entry))]
+    what = " ".join((target[0], f"`{topic_of(entry) or table_of(entry)}`"))
+    ways = [(name, [name]) for name in _read_by(catalog, entry)]
     seen: set[str] = set()
     while ways:
         source, way = ways.pop(0)
-        topic = topic_of(catalog.entries[source])
-        if topic == target:
+        place = _place_of(catalog.entries[source])
+        if place == target:
             said = " from ".join(f"`{n}`" for n in way)
+            how = f"`{way[-1]}` reads that topic" if target[0] == "topic" else f"`{way[-1]}` is that table"
             raise DefinitionError(
-                f"the sink `{entry.name}` would feed itself: it writes to the topic `{target}` and reads {said}",
-                detail=f"`{way[-1]}` reads that topic, so every record would come back for ever",
-                hint="write to another topic",
+                f"the sink `{entry.name}` would feed itself: it writes to the {what} and reads {said}",
+                detail=f"{how}, so every record would come back for ever",
+                hint=f"write to another {target[0]}",
             )
         for sink in catalog.of(CreateSink):
-            if topic is not None and topic_of(sink) == topic and sink.name not in seen:
+            if place is not None and _place_of(sink) == place and sink.name not in seen:
                 seen.add(sink.name)
-                ways += [(s, [*way, sink.name, s]) for s in sorted(catalog.sources_of(sink))]
+                ways += [(s, [*way, sink.name, s]) for s in _read_by(catalog, sink)]
+
+
+def _read_by(catalog: Catalog, entry: Create) -> list[str]:
+    """The sources and tables that a definition reads, directly or not."""
+    return sorted(catalog.sources_of(entry) | catalog.tables_of(entry))
+
+
+def _place_of(entry: Create) -> tuple[str, str] | None:
+    """The topic or table that a definition reads or writes."""
+    topic = topic_of(entry)
+    if topic is not None:
+        return ("topic", topic)
+    table = entry.name if isinstance(entry, CreateTable) else table_of(entry)
+    return None if table is None else ("table", table.lower())
 
 
 _ANNOTATED = {int: "BIGINT", float: "DOUBLE", str: "STRING", bool: "BOOLEAN", bytes: "BINARY"}

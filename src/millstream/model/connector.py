@@ -14,6 +14,7 @@ import pyarrow as pa
 from millstream.errors import DefinitionError
 from millstream.model.duration import Duration
 from millstream.model.origin import here
+from millstream.model.schema import Schema
 
 FORMATS = ("json", "csv", "parquet")
 LONGEST_NAME = 63
@@ -126,8 +127,21 @@ class Console:
     """The standard output of the process that runs a flow: one line per change."""
 
 
+@dataclass(frozen=True, eq=False)
+class TableTarget:
+    """A stored table that changes are written to: rows are appended, or replaced and deleted by its key."""
+
+    table: str
+    columns: tuple[str, ...]
+    """The columns that the values of a row go to, in order; the others are NULL."""
+    key: tuple[str, ...]
+    required: tuple[str, ...]
+    """The columns that are NOT NULL."""
+    schema: Schema
+
+
 Connector = Files | Generator | LogTopic | Memory | SparkStream
-Sink = LogTopic | Files | Console
+Sink = LogTopic | Files | Console | TableTarget
 """Where changes may be written to."""
 
 

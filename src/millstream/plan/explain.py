@@ -9,7 +9,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millstream.model.accumulation import Accumulation
-from millstream.model.connector import Connector, Files, Generator, LogTopic, Sink, SourceOptions, SparkStream
+from millstream.model.connector import (
+    Connector,
+    Files,
+    Generator,
+    LogTopic,
+    Sink,
+    SourceOptions,
+    SparkStream,
+    TableTarget,
+)
 from millstream.model.duration import Duration
 from millstream.model.trigger import ON_CHANGE, ON_CLOSE, Trigger
 from millstream.model.window import Window
@@ -355,6 +364,9 @@ def _sink(sink: Sink, guarantee: str) -> tuple[str, str]:
     """What a sink is called, and what it promises under a guarantee."""
     if isinstance(sink, LogTopic):
         return f"topic {sink.topic}", SINKS[guarantee]
+    if isinstance(sink, TableTarget):
+        by = f"upserted by {', '.join(sink.key)}" if sink.key else "appended"
+        return f"table {sink.table}", f"{SINKS[guarantee]}, {by}"
     if isinstance(sink, Files):
         lost = guarantee == "at_most_once"
         return f"{sink.format} files in {sink.path}", SINKS[guarantee] if lost else "exactly once (a file per epoch)"

@@ -18,6 +18,7 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
 from millstream.model import step as steps
+from millstream.model.connector import TableTarget
 from millstream.model.expression import Expr, col
 from millstream.model.flow import Flow
 from millstream.model.loop import Round
@@ -123,6 +124,14 @@ class Lowering:
         """A view with its stage."""
         self.chains.ttl = None if view.state_ttl is None else view.state_ttl.micros
         made = replace(self._kept(view), sink=view.sink, kept=view.kept, on_error=view.on_error)
+        if isinstance(view.sink, TableTarget) and made.identity is not None and not view.sink.key:
+            raise Unsupported(
+                f"the rows of the sink `{view.name}` change, and the table `{view.sink.table}` has no PRIMARY KEY",
+                detail="nothing would say which row of the table a change is of",
+                hint=f"CREATE TABLE {view.sink.table} (id BIGINT PRIMARY KEY, ...); or write the changes themselves: "
+                "SELECT * FROM CHANGELOG OF ...",
+                origin=view.origin,
+            )
         if view.on_error == NULL:
             self._refuse_null(view, made.stage.feeds)
         return made

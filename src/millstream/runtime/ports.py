@@ -18,8 +18,9 @@ from millstream.engine.failures import quarantines
 from millstream.errors import DefinitionError, IncompatibleChange
 from millstream.log.log import Log
 from millstream.log.topic import Topic
-from millstream.model.connector import Files, Generator, LogTopic, Memory, SparkStream
+from millstream.model.connector import Files, Generator, LogTopic, Memory, SparkStream, TableTarget
 from millstream.plan.stages import Aggregation, Append, Chained, Plan, SourceStage, ViewStage
+from millstream.runtime.table_sink import ChangesTables, TableSink
 from millstream.state.run import write_durably
 from millstream.store.port import ViewSpec
 
@@ -71,7 +72,7 @@ def sink_generations(plan: Plan, store: _Generations) -> dict[str, int]:
     return {v.name: store.generation(plan.flow, v.name) for v in plan.views if v.sink is not None}
 
 
-def sink_ports(plan: Plan, log: Log, generations: Mapping[str, int]) -> dict[str, SinkPort]:
+def sink_ports(plan: Plan, log: Log, generations: Mapping[str, int], change: ChangesTables) -> dict[str, SinkPort]:
     """The sinks of a bound plan, by the name of the view; topics are made where they are missing."""
     ports: dict[str, SinkPort] = {}
     for view in plan.views:
@@ -80,6 +81,8 @@ def sink_ports(plan: Plan, log: Log, generations: Mapping[str, int]) -> dict[str
         elif isinstance(view.sink, Files):
             folder = Path(view.sink.path).absolute()
             ports[view.name] = FilesSink(folder, view.sink.format, view.name, generations[view.name], write_durably)
+        elif isinstance(view.sink, TableTarget):
+            ports[view.name] = TableSink(view.name, view.sink, view.kind_column, change)
         elif view.sink is not None:
             ports[view.name] = ConsoleSink(view.name, view.kind_column)
     return ports

@@ -11,6 +11,7 @@ from collections.abc import Container, Mapping
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.model.connector import TableTarget
 from millstream.model.final import final
 from millstream.model.flow import Flow
 from millstream.model.onerror import QUARANTINE
@@ -93,7 +94,14 @@ class Binder:
                     self._binding.pop()
             else:
                 stream = self.named(entry.view).stream
-            return stream.sink(entry.name, sink_of(entry))
+            to = sink_of(entry, self.catalog)
+            if isinstance(to, TableTarget) and len(to.columns) != len(stream.schema.names):
+                raise SchemaError(
+                    f"the sink `{entry.name}` has {len(stream.schema.names)} values for {len(to.columns)} columns of "
+                    f"`{to.table}`: {', '.join(to.columns)}",
+                    hint=f"INTO TABLE {to.table} (a, b) names the columns that values go to",
+                )
+            return stream.sink(entry.name, to)
 
     def named(self, name: str) -> Relation:
         """The relation that a name of the catalog means."""

@@ -72,7 +72,7 @@ class Catalog:
         found: list[Create] = []
         wanted = {name.lower()}
         for entry in self.entries.values():  # made later than what they need
-            if self.needs(entry) & wanted and entry.name.lower() not in wanted:
+            if (self.needs(entry) | written_by(entry)) & wanted and entry.name.lower() not in wanted:
                 wanted.add(entry.name.lower())
                 found.append(entry)
         return found
@@ -118,6 +118,13 @@ def read_by(entry: Create) -> set[str]:
         return {entry.view.lower()}
     query = entry.query if isinstance(entry, CreateView | CreateSink) else None
     return {n.lower() for n in tables_of(query)} if query is not None else set()
+
+
+def written_by(entry: Create) -> set[str]:
+    """The stored table that a sink writes to, in lower case."""
+    if isinstance(entry, CreateSink) and entry.place.kind == "TABLE":
+        return {str(entry.place.arguments[0]).lower()}
+    return set()
 
 
 def tables_of(query: exp.Expr) -> Iterator[str]:

@@ -49,6 +49,7 @@ _DEEPEST_TYPE = 100
 KINDS = ("SOURCE", "TABLE", "VIEW", "SINK", "FUNCTION")
 SHOWN = ("SOURCES", "VIEWS", "SINKS", "FLOWS", "TABLES", "FUNCTIONS", "TOPICS")
 PLACES = ("FILES", "LOG", "GENERATOR", "CONSOLE")
+_SINKS = ("LOG", "FILES", "CONSOLE", "TABLE")
 FIRST = ("SELECT", "CREATE", "INSERT", "UPDATE", "DELETE", "SUBSCRIBE", "EXPLAIN", "DESCRIBE", "SHOW", "DROP", "PAUSE",
          "RESUME", "SET", "WITH", "VALUES")  # fmt: skip
 
@@ -197,9 +198,9 @@ class _Reading:
         if c.accept("FROM"):
             view = c.name("view")
             c.expect("INTO", hint="INTO LOG('topic'), FILES('folder', format = 'json') or CONSOLE")
-            return CreateSink(self.piece, name, view=view, place=self._place(("LOG", "FILES", "CONSOLE")), **common)
+            return CreateSink(self.piece, name, view=view, place=self._place(_SINKS), **common)
         c.expect("INTO", hint=f"CREATE SINK {name} FROM view INTO LOG('topic')")
-        place = self._place(("LOG", "FILES", "CONSOLE"))
+        place = self._place(_SINKS)
         if not c.accept("AS"):
             return CreateSink(self.piece, name, place=place, **common)
         query, found = self._query_with_clauses()
@@ -268,6 +269,9 @@ class _Reading:
     def _place(self, allowed: tuple[str, ...]) -> Place:
         c = self.cursor
         kind = c.one_of(allowed, "where records come from or go to")
+        if kind == "TABLE":
+            table = c.name("table")
+            return Place(kind, (table, *(self._names(c.bracketed()) if c.peek("(") else ())))
         if kind == "CONSOLE" and not c.peek("("):
             return Place(kind)
         inner = c.bracketed()

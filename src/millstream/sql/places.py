@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.connector import Connector, Generator, Sink, console, files, log
+from millstream.model.connector import Connector, Generator, Sink, TableTarget, console, files, log
 from millstream.model.duration import Duration
-from millstream.sql.catalog import Generators
-from millstream.sql.statements import Create, CreateSink, CreateSource, Place
+from millstream.sql.catalog import KIND_OF, Catalog, Generators, schema_of
+from millstream.sql.statements import Create, CreateSink, CreateSource, CreateTable, Place
 
 _SPAN = (str, Duration)
 Kinds = Mapping[str, type | tuple[type, ...]]
@@ -84,9 +84,16 @@ def topic_of(entry: Create) -> str | None:
     return None
 
 
-def sink_of(entry: CreateSink) -> Sink:
+def table_of(entry: Create) -> str | None:
+    """The stored table that a sink writes to; None for all else."""
+    return str(entry.place.arguments[0]) if isinstance(entry, CreateSink) and entry.place.kind == "TABLE" else None
+
+
+def sink_of(entry: CreateSink, catalog: Catalog) -> Sink:
     """Where a sink writes to."""
     place = entry.place
+    if place.kind == "TABLE":
+        return _table(entry, catalog)
     if place.kind == "LOG":
         _known(place, {"topic": str})
         return log(topic_name(place, entry.name))
@@ -95,6 +102,36 @@ def sink_of(entry: CreateSink) -> Sink:
     options = _known(place, {"path": str, "format": str})
     path = _path(options.get("path") or _first(place, "a folder"))
     return files(str(path), format=str(options.get("format") or _form(str(path))))
+
+
+def _table(entry: CreateSink, catalog: Catalog) -> TableTarget:
+    name, *given = (str(a) for a in entry.place.arguments)
+    table = catalog.get(name)
+    if table is None:
+        raise catalog.missing(name, "table")
+    if not isinstance(table, CreateTable):
+        raise DefinitionError(
+            f"`{table.name}` is a {KIND_OF[type(table)]}: a sink writes INTO TABLE a stored table",
+            hint="CREATE TABLE makes one",
+        )
+    schema = schema_of(catalog, table)
+    assert schema is not None
+    spelled = {n.lower(): n for n in schema.names}
+    for column in given:
+        if column.lower() not in spelled:
+            raise schema.unknown(column)
+    columns = tuple(spelled[c.lower()] for c in given) or schema.names
+    key = tuple(spelled[k.lower()] for k in table.key)
+    required = tuple(spelled[c.name.lower()] for c in table.columns if c.required)
+    lacking = next((n for n in (*key, *required) if n not in columns), None)
+    if len(set(columns)) != len(columns) or lacking is not None:
+        raise DefinitionError(
+            f"the sink `{entry.name}` names a column twice"
+            if lacking is None
+            else f"the sink `{entry.name}` gives no value for `{lacking}` of `{table.name}`, which cannot be NULL",
+            hint="INTO TABLE t (a, b) names the columns that the values of a row go to",
+        )
+    return TableTarget(table.name, columns, key, required, schema)
 
 
 def _first(place: Place, what: str) -> Any:

@@ -24,6 +24,7 @@ CREATE TABLE IF NOT EXISTS millstream.views (
 CREATE TABLE IF NOT EXISTS millstream.failures (flow VARCHAR PRIMARY KEY, said VARCHAR NOT NULL);
 CREATE TABLE IF NOT EXISTS millstream.generations (flow VARCHAR PRIMARY KEY, generation BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS millstream.tables (name VARCHAR, version BIGINT, arrow BLOB);
+CREATE TABLE IF NOT EXISTS millstream.taken (name VARCHAR, writer VARCHAR, epoch BIGINT);
 CREATE TABLE IF NOT EXISTS millstream.catalog (content BLOB NOT NULL);
 """
 

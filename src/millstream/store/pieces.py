@@ -49,6 +49,12 @@ def apply_changes(cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa
             cursor.unregister("$changes")
 
 
+def note_taken(cursor: duckdb.DuckDBPyConnection, table: str, writer: str, epoch: int) -> None:
+    """Note the last epoch of a sink that a stored table has."""
+    cursor.execute("DELETE FROM millstream.taken WHERE lower(name) = lower(?) AND writer = ?", [table, writer])
+    cursor.execute("INSERT INTO millstream.taken VALUES (?, ?, ?)", [table, writer, epoch])
+
+
 def raise_generation(cursor: duckdb.DuckDBPyConnection, key: str, least: int) -> None:
     """Let the generation of a flow, or of one sink, be at least so high."""
     cursor.execute(
