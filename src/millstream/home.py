@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from millstream.engine.tap import Tap
     from millstream.live.live import Live
     from millstream.live.session import Session
+    from millstream.sql.catalog import Catalog
     from millstream.store.duckdb import DuckStore
 
 DEFAULT_RESTARTS = Restarts()
@@ -358,6 +359,11 @@ class Home:
         answers = list(self._session().execute(text))
         return answers[-1].result if answers else None
 
+    @property
+    def catalog(self) -> Catalog | None:
+        """What SQL has defined; None when no session was opened yet."""
+        return None if self._live is None else self._live.catalog
+
     def _session(self) -> Session:
         if self._speaking is None:
             self._speaking = self.session()
@@ -413,11 +419,19 @@ class Home:
     def put_table(self, name: str, data: Any) -> None:
         """Keep a table (Arrow, pandas, polars or rows) for `enrich` and for queries; a new version replaces the old.
 
-        A flow uses the newest version from its next epoch on, and says in the epoch's record which one it was.
+        A flow uses the newest version from its next epoch on, and says in the epoch's record which one it was. Rows for
+        a table that SQL has made must fit its columns, NOT NULL and PRIMARY KEY; RecordRefused otherwise.
         """
+        from millstream.live.keys import constrained
+
         check_name(name, "table")
         table = as_table(data)
         check_user_columns(Schema.from_arrow(table.schema).names)
+        with self.table_lock:
+            self.store_table(*constrained(self, name, table))
+
+    def store_table(self, name: str, table: pa.Table) -> None:
+        """Replace the rows of a stored table by some that were checked."""
         store = self.store  # opened before the new version is written: opening removes what was cut off
         self.check_owner()
         with self.table_lock, files_named(self.path):

@@ -62,6 +62,10 @@ EXPRESSIONS = (
     "INSERT INTO items SELECT 1, {}, 2 FROM hot",
     "INSERT INTO bids (auction) VALUES ({})",
     "INSERT INTO out SELECT {} AS x FROM bids",
+    "INSERT INTO items VALUES (1, 'a', 2) ON CONFLICT (id) DO UPDATE SET name = {}",
+    "MERGE INTO items USING hot ON items.id = {} WHEN MATCHED THEN DELETE",
+    "MERGE INTO items USING hot ON items.id = hot.n WHEN MATCHED THEN UPDATE SET name = {}",
+    "UPDATE items SET name = {} FROM hot WHERE items.id = hot.n",
     "UPDATE items SET name = {}",
     "UPDATE items SET price = price + 1, name = concat(name, {}) WHERE id = 1",
     "UPDATE items SET price = 1 WHERE {} IS NOT NULL",
@@ -102,6 +106,7 @@ RELATIONS = (
     "UPDATE items SET name = (SELECT 'a' FROM {})",
     "DELETE FROM items WHERE id IN (SELECT 1 FROM {})",
     "DELETE FROM items USING {} WHERE true",
+    "MERGE INTO items USING (SELECT * FROM {}) AS s ON true WHEN MATCHED THEN DELETE",
     "EXPLAIN SELECT * FROM {}",
     "CREATE VIEW x AS SELECT * FROM {}",
     "CREATE VIEW x AS SELECT auction FROM bids JOIN {} ON true",
@@ -144,7 +149,7 @@ def refused(world: tuple[Home, Session], monkeypatch: pytest.MonkeyPatch) -> Cal
         raise AssertionError(msg)
 
     monkeypatch.setattr(home.store, "query", never)
-    monkeypatch.setattr(home, "put_table", never)
+    monkeypatch.setattr(home, "store_table", never)
     monkeypatch.setattr(spark_session, "start", never)
     before = (list(session.live.catalog.entries), dict(session.settings))
 

@@ -18,12 +18,14 @@ from millstream.sql import grammar
 from millstream.sql.places import check_start
 from millstream.sql.statements import (
     Ask,
+    Copy,
     Create,
     Delete,
     Describe,
     Drop,
     Explain,
     Insert,
+    Merge,
     Pause,
     SetOption,
     Show,
@@ -87,7 +89,7 @@ class Session:
     def _does(self, statement: Statement) -> Answer:
         live = self.live
         answer: Answer | None = None
-        if isinstance(statement, Create | Insert | Update | Delete):
+        if isinstance(statement, Create | Insert | Update | Delete | Merge | Copy):
             self._waited.clear()
         match statement:
             case Create():
@@ -99,11 +101,15 @@ class Session:
             case Insert():
                 answer = rows.insert(live, statement, self)
             case Update():
-                answer = rows.update(live, statement)
+                answer = rows.update(live, statement, self)
                 self.written.add(statement.table)
             case Delete():
-                answer = rows.delete(live, statement)
+                answer = rows.delete(live, statement, self)
                 self.written.add(statement.table)
+            case Copy():
+                answer = rows.copy(live, statement, self)
+            case Merge():
+                answer = rows.merge(live, statement, self)
             case Ask():
                 answer = questions.ask(live, statement, self)
             case Subscribe():

@@ -16,6 +16,7 @@ import pyarrow.json
 import pyarrow.parquet
 
 from millstream.errors import DefinitionError, SchemaError, SourceMissing, SourceUnreadable, UnknownName
+from millstream.live.keys import check_keyable
 from millstream.model.connector import Files, LogTopic
 from millstream.model.duration import Duration
 from millstream.model.function import Function
@@ -144,9 +145,7 @@ def check_table(catalog: Catalog, entry: CreateTable) -> None:
     """Refuse a table that cannot be made."""
     schema = schema_of(catalog, entry)
     assert schema is not None
-    for column in entry.key:
-        if column not in schema:
-            raise schema.unknown(column)
+    check_keyable(schema, entry.key)
     computed = next((c for c in entry.columns if c.computed is not None), None)
     if computed is not None:
         raise SchemaError(f"a table cannot have the computed column `{computed.name}`")
@@ -157,7 +156,7 @@ def make_table(home: Home, catalog: Catalog, entry: CreateTable) -> None:
     schema = schema_of(catalog, entry)
     assert schema is not None
     if entry.name.lower() not in {n.lower() for n in home.store.tables()}:
-        home.put_table(entry.name, schema.to_arrow().empty_table())
+        home.store_table(entry.name, schema.to_arrow().empty_table())
 
 
 def refuse_cycle(catalog: Catalog, entry: CreateSink) -> None:

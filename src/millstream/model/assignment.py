@@ -45,7 +45,10 @@ _NATURAL: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
     (pa.types.is_boolean, frozenset({bool, _NONE})),
     (pa.types.is_binary, frozenset({bytes, _NONE})),
     (pa.types.is_decimal, frozenset({Decimal, _NONE})),
+    (pa.types.is_date32, frozenset({date, _NONE})),
 )
+_DIGITS, _FLOATS = frozenset({float, Decimal, _NONE}), frozenset({float, _NONE})
+_MODEST, _LARGE = Decimal("1e-300"), Decimal("1e300")
 
 
 class Unfit(ValueError):
@@ -83,6 +86,10 @@ def from_values(values: Sequence[Any], kind: pa.DataType, *, seconds: bool = Fal
                 return pa.array(values, type=kind)
             except _ARROW:
                 break
+    if pa.types.is_float64(kind) and _DIGITS.issuperset(map(type, values)):
+        values = [float(v) if type(v) is Decimal and _MODEST < abs(v) < _LARGE else v for v in values]
+        if _FLOATS.issuperset(map(type, values)):
+            return pa.array(values, type=kind)
     fitted = []
     for row, value in enumerate(values):
         try:

@@ -19,7 +19,7 @@ _REFUSED = {
     "UNIQUE": "PRIMARY KEY makes the values of a column unique",
     "COLLATE": "compare upper(column) or lower(column)",
     "GENERATED": "a view can compute more columns",
-    "CONSTRAINT": "PRIMARY KEY and NOT NULL have no name",
+    "CONSTRAINT": "only PRIMARY KEY and NOT NULL can have a name",
     "REFERENCES": "a JOIN in a view leaves out rows without a partner",
     "AUTO_INCREMENT": "give the value in each INSERT",
     "IDENTITY": "give the value in each INSERT",
@@ -39,6 +39,18 @@ class Said:
     is_key: bool = False
 
 
+def key_begins(c: Cursor) -> bool:
+    """Step over ``[CONSTRAINT name] PRIMARY KEY`` if it comes next. The name has no use."""
+    before = c.at
+    if c.peek("CONSTRAINT") and (c.peek("PRIMARY", ahead=2) or c.peek("PRIMARY KEY", ahead=2)):
+        c.at += 1
+        c.name("constraint")
+    if c.accept("PRIMARY", "KEY") or c.accept("PRIMARY KEY"):
+        return True
+    c.at = before
+    return False
+
+
 def clauses_begin(tokens: tuple[Token, ...]) -> int:
     """The number of tokens that belong to the type of a column."""
     depth = 0
@@ -54,9 +66,12 @@ def read(c: Cursor, *, kept: bool) -> Said:
     """Read the clauses of a column up to the end; with `kept`, those that are refused have no effect."""
     required = is_key = False
     while not c.done:
+        if c.peek("CONSTRAINT") and c.peek("NOT", "NULL", ahead=2):
+            c.at += 1
+            c.name("constraint")
         if c.accept("NOT", "NULL"):
             required = True
-        elif c.accept("PRIMARY", "KEY") or c.accept("PRIMARY KEY"):
+        elif key_begins(c):
             is_key = True
             c.accept("NOT", "ENFORCED")
         elif c.peek("COMMENT") and c.at + 1 < c.end and c.piece.tokens[c.at + 1].token_type is TokenType.STRING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 import sqlglot
@@ -15,8 +15,8 @@ from millstream.errors import DefinitionError, MillstreamError, SchemaError, Sta
 from millstream.model.duration import Duration
 from millstream.model.reserved import OF, check_user_columns
 from millstream.model.schema import Schema
-from millstream.sql import clauses, queries, type_names
-from millstream.sql.columns import clauses_begin, without_lengths
+from millstream.sql import clauses, dml, literals, queries, type_names
+from millstream.sql.columns import clauses_begin, key_begins, without_lengths
 from millstream.sql.columns import read as read_clauses
 from millstream.sql.cursor import Cursor
 from millstream.sql.elsewhere import CONSTRAINTS, INSTEAD, REFUSED
@@ -29,18 +29,17 @@ from millstream.sql.statements import (
     CreateSource,
     CreateTable,
     CreateView,
-    Delete,
     Describe,
     Drop,
     Explain,
     Insert,
+    OnConflict,
     Pause,
     Place,
     SetOption,
     Show,
     Statement,
     Subscribe,
-    Update,
 )
 from millstream.sql.text import Piece, Text, not_too_deep, pieces, word
 
@@ -50,8 +49,8 @@ KINDS = ("SOURCE", "TABLE", "VIEW", "SINK", "FUNCTION")
 SHOWN = ("SOURCES", "VIEWS", "SINKS", "FLOWS", "TABLES", "FUNCTIONS", "TOPICS")
 PLACES = ("FILES", "LOG", "GENERATOR", "CONSOLE")
 _SINKS = ("LOG", "FILES", "CONSOLE", "TABLE")
-FIRST = ("SELECT", "CREATE", "INSERT", "UPDATE", "DELETE", "SUBSCRIBE", "EXPLAIN", "DESCRIBE", "SHOW", "DROP", "PAUSE",
-         "RESUME", "SET", "WITH", "VALUES")  # fmt: skip
+FIRST = ("SELECT", "CREATE", "INSERT", "UPSERT", "UPDATE", "DELETE", "MERGE", "COPY", "SUBSCRIBE", "EXPLAIN",
+         "DESCRIBE", "SHOW", "DROP", "PAUSE", "RESUME", "SET", "WITH", "VALUES")  # fmt: skip
 
 
 class _Any:
@@ -106,8 +105,11 @@ class _Reading:
         parse: dict[str, Callable[[], Statement]] = {
             "CREATE": self._create,
             "INSERT": self._insert,
-            "UPDATE": lambda: self._dml(exp.Update),
-            "DELETE": lambda: self._dml(exp.Delete),
+            "UPSERT": self._insert,
+            "UPDATE": lambda: self._whole(dml.update_or_delete(self.piece, exp.Update, self.functions)),
+            "DELETE": lambda: self._whole(dml.update_or_delete(self.piece, exp.Delete, self.functions)),
+            "MERGE": lambda: self._whole(dml.merge(self.piece, self.functions)),
+            "COPY": lambda: dml.copy(self.cursor),
             "SUBSCRIBE": self._subscribe,
             "EXPLAIN": self._explain,
             "DESCRIBE": self._describe,
@@ -222,7 +224,7 @@ class _Reading:
                 if watermark is not None:
                     c.fail("a source has one WATERMARK")
                 watermark = self._watermark(c)
-            elif c.accept("PRIMARY", "KEY") or c.accept("PRIMARY KEY"):
+            elif key_begins(c):
                 if key and not self.kept:
                     c.fail("the PRIMARY KEY is given twice", hint="PRIMARY KEY (a, b) for a key of two columns")
                 inner = c.bracketed()
@@ -312,44 +314,60 @@ class _Reading:
 
     def _insert(self) -> Statement:
         c = self.cursor
-        c.expect("INSERT", "INTO", hint="INSERT INTO name VALUES (...)")
+        conflict: OnConflict | None = None
+        if c.accept("UPSERT"):
+            conflict = OnConflict("upsert")
+        else:
+            c.expect("INSERT", hint="INSERT INTO name VALUES (...)")
+            if c.accept("OR"):
+                said = c.one_of(("REPLACE", "IGNORE"), "what becomes of a key that is there")
+                conflict = OnConflict("replace" if said == "REPLACE" else "nothing")
+        c.expect("INTO", hint="INSERT INTO name VALUES (...)")
         c.accept("TABLE")
         target = c.name("table, topic or sink")
+        alias = c.name("alias") if c.accept("AS") else ""
         columns: tuple[str, ...] = ()
         if c.peek("(") and not any(c.peek("(", w) for w in ("SELECT", "WITH", "(")):
             columns = tuple(self._names(c.bracketed()))
+        rows: tuple[tuple[Any, ...], ...] = ()
+        query = None
         if c.accept("VALUES"):
-            rows = [self._row(c.bracketed())]
-            while c.accept(","):
-                rows.append(self._row(c.bracketed()))
-            return Insert(self.piece, target, columns, rows=tuple(rows))
-        return Insert(self.piece, target, columns, query=self._query(c.end))
+            rows = tuple(self._rows(c))
+        else:
+            query = self._query(dml.conflict_begins(c))
+        said_more = dml.on_conflict(c, self._expression)
+        if said_more is not None and conflict is not None:
+            c.at -= 1
+            c.fail("ON CONFLICT after OR REPLACE, OR IGNORE or UPSERT says it twice")
+        return Insert(self.piece, target, columns, query, rows, alias, said_more or conflict)
 
-    def _row(self, c: Cursor) -> tuple[exp.Expr, ...]:
-        values: list[exp.Expr] = []
+    def _rows(self, c: Cursor) -> Iterator[tuple[Any, ...]]:
+        while True:
+            plain = literals.plain_row(self.piece.tokens, c.at, c.end)
+            if plain is None:
+                yield self._row(c.bracketed())
+            else:
+                row, c.at = plain
+                yield row
+            if not c.accept(","):
+                return
+
+    def _row(self, c: Cursor) -> tuple[Any, ...]:
+        values: list[Any] = []
         while not c.done:
             tokens = c.until_comma()
             if not tokens:
                 c.fail("a value is expected here")
-            values.append(queries.plain_value(tokens) or self._expression(tokens))
+            plain = literals.plain(tokens)
+            values.append(self._expression(tokens) if plain is literals.NOT_LITERAL else plain)
             if not c.done:
                 c.expect(",")
         return tuple(values)
 
-    def _dml(self, kind: type[exp.Update] | type[exp.Delete]) -> Statement:
-        c = self.cursor
-        tree = queries.parsed(c.text, self.piece.tokens)
-        if not isinstance(tree, kind) or not isinstance(tree.this, exp.Table):
-            raise DefinitionError(
-                "the statement cannot be read",
-                hint="UPDATE name SET a = 1 WHERE condition; DELETE FROM name WHERE condition",
-                origin=c.text.of_token(self.piece.tokens[0]),
-            )
-        name = queries.only_rows_of(c.text, tree, self.piece.tokens[0])
-        c.at = c.end
-        if isinstance(tree, exp.Update):
-            return Update(self.piece, name, tree)
-        return Delete(self.piece, name, tree)
+    def _whole(self, made: Statement) -> Statement:
+        """A statement that was read to its end by other means than the cursor."""
+        self.cursor.at = self.cursor.end
+        return made
 
     # ------------------------------------------------------------ questions and orders
 

@@ -41,12 +41,12 @@ def connector_of(entry: CreateSource, generators: Generators, *, start: str = ""
     place = entry.place
     if place.kind == "FILES":
         options = _known(place, _FILES)
-        path = _path(options.pop("path", None) or _first(place, "a folder"))
+        path = local_path(options.pop("path", None) or _first(place, "a folder"))
         if start not in ("", EARLIEST):
             raise Unsupported(
                 f"start = '{start}' over files", hint="land them in a topic: LOG(...) can be read from any time"
             )
-        form = options.pop("format", None) or _form(str(path))
+        form = options.pop("format", None) or format_of(str(path))
         return files(str(path), format=str(form), **options)
     if place.kind == "LOG":
         options = _known(place, _LOG)
@@ -100,8 +100,8 @@ def sink_of(entry: CreateSink, catalog: Catalog) -> Sink:
     if place.kind == "CONSOLE":
         return console()
     options = _known(place, {"path": str, "format": str})
-    path = _path(options.get("path") or _first(place, "a folder"))
-    return files(str(path), format=str(options.get("format") or _form(str(path))))
+    path = local_path(options.get("path") or _first(place, "a folder"))
+    return files(str(path), format=str(options.get("format") or format_of(str(path))))
 
 
 def _table(entry: CreateSink, catalog: Catalog) -> TableTarget:
@@ -182,17 +182,16 @@ def check_start(start: str) -> None:
         ) from None
 
 
-def _path(path: str) -> str:
+def local_path(path: str) -> str:
     """A path of this machine."""
     if _ELSEWHERE.match(path) or not path.strip() or any(ord(c) < 32 for c in path):
-        raise Unsupported(
-            f"FILES({path[:60]!r}): only files of this machine can be read", hint="e.g. FILES('data/bids')"
-        )
+        raise Unsupported(f"{path[:60]!r}: only files of this machine can be read", hint="a path, as 'data/bids'")
     return path
 
 
-def _form(path: str) -> str:
+def format_of(path: str) -> str:
+    """The format that the name of a file says."""
     for form in ("json", "csv", "parquet"):
         if path.lower().endswith((f".{form}", f".{form}l")):
             return form
-    raise DefinitionError("FILES(...) needs a format", hint="e.g. FILES('data/bids', format = 'json')")
+    raise DefinitionError("the format of the files is not known", hint="e.g. FILES('data/bids', format = 'json')")

@@ -14,7 +14,7 @@ of the tree still says where it stands in the text:
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
@@ -54,7 +54,6 @@ _LONGEST = 20_000
 """Tokens of one query."""
 _SPELLINGS = {"rand": ("random",), "uuid": ("gen_random_uuid", "uuidv4", "uuidv7", "gen_uuid")}
 """Names of functions that the parser reads as another one."""
-_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 def parse(text: Text, given: tuple[Token, ...], *, functions: Container[str] = ()) -> exp.Query:
@@ -106,30 +105,6 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
                 f"the number {number.name[:60]} is outside the range of DOUBLE", origin=text.of_node(number)
             )
     return tree
-
-
-def plain_value(given: Sequence[Token]) -> exp.Expr | None:
-    """The tree of a number, a text, NULL, TRUE or FALSE: the same one that `parsed` gives, in a hundredth of the time.
-
-    None for all other expressions. An INSERT may have hundreds of thousands of values, and parsing holds up all other
-    threads of the process.
-    """
-    token = given[-1]
-    if len(given) == 2:
-        number = given[0].token_type is TokenType.DASH and token.token_type is TokenType.NUMBER
-        found = plain_value(given[1:]) if number else None
-        return None if found is None else exp.Neg(this=found)
-    if len(given) != 1 or token.comments:
-        return None
-    if token.token_type is TokenType.NUMBER:
-        return exp.Literal.number(token.text) if _NUMBER.fullmatch(token.text) else None
-    if token.token_type is TokenType.STRING:
-        return exp.Literal.string(token.text)
-    if token.token_type is TokenType.NULL:
-        return exp.Null()
-    if token.token_type in (TokenType.TRUE, TokenType.FALSE):
-        return exp.Boolean(this=token.token_type is TokenType.TRUE)
-    return None
 
 
 def _depth(tree: exp.Expr) -> int:

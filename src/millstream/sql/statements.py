@@ -111,6 +111,22 @@ class CreateFunction(Create):
     returns: str = ""
 
 
+Assignments = tuple[tuple[str, exp.Expr], ...]
+"""Columns, and the values they get."""
+
+
+@dataclass(frozen=True)
+class OnConflict:
+    """What an INSERT does about a row whose key is there already."""
+
+    action: str
+    """`nothing`: leave it out; `update`: carry out `values`; `upsert`: set the inserted columns; `replace`: set all."""
+    columns: tuple[str, ...] = ()
+    """The key, as the statement names it."""
+    values: Assignments = ()
+    where: exp.Expr | None = None
+
+
 @dataclass(frozen=True)
 class Insert(Statement):
     """Rows for a table or a topic; or, into a sink, all that a query gives from now on."""
@@ -118,7 +134,48 @@ class Insert(Statement):
     target: str
     columns: tuple[str, ...] = ()
     query: exp.Query | None = None
-    rows: tuple[tuple[exp.Expr, ...], ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+    """Of VALUES: rows of Python values, or of expressions where one is more than a literal."""
+    alias: str = ""
+    conflict: OnConflict | None = None
+
+
+@dataclass(frozen=True)
+class When:
+    """One clause of a MERGE: for which rows, and what becomes of them."""
+
+    kind: str
+    """`matched`, `not matched` (the source row has no target row) or `not matched by source`."""
+    action: str
+    """`update`, `delete`, `insert` or `nothing`."""
+    condition: exp.Expr | None = None
+    values: Assignments = ()
+    """For INSERT without a list of columns the names are empty."""
+    every: bool = False
+    """UPDATE SET * or INSERT *: all columns, from those of the source with the same names."""
+
+
+@dataclass(frozen=True)
+class Merge(Statement):
+    """Rows of a table that are changed by those of a query: MERGE, UPDATE ... FROM and DELETE ... USING."""
+
+    table: str
+    alias: str
+    source: exp.Query
+    source_alias: str
+    on: exp.Expr
+    whens: tuple[When, ...]
+    what: str = "MERGE"
+
+
+@dataclass(frozen=True)
+class Copy(Statement):
+    """The rows of files, for a table."""
+
+    table: str
+    columns: tuple[str, ...]
+    path: str
+    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

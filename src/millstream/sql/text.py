@@ -17,6 +17,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, MillstreamError, Origin, StatementRefused
+from millstream.sql import lexing
 
 
 class TooMuchWork(RecursionError):
@@ -55,7 +56,10 @@ class Millstream(Bounded):
 
 DIALECT = Millstream()
 LONGEST = 1_000_000
+"""Characters that one text may have, besides rows of plain values."""
+LONGEST_ROWS = 16_000_000
 """Characters that one text may have."""
+_LOADED = "load rows from a file: COPY table FROM 'file.csv'"
 
 _DIGITS = 1_000
 """Digits that a number may have; DOUBLE has about 300 before the point."""
@@ -146,10 +150,16 @@ class Piece:
 
 def tokens(text: Text) -> list[Token]:
     """The tokens; a name like bids$errors is one."""
-    if len(text.sql) > LONGEST:
-        raise DefinitionError(f"the text is longer than {LONGEST:,} characters")
+    if len(text.sql) > LONGEST_ROWS:
+        raise DefinitionError(f"the text is longer than {LONGEST_ROWS:,} characters", hint=_LOADED)
+    found: list[Token] = []
     try:
-        found: list[Token] = list(DIALECT.tokenize(text.sql))
+        for part, plain in lexing.parts(text.sql, lambda sql: list(DIALECT.tokenize(sql)), limit=LONGEST):
+            found += part if plain else _merged(text, part)
+    except OverflowError:
+        raise DefinitionError(
+            f"the text is longer than {LONGEST:,} characters, besides rows of plain values", hint=_LOADED
+        ) from None
     except (SqlglotError, ValueError, RecursionError) as error:
         raise DefinitionError(
             "the text cannot be read",
@@ -157,6 +167,11 @@ def tokens(text: Text) -> list[Token]:
             hint="a text ends with the quote that it begins with: 'it''s'",
             origin=_left_open(text, error),
         ) from None
+    return found
+
+
+def _merged(text: Text, found: list[Token]) -> list[Token]:
+    """Tokens in which a name like bids$errors is one, and so is a text with quotes in it."""
     merged: list[Token] = []
     doubled: list[Token] = []
     for token, after in zip_longest(found, found[1:]):

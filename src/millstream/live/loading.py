@@ -1,0 +1,57 @@
+"""COPY: the rows of files, into a stored table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.connect.load import Form, load
+from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.live.answer import Answer
+from millstream.live.changes import Changes, present, said
+from millstream.live.keys import assigned_columns, check_required, spelled
+from millstream.model.schema import Schema
+from millstream.sql.places import checked, format_of, local_path
+from millstream.sql.statements import Copy, CreateTable
+
+if TYPE_CHECKING:
+    from millstream.live.live import Live
+    from millstream.live.session import Session
+
+_OPTIONS = {"format": str, "header": bool, "delimiter": str, "delim": str, "sep": str, "null": str, "nullstr": str}
+_CSV = ("header", "delimiter", "null")
+_SAME = {"delim": "delimiter", "sep": "delimiter", "nullstr": "null"}
+
+
+def copy(live: Live, statement: Copy, session: Session, entry: CreateTable, schema: Schema) -> Answer:
+    """Take all rows of some files into a table, or none."""
+    names = [spelled(schema, c) for c in statement.columns] or list(schema.names)
+    if len(set(names)) != len(names):
+        raise SchemaError("a column is named twice")
+    wanted = schema.to_arrow()
+    loaded = load(local_path(statement.path), form_of(statement), pa.schema([wanted.field(n) for n in names]))
+    rows = assigned_columns(schema, {n: loaded.rows[n] for n in names}, loaded.rows.num_rows)
+    check_required(entry, rows, named=loaded.named)
+    with live.home.table_lock:
+        changes = Changes(entry, schema, present(live, entry.name, schema))
+        changes.insert(rows)
+        changes.store(live, named=loaded.named)
+    session.written.add(entry.name)
+    return Answer(said=said({"inserted": rows.num_rows}))
+
+
+def form_of(statement: Copy) -> Form:
+    """How the files of a COPY are written, as its options say."""
+    options = checked(statement.options, _OPTIONS, "COPY")
+    options = {_SAME.get(n, n): v for n, v in options.items()}
+    form = str(options.pop("format", "") or format_of(statement.path)).lower()
+    if form not in ("csv", "json", "parquet"):
+        raise Unsupported(f"COPY from files of the format {form[:30]}", hint="formats are csv, json and parquet")
+    for name in _CSV:
+        if form != "csv" and name in options:
+            raise DefinitionError(f"{name.upper()} is an option of csv, not of {form}")
+    delimiter = str(options.get("delimiter", ","))
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise DefinitionError("DELIMITER is one character, and no quote")
+    return Form(form, bool(options.get("header", True)), delimiter, str(options.get("null", "")))

@@ -1,0 +1,106 @@
+"""Tokens of a text, with a short way through long lists of VALUES.
+
+sqlglot's tokenizer is written for every dialect there is, and takes some microseconds for each token. An INSERT has
+hundreds of thousands of them: brackets, commas and literals in their plainest form. These are found here with one
+regular expression; what it does not know, and all that stands outside of VALUES, goes to sqlglot. Both give the same
+tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
+
+SHORT = 10_000
+"""Characters of a text that is not worth the effort."""
+
+_VALUES = re.compile(r"\bVALUES\b", re.IGNORECASE)
+_LITERALS = re.compile(
+    r"""[ \t\r\n]*(?:
+    ([(),])
+    | '([^'\\]*(?:''[^'\\]*)*)'(?!['"])
+    | ([0-9]{1,300}(?:\.[0-9]{1,300})?(?:[eE][+-]?[0-9]{1,3})?)(?![\w.$])
+    | (NULL|TRUE|FALSE|DATE|TIMESTAMP)(?![\w$'"])
+    | (-)(?![->])
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_MARKS = {"(": TokenType.L_PAREN, ")": TokenType.R_PAREN, ",": TokenType.COMMA}
+_WORDS = {
+    "NULL": TokenType.NULL,
+    "TRUE": TokenType.TRUE,
+    "FALSE": TokenType.FALSE,
+    "DATE": TokenType.DATE,
+    "TIMESTAMP": TokenType.TIMESTAMPTZ,
+}
+
+Part = tuple[list[Token], bool]
+"""Tokens, and whether they are plain: nothing in them is to be joined or checked any more."""
+
+
+def parts(sql: str, tokenize: Callable[[str], list[Token]], *, limit: int) -> Iterator[Part]:
+    """The tokens of a text, in parts. `tokenize` is sqlglot's; it gets at most `limit` characters in all.
+
+    Raises OverflowError when it would get more.
+    """
+    at, left = 0, limit
+    while at < len(sql):
+        end, plain = len(sql), False
+        found = _VALUES.search(sql, at) if len(sql) - at > SHORT else None
+        if found is not None:
+            head = _quietly(tokenize, sql[at : found.end()])
+            plain = bool(head) and head[-1].token_type is TokenType.VALUES and head[-1].end == found.end() - at - 1
+            end = found.end() if plain else end
+        left -= end - at
+        if left < 0:
+            raise OverflowError
+        yield _moved(head if plain else tokenize(sql[at:end]), sql, at), False
+        at = end
+        if plain:
+            rows, at = _literals(sql, at)
+            yield rows, True
+
+
+def _quietly(tokenize: Callable[[str], list[Token]], sql: str) -> list[Token]:
+    """The tokens of the first part of a text; none where it ends inside of one."""
+    try:
+        return tokenize(sql)
+    except Exception:  # noqa: BLE001 - the whole text is read next, and says what is wrong
+        return []
+
+
+def _literals(sql: str, at: int) -> tuple[list[Token], int]:
+    """Brackets, commas and literals from a place on, and the place where they end."""
+    found: list[Token] = []
+    add, match, line = found.append, _LITERALS.match, sql.count("\n", 0, at) + 1
+    begins = sql.rfind("\n", 0, at)
+    while (m := match(sql, at)) is not None:
+        at, kind = m.end(), m.lastindex
+        if kind == 1:
+            text = m[1]
+            add(Token(_MARKS[text], text, line, at - begins, at - 1, at - 1))
+        elif kind == 2:
+            text, start = m[2], m.start(2) - 1
+            add(Token(TokenType.STRING, text.replace("''", "'"), line, at - begins, start, at - 1))
+        elif kind == 3:
+            add(Token(TokenType.NUMBER, m[3], line, at - begins, m.start(3), at - 1))
+        elif kind == 4:
+            text = m[4]
+            add(Token(_WORDS[text.upper()], text, line, at - begins, m.start(4), at - 1))
+        else:
+            add(Token(TokenType.DASH, "-", line, at - begins, at - 1, at - 1))
+    return found, at
+
+
+def _moved(tokens: list[Token], sql: str, by: int) -> list[Token]:
+    """Tokens of a part of a text as tokens of the whole."""
+    if by:
+        lines, begins = sql.count("\n", 0, by), sql.rfind("\n", 0, by) + 1
+        for token in tokens:
+            token.start += by
+            token.end += by
+            token.col += by - begins if token.line == 1 else 0
+            token.line += lines
+    return tokens
