@@ -8,9 +8,11 @@ import pyarrow as pa
 
 from millstream.connect.load import Form, load
 from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.live import sources
 from millstream.live.answer import Answer
 from millstream.live.changes import Changes, present, said
 from millstream.live.keys import assigned_columns, check_required, spelled
+from millstream.model.connector import Files
 from millstream.model.schema import Schema
 from millstream.sql.places import checked, format_of, local_path
 from millstream.sql.statements import Copy, CreateTable
@@ -30,7 +32,11 @@ def copy(live: Live, statement: Copy, session: Session, entry: CreateTable, sche
     if len(set(names)) != len(names):
         raise SchemaError("a column is named twice")
     wanted = schema.to_arrow()
-    loaded = load(local_path(statement.path), form_of(statement), pa.schema([wanted.field(n) for n in names]))
+    loaded = load(
+        local_path(statement.path, f"COPY {entry.name} FROM {{}}"),
+        form_of(statement),
+        pa.schema([wanted.field(n) for n in names]),
+    )
     rows = assigned_columns(schema, {n: loaded.rows[n] for n in names}, loaded.rows.num_rows)
     check_required(entry, rows, named=loaded.named)
     with live.home.table_lock:
@@ -41,11 +47,20 @@ def copy(live: Live, statement: Copy, session: Session, entry: CreateTable, sche
     return Answer(said=said({"inserted": rows.num_rows}))
 
 
+def rows_of(files: Files) -> pa.Table:
+    """The rows of FILES(...), with the columns that are found in the first file."""
+    schema = sources.inferred(files).to_arrow()
+    return load(files.path, Form(files.format, files.header), schema).rows
+
+
 def form_of(statement: Copy) -> Form:
     """How the files of a COPY are written, as its options say."""
     options = checked(statement.options, _OPTIONS, "COPY")
     options = {_SAME.get(n, n): v for n, v in options.items()}
-    form = str(options.pop("format", "") or format_of(statement.path)).lower()
+    form = str(
+        options.pop("format", "")
+        or format_of(statement.path, "COPY", f"COPY {statement.table} FROM 'folder' (FORMAT json)")
+    ).lower()
     if form not in ("csv", "json", "parquet"):
         raise Unsupported(f"COPY from files of the format {form[:30]}", hint="formats are csv, json and parquet")
     for name in _CSV:

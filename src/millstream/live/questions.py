@@ -9,13 +9,15 @@ from sqlglot import exp
 
 from millstream.errors import QueryError, Unsupported, ViewFailed, ViewNotFound
 from millstream.limits import Watch
-from millstream.live import inside
+from millstream.live import inside, loading
 from millstream.live.answer import Answer
 from millstream.result import Result
 from millstream.runtime.status import ERROR, has_failed
 from millstream.sql import generated, reading, store_forms
 from millstream.sql.allowed import CHANGELOG
 from millstream.sql.catalog import tables_of
+from millstream.sql.dml import FILES, place_of
+from millstream.sql.places import files_of
 from millstream.sql.statements import Ask, CreateSource
 from millstream.sql.windows import name_of
 
@@ -64,6 +66,11 @@ def answered(live: Live, query: exp.Query, session: Session) -> pa.Table:
             given[f"state${view}"] = inside.state(live, view)
             alias = table.args.get("alias")
             table.replace(exp.Table(this=exp.to_identifier(f"state${view}", quoted=True), alias=alias))
+        elif name_of(table.this) == FILES:
+            name = f"files${len(given)}"
+            given[name] = loading.rows_of(files_of(place_of(table.this)))
+            alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier("files"))
+            table.replace(exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias))
         elif isinstance(table.this, exp.Anonymous) and not _is_told_elsewhere(table):
             raise QueryError(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
     known = {**live.home.store.tables(), **{n: t.column_names for n, t in given.items()}}

@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 from sqlglot import exp
 from sqlglot.tokens import Token  # type: ignore[attr-defined]
 
-from millstream.errors import DefinitionError, Unsupported
+from millstream.errors import DefinitionError, StatementRefused, Unsupported
 from millstream.sql import queries
 from millstream.sql.cursor import Cursor
-from millstream.sql.statements import Assignments, Copy, Delete, Merge, OnConflict, Statement, Update, When
-from millstream.sql.text import Piece, Text, word
+from millstream.sql.statements import Assignments, Copy, Delete, Merge, OnConflict, Place, Statement, Update, When
+from millstream.sql.text import Piece, Text, plain_value, word
 
 _MERGE_INSTEAD = "MERGE INTO table USING source ON condition WHEN MATCHED THEN UPDATE SET ... | DELETE"
 _NO_RETURNING = "SELECT the rows afterwards"
@@ -194,7 +194,7 @@ class _Parts:
     """The parts of a MERGE, checked."""
 
     def __init__(self, piece: Piece, functions: Container[str]) -> None:
-        self.text, self.first, self.functions = piece.text, piece.tokens[0], functions
+        self.piece, self.text, self.first, self.functions = piece, piece.text, piece.tokens[0], functions
 
     def target(self, table: exp.Table) -> tuple[str, str]:
         """The table whose rows change, and what it is called in the statement."""
@@ -212,7 +212,8 @@ class _Parts:
         query = exp.select("*").from_(using.copy())
         if ctes is not None:
             query.set("with_", ctes.copy())
-        queries.check(self.text, query, self.first, functions=self.functions)
+        queries.check(self.text, query, self.first, functions=with_files(self.functions))
+        check_files(self.piece, query)
         return query, using.alias_or_name
 
     def when(self, clause: exp.Expr) -> When:
@@ -308,6 +309,51 @@ def _row_value(text: Text, node: exp.Expr, first: Token) -> exp.Expr:
             origin=text.of_node(other) or text.of_token(first),
         )
     return node
+
+
+# ---------------------------------------------------------------- files
+
+
+FILES = "files"
+"""The function that stands for the rows of files, in FROM of an INSERT and in USING of a MERGE."""
+
+
+class with_files:
+    """Functions that can be called, and FILES(...) with them."""
+
+    def __init__(self, functions: Container[str]) -> None:
+        self._functions = functions
+
+    def __contains__(self, name: object) -> bool:
+        return name == FILES or name in self._functions
+
+
+def check_files(piece: Piece, query: exp.Query) -> None:
+    """Refuse FILES(...) where it is no relation."""
+    for call in query.find_all(exp.Anonymous):
+        if call.name.lower() == FILES and not isinstance(call.parent, exp.Table):
+            raise StatementRefused(
+                "FILES(...) stands in FROM", hint="SELECT ... FROM FILES('data.csv')", origin=piece.text.of_node(call)
+            )
+
+
+def place_of(call: exp.Anonymous) -> Place:
+    """What stands in the brackets of FILES(...)."""
+    arguments: list[Any] = []
+    options: dict[str, Any] = {}
+    for part in call.expressions:
+        named = isinstance(part, exp.EQ | exp.Kwarg | exp.PropertyEQ)
+        try:
+            value = plain_value(part.expression if named else part)
+        except ValueError:
+            raise DefinitionError("FILES(...) takes literals", hint="FILES('data', format = 'csv')") from None
+        if named and part.this.name.lower() in options:
+            raise DefinitionError(f"the option `{part.this.name}` is given twice")
+        if named:
+            options[part.this.name.lower()] = value
+        else:
+            arguments.append(value)
+    return Place("FILES", tuple(arguments), options)
 
 
 # ---------------------------------------------------------------- COPY

@@ -334,7 +334,8 @@ class _Reading:
         if c.accept("VALUES"):
             rows = tuple(self._rows(c))
         else:
-            query = self._query(dml.conflict_begins(c))
+            query = self._query(dml.conflict_begins(c), dml.with_files(self.functions))
+            dml.check_files(self.piece, query)
         said_more = dml.on_conflict(c, self._expression)
         if said_more is not None and conflict is not None:
             c.at -= 1
@@ -447,13 +448,13 @@ class _Reading:
         query = self._query(place)
         return query, clauses.read(c)
 
-    def _query(self, end: int) -> exp.Query:
+    def _query(self, end: int, functions: Container[str] | None = None) -> exp.Query:
         c = self.cursor
         tokens = self.piece.tokens[c.at : end]
         if not tokens:
             c.fail("a SELECT is expected here")
         c.at = end
-        return queries.parse(c.text, tokens, functions=self.functions)
+        return queries.parse(c.text, tokens, functions=self.functions if functions is None else functions)
 
     def _expression(self, tokens: tuple[Any, ...]) -> exp.Expr:
         tree = queries.parsed(self.cursor.text, tokens)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.connector import Connector, Generator, Sink, TableTarget, console, files, log
+from millstream.model.connector import Connector, Files, Generator, Sink, TableTarget, console, files, log
 from millstream.model.duration import Duration
 from millstream.sql.catalog import KIND_OF, Catalog, Generators, schema_of
 from millstream.sql.statements import Create, CreateSink, CreateSource, CreateTable, Place
@@ -40,14 +40,11 @@ def connector_of(entry: CreateSource, generators: Generators, *, start: str = ""
     """Where a source reads from; `start` is where a flow that reads it for the first time begins."""
     place = entry.place
     if place.kind == "FILES":
-        options = _known(place, _FILES)
-        path = local_path(options.pop("path", None) or _first(place, "a folder"))
         if start not in ("", EARLIEST):
             raise Unsupported(
                 f"start = '{start}' over files", hint="land them in a topic: LOG(...) can be read from any time"
             )
-        form = options.pop("format", None) or format_of(str(path))
-        return files(str(path), format=str(form), **options)
+        return files_of(place)
     if place.kind == "LOG":
         options = _known(place, _LOG)
         begin = start or str(options.get("start", ""))
@@ -70,6 +67,14 @@ def connector_of(entry: CreateSource, generators: Generators, *, start: str = ""
         ) from None
     assert isinstance(made, Generator)
     return made
+
+
+def files_of(place: Place) -> Files:
+    """The files that FILES(...) names."""
+    options = _known(place, _FILES)
+    path = local_path(options.pop("path", None) or _first(place, "a folder"))
+    form = options.pop("format", None) or format_of(str(path))
+    return files(str(path), format=str(form), **options)
 
 
 def topic_name(place: Place, default: str) -> str:
@@ -182,16 +187,19 @@ def check_start(start: str) -> None:
         ) from None
 
 
-def local_path(path: str) -> str:
-    """A path of this machine."""
+def local_path(path: str, said: str = "FILES({})") -> str:
+    """A path of this machine; `said` is how a message tells it."""
     if _ELSEWHERE.match(path) or not path.strip() or any(ord(c) < 32 for c in path):
-        raise Unsupported(f"{path[:60]!r}: only files of this machine can be read", hint="a path, as 'data/bids'")
+        raise Unsupported(
+            f"{said.format(repr(path[:60]))}: only files of this machine can be read",
+            hint=f"e.g. {said.format(repr('data/bids'))}",
+        )
     return path
 
 
-def format_of(path: str) -> str:
+def format_of(path: str, said: str = "FILES(...)", example: str = "FILES('data/bids', format = 'json')") -> str:
     """The format that the name of a file says."""
     for form in ("json", "csv", "parquet"):
         if path.lower().endswith((f".{form}", f".{form}l")):
             return form
-    raise DefinitionError("the format of the files is not known", hint="e.g. FILES('data/bids', format = 'json')")
+    raise DefinitionError(f"{said} needs a format", hint=f"e.g. {example}")

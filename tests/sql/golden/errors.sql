@@ -594,10 +594,11 @@ SHOW VIEW;
 --   definition_error at 1:6: what to show is expected here
 --   hint: did you mean VIEWS?
 
--- case: UPDATE with another table
-UPDATE items SET price = 1 FROM hot;
+-- case: UPDATE with two other tables
+UPDATE items SET price = 1 FROM hot, bids;
 -- expect error:
---   unsupported at 1:1: UPDATE takes one table, SET and WHERE, and no more
+--   unsupported at 1:1: UPDATE with more than one relation is not supported
+--   hint: MERGE INTO table USING source ON condition WHEN MATCHED THEN UPDATE SET ... | DELETE
 
 -- case: DELETE with LIMIT
 DELETE FROM items LIMIT 1;

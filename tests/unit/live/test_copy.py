@@ -111,7 +111,7 @@ def test_what_copy_does_not_do_is_refused(one: Spoken, tmp_path: Path) -> None:
     at = f"COPY t FROM '{tmp_path}"
     refusals: list[tuple[str, type[MillstreamError], str]] = [
         (f"{at}/none.csv'", SourceMissing, "there is no file"),
-        (f"{at}/none'", DefinitionError, "the format of the files is not known"),
+        (f"{at}/none'", DefinitionError, "COPY needs a format"),
         (f"{at}/a.csv' (FORMAT xml)", Unsupported, "the format xml"),
         (f"{at}/a.csv' (FORMAT json, HEADER)", DefinitionError, "HEADER is an option of csv"),
         (f"{at}/a.csv' (QUOTE 'x')", DefinitionError, "no option `quote`"),
@@ -177,3 +177,36 @@ def test_a_file_of_all_types(one: Spoken, tmp_path: Path) -> None:
         first, second = (tuple(r.values()) for r in one.rows("SELECT * FROM types ORDER BY a NULLS LAST"))
         assert first == (1.5, True, date(2026, 1, 1), datetime(2026, 1, 1, 12, tzinfo=UTC), [1, 2], {"x": 1})
         assert second == (None,) * 6
+
+
+def test_rows_of_files_can_be_computed_with_on_their_way(one: Spoken, tmp_path: Path) -> None:
+    one.say("DELETE FROM t", "INSERT INTO t VALUES (1, 'old', 1)")
+    path = tmp_path / "a.csv"
+    path.write_text("id,name,price\n1,tea,1.5\n2,cake,2\n3,,3\n")
+    insert = f"INSERT INTO t SELECT id, upper(name), price FROM FILES('{path}') AS f WHERE f.price < 3 ON CONFLICT "
+    assert one.said(f"{insert}(k) DO UPDATE SET v = concat(t.v, excluded.v)") == "inserted 1 row, updated 1 row"
+    merge = f"MERGE INTO t USING FILES('{tmp_path}', format = 'csv', header => true) AS f ON t.k = f.id "
+    one.say(
+        f"{merge} WHEN MATCHED THEN UPDATE SET n = t.n + f.price WHEN NOT MATCHED THEN INSERT VALUES (f.id, 'm', 0)"
+    )
+    assert [tuple(r.values()) for r in one.rows("SELECT * FROM t ORDER BY k")] == [
+        (1, "oldTEA", 2.5),
+        (2, "CAKE", 4),
+        (3, "m", 0),
+    ]
+    refusals: list[tuple[str, type[MillstreamError], str]] = [
+        (f"SELECT * FROM FILES('{path}')", MillstreamError, "files"),
+        (f"CREATE VIEW w AS SELECT * FROM FILES('{path}')", MillstreamError, "files"),
+        (f"INSERT INTO t SELECT files('{path}'), 'x', 1", MillstreamError, "stands in FROM"),
+        (f"INSERT INTO t SELECT * FROM FILES('{path}', 5)", DefinitionError, "takes 1 value"),
+        (f"INSERT INTO t SELECT * FROM FILES('{path}', color = 'red')", DefinitionError, "no option `color`"),
+        ("INSERT INTO t SELECT * FROM FILES('s3://bucket/a.csv')", Unsupported, "files of this machine"),
+        ("INSERT INTO t SELECT * FROM FILES('none.csv')", SourceMissing, "no file"),
+        ("INSERT INTO t SELECT * FROM FILES(t.k)", DefinitionError, "literals"),
+    ]
+    for sql, error, match in refusals:
+        with pytest.raises(error, match=match):
+            one.say(sql)
+    path.write_text("id\n" + "1000000\n" * 150_000 + "x\n")  # behind the part in which types are looked for
+    with pytest.raises(RecordRefused, match=r"a.csv, line 150002: the value of `id` cannot become BIGINT"):
+        one.say(f"INSERT INTO t SELECT id, 'x', 1 FROM FILES('{path}')")
