@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "plan": frozenset({"model"}),
     "kernels": frozenset(
         {"model", "plan.stages", "plan.chained", "plan.changelog", "plan.parts", "plan.matching", "plan.processing"}
-        | {"plan.looping"}
+        | {"plan.looping", "plan.present"}
     ),  # of plan only the stage values
     "state": frozenset({"model"}),
     "log": frozenset({"model"}),

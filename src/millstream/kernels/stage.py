@@ -20,6 +20,7 @@ from millstream.kernels import (
     loops,
     match,
     panes,
+    present,
     process,
     relate,
     rows,
@@ -31,6 +32,7 @@ from millstream.kernels.slices import closes_between
 from millstream.plan.changelog import Logged
 from millstream.plan.looping import Loop
 from millstream.plan.matching import Match
+from millstream.plan.present import Present
 from millstream.plan.processing import Asking, Folded, Processing
 from millstream.plan.stages import Aggregation, Append, AsOf, Chained, Join, Settled, Stage
 
@@ -64,6 +66,7 @@ _ONE_SIDED: dict[type, Callable[[Chained, pl.DataFrame | None, State, StageClock
     Match: match.advance,
     Folded: fold.advance,
     Processing: process.advance,
+    Present: present.advance,
 }
 """Kernels of chained stages with one side, by what they do; `relate` does the rest."""
 
@@ -142,6 +145,8 @@ def _is_chained_due(spec: Chained, state: State, clock: StageClock) -> bool:
         return match.is_due(state, clock)
     if isinstance(spec.what, Processing):
         return process.is_due(spec, state, clock)
+    if isinstance(spec.what, Present):
+        return present.is_due(state, clock)
     return isinstance(spec.what, Join) and join.is_due(spec, state, clock)
 
 

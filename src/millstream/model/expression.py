@@ -52,6 +52,9 @@ _FORBIDDEN_NODES = (
 _CLOCK_WORDS = frozenset({"now", "today", "tomorrow", "yesterday"})
 _TIMES = frozenset(exp.DataType.Type[k] for k in ("DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMPNTZ"))
 
+CLOCK = frozenset({"now", "current_timestamp", "current_date", "curdate"})
+"""Functions of the present time: a condition may compare them with a time of the row (`model/moment.py`)."""
+
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 """Tokens that are texts or names in quotes."""
 
@@ -226,8 +229,10 @@ def literal(value: Any) -> Expr:
         ) from None
 
 
-def expr(text: str | Expr) -> Expr:
-    """Read an expression in Spark SQL: ``expr("price > 100 AND channel = 'Google'")``."""
+def expr(text: str | Expr, *, clock: bool = False) -> Expr:
+    """Read an expression in Spark SQL: ``expr("price > 100 AND channel = 'Google'")``. With `clock` it may read the
+    present time, as ``now()``.
+    """
     if isinstance(text, Expr):
         return text
     origin = here()
@@ -237,7 +242,7 @@ def expr(text: str | Expr) -> Expr:
         )
     try:
         node = sqlglot.parse_one(text, dialect="spark")
-        _check(node, text, origin)
+        _check(node, text, origin, CLOCK if clock else frozenset())
     except RecursionError:
         raise DefinitionError(
             "too many parts of the expression stand inside one another",
@@ -280,7 +285,19 @@ def clock_word(tree: exp.Expr) -> str | None:
     return None
 
 
-def _check(node: exp.Expr, text: str, origin: Origin | None) -> None:
+def is_clock(node: exp.Expr) -> bool:
+    """Whether an expression is the present time, or the present day."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() == "now" and not node.expressions
+    return isinstance(node, exp.CurrentTimestamp | exp.CurrentDate) and node.args.get("this") is None
+
+
+def has_clock(tree: exp.Expr) -> bool:
+    """Whether an expression reads the present time anywhere."""
+    return any(isinstance(n, exp.CurrentTimestamp | exp.CurrentDate) or is_clock(n) for n in tree.walk())
+
+
+def _check(node: exp.Expr, text: str, origin: Origin | None, also: frozenset[str]) -> None:
     clock = clock_word(node)
     if clock is not None:
         raise _refused(clock, origin)
@@ -300,10 +317,10 @@ def _check(node: exp.Expr, text: str, origin: Origin | None) -> None:
         if following.token_type != TokenType.L_PAREN or not (token.text[:1].isalpha() or token.text[:1] == "_"):
             continue
         name = token.text.lower()
-        if name not in SCALAR and name not in KEYWORDS and token.token_type != TokenType.STRING:
+        if name not in SCALAR | KEYWORDS | also and token.token_type != TokenType.STRING:
             raise _refused(name, origin)
     for name in ("current_timestamp", "current_date", "current_time", "localtimestamp", "current_user"):
-        if any(t.text.lower() == name and t.token_type not in _QUOTED for t in tokens):
+        if name not in also and any(t.text.lower() == name and t.token_type not in _QUOTED for t in tokens):
             raise _refused(name, origin)
 
 
@@ -315,6 +332,8 @@ def _refused(name: str, origin: Origin | None) -> Unsupported:
     elif name in UNREPEATABLE or name in _CLOCK_WORDS:
         detail = "its answer changes from run to run, so an epoch that is run again would differ"
         hint = "use the event time, or add the value to the records before they come in"
+        if name in CLOCK:
+            hint += "; .where(\"ts > now() - INTERVAL '1' HOUR\") keeps rows while that is true"
     elif name in GENERATOR:
         hint = "use .flat_map(name='an array expression') to make several rows of one"
     return Unsupported(f"the function `{name}` cannot be used here", detail=detail, hint=hint, origin=origin)
@@ -326,9 +345,9 @@ def shown(value: Expr) -> str:
     return said if re.fullmatch(r"`[^`]+`", said) else f"`{said.replace('`', '')}`"
 
 
-def boolean(text: str | Expr, schema: Schema, what: str) -> Expr:
-    """Read a condition and refuse one whose type is known not to be boolean."""
-    condition = expr(text).bind(schema)
+def boolean(text: str | Expr, schema: Schema, what: str, *, clock: bool = False) -> Expr:
+    """Read a condition and refuse one whose type is known not to be boolean; with `clock` it may read the time."""
+    condition = expr(text, clock=clock).bind(schema)
     kind = condition.type_in(schema)
     if kind is not None and not pa.types.is_boolean(kind):
         raise SchemaError(

@@ -34,6 +34,7 @@ from millstream.model.relational import (
     Windowed,
 )
 from millstream.model.schema import TIMESTAMP, Field, Schema
+from millstream.model.temporal import Temporal
 from millstream.model.window_kinds import CountWindow
 from millstream.model.windowing import Windowing
 
@@ -250,7 +251,20 @@ Two = Joined | JoinedAsOf | Compared
 """The steps with two inputs, `left` and `right`."""
 Called = Processed | Asked | Matched
 """The steps that look at the rows of a key one behind the other."""
-Keeping = Aggregated | Top | Distinct | Two | Windowed | Settling | Gathered | Changelog | Called | Iterated | TableRows
+Keeping = (
+    Aggregated
+    | Top
+    | Distinct
+    | Two
+    | Windowed
+    | Settling
+    | Gathered
+    | Changelog
+    | Called
+    | Iterated
+    | TableRows
+    | Temporal
+)
 """The steps that keep state; what is behind them changes."""
 Step = Source | Where | Select | FlatMap | MapBatches | Enrich | Union | Keeping | Round
 

@@ -15,9 +15,10 @@ from millstream.model.aggregate import Aggregate
 from millstream.model.connector import Sink, check_name
 from millstream.model.deduplicated import deduplicated
 from millstream.model.duration import Duration
-from millstream.model.expression import Expr, boolean, col, expr
+from millstream.model.expression import Expr, boolean, col, expr, has_clock
 from millstream.model.keyed import Keyed, named_columns
 from millstream.model.matches import Matches
+from millstream.model.moment import filtered, spans
 from millstream.model.onerror import QUARANTINE, checked_on_error
 from millstream.model.operators import Operators
 from millstream.model.origin import here
@@ -58,8 +59,18 @@ class Stream(Relations, Operators, Matches):
     step: Step
 
     def where(self, condition: str | Expr) -> Stream:
-        """Keep the rows for which the condition is true: ``.where("price > 100")``."""
-        return Stream(self.flow, Where(self.step, boolean(condition, self.schema, "where")))
+        """Keep the rows for which the condition is true: ``.where("price > 100")``.
+
+        A condition may compare the present time with a time of the row: ``.where("ts > now() - INTERVAL '1' HOUR")``.
+        Rows then come and go as time passes, by the clock of the epochs.
+        """
+        made = boolean(condition, self.schema, "where", clock=True)
+        if not has_clock(made.node):
+            return Stream(self.flow, Where(self.step, made))
+        found = spans(made, self.schema)
+        stream = self if found.plain is None else Stream(self.flow, Where(self.step, found.plain))
+        stream._refuse_panes("a condition with now()")
+        return stream._with(filtered(stream.step, found))
 
     def select(self, /, *columns: str | Expr, **named: str | Expr) -> Stream:
         """Keep or compute columns: ``.select("auction", euros="price * 0.908")``."""

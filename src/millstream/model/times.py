@@ -31,6 +31,7 @@ from millstream.model.step import (
     plain_column,
     upstream,
 )
+from millstream.model.temporal import Temporal
 from millstream.model.window import Window
 
 Times = dict[str, int]
@@ -55,7 +56,8 @@ def times_of(step: Step, *, certain: bool = True) -> Times:
         return _matches(step, certain=certain)
     each = [times_of(s, certain=certain) for s in inputs(step)] or [{}]
     taken = isinstance(step, Keeping) and not isinstance(step, Settling) and not all(changes(s) for s in inputs(step))
-    if taken or isinstance(step, Iterated | Round | TableRows):
+    by_clock = isinstance(step, Temporal)  # its rows come and go by the clock, also behind the watermark
+    if (certain if by_clock else taken) or isinstance(step, Iterated | Round | TableRows):
         return {}  # rows that come late are taken there; in a loop, rows of any time may follow from others
     shared = {n: max(c[n] for c in each) for n in each[0] if all(n in c for c in each)}
     if isinstance(step, Select | Aggregated | Top | Windowed):

@@ -22,11 +22,13 @@ from millstream.model.process import Hooks
 from millstream.model.processed import Asked, Processed
 from millstream.model.relational import Changelog, Compared, Joined, JoinedAsOf, OneRow, Settling, TableRows, Windowed
 from millstream.model.step import Aggregated, Distinct, Keeping, Named, Step, Top, plain_column
+from millstream.model.temporal import Temporal
 from millstream.model.trigger import ON_CLOSE
 from millstream.plan.chained import UNTIL
 from millstream.plan.changelog import Logged
 from millstream.plan.looping import looping
 from millstream.plan.match_lower import lowered
+from millstream.plan.present import FROM, LEAVES, Present
 from millstream.plan.processing import Asking, Folded, Processing
 from millstream.plan.quick import quick
 from millstream.plan.signature import signature
@@ -79,7 +81,7 @@ class Chains:
 
     lowering: Lowering
     needed: Mapping[int, Set[str]]
-    """By the id of a join: the columns that somebody reads."""
+    """By the id of a join or of a temporal filter: the columns that somebody reads."""
     ttl: int | None = None
     """How long the stages of the view that is being made keep rows that nothing comes for."""
     made: dict[object, str] = field(default_factory=dict)
@@ -101,6 +103,7 @@ class Chains:
             Iterated: self._iterated,
             TableRows: self._table,
             OneRow: self._table,
+            Temporal: self._temporal,
         }
         made = special.get(type(root))
         return self._one_sided(name, root) if made is None else made(name, root)
@@ -140,6 +143,19 @@ class Chains:
         names = root.schema.names
         kind = Constant if isinstance(root, OneRow) else Stored
         return self._chained(name, (Side((), names),), names, kind(root.name, root.schema), None)
+
+    def _temporal(self, name: str, root: Temporal) -> Chained:
+        """The stage of a temporal filter; its rows are spread by all columns that can be keys."""
+        read = self.needed.get(id(root), set(root.schema.names))
+        fields = [f for f in root.input.schema if f.name in read] or list(root.input.schema)[:1]
+        spans = ((FROM, root.since, "greatest"), (LEAVES, root.until, "least"))
+        columns = [(f.name, col(f.name)) for f in fields] + [(n, _one_bound(b, f)) for n, b, f in spans if b]
+        side = self._side(name, root.input, tuple(columns))
+        keys = [f.name for f in fields if f.type is not None and not pa.types.is_nested(f.type)]
+        keys += [n for n, _, _ in spans if n in side.columns]
+        stays = side.grows and not root.until
+        what = Present(bool(root.since), bool(root.until), stays, root.condition.spark())
+        return self._chained(name, (side,), tuple(keys), what, None)
 
     def _iterated(self, name: str, root: Iterated) -> Chained:
         """The stage of a loop: what it begins with, and what it reads besides."""
@@ -400,6 +416,16 @@ def _what(root: Keeping, columns: tuple[str, ...]) -> object:
     if isinstance(root, Changelog):
         return Logged(root.names)
     return Once() if isinstance(root, Distinct) else Every()
+
+
+def _one_bound(bounds: tuple[Expr, ...], function: str) -> Expr:
+    """Several bounds of a span as one, which is NULL where one of them is."""
+    if len(bounds) == 1:
+        return bounds[0]
+    missing = exp.or_(*(exp.paren(b.node.copy()).is_(exp.null()) for b in bounds))
+    return Expr(
+        exp.Case(ifs=[exp.If(this=exp.not_(missing), true=exp.func(function, *(b.node.copy() for b in bounds)))])
+    )
 
 
 def _until(bounds: tuple[Expr, ...], back: Mapping[str, Expr], lateness: int) -> Expr:

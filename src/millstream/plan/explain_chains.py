@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from millstream.model.duration import Duration
 from millstream.plan.changelog import Logged
 from millstream.plan.node import Node, named, plain, shown_name
+from millstream.plan.present import Present
 from millstream.plan.processing import Folded
 from millstream.plan.stages import (
     Append,
@@ -60,7 +61,7 @@ def chain_nodes(stage: Chained, before: Sequence[Stage]) -> Iterator[Node]:
         rows = "rows in the order of event time, held until the watermark has passed them"
     facts = [("takes", rows)]
     what = stage.what
-    if not isinstance(what, Once | Every | Sets | Settled | Stored | Logged):
+    if not isinstance(what, Once | Every | Sets | Settled | Stored | Logged | Present):
         facts.append(("keys", ", ".join(sql.get(k, shown_name(k)) for k in stage.keys) or "none"))
     if isinstance(what, First | Over):
         facts.append(("order", ", ".join(_order(s, sql) for s in what.order)))

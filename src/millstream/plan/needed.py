@@ -1,4 +1,4 @@
-"""Which columns of a join somebody reads: the others are left out where rows come in."""
+"""Which columns of a join or of a temporal filter somebody reads: the others are left out where rows come in."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from millstream.model.expression import Expr
 from millstream.model.flow import Flow
 from millstream.model.relational import Joined
 from millstream.model.step import Aggregated, Step
+from millstream.model.temporal import Temporal
 
 
 def needed(flow: Flow) -> Mapping[int, set[str]]:
-    """By the id of a join: the columns of its pairs that a later step or a view reads."""
+    """By the id of a join or of a temporal filter: the columns of its rows that a later step or a view reads."""
     found: dict[int, set[str]] = {}
     for view in flow.views:
         _visit(view.input, set(view.input.schema.names), found)
@@ -23,6 +24,10 @@ def needed(flow: Flow) -> Mapping[int, set[str]]:
 def _visit(step: Step, read: set[str], found: dict[int, set[str]]) -> None:
     if isinstance(step, Joined):
         _joined(step, read, found)
+    elif isinstance(step, Temporal):
+        known = found.setdefault(id(step), set())
+        known |= read
+        _visit(step.input, known | _columns((*step.since, *step.until)), found)
     elif isinstance(step, steps.Where):
         _visit(step.input, read | set(step.condition.columns()), found)
     elif isinstance(step, steps.Select):

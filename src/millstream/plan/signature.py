@@ -16,10 +16,13 @@ from millstream.model.process import Output
 from millstream.model.relational import Joined
 from millstream.model.schema import Schema
 from millstream.model.step import Source, Step
+from millstream.model.temporal import Temporal
 
 
 def signature(step: Step, needed: Mapping[int, Set[str]]) -> str:
-    """A name for what a step means. Of joins it also says which columns somebody reads; code is only ever itself."""
+    """A name for what a step means. Of joins and temporal filters it also says which columns somebody reads; code is
+    only ever itself.
+    """
     return hashlib.sha256(repr(_told(step, needed)).encode()).hexdigest()
 
 
@@ -35,7 +38,7 @@ def _told(value: Any, needed: Mapping[int, Set[str]]) -> Any:
     if isinstance(value, tuple | list):
         return [_told(v, needed) for v in value]
     if is_dataclass(value) and not isinstance(value, type):
-        read = sorted(needed.get(id(value), ())) if isinstance(value, Joined) else ()
+        read = sorted(needed.get(id(value), ())) if isinstance(value, Joined | Temporal) else ()
         return (type(value).__name__, [(f.name, _told(getattr(value, f.name), needed)) for f in fields(value)], read)
     if value is None or isinstance(value, bool | int | float | str | bytes | Enum | pa.DataType):
         return repr(value)

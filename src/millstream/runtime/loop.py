@@ -28,6 +28,7 @@ from millstream.connect.port import SourcePort, SourceSlice
 from millstream.kernels.outcome import StageClock
 from millstream.kernels.stage import is_due, lacks_its_row, states
 from millstream.model.connector import Generator
+from millstream.plan.present import Present
 from millstream.plan.stages import Chained, Plan
 from millstream.runtime import gap, replay
 from millstream.runtime.compaction import Compactor
@@ -137,11 +138,13 @@ class FlowLoop:
 
     @property
     def finished(self) -> bool:
-        """Whether every source is bounded and was read to its end, and all windows have closed."""
+        """Whether every source is bounded and was read to its end, all windows have closed, and no row is still to come
+        or go by the clock.
+        """
         read = all(p.finished(self.progress.offsets.get(n, {})) for n, p in self.ports.items())
         done = read and not self.plan.watched  # a stored table may always change
         now, looks = self.clock.now(), self._looks(self.progress)
-        return done and not self._due(self.progress.watermarks.of(looks, now), now, {})
+        return done and not self._due(self.progress.watermarks.of(looks, now), now, {}) and not self._awaits(now)
 
     def step(self) -> EpochReport | None:
         """Perform the next epoch; None when there is nothing to do."""
@@ -277,6 +280,13 @@ class FlowLoop:
                     following = min(following, state.next("$pd", now))
         self._quiet = (seen, following)
         return False
+
+    def _awaits(self, now: int) -> bool:
+        """Whether a temporal filter holds rows that come or go later."""
+        steps = [s.step for s in self.plan.stateful if isinstance(s, Chained) and isinstance(s.what, Present)]
+        return any(
+            StateReader(self.engine.cache, self.version.of(step), ()).next("$pd", now) < END_OF_TIME for step in steps
+        )
 
     def _perform(self, record: EpochRecord) -> EpochReport:
         started = time.perf_counter()

@@ -187,7 +187,7 @@ _INSTEAD = {
     "to_number": "CAST(text AS DECIMAL(10, 2))",
     "gen_random_uuid": "a key of the data: an answer must be the same when it is computed again",
     "generate_subscripts": "UNNEST(array) WITH ORDINALITY AS t(element, number)",
-    "clock_timestamp": "the event time, or now() in a question",
+    "clock_timestamp": "now() in a comparison of WHERE, or the event time",
     "row_to_json": "to_json(struct(a, b))",
     "json_build_object": "to_json(named_struct('a', a))",
     "jsonb_build_object": "to_json(named_struct('a', a))",
@@ -197,7 +197,7 @@ _INSTEAD = {
     "isfinite": "NOT isnan(x)",
     "group_concat": "string_agg(x, ', ')",
     "datetrunc": "date_trunc('day', ts)",
-    "getdate": "now() in a question",
+    "getdate": "now() in a comparison of WHERE",
     "nearest": "a ASOF JOIN b MATCH_CONDITION (NEAREST(a.ts, b.ts)) ON a.id = b.id",
 }
 """What to write for functions that people know from elsewhere."""

@@ -138,7 +138,7 @@ class Grouping:
         having = self.node.args.get("having")
         if having is not None:
             made, tree = subqueries.attached(self.query, made, self.over(having.this), self.ctes)
-            condition = checked(self.text, tree)
+            condition = checked(self.text, tree, clock=True)
             with self.text.at(having):
                 made = made.with_stream(made.stream.where(condition))
         items = []

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.expression import Expr, col
+from millstream.model.expression import Expr, col, has_clock
 from millstream.model.relational import Joined
+from millstream.model.step import upstream
 from millstream.model.stream import Stream
 from millstream.model.times import conjuncts, disjuncts
+from millstream.model.times import joined as bounds_of
 from millstream.sql import using as same_names
 from millstream.sql.relation import HIDDEN, Relation, checked
 from millstream.sql.text import Text
@@ -68,23 +70,55 @@ def joining(query: _Query, left: Relation, join: exp.Join, right: Relation) -> t
         mine, theirs = (named_column(text, r, name, join) for r in (left, right))
         trees.append(exp.EQ(this=exp.column(mine), expression=exp.column(renamed[theirs])))
         one[mine] = renamed[theirs]
+    right, trees = _present(text, right, how, renamed, trees)
     made = Joining(right, how, renamed, tuple(checked(text, t).node for t in trees), join.this)
     stream = joined(text, left.stream, made, made.on)
     found = (left if how in ("semi", "anti") else both).with_stream(stream)
     return same_names.merged(found, left, one) if one and how in ("right", "full") else found, made
 
 
+def _present(
+    text: Text, right: Relation, how: str, renamed: Mapping[str, str], on: Sequence[exp.Expr]
+) -> tuple[Relation, list[exp.Expr]]:
+    """The right side with the conditions of ON applied that compare one of its times with the present; and the
+    others.
+    """
+    back = {new: old for old, new in renamed.items()}
+    timed = [t for t in on if has_clock(t) and _columns(t) and _columns(t) <= set(back)]
+    if how not in ("inner", "left", "semi", "anti") or not timed:
+        return right, list(on)
+    given = [(t, checked(text, t, clock=True).node) for t in timed]
+    stream, _ = _filtered(text, right.stream, back, given)
+    return right.with_stream(stream), [t for t in on if t not in timed]
+
+
 def pushed(
     text: Text, first: Relation, joins: Sequence[Joining], whole: Relation, where: Sequence[exp.Expr]
 ) -> tuple[Relation, list[exp.Expr]]:
-    """A chain of joins made anew with the conditions of WHERE inside, where that means the same; and the others."""
+    """A chain of joins made anew with the conditions of WHERE inside, where that means the same; and the others.
+
+    Conditions on the present time go before the joins, so that rows are kept no longer than they are there; but not
+    where event times bound what a join keeps: of rows that come and go by the clock, they say nothing.
+    """
+    timed = [p for p in where if p.find(exp.Query) is None and has_clock(p)]
+    if timed and not any(j.how in ("right", "full") for j in joins):
+        plain = [p for p in where if p not in timed]
+        made, rest = _pushed(text, first, joins, whole, plain)
+        if any(isinstance(s, Joined) and any(bounds_of(s).used) for s in upstream(made.stream.step)):
+            return made, [*rest, *timed]
+    return _pushed(text, first, joins, whole, where)
+
+
+def _pushed(
+    text: Text, first: Relation, joins: Sequence[Joining], whole: Relation, where: Sequence[exp.Expr]
+) -> tuple[Relation, list[exp.Expr]]:
     left_over: list[exp.Expr] = []
     trees: list[exp.Expr] = []
     for part in where:
         (trees if part.find(exp.Query) is None else left_over).append(part)
     if any(j.how in ("right", "full") for j in joins):
         return whole, list(where)
-    resolved = [(p, checked(text, whole.resolved(text, p)).node) for p in trees]
+    resolved = [(p, checked(text, whole.resolved(text, p), clock=True).node) for p in trees]
     stream = first.stream
     stream, resolved = _filtered(text, stream, {n: n for n in stream.schema.names}, resolved)
     for one in joins:
@@ -93,7 +127,7 @@ def pushed(
         if one.how == "inner":
             right, resolved = _filtered(text, right, back, resolved)
             here = {*stream.schema.names, *one.renamed.values()}
-            inside = [r for r in resolved if _columns(r[1]) <= here]
+            inside = [r for r in resolved if _columns(r[1]) <= here and not has_clock(r[1])]
             resolved = [r for r in resolved if r not in inside]
             on += [tree for _, tree in inside]
         if one.how in ("inner", "left", "semi", "anti"):
@@ -103,6 +137,15 @@ def pushed(
         moved = replace(one, relation=one.relation.with_stream(right))
         stream = joined(text, stream, moved, on)
     return whole.with_stream(stream), [p for p, _ in resolved] + left_over
+
+
+def in_order(where: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """Conditions in the order in which they are applied: as written, but those on the present time behind the plain ones,
+    which leave fewer rows to hold, and before subqueries, which then keep rows no longer than they are there.
+    """
+    if not any(has_clock(p) for p in where):
+        return list(where)
+    return sorted(where, key=lambda p: 2 if p.find(exp.Query) is not None else int(has_clock(p)))
 
 
 def shared_by_or(text: Text, whole: Relation, where: Sequence[exp.Expr]) -> list[exp.Expr]:

@@ -9,8 +9,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millstream.errors import SchemaError, Unsupported
-from millstream.model.expression import Expr, clock_word, is_lambda_parameter
+from millstream.model.expression import CLOCK, Expr, clock_word, is_lambda_parameter
 from millstream.model.functions import GENERATOR, UNREPEATABLE
+from millstream.model.moment import misplaced
 from millstream.model.reserved import OF
 from millstream.model.stream import Stream
 from millstream.model.window_kinds import AnyWindow
@@ -97,8 +98,8 @@ class Relation:
                 column.replace(self._column(text, column, set(also), select))
         return tree
 
-    def expr(self, text: Text, node: exp.Expr) -> Expr:
-        """An expression over the columns of the stream."""
+    def expr(self, text: Text, node: exp.Expr, *, clock: bool = False) -> Expr:
+        """An expression over the columns of the stream; with `clock` it may read the present time."""
         tree = self.resolved(text, node)
         for column in tree.find_all(exp.Column):
             if self.windowed is not None and column.name in BORDERS:
@@ -112,7 +113,7 @@ class Relation:
                     hint="use it as the time of a window only",
                     origin=text.of_node(node),
                 )
-        return checked(text, tree)
+        return checked(text, tree, clock=clock)
 
     def has_fields(self, column: str) -> bool:
         """Whether a dot behind a column can mean one of its fields; if not, the column may be an alias further out."""
@@ -166,8 +167,10 @@ def own(column: str) -> exp.Column:
     return found
 
 
-def checked(text: Text, tree: exp.Expr) -> Expr:
-    """An expression of a live view: one that gives the same whenever it is computed."""
+def checked(text: Text, tree: exp.Expr, *, clock: bool = False) -> Expr:
+    """An expression of a live view: one that gives the same whenever it is computed. A condition with `clock` may also
+    compare with the present time.
+    """
     total = next(aggregates.found(tree), None)
     if total is not None:
         raise SchemaError(
@@ -188,11 +191,13 @@ def checked(text: Text, tree: exp.Expr) -> Expr:
                 hint="count(*) counts rows; other functions take columns: name them",
                 origin=text.of_node(node),
             )
-    clock = clock_word(tree)
-    if clock is not None:
-        raise unrepeatable(clock, text.of_node(tree))
+    word = clock_word(tree)
+    if word is not None:
+        raise unrepeatable(word, text.of_node(tree))
     for name in called(tree):
-        if name in UNREPEATABLE:
+        if name in CLOCK and not clock:
+            raise misplaced(name, text.of_node(tree))
+        if name in UNREPEATABLE - CLOCK:
             raise unrepeatable(name, text.of_node(tree))
         if name in GENERATOR:
             raise Unsupported(

@@ -180,14 +180,14 @@ def _where(
     text = query.text
     if not conditions:
         return relation  # a ROW_NUMBER() may still be bounded by a query around this one
-    parts = list(conditions)
+    parts = pairs.in_order(conditions)
     if relation.ranked is not None:
         relation, parts = _bounded(query, relation, relation.ranked, parts, node)
     for part in parts:
         if part.find(exp.Query) is not None:
             relation = subqueries.applied(query, relation, part, ctes)
             continue
-        made = relation.expr(text, part)
+        made = relation.expr(text, part, clock=True)
         with text.at(part):
             relation = relation.with_stream(relation.stream.where(made))
     return relation

@@ -45,7 +45,7 @@ def applied(query: _Query, relation: Relation, part: exp.Expr, ctes: Ctes) -> Re
     if made is not None:
         return made
     over, tree = attached(query, relation, part, ctes)
-    condition = over.expr(query.text, tree)
+    condition = over.expr(query.text, tree, clock=True)
     with query.text.at(part):
         return over.with_stream(over.stream.where(condition))
 

@@ -297,17 +297,17 @@ CREATE VIEW v AS SELECT auction FROM bids RETAIN INTERVAL '1' MONTH;
 --   definition_error at 1:63: how long rows stay in MONTH has no fixed length
 --   hint: write it in days
 
--- case: now
-CREATE VIEW v AS SELECT auction FROM bids WHERE ts > now() - INTERVAL 1 HOUR;
+-- case: now in an OR
+CREATE VIEW v AS SELECT auction FROM bids WHERE ts > now() - INTERVAL 1 HOUR OR price > 1;
 -- expect error:
---   unsupported at 1:49: `now` cannot be used here
---   hint: use the event time; or ask with it: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR
+--   unsupported at 1:49: `ts > NOW() - INTERVAL '1' HOUR OR price > 1` cannot be used here
+--   hint: e.g. WHERE ts > now() - INTERVAL '1' HOUR; or compute it when you ask: SELECT now() - ts FROM view
 
 -- case: current_date without brackets
 CREATE VIEW v AS SELECT auction, current_date AS d FROM bids;
 -- expect error:
 --   unsupported at 1:1: `current_date` cannot be used here
---   hint: use the event time; or ask with it: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR
+--   hint: e.g. WHERE ts > now() - INTERVAL '1' HOUR; or compute it when you ask: SELECT now() - ts FROM view
 
 -- case: rand
 CREATE VIEW v AS SELECT auction FROM bids WHERE rand() < 0.1;

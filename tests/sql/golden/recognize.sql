@@ -236,7 +236,7 @@ CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.pric
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a b) DEFINE b AS ts < now());
 -- expect error:
 --   unsupported at 1:119: `now` cannot be used here
---   hint: use the event time; or ask with it: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR
+--   hint: e.g. WHERE ts > now() - INTERVAL '1' HOUR; or compute it when you ask: SELECT now() - ts FROM view
 
 -- case: Behind a join
 CREATE VIEW v AS SELECT * FROM bids JOIN items ON bids.auction = items.id MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a) DEFINE a AS price > 1) AS m;
