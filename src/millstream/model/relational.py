@@ -133,6 +133,8 @@ class Windowed:
     order: tuple[Order, ...]
     functions: tuple[tuple[str, Function], ...]
     origin: Origin | None = None
+    keeps_times: bool = False
+    """Whether its rows are as old as their own times say, although they change when others come."""
 
     @property
     def added(self) -> Named:

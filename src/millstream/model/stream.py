@@ -16,6 +16,7 @@ from millstream.model.connector import Sink, check_name
 from millstream.model.deduplicated import deduplicated
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr, boolean, col, expr, has_clock
+from millstream.model.fill import filled_aggregate
 from millstream.model.keyed import Keyed, named_columns
 from millstream.model.matches import Matches
 from millstream.model.moment import filtered, spans
@@ -220,6 +221,22 @@ class Stream(Relations, Operators, Matches):
         """
         self._refuse_panes("distinct")
         return Stream(self.flow, Distinct(self.step, here()))
+
+    def fill(self, how: object | Mapping[str, object], *, longest: str | timedelta | Duration | None = None) -> Stream:
+        """Add rows for windows of a windowed aggregate that have none, between the first and the last window of a key.
+
+        Their aggregates are as `how` says: ``"previous"`` (the value of the window before), ``"linear"`` (on the line
+        to the next one, as DOUBLE), None, or a constant; for all alike, or by column: ``{"total": "previous", "n":
+        0}``. With `longest`, only windows that begin no later than that after one with rows are filled.
+
+        >>> import millstream as ms
+        >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, at TIMESTAMP", event_time="at")
+        >>> counts = bids.key_by("auction").window(ms.tumbling("1 minute")).aggregate(n=ms.count())
+        >>> counts.fill(0).schema.names
+        ('window_start', 'window_end', 'auction', 'n')
+        """
+        self._refuse_panes("fill")
+        return filled_aggregate(self, how, longest)
 
     def deduplicate(
         self, *columns: str, keep: str = "first", within: str | timedelta | Duration | None = None

@@ -60,7 +60,8 @@ def times_of(step: Step, *, certain: bool = True) -> Times:
     if (certain if by_clock else taken) or isinstance(step, Iterated | Round | TableRows):
         return {}  # rows that come late are taken there; in a loop, rows of any time may follow from others
     shared = {n: max(c[n] for c in each) for n in each[0] if all(n in c for c in each)}
-    if isinstance(step, Select | Aggregated | Top | Windowed):
+    keeps = isinstance(step, Windowed) and step.keeps_times and not certain
+    if isinstance(step, Select | Aggregated | Top | Windowed) and not keeps:
         named = step.columns if isinstance(step, Select) else step.keys
         found = {n: shared[c] for n, e in named if (c := plain_column(e)) in shared}
         ends = step.after if isinstance(step, Select) else ()

@@ -184,10 +184,10 @@ class _Query:
         self.wanted = wanted_select(query)
         clauses = self.clauses
         if self.wanted is None:
-            windowed = clauses.accumulation is not None or clauses.lateness is not None
+            windowed = any(c is not None for c in (clauses.accumulation, clauses.lateness, clauses.fill))
             if windowed or clauses.trigger not in (None, ON_CHANGE, ON_CLOSE):
                 raise DefinitionError(
-                    "EMIT, ALLOWED LATENESS and their like speak of the windows of a GROUP BY, and this query has none",
+                    "EMIT, ALLOWED LATENESS, FILL and their like speak of the windows of a GROUP BY, and this query has none",
                     hint="EMIT ON CLOSE and EMIT ON CHANGE can stand behind any query",
                     origin=self.text.of_node(query),
                 )

@@ -7,6 +7,8 @@
     DISCARDING | ACCUMULATING | RETRACTING
     ALLOWED LATENESS INTERVAL '1' MINUTE
     RETAIN INTERVAL '1' DAY
+    FILL (PREVIOUS | LINEAR | NULL | <constant>) [FOR INTERVAL '1' DAY]
+    FILL (<column> <how>, ...)
 
 <when> is ``EVERY INTERVAL '1' SECOND [ALIGNED]``, ``EVERY 100 ROWS``, ``ON CHANGE`` or a <trigger>; a <trigger> is one
 of these, ``AFTER 100 ROWS``, ``AFTER INTERVAL '1' MINUTE [ALIGNED]``, ``AFTER FRACTION 0.9``, ``ON CLOSE``,
@@ -20,7 +22,9 @@ from collections.abc import Callable
 from millstream.model import trigger as triggers
 from millstream.model.accumulation import Accumulation
 from millstream.model.duration import Duration
+from millstream.model.fill import Filling
 from millstream.model.trigger import Trigger
+from millstream.sql import fills
 from millstream.sql.cursor import Cursor
 from millstream.sql.statements import Clauses
 from millstream.sql.text import word
@@ -45,6 +49,7 @@ def begin(cursor: Cursor) -> int:
         ahead = i - cursor.at
         begins = said in _ACCUMULATIONS or cursor.peek("ALLOWED", "LATENESS", ahead=ahead)
         begins = begins or (said == "EMIT" and _follows(cursor, i)) or cursor.peek("RETAIN", "INTERVAL", ahead=ahead)
+        begins = begins or cursor.peek("FILL", "(", ahead=ahead)
         if (
             depth == 0
             and i > cursor.at
@@ -63,7 +68,7 @@ def _follows(cursor: Cursor, at: int) -> bool:
 def read(cursor: Cursor) -> Clauses:
     """All clauses that stand here, to the end."""
     _check_depth(cursor)
-    given: dict[str, Trigger | Accumulation | Duration] = {}
+    given: dict[str, Trigger | Accumulation | Duration | Filling] = {}
     while not cursor.done:
         token = cursor.token
         if cursor.accept("EMIT"):
@@ -73,8 +78,11 @@ def read(cursor: Cursor) -> Clauses:
             key, value = "lateness", cursor.interval("the allowed lateness")  # type: ignore[assignment]
         elif cursor.accept("RETAIN"):
             key, value = "retain", cursor.interval("how long rows stay")  # type: ignore[assignment]
+        elif cursor.accept("FILL"):
+            key, value = "fill", fills.read(cursor)  # type: ignore[assignment]
         else:
-            name = cursor.one_of((*_ACCUMULATIONS, "EMIT", "ALLOWED LATENESS", "RETAIN"), "a clause of the view")
+            words = (*_ACCUMULATIONS, "EMIT", "ALLOWED LATENESS", "RETAIN", "FILL")
+            name = cursor.one_of(words, "a clause of the view")
             key, value = "accumulation", _ACCUMULATIONS[name]  # type: ignore[assignment]
         if key in given:
             cursor.at -= 1

@@ -20,7 +20,7 @@ from millstream.model.trigger import ON_CHANGE
 from millstream.model.window import everything
 from millstream.model.window_kinds import AnyWindow, Session
 from millstream.model.windowing import Windowing
-from millstream.sql import aggregates, dependent, over, subqueries, windows
+from millstream.sql import aggregates, dependent, fills, over, subqueries, windows
 from millstream.sql.dependent import Outer
 from millstream.sql.relation import BORDERS, HIDDEN, Relation, checked, swap
 from millstream.sql.scopes import free_columns
@@ -63,7 +63,10 @@ def grouped(
     groups = found.groups_of_rows(qualify)
     if outer is not None and found.is_total:
         groups = found.completed(groups, outer)
-    return found.bound(groups, qualify)
+    made, answer, condition = found.bound(groups, qualify)
+    if query.clauses.fill is not None and node is query.wanted:
+        made, answer = fills.applied(found, made, answer, condition)
+    return made, answer, condition
 
 
 class Grouping:

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from millstream.model.accumulation import Accumulation
 from millstream.model.duration import Duration
+from millstream.model.fill import Filling
 from millstream.model.trigger import Trigger
 from millstream.sql.text import Piece
 
@@ -42,6 +43,7 @@ class Clauses:
     accumulation: Accumulation | None = None
     lateness: Duration | None = None
     retain: Duration | None = None
+    fill: Filling | None = None
 
 
 @dataclass(frozen=True)
