@@ -187,8 +187,8 @@ class _Query:
             windowed = any(c is not None for c in (clauses.accumulation, clauses.lateness, clauses.fill))
             if windowed or clauses.trigger not in (None, ON_CHANGE, ON_CLOSE):
                 raise DefinitionError(
-                    "EMIT, ALLOWED LATENESS, FILL and their like speak of the windows of a GROUP BY, and this query has none",
-                    hint="EMIT ON CLOSE and EMIT ON CHANGE can stand behind any query",
+                    "EMIT, ALLOWED LATENESS, FILL and their like need the windows of a GROUP BY, and this query has none",
+                    hint="EMIT ON CLOSE and EMIT ON CHANGE can follow any query",
                     origin=self.text.of_node(query),
                 )
         relation = self.settled(self.query(query, {}), query)

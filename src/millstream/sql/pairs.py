@@ -140,8 +140,8 @@ def _pushed(
 
 
 def in_order(where: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """Conditions in the order in which they are applied: as written, but those on the present time behind the plain ones,
-    which leave fewer rows to hold, and before subqueries, which then keep rows no longer than they are there.
+    """Conditions in the order in which they are applied: as written, but those on the present time after the plain
+    ones, which leave fewer rows to hold, and before subqueries, which then keep rows no longer than they are there.
     """
     if not any(has_clock(p) for p in where):
         return list(where)

@@ -253,8 +253,8 @@ CREATE VIEW v AS SELECT sensor, seen > 5 AS x FROM readings;
 -- case: EMIT without groups
 CREATE VIEW v AS SELECT auction FROM bids DISCARDING;
 -- expect error:
---   definition_error at 1:25: EMIT, ALLOWED LATENESS and their like speak of the windows of a GROUP BY, and this query has none
---   hint: EMIT ON CLOSE and EMIT ON CHANGE can stand behind any query
+--   definition_error at 1:25: EMIT, ALLOWED LATENESS, FILL and their like need the windows of a GROUP BY, and this query has none
+--   hint: EMIT ON CLOSE and EMIT ON CHANGE can follow any query
 
 -- case: EMIT of nothing
 CREATE VIEW v AS SELECT count(*) AS n FROM bids EMIT SOMETIMES;
