@@ -413,7 +413,10 @@ class Live:
                 if statement.if_exists:
                     return Answer(said=f"there is no {kind} {statement.name}")
                 if kept is not None:
-                    raise UnknownName(f"`{spelled}` is a {kept.kind}, not a {kind}")
+                    raise UnknownName(
+                        f"`{spelled}` is a {kept.kind}, not a {kind}",
+                        hint=f"write {kept.kind.upper()} in place of {kind.upper()}",
+                    )
                 raise self.catalog.missing(statement.name, kind)
             dependents = self.catalog.dependents(name)
             if entry is not None and dependents and not statement.cascade:

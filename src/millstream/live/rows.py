@@ -194,7 +194,10 @@ def _table(live: Live, name: str) -> tuple[CreateTable, Schema]:
     if not isinstance(entry, CreateTable):
         if entry is None:
             raise live.catalog.missing(name, "table")
-        raise StatementRefused(f"`{name}` is a {KIND_OF[type(entry)]}: its rows follow from its definition")
+        raise StatementRefused(
+            f"`{name}` is a {KIND_OF[type(entry)]}: its rows follow from its definition",
+            hint="change the rows of the sources and tables that it reads",
+        )
     schema = schema_of(live.catalog, entry)
     assert schema is not None
     return entry, schema

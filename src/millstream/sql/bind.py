@@ -24,6 +24,7 @@ from millstream.sql.catalog import Catalog, Generators, schema_of
 from millstream.sql.dependent import Outer
 from millstream.sql.places import OPTIONS, VIEW_OPTIONS, check_start, checked, connector_of, sink_of
 from millstream.sql.relation import Relation
+from millstream.sql.rewritten import rewritten
 from millstream.sql.select import bind_select, limited, wanted_select
 from millstream.sql.statements import Clauses, Create, CreateSink, CreateSource, CreateTable, CreateView
 from millstream.sql.text import Text, not_too_deep, tokens
@@ -132,7 +133,7 @@ class Binder:
         """The relation that a whole query means."""
         with not_too_deep(text):
             complete.check_clauses(text, query)
-            return _Query(self, text, clauses or Clauses(), options or {}).whole(query)
+            return _Query(self, text, clauses or Clauses(), options or {}).whole(rewritten(query))
 
     def takes_keys_out_of_or(self) -> bool:
         """Whether joins of what is being bound take keys out of OR: those of views that have state without, do not."""
@@ -187,7 +188,7 @@ class _Query:
             windowed = any(c is not None for c in (clauses.accumulation, clauses.lateness, clauses.fill))
             if windowed or clauses.trigger not in (None, ON_CHANGE, ON_CLOSE):
                 raise DefinitionError(
-                    "EMIT, ALLOWED LATENESS, FILL and their like need the windows of a GROUP BY, and this query has none",
+                    "EMIT, ALLOWED LATENESS and FILL need the windows of a GROUP BY, and this query has none",
                     hint="EMIT ON CLOSE and EMIT ON CHANGE can follow any query",
                     origin=self.text.of_node(query),
                 )

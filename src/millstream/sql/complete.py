@@ -136,11 +136,14 @@ def check_literals(text: Text, tokens: Sequence[Token], tree: exp.Expr) -> None:
             )
 
 
+_SPELLED_OTHERWISE = ("INTERVAL", "->", "->>", "#>", "#>>")
+
+
 def _literals(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Numbers and texts, but for the lengths of intervals: those are spelled in several ways."""
+    """Numbers and texts, but for the lengths of intervals and the keys of JSON: those are spelled in several ways."""
     before = ""
     for token in tokens:
-        if token.token_type in (TokenType.NUMBER, TokenType.STRING) and before != "INTERVAL":
+        if token.token_type in (TokenType.NUMBER, TokenType.STRING) and before not in _SPELLED_OTHERWISE:
             yield token
         before = token.text.upper() if token.text not in ("(", "-", "+") else before
 

@@ -116,7 +116,7 @@ class Cursor:
         token = self.take()
         if token.token_type is not TokenType.NUMBER or not token.text.isdigit():
             self.at -= 1
-            self.fail(f"{what}, a whole number, is expected here")
+            self.fail(f"{what}, a whole number, is expected here", hint="e.g. 7")
         return int(token.text)
 
     def value(self, what: str) -> Any:

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from millstream.errors import Unsupported
 from millstream.model.functions import AGGREGATE, SCALAR
+from millstream.sql import foreign
 
 Form = Callable[[list[exp.Expr]], exp.Expr]
 
@@ -66,11 +67,16 @@ FORMS: dict[str, tuple[tuple[int, ...], Form]] = {
 
 _FIELDS = {"ISODOW": "DAYOFWEEK_ISO", "ISOYEAR": "YEAROFWEEK"}
 """Parts of a time that Spark calls otherwise."""
+_NO_FIELDS = frozenset(
+    "MILLISECOND MILLISECONDS MICROSECOND MICROSECONDS CENTURY DECADE MILLENNIUM TIMEZONE TIMEZONE_HOUR "
+    "TIMEZONE_MINUTE JULIAN ERA".split()
+)
+"""Parts of a time that Spark does not have."""
 
 
 def in_spark(tree: exp.Expr, *only: type[exp.Expr]) -> exp.Expr:
     """A tree with such functions (or those of some kinds) replaced; each stays where it stood."""
-    for call in list(tree.find_all(*(only or (exp.Anonymous, *_NODES)))):
+    for call in reversed(list(tree.find_all(*(only or (exp.Anonymous, *_NODES))))):  # from the inside out
         made = _made(call)
         if made is None:
             continue
@@ -87,8 +93,11 @@ def _made(call: exp.Expr) -> exp.Expr | None:
     name, values = str(call.this).lower(), [v.copy() for v in call.expressions]
     if name == "date_part" and len(values) == 2 and isinstance(values[0], exp.Literal):
         return _extracted(exp.Extract(this=exp.var(values[0].name.upper()), expression=values[1]))
-    numbers, form = FORMS.get(name, ((), None))
-    return form(values) if form is not None and len(values) in numbers else None
+    for known in (FORMS, foreign.FORMS):
+        numbers, form = known.get(name, ((), None))
+        if form is not None and len(values) in numbers:
+            return form(values)
+    return None
 
 
 def _seconds(time: exp.Expr) -> exp.Expr:
@@ -104,7 +113,7 @@ def _extracted(node: exp.Expr) -> exp.Expr | None:
         return _seconds(node.expression)
     if field in _FIELDS:
         return exp.Extract(this=exp.var(_FIELDS[field]), expression=node.expression.copy())
-    if field in ("MILLISECOND", "MILLISECONDS", "MICROSECOND", "MICROSECONDS", "CENTURY", "DECADE", "MILLENNIUM"):
+    if field in _NO_FIELDS:
         raise Unsupported(
             f"EXTRACT({field} FROM ...) is not supported",
             hint="EXTRACT(SECOND FROM ts) has the fraction; unix_millis(ts) and unix_micros(ts) count from 1970",
@@ -173,6 +182,7 @@ _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
     exp.Trunc: _cut,
     exp.RegexpReplace: _replaced,
     exp.ArrayReverse: lambda n: _call("reverse", n.this.copy()),
+    **foreign.NODES,
     exp.StringToArray: lambda n: _parsed("split")([n.this.copy(), _literally(n.expression.copy())]),
 }
 """Calls that the parser knows, and what they are in Spark; None: themselves."""
@@ -205,7 +215,7 @@ _INSTEAD = {
 
 def instead_of(name: str) -> str:
     """What to write for a function that there is none of."""
-    found = _INSTEAD.get(name)
+    found = _INSTEAD.get(name) or foreign.INSTEAD.get(name)
     if found is not None:
         return f"write {found}"
     close = difflib.get_close_matches(name, sorted(SCALAR | AGGREGATE), n=1, cutoff=0.75)

@@ -65,10 +65,13 @@ def duck_sql(node: exp.Expr, *, whole: bool = False) -> str:
     try:
         return Duck().generate(node, identify=True, comments=False, unsupported_level=level)
     except UnsupportedError as error:
+        named = ", ".join(re.findall(r"'[^']*'", str(error))) or next(
+            iter(re.findall(r"\b[A-Z_]{4,}\w*\b", str(error))), ""
+        )
         raise Unsupported(
             "a part of the query cannot be answered by the store, and would be ignored",
-            detail=", ".join(re.findall(r"'[^']*'", str(error))) or None,
-            hint="leave it out, or compute it in a view",
+            detail=named or None,
+            hint="leave it out, or compute it in a view and ask for its column",
         ) from None
     except _TooLong:
         raise StatementRefused(

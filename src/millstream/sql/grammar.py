@@ -240,7 +240,7 @@ class _Reading:
             if not c.done:
                 c.expect(",")
         if not columns:
-            c.fail("at least one column is expected here")
+            c.fail("at least one column is expected here", hint="(id BIGINT, name STRING)")
         return tuple(columns), watermark, key
 
     def _column(self, c: Cursor) -> tuple[ColumnDef, bool]:
@@ -452,7 +452,7 @@ class _Reading:
         c = self.cursor
         tokens = self.piece.tokens[c.at : end]
         if not tokens:
-            c.fail("a SELECT is expected here")
+            c.fail("a SELECT is expected here", hint="CREATE VIEW name AS SELECT ... FROM source")
         c.at = end
         return queries.parse(c.text, tokens, functions=self.functions if functions is None else functions)
 

@@ -351,7 +351,7 @@ class Grouping:
         over: exp.Expr = swap(root, lambda p: None if p is root else self._replaced(p)).this
         return over
 
-    def _replaced(self, part: exp.Expr) -> exp.Expr | None:
+    def _replaced(self, part: exp.Expr) -> exp.Expr | None:  # noqa: PLR0911 - one for each kind of part
         """What stands for a part over the groups; None: nothing, look inside."""
         if isinstance(part, exp.Literal | exp.Null | exp.Boolean | exp.DataType | exp.Interval):
             return part
@@ -373,6 +373,9 @@ class Grouping:
         if sql in self.table:
             return exp.column(self.table[sql])
         if isinstance(part, exp.Column):
+            answer = self._answer(part)
+            if answer is not None:
+                return answer
             self.relation.resolved(self.text, part)  # says so if there is no such column
             raise SchemaError(
                 f"`{part.name}` is neither grouped by nor inside an aggregate",
@@ -380,6 +383,14 @@ class Grouping:
                 origin=self.text.of_node(part),
             )
         return None
+
+    def _answer(self, part: exp.Column) -> exp.Expr | None:
+        """A column of the answer, where HAVING names it: ``HAVING n > 1`` of ``count(*) AS n``."""
+        known = {n.lower() for n in (*self.relation.names, *(c for a in self.relation.aliases.values() for c in a))}
+        if len(part.parts) != 1 or part.name.lower() in known:
+            return None
+        found = next((i for n, i in self.items if n.lower() == part.name.lower()), None)
+        return None if found is None or found is part else exp.paren(self.over(found))
 
     def _subquery(self, node: exp.Query) -> exp.Expr:
         """A subquery over the groups: the columns of the rows that it uses are those of their group."""

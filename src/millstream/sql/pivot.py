@@ -18,18 +18,45 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def spelled_out(tree: exp.Expr) -> exp.Expr:
-    """A tree without PIVOT. Refuses UNPIVOT, and values that are not stated."""
+    """A tree without PIVOT and UNPIVOT. Refuses a PIVOT over values that are not stated."""
     for pivot in list(tree.find_all(exp.Pivot)):
         of = pivot.parent
-        if of is None or pivot.args.get("unpivot") or len(of.args.get("pivots") or ()) != 1:
-            raise Unsupported(
-                "UNPIVOT is not supported" if pivot.args.get("unpivot") else "several PIVOTs of one table",
-                hint="CROSS JOIN UNNEST(array(struct('a' AS name, a AS value), ...)) makes rows of columns"
-                if pivot.args.get("unpivot")
-                else "put each of them in a query of its own",
-            )
-        of.replace(_grouped(of, pivot))
+        if of is None or len(of.args.get("pivots") or ()) != 1:
+            raise Unsupported("several PIVOTs of one table", hint="put each of them in a query of its own")
+        of.replace(_rows(of, pivot) if pivot.args.get("unpivot") else _grouped(of, pivot))
     return tree
+
+
+def _rows(of: exp.Expr, pivot: exp.Pivot) -> exp.Expr:
+    """``t UNPIVOT (value FOR name IN (a, b))``: a row for each of the columns, without those that are NULL."""
+    fields = pivot.args.get("fields") or []
+    listed = fields[0] if len(fields) == 1 and isinstance(fields[0], exp.In) else None
+    values = pivot.expressions
+    if listed is None or not listed.expressions or len(values) != 1 or isinstance(values[0], exp.Tuple):
+        raise Unsupported("UNPIVOT needs one value, one FOR and a list of columns", hint=_UNPIVOT)
+    value, name = (exp.to_identifier(n.name, quoted=True) for n in (values[0], listed.this))
+    columns = [
+        (c.this if isinstance(c, exp.PivotAlias | exp.Alias) else c, c.alias or c.name) for c in listed.expressions
+    ]
+    if not all(isinstance(c, exp.Column) for c, _ in columns):
+        raise Unsupported("UNPIVOT takes single columns", hint=_UNPIVOT)
+    inner = of.copy()
+    inner.set("pivots", None)
+    parts: list[exp.Select] = []
+    for column, shown in columns:
+        star = exp.Star(except_=[exp.to_identifier(c.name) for c, _ in columns])
+        made = exp.select(
+            star, exp.alias_(exp.Literal.string(shown), name.copy()), exp.alias_(column.copy(), value.copy())
+        )
+        made = made.from_(inner.copy())
+        parts.append(made if pivot.args.get("include_nulls") else made.where(column.copy().is_(exp.null()).not_()))
+    rows: exp.Query = parts[0]
+    for part in parts[1:]:
+        rows = exp.union(rows, part, distinct=False)
+    return rows.subquery(pivot.alias or None)
+
+
+_UNPIVOT = "FROM t UNPIVOT (value FOR name IN (a, b AS 'second'))"
 
 
 def _grouped(of: exp.Expr, pivot: exp.Pivot) -> exp.Expr:
@@ -37,7 +64,12 @@ def _grouped(of: exp.Expr, pivot: exp.Pivot) -> exp.Expr:
     inner.set("pivots", None)
     fields = pivot.args.get("fields") or []
     listed = fields[0] if len(fields) == 1 and isinstance(fields[0], exp.In) else None
-    if listed is None or not listed.expressions or not pivot.expressions or listed.find(exp.Query) is not None:
+    if (
+        listed is None
+        or not listed.expressions
+        or not pivot.expressions
+        or listed.find(exp.Query, exp.PivotAny) is not None
+    ):
         raise Unsupported(
             "PIVOT needs aggregates, one FOR, and a stated list of values",
             hint="PIVOT (sum(price) FOR quarter IN (1 AS q1, 2 AS q2))",

@@ -39,6 +39,7 @@ from millstream.sql.allowed import (
 )
 from millstream.sql.as_of_forms import NEAREST
 from millstream.sql.dialect import in_spark, instead_of
+from millstream.sql.foreign import BINNED, known_tokens
 from millstream.sql.text import DIALECT, Text, closing, made, too_deep, word
 from millstream.sql.unreadable import unreadable
 
@@ -52,7 +53,7 @@ _DEEPEST = 200
 """Brackets inside one another, and half of the parts of a tree that may be."""
 _LONGEST = 20_000
 """Tokens of one query."""
-_SPELLINGS = {"rand": ("random",), "uuid": ("gen_random_uuid", "uuidv4", "uuidv7", "gen_uuid")}
+_SPELLINGS = {BINNED: ("date_bin",), "rand": ("random",), "uuid": ("gen_random_uuid", "uuidv4", "uuidv7", "gen_uuid")}
 """Names of functions that the parser reads as another one."""
 
 
@@ -62,7 +63,11 @@ def parse(text: Text, given: tuple[Token, ...], *, functions: Container[str] = (
     if isinstance(tree, exp.Values):
         tree = exp.select("*").from_(tree)
     if not isinstance(tree, exp.Query):
-        raise StatementRefused(f"only a SELECT can stand here, not {kind(tree)}", origin=text.of_token(given[0]))
+        raise StatementRefused(
+            f"only a SELECT can stand here, not {kind(tree)}",
+            hint="a query begins with SELECT, WITH or VALUES",
+            origin=text.of_token(given[0]),
+        )
     check(text, tree, given[0], functions=functions)
     return tree
 
@@ -80,7 +85,8 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if depth > _DEEPEST:
             raise StatementRefused(f"more than {_DEEPEST} brackets inside one another", origin=text.of_token(token))
-    brought = list(_in_known_form(text, list(given)))
+    with text.at(given[0]):
+        brought = known_tokens(_in_known_form(text, list(given)))
     try:
         trees = [t for t in DIALECT.parser().parse(brought, text.sql) if t is not None]
     except ParseError as error:
@@ -95,9 +101,9 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
         raise too_deep(text, given[0])
     for cte in trees[0].find_all(exp.CTE):
         cte.set("materialized", None)  # advice for a plan, which changes no answer
-    tree = in_spark(trees[0], exp.ToChar)  # which would be written without its format
-    complete.check_literals(text, brought, tree)
     with text.at(given[0]):
+        tree = in_spark(trees[0], exp.ToChar)  # which would be written without its format
+        complete.check_literals(text, brought, tree)
         tree = pivot.spelled_out(in_spark(tree))
     for number in tree.find_all(exp.Literal):
         if beyond_double(number):

@@ -86,7 +86,7 @@ class Relation:
         if inner is not None:
             raise Unsupported(
                 "a subquery cannot stand here",
-                hint="it can in FROM, WHERE, SELECT and HAVING; or make a view of it",
+                hint="it can in FROM, WHERE, SELECT, HAVING, ORDER BY and ON of inner joins; or make a view of it",
                 origin=text.of_node(inner),
             )
         tree = node.copy()

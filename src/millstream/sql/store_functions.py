@@ -17,7 +17,7 @@ _UNITS = {"DAYOFWEEK": 1, "DOW": 1}
 
 def in_store(tree: exp.Expr) -> exp.Expr:
     """A tree whose functions the store computes as Spark does."""
-    for call in list(tree.find_all(exp.Anonymous, *_NODES)):
+    for call in reversed(list(tree.find_all(exp.Anonymous, *_NODES))):  # from the inside out
         form = _NODES.get(type(call))
         made = _named(call) if isinstance(call, exp.Anonymous) else form(call) if form is not None else None
         if made is None:
@@ -116,6 +116,27 @@ def _up_to(node: exp.Expr) -> exp.Expr:
     return _written(cut, s=node.this, d=node.args["delimiter"], n=count)
 
 
+def _in_zone(node: exp.Expr) -> exp.Expr:
+    """from_utc_timestamp(ts, zone), and ``ts AT TIME ZONE zone``: what the clocks of a zone show."""
+    time = node.this.this if isinstance(node.this, exp.Cast) and node.this.is_type("timestamp") else node.this
+    return _call("timezone", node.args["zone"], exp.cast(time.copy(), "TIMESTAMPTZ"))
+
+
+def _among(node: exp.Expr) -> exp.Expr | None:
+    """``x = ANY (array)`` of no array is NULL."""
+    any_of = node.expression
+    if not isinstance(any_of, exp.Any) or isinstance(any_of.this.unnest(), exp.Query):
+        return None
+    return exp.ArrayContains(this=any_of.this.unnest().copy(), expression=node.this.copy())
+
+
+def _hashed(node: exp.Expr) -> exp.Expr | None:
+    length = node.args.get("length")
+    if length is None or length.name in ("0", "256"):
+        return None
+    return _refused(f"sha2 of {length.name} bits", "sha256(text), or compute it in a view and ask for its column")
+
+
 def _refused(name: str, instead: str) -> exp.Expr:
     raise Unsupported(f"{name} is not supported in a question: the store computes something else", hint=instead)
 
@@ -125,6 +146,8 @@ def _named(call: exp.Anonymous) -> exp.Expr | None:
     form = _NAMES.get(name)
     if name == "regexp" and len(values) == 2:
         return _call("regexp_matches", *values)
+    if name == "pmod" and len(values) == 2:
+        return _written("((({x}) % ({y})) + ({y})) % ({y})", x=values[0], y=values[1])
     if name == "btrim":
         return _call("trim", *values)
     if name == "bround":
@@ -178,6 +201,9 @@ _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
     exp.RegexpSubstr: lambda n: exp.Nullif(
         this=_call("regexp_extract", n.this, n.expression), expression=exp.Literal.string("")
     ),
+    exp.AtTimeZone: _in_zone,
+    exp.EQ: _among,
+    exp.SHA2: _hashed,
     exp.Kurtosis: lambda n: _call("kurtosis_pop", n.this),
 }
 _NAMES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
@@ -194,5 +220,9 @@ _NAMES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
     "some": lambda x: _call("bool_or", x),
     "any": lambda x: _call("bool_or", x),
     "std": lambda x: _call("stddev", x),
+    "hash": lambda _: _refused("hash", "compute it in a view and ask for its column"),
+    "xxhash64": lambda _: _refused("xxhash64", "compute it in a view and ask for its column"),
+    "timestamp_millis": lambda x: _written("make_timestamptz(CAST({x} AS BIGINT) * 1000)", x=x),
+    "timestamp_micros": lambda x: _written("make_timestamptz(CAST({x} AS BIGINT))", x=x),
     "weekday": lambda x: exp.paren(exp.Sub(this=_call("isodow", x), expression=exp.Literal.number(1))),
 }

@@ -18,6 +18,7 @@ from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, MillstreamError, Origin, StatementRefused
 from millstream.sql import lexing
+from millstream.sql.foreign import known_tokens
 
 
 class TooMuchWork(RecursionError):
@@ -36,7 +37,7 @@ class Bounded(Spark):
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:
             """The trees of some tokens."""
             self._left = 10_000 + 50 * len(raw_tokens)
-            return super().parse(raw_tokens, sql)
+            return super().parse(known_tokens(raw_tokens), sql)
 
         def _advance(self, times: int = 1) -> None:
             self._left -= 1

@@ -71,5 +71,7 @@ def _whole(query: _Query, node: exp.Expr, what: str) -> int:
     except ValueError:
         found = None
     if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-        raise DefinitionError(f"{what} needs a whole number", origin=query.text.of_node(node))
+        raise DefinitionError(
+            f"{what} needs a whole number", hint=f"write the number itself: {what} 10", origin=query.text.of_node(node)
+        )
     return found

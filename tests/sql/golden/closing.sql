@@ -146,11 +146,11 @@ CREATE VIEW v AS SELECT p.n, a.last FROM p FULL JOIN a ON a.window_end = p.windo
 -- case: Lateness without a window
 CREATE VIEW v AS SELECT auction FROM bids EMIT ON CLOSE ALLOWED LATENESS INTERVAL '1' MINUTE;
 -- expect error:
---   definition_error at 1:25: EMIT, ALLOWED LATENESS, FILL and their like need the windows of a GROUP BY, and this query has none
+--   definition_error at 1:25: EMIT, ALLOWED LATENESS and FILL need the windows of a GROUP BY, and this query has none
 --   hint: EMIT ON CLOSE and EMIT ON CHANGE can follow any query
 
 -- case: Another trigger without a window
 CREATE VIEW v AS SELECT auction FROM bids EMIT EVERY 10 ROWS;
 -- expect error:
---   definition_error at 1:25: EMIT, ALLOWED LATENESS, FILL and their like need the windows of a GROUP BY, and this query has none
+--   definition_error at 1:25: EMIT, ALLOWED LATENESS and FILL need the windows of a GROUP BY, and this query has none
 --   hint: EMIT ON CLOSE and EMIT ON CHANGE can follow any query

@@ -253,7 +253,7 @@ CREATE VIEW v AS SELECT sensor, seen > 5 AS x FROM readings;
 -- case: EMIT without groups
 CREATE VIEW v AS SELECT auction FROM bids DISCARDING;
 -- expect error:
---   definition_error at 1:25: EMIT, ALLOWED LATENESS, FILL and their like need the windows of a GROUP BY, and this query has none
+--   definition_error at 1:25: EMIT, ALLOWED LATENESS and FILL need the windows of a GROUP BY, and this query has none
 --   hint: EMIT ON CLOSE and EMIT ON CHANGE can follow any query
 
 -- case: EMIT of nothing
