@@ -50,6 +50,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "sql.pivot": frozenset({"of.replace"}),
     "sql.over": frozenset({"window.replace"}),
     "sql.relation": frozenset({"child.replace", "column.replace"}),
+    "sql.rewritten": frozenset({"node.replace", "select.replace"}),
     "sql.select": frozenset({"aggregate.replace"}),
     "sql.subqueries": frozenset({"column.replace", "comparison.replace", "inner.replace"}),
     "testing.sqltest_rows": frozenset({"left.remove"}),

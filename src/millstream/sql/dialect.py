@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from millstream.errors import Unsupported
 from millstream.model.functions import AGGREGATE, SCALAR
-from millstream.sql import foreign
+from millstream.sql import elsewhere, foreign
 
 Form = Callable[[list[exp.Expr]], exp.Expr]
 
@@ -215,7 +215,7 @@ _INSTEAD = {
 
 def instead_of(name: str) -> str:
     """What to write for a function that there is none of."""
-    found = _INSTEAD.get(name) or foreign.INSTEAD.get(name)
+    found = _INSTEAD.get(name) or elsewhere.FUNCTIONS.get(name)
     if found is not None:
         return f"write {found}"
     close = difflib.get_close_matches(name, sorted(SCALAR | AGGREGATE), n=1, cutoff=0.75)

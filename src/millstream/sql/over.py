@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from millstream.errors import Unsupported
+from millstream.errors import DefinitionError, Unsupported
 from millstream.model.aggregate import Kind
 from millstream.model.relational import Function
 from millstream.model.step import Named, Order, plain_column
@@ -146,7 +146,10 @@ def _function(query: _Query, relation: Relation, window: exp.Window) -> Function
         )
     _check_parts(query, window, kind, filtered=condition is not None, ignores=ignores)
     if kind == "ntile":
-        return Function(kind, offset=_whole(query, call.this))
+        parts = _whole(query, call.this)
+        if not parts:
+            raise DefinitionError("ntile needs at least one part", hint="e.g. ntile(4)", origin=text.of_node(window))
+        return Function(kind, offset=parts)
     argument = call.this
     if isinstance(call, exp.Count) and (argument is None or isinstance(argument, exp.Star) or _is_one(argument)):
         argument = None
@@ -260,6 +263,12 @@ def _frame(query: _Query, window: exp.Window) -> tuple[str, float | None, float 
         )
     if unit in ("range", "groups") and (before, behind) == (None, None):
         unit = "rows"
+    if before is not None and behind is not None and behind < -before:
+        raise DefinitionError(
+            "the frame of a window ends before it begins",
+            hint="ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING: first the start, then the end",
+            origin=query.text.of_node(window),
+        )
     order = window.args.get("order")
     if unit == "range" and (order is None or len(order.expressions) != 1):
         raise Unsupported(

@@ -15,7 +15,7 @@ from millstream.model.moment import misplaced
 from millstream.model.reserved import OF
 from millstream.model.stream import Stream
 from millstream.model.window_kinds import AnyWindow
-from millstream.sql import aggregates, complete, unknown
+from millstream.sql import aggregates, complete, early, unknown
 from millstream.sql.allowed import GROUPS, called, unrepeatable
 from millstream.sql.text import Text
 
@@ -152,6 +152,9 @@ class Relation:
                     raise unknown.relation(text, column, parts, self.aliases)
                 raise unknown.column(text, column, parts[0], [*self.names, *also], select=select)
             found, rest = within[parts[0].lower()], parts[1:]
+        early.check_fields(text, column, found, self._type(found), rest)
+        if isinstance(column.parent, exp.Bracket) and column.parent.this is column and not rest:
+            early.check_elements(text, column.parent, found, self._type(found))
         made: exp.Expr = exp.column(found)
         made.this.meta.update(column.this.meta)
         made.meta["resolved"] = True  # it may be looked at again
@@ -211,6 +214,7 @@ def checked(text: Text, tree: exp.Expr, *, clock: bool = False) -> Expr:
                 hint="GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE), with TUMBLE_START(...) in SELECT",
                 origin=text.of_node(tree),
             )
+    early.check(text, tree)
     complete.check_expression(text, tree)
     return Expr(tree, text.of_node(tree))
 
