@@ -51,8 +51,41 @@ CASES: dict[str, list[tuple[str, str]]] = {
         (
             "CREATE VIEW v AS SELECT price FROM bids b WHERE EXISTS (SELECT 1 FROM clicks c LEFT JOIN hot h ON h.n = "
             "b.price)",
-            "in an outer join, or in a second relation of its FROM",
+            "in an outer or as-of join, or in a second relation of its FROM",
         ),
+    ],
+    "now": [
+        ("CREATE VIEW v AS SELECT now() AS at FROM bids", "now"),
+        (
+            "CREATE VIEW v AS SELECT price FROM bids WHERE price > 1 OR ts > now()",
+            "`price > 1 OR ts > NOW()` cannot be used here",
+        ),
+        ("CREATE VIEW v AS SELECT price FROM bids WHERE ts > now() - INTERVAL '1' MONTH", "month"),
+        (
+            "CREATE VIEW v AS SELECT price FROM bids WHERE ts > now() EMIT ON CLOSE",
+            "nothing says when a row of this query is final",
+        ),
+    ],
+    "dml": [
+        ("DELETE FROM items RETURNING id", "DELETE takes one table, WHERE, and no more"),
+        ("INSERT INTO items VALUES (1, 'a', 1) ON CONFLICT ON CONSTRAINT pk DO NOTHING", "ON CONFLICT ON CONSTRAINT"),
+        ("UPDATE items SET price = (SELECT max(n) FROM hot)", "only columns of the table itself can stand here"),
+        ("COPY items TO 'x.csv'", "COPY"),
+    ],
+    "copy": [("SELECT * FROM FILES('x.csv')", "the function `files` cannot be used")],
+    "emit-on-close": [
+        ("CREATE VIEW v AS SELECT n FROM hot EMIT ON CLOSE", "nothing says when a row of this query is final"),
+        (
+            "CREATE VIEW v AS SELECT DISTINCT price FROM bids EMIT ON CLOSE",
+            "nothing says when a row of this query is final",
+        ),
+    ],
+    "computed-time": [
+        (
+            "CREATE SOURCE s (n BIGINT, ts AS timestamp_millis(ms), ms AS n * 1000, "
+            "WATERMARK FOR ts AS ts - INTERVAL '1' SECOND) FROM LOG('s')",
+            "ms",
+        )
     ],
     "order": [("note: CREATE VIEW v AS SELECT price FROM bids ORDER BY price", "a view has no order")],
     "window-functions": [
@@ -64,7 +97,8 @@ CASES: dict[str, list[tuple[str, str]]] = {
     ],
     "asof": [
         (
-            "CREATE VIEW v AS SELECT b.price FROM bids b ASOF RIGHT JOIN clicks c ON b.bidder = c.bidder AND b.ts >= c.ts",
+            "CREATE VIEW v AS SELECT b.price FROM bids b ASOF RIGHT JOIN clicks c ON b.bidder = c.bidder "
+            "AND b.ts >= c.ts",
             "ASOF",
         ),
     ],

@@ -207,6 +207,7 @@ _INSTEAD = {
     "isfinite": "NOT isnan(x)",
     "group_concat": "string_agg(x, ', ')",
     "datetrunc": "date_trunc('day', ts)",
+    "files": "COPY t FROM 'file', INSERT INTO t SELECT ... FROM FILES('file'), or CREATE SOURCE s FROM FILES('folder')",
     "getdate": "now() in a comparison of WHERE",
     "nearest": "a ASOF JOIN b MATCH_CONDITION (NEAREST(a.ts, b.ts)) ON a.id = b.id",
 }

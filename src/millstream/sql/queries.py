@@ -189,7 +189,9 @@ def only_rows_of(text: Text, tree: exp.Expr, first: Token) -> str:
         other = part.find(exp.Query, exp.Star, exp.Window, exp.AggFunc, exp.UDTF)
         if other is not None:
             raise Unsupported(
-                "only columns of the table itself can stand here", origin=text.of_node(other) or text.of_token(first)
+                "only columns of the table itself can stand here",
+                hint="MERGE INTO the table USING (SELECT ...), which computes other values first",
+                origin=text.of_node(other) or text.of_token(first),
             )
         for column in part.find_all(exp.Column):
             if column.table and column.table.lower() in (table.name.lower(), table.alias.lower()):
