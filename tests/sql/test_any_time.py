@@ -251,7 +251,8 @@ def test_windows_over_another_column_of_a_source_take_every_row(tmp_path: Path) 
         assert len(script.rows("per_minute$late")) == 2
 
 
-OTHERS = "CREATE SOURCE visits (who BIGINT, left_at TIMESTAMP, page STRUCT<at: TIMESTAMP>) FROM LOG('visits');"
+OTHERS = """CREATE SOURCE visits (who BIGINT, left_at TIMESTAMP, page STRUCT<at: TIMESTAMP>) FROM LOG('visits');
+CREATE SOURCE seen (who BIGINT, ts TIMESTAMP, p AS PROCTIME(), WATERMARK FOR ts AS ts) FROM LOG('seen');"""
 REFUSED = {
     "SELECT count(*) AS n FROM visits GROUP BY TUMBLE(left_at, '1 minute') EMIT ON CLOSE": (
         "over `left_at`, which no watermark speaks of"
@@ -267,6 +268,9 @@ REFUSED = {
         "a window goes by a TIMESTAMP or a DATE, but `who` is BIGINT"
     ),
     "SELECT count(*) AS n FROM visits GROUP BY TUMBLE(page.at, '1 minute')": "a field of a column",
+    "SELECT count(*) AS n FROM seen GROUP BY TUMBLE(p, '1 minute')": (
+        "a window over `p`, the time of processing, of a source with a WATERMARK"
+    ),
     "SELECT window_start, count(*) AS n FROM COUNT_WINDOW(items, 3) GROUP BY window_start, window_end, window_index": (
         "`3 records` over rows one by one, over rows that change"
     ),
