@@ -11,9 +11,10 @@ import pytest
 
 import millstream as ms
 from millstream.errors import MillstreamError
+from millstream.model.function import Function
 from millstream.sql.catalog import Catalog
 from tests.sql.engine import QueryScript, with_topics
-from tests.sql.kit import defined, flow_of, view_plan
+from tests.sql.kit import defined, flow_of, view_plan, world
 from tests.sql.live_tables import normal, same
 
 HOURS = "FROM TUMBLE(t, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start, window_end"
@@ -199,3 +200,12 @@ def test_python_refuses_what_cannot_be_filled() -> None:
     ):
         with pytest.raises(MillstreamError, match=message):
             wrong()
+
+
+def test_a_function_of_that_name_is_no_clause() -> None:
+    catalog = world()
+    catalog.functions["fill"] = Function("fill", abs, "BIGINT")
+    made = view_plan(
+        "SELECT auction, fill(price) AS p FROM bids WHERE fill (price) > 1 AND fill (auction) < 9", catalog
+    )
+    assert "FILL(`price`)" in repr(made.scans).upper().replace("PRICE", "price")

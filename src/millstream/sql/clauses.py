@@ -38,6 +38,10 @@ _GROUPS: dict[str, Callable[..., Trigger]] = {
 _WRAPS: dict[str, Callable[[Trigger], Trigger]] = {"REPEATEDLY": triggers.repeatedly, "ONCE": triggers.once}
 _CLOSE = (("ON", "CLOSE"), ("ON", "WINDOW", "CLOSE"))
 _DEEPEST = 20
+_INSIDE = frozenset(
+    "WHERE AND OR NOT BY ON HAVING WHEN THEN ELSE CASE BETWEEN IN LIKE QUALIFY DISTINCT".split()
+) | frozenset(["=", "<", ">", "<=", ">=", "<>", "!=", "+", "-", "*", "/", "%", "||", "::"])
+"""What may stand before a function of this name; no query ends with it."""
 
 
 def begin(cursor: Cursor) -> int:
@@ -49,7 +53,8 @@ def begin(cursor: Cursor) -> int:
         ahead = i - cursor.at
         begins = said in _ACCUMULATIONS or cursor.peek("ALLOWED", "LATENESS", ahead=ahead)
         begins = begins or (said == "EMIT" and _follows(cursor, i)) or cursor.peek("RETAIN", "INTERVAL", ahead=ahead)
-        begins = begins or cursor.peek("FILL", "(", ahead=ahead)
+        fills_gaps = cursor.peek("FILL", "(", ahead=ahead) and word(cursor.piece.tokens[i - 1]) not in _INSIDE
+        begins = begins or fills_gaps
         if (
             depth == 0
             and i > cursor.at

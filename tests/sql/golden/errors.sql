@@ -283,7 +283,7 @@ CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY auction EMIT EVERY 100;
 CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY auction EMIT ON CHANGE KEEPING;
 -- expect error:
 --   definition_error at 1:81: a clause of the view is expected here
---   hint: one of: DISCARDING, ACCUMULATING, RETRACTING, EMIT, ALLOWED LATENESS, RETAIN
+--   hint: one of: DISCARDING, ACCUMULATING, RETRACTING, EMIT, ALLOWED LATENESS, RETAIN, FILL
 
 -- case: RETAIN without a window
 CREATE VIEW v AS SELECT auction, count(*) AS n FROM bids GROUP BY auction RETAIN INTERVAL '1' DAY;
