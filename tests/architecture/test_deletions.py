@@ -46,7 +46,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "sql.groups": frozenset({"column.replace"}),
     "sql.allowed": frozenset({"series.replace"}),
     "sql.store_functions": frozenset({"call.replace", "column.replace"}),
-    "sql.store_forms": frozenset({"part.replace"}),
+    "sql.store_forms": frozenset({"item.replace", "part.replace"}),
     "sql.pivot": frozenset({"of.replace"}),
     "sql.over": frozenset({"window.replace"}),
     "sql.relation": frozenset({"child.replace", "column.replace"}),

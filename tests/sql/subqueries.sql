@@ -51,6 +51,9 @@ SELECT a, b FROM t WHERE a IN (SELECT count(*) FROM u WHERE u.x = t.b)
 SELECT a, b FROM t WHERE a IN (SELECT z FROM u GROUP BY z HAVING count(*) > 1)
 SELECT a, b FROM t WHERE a = ANY (SELECT x FROM u)
 SELECT a, b FROM t WHERE a <> ALL (SELECT x FROM u)
+SELECT a, b FROM t WHERE a >= ALL (SELECT x FROM u)
+SELECT a, b FROM t WHERE a < ANY (SELECT y FROM u WHERE u.x = t.a)
+SELECT a, b = ALL (SELECT y FROM u WHERE u.x = t.a) AS e, b <> ANY (SELECT y FROM u) AS d FROM t
 SELECT a, b FROM t WHERE (SELECT count(*) FROM u WHERE u.x = t.a) = 0
 SELECT a, b FROM t WHERE (SELECT count(*) FROM u WHERE u.x = t.a OR u.x IS NULL AND t.a IS NULL) > 1
 SELECT a FROM t WHERE b > (SELECT max(y) FROM u) UNION ALL SELECT x FROM u WHERE y > (SELECT min(b) FROM t)

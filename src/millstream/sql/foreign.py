@@ -37,7 +37,8 @@ def call(name: str, *values: exp.Expr) -> exp.Expr:
 
 def spark_format(said: str) -> str:
     """A format of times of Postgres in Spark's letters: ``YYYY-MM-DD HH24:MI`` is ``yyyy-MM-dd HH:mm``."""
-    if POSTGRES.search(said) is None:
+    numbers = any(c.isdigit() for c in said.replace("HH24", "").replace("HH12", ""))  # to_char(n, '999MI')
+    if POSTGRES.search(said) is None or numbers or "'" in said:
         return said
     made, rest = "", said
     while rest:
@@ -60,7 +61,7 @@ def spark_format(said: str) -> str:
     return made
 
 
-_FORMATTED = ("TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "DATE_FORMAT")
+_FORMATTED = ("TO_CHAR", "TO_DATE", "TO_TIMESTAMP")
 """Functions with a format of times, which people write in Spark's letters or in those of Postgres."""
 _PLAIN = {"DATE_BIN": BINNED, "JSON_EXTRACT_PATH_TEXT": "jsonb_extract_path_text"}
 """Functions of which the parser would lose an argument, and names that it does not know."""
@@ -170,7 +171,7 @@ def json_braces(node: exp.Expr) -> exp.Expr:
     if not isinstance(said, exp.Literal) or not re.fullmatch(r"\{[^{}]*\}", said.name):
         raise Unsupported("the path of #>> must be a text like '{a,b}'", hint="get_json_object(json, '$.a.b')")
     keys: list[exp.Expr] = [exp.Literal.string(k.strip().strip('"')) for k in said.name[1:-1].split(",") if k.strip()]
-    return exp.func("get_json_object", node.this.copy(), path_of(keys, "#>>"), dialect="spark")
+    return exp.func("get_json_object", _keys(node.this)[0].copy(), path_of(keys, "#>>"), dialect="spark")
 
 
 def _at_path(values: list[exp.Expr]) -> exp.Expr:

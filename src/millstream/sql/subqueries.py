@@ -81,7 +81,7 @@ def _as_in(query: _Query, node: exp.Expr) -> tuple[exp.Expr, bool]:
     if not isinstance(node, exp.EQ | exp.NEQ) or isinstance(quantified, exp.All) != negated:
         raise Unsupported(
             f"a comparison by {_SYMBOLS.get(type(node), node.key)} with {quantified.key.upper()} (SELECT ...)",
-            hint="= ANY and <> ALL are supported; else compare with (SELECT min(...) ...) or (SELECT max(...) ...)",
+            hint="compare one value with one column; (a, b) IN (SELECT x, y ...) compares several",
             origin=query.text.of_node(node),
         )
     other = sides[0] if quantified is sides[1] else sides[1]
