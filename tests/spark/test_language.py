@@ -38,8 +38,10 @@ TOTAL = "SELECT k, count(*) AS v, max(s) AS s FROM a x GROUP BY ROLLUP (k)"
 PLACEMENTS = ("inline", "combined", "spread")
 
 
-def as_batches(spark: Any, seeds: Iterable[int]) -> int:
-    """Run generated queries as they are in Spark and translated in DuckDB, over the same rows; how many Spark takes."""
+def as_batches(spark: Any, seeds: Iterable[int], most: int) -> int:
+    """Run generated queries as they are in Spark and translated in DuckDB, over the same rows; how many
+    Spark takes, `most` at most.
+    """
     from pyspark.errors import AnalysisException, ParseException
 
     chance, right, compared = random.Random(str(seeds)), batch(), 0
@@ -58,6 +60,8 @@ def as_batches(spark: Any, seeds: Iterable[int]) -> int:
         expected = multiset(right.execute(f"SELECT k, v, s FROM ({in_duckdb(sql)}) q").fetchall())
         assert have == expected, f"Spark gives {have}, DuckDB {expected}\n{sql}"
         compared += 1
+        if compared == most:
+            break
     return compared
 
 
@@ -86,7 +90,7 @@ def with_every_placement(path: Path, seed: int, views: dict[str, str]) -> None:
 
 
 def test_spark_and_duckdb_mean_the_same_by_a_query(spark: object) -> None:
-    assert as_batches(spark, [1, 2]) >= 20
+    assert as_batches(spark, [1, 2], 20) == 20
 
 
 def test_views_are_the_same_in_every_placement(spark: object, tmp_path: Path) -> None:
@@ -96,7 +100,7 @@ def test_views_are_the_same_in_every_placement(spark: object, tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(10))
 def test_spark_and_duckdb_mean_the_same_by_many_queries(spark: object, share: int) -> None:
-    assert as_batches(spark, range(100 + 10 * share, 110 + 10 * share)) >= 100
+    assert as_batches(spark, range(100 + 10 * share, 110 + 10 * share), 1_000) >= 100
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ red.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -100,9 +101,9 @@ MUTATIONS = (
     Mutation(
         "UNION BY NAME is ignored",
         "sql/complete.py",
-        '    "by_name": "BY NAME",\n',
-        "",
-        "tests/sql/test_golden.py -k BY_NAME",
+        'exp.Union: "this expression distinct',
+        'exp.Union: "this expression by_name distinct',
+        'tests/sql/test_golden.py -k "UNION and BY and NAME"',
     ),
     Mutation(
         "LIMIT PERCENT is ignored",
@@ -116,7 +117,7 @@ MUTATIONS = (
         "sql/dialect.py",
         'return _call("to_char", node.this.copy(), node.args["format"].copy())',
         'return exp.cast(node.this.copy(), "string")',
-        "tests/unit/sql -k to_char",
+        "tests/sql/test_formats.py",
     ),
     Mutation(
         "CAST('abc' AS INT) is another value than in Spark",
@@ -162,7 +163,7 @@ def goes_red(mutation: Mutation, folder: Path) -> tuple[bool, str]:
     shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
     mutation.taken_back(source)
     paths = ["-o", f"pythonpath={source} {ROOT}", "-p", "no:cacheprovider", f"--basetemp={folder / 'tests'}"]
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", *paths, *mutation.test.split()]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", *paths, *shlex.split(mutation.test)]
     environment = {**os.environ, "PYTHONPATH": str(source)}
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     return ran.returncode == 1, ran.stdout[-3000:]

@@ -74,6 +74,13 @@ def test_rows_that_only_come_are_appended_and_views_read_the_table(world: Spoken
     assert {r["auction"]: r["p"] for r in world.rows("SELECT * FROM dear")} == {1: 5, 2: 8, 7: 7}
 
 
+def test_a_sink_without_a_query_is_fed_by_insert(world: Spoken) -> None:
+    world.say(SOURCE, ALL, "CREATE SINK later INTO TABLE seen", "INSERT INTO later SELECT auction, price FROM bids")
+    world.say("INSERT INTO bids VALUES (4, 5)")
+    world.perform(flow(world, "later"))
+    assert world.rows("SELECT * FROM seen") == [{"auction": 4, "price": 5}]
+
+
 def _killed(path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two epochs, the second of which dies at a step; then the home is opened again."""
 
