@@ -40,7 +40,7 @@ from millstream.model.duration import Duration
 from millstream.model.flow import Flow
 from millstream.model.onerror import FAIL
 from millstream.model.reserved import check_user_columns
-from millstream.model.schema import Schema
+from millstream.model.schema import Schema, zoned
 from millstream.plan.planner import plan
 from millstream.plan.stages import Batches, Plan
 from millstream.result import Result
@@ -158,7 +158,7 @@ class Home:
         if schema is None or self.log.exists(name):
             return self.log.topic(name)
         parsed = Schema.parse(schema) if isinstance(schema, str) else schema
-        columns = parsed.to_arrow() if isinstance(parsed, Schema) else parsed
+        columns = parsed.to_arrow() if isinstance(parsed, Schema) else zoned(parsed)
         self.check_owner()
         kept = None if retain is None else Duration.positive(retain, what="retain").micros
         return self.log.create(

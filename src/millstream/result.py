@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
@@ -11,6 +11,7 @@ from unicodedata import category
 import pyarrow as pa
 
 from millstream.errors import QueryError
+from millstream.model.interval import interval_text
 from millstream.model.values import python_rows, python_values, representable
 
 if TYPE_CHECKING:
@@ -73,10 +74,11 @@ class Result:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON would have it: times as ISO 8601 in UTC, decimals as text."""
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    """A value as JSON would have it: times as ISO 8601, in UTC if they have a zone; decimals and intervals as text."""
+    if isinstance(value, datetime) and value.tzinfo:
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, timedelta):
+        return interval_text(value)
     if isinstance(value, Decimal | bytes):
         return str(value) if isinstance(value, Decimal) else value.hex()
     if isinstance(value, float) and value != value:  # noqa: PLR0124 - NaN is not equal to itself
@@ -96,6 +98,8 @@ def shown(value: Any) -> str:
         whole = value.astimezone(UTC) if value.tzinfo else value
         text = whole.replace(tzinfo=None).isoformat(sep=" ")
         return text.rstrip("0") if whole.microsecond else text
+    if isinstance(value, timedelta):
+        return interval_text(value)
     if isinstance(value, float):
         return f"{value:.6g}" if abs(value) < 1e15 else repr(value)
     return visible(str(value))

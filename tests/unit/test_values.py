@@ -77,7 +77,8 @@ def test_an_answer_prints_as_a_table() -> None:
 PLAIN: list[tuple[Any, Any]] = [
     (datetime(2026, 1, 1, tzinfo=UTC), "2026-01-01T00:00:00Z"),
     (datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), "2026-01-01T00:00:00Z"),
-    (datetime(2026, 1, 1), "2026-01-01T00:00:00Z"),  # noqa: DTZ001
+    (datetime(2026, 1, 1), "2026-01-01T00:00:00"),  # noqa: DTZ001
+    (timedelta(hours=25), "INTERVAL '1 01:00:00' DAY TO SECOND"),
     (date(2026, 1, 1), "2026-01-01"),
     (Decimal("1.50"), "1.50"),
     (b"\x01\xff", "01ff"),

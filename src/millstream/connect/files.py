@@ -293,6 +293,8 @@ def _fits(found: pa.DataType, wanted: pa.DataType | None) -> bool:
         pa.types.is_nested,
         lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),
     )
+    if pa.types.is_duration(wanted):  # as other systems write it, a number of microseconds
+        return bool(pa.types.is_int64(found))
     same = any(g(found) and g(wanted) for g in groups)
     if same and pa.types.is_integer(found):
         return bool(found.bit_width <= wanted.bit_width)

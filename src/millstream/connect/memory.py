@@ -11,7 +11,7 @@ from millstream.connect.port import MISTYPED, Offsets, SourceSlice
 from millstream.model.assignment import Unfit, from_values
 from millstream.model.connector import Memory
 from millstream.model.schema import Schema
-from millstream.model.values import readable
+from millstream.model.values import in_json, readable
 
 
 class MemorySource:
@@ -72,7 +72,7 @@ class MemorySource:
 def _raw(record: dict[str, Any]) -> str:
     """A bad record as text, whatever is in it."""
     try:
-        return orjson.dumps(record, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        return orjson.dumps(record, default=in_json, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:
         return readable(repr(record).encode(errors="backslashreplace"))
 

@@ -22,7 +22,8 @@ import pyarrow.parquet
 
 from millstream.errors import SourceError
 from millstream.log.topic import Topic
-from millstream.model.values import python_rows
+from millstream.model.interval import interval_text
+from millstream.model.values import in_json, python_rows, python_values
 
 Durably = Callable[[Path, bytes], None]
 """Writes a whole file, under another name first; durable when it returns."""
@@ -126,7 +127,7 @@ class ConsoleSink:
         out = self._out or sys.stdout
         for row in python_rows(rows):
             kind = "+I" if self._kind is None else row.pop(self._kind)
-            out.write(f"{self._name}[{epoch}] {kind} {orjson.dumps(row, default=str).decode()}\n")
+            out.write(f"{self._name}[{epoch}] {kind} {orjson.dumps(row, default=in_json).decode()}\n")
         out.flush()
 
 
@@ -136,8 +137,17 @@ def encoded(rows: pa.Table, form: str) -> bytes:
     if form == "parquet":
         pa.parquet.write_table(rows, out)
     elif form == "csv":
-        pa.csv.write_csv(rows, out)
+        pa.csv.write_csv(_texts(rows), out)
     else:
         for row in python_rows(rows):
-            out.write(orjson.dumps(row, default=str, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z))
+            out.write(orjson.dumps(row, default=in_json, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z))
     return out.getvalue()
+
+
+def _texts(rows: pa.Table) -> pa.Table:
+    """Rows in which intervals are the text that a source of CSV reads."""
+    for i, field in enumerate(rows.schema):
+        if pa.types.is_duration(field.type):
+            text = [None if v is None else interval_text(v) for v in python_values(rows.column(i))]
+            rows = rows.set_column(i, field.name, pa.array(text, pa.string()))
+    return rows

@@ -16,7 +16,7 @@ import pyarrow as pa
 from millstream.errors import EngineFailed, EngineLost, MillstreamError, UserCodeFailed
 from millstream.model.onerror import FAIL, NULL
 from millstream.model.schema import ddl_type
-from millstream.model.values import python_rows
+from millstream.model.values import in_json, python_rows
 from millstream.plan.stages import Column, Op, Project
 
 MOST = 100
@@ -165,7 +165,7 @@ def shown(row: pa.Table) -> str:
     """A row as JSON: the columns that its author knows, always written in the same way."""
     names = [n for n in row.column_names if not n.startswith("$")] or row.column_names
     (values,) = python_rows(row.select(names))
-    return orjson.dumps(values, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    return orjson.dumps(values, default=in_json, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 def said(error: MillstreamError) -> str:

@@ -282,8 +282,8 @@ def _due_times(what: Processing, held: Held, hooks: Hooks) -> tuple[int, int, in
 
 
 def listed(given: pl.Series) -> list[Any]:
-    """The values of a column; instants have a time zone."""
-    if isinstance(given.dtype, pl.Datetime):
+    """The values of a column; instants have a time zone, times without one do not."""
+    if isinstance(given.dtype, pl.Datetime) and given.dtype.time_zone is not None:
         past = (given.cast(pl.Datetime("us")).to_numpy() - _ZERO).tolist()
         try:
             if given.null_count():

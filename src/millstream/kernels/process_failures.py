@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millstream.errors import Origin, UserCodeFailed
 from millstream.model.process import user_line
-from millstream.model.values import FarTime
+from millstream.model.values import FarTime, in_json
 
 WRONG_TYPE = (pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError)
 _PLAIN = {
@@ -55,7 +55,7 @@ def failed(where: str, error: Exception, record: Mapping[str, Any], *, redact: b
 def told(record: Mapping[str, Any], *, redact: bool) -> str:
     """A row as JSON; redacted, the types of its values only."""
     shown = {n: type(v).__name__ for n, v in record.items()} if redact else dict(record)
-    return json.dumps(shown, default=str, ensure_ascii=False)
+    return json.dumps(shown, default=in_json, ensure_ascii=False)
 
 
 def checked(values: Sequence[Any], names: Sequence[str], types: Sequence[pa.DataType], what: str) -> None:

@@ -16,6 +16,7 @@ from millstream.kernels.stage import unique
 from millstream.limits import Limits
 from millstream.model.connector import Generator, LogTopic, Memory
 from millstream.model.flow import Flow
+from millstream.model.schema import Schema
 from millstream.model.step import Source, upstream
 from millstream.model.stream import Stream
 from millstream.plan.planner import plan
@@ -76,7 +77,8 @@ def history(live: Live, names: set[str], sql: str, limits: Limits) -> pa.Table:
         if isinstance(entry, CreateSource):
             stream = Binder(flow, live.catalog, {}).named(name).stream if entry.place.kind != "GENERATOR" else None
         elif entry is None and live.home.log.exists(name):
-            stream = flow.source(name, LogTopic(name), schema=live.home.log.topic(name).schema)
+            known = Schema.from_arrow(live.home.log.topic(name).schema, exact=True)
+            stream = flow.source(name, LogTopic(name), schema=known)
         else:
             raise live.catalog.missing(name, "source or topic")
         if stream is None:

@@ -53,7 +53,7 @@ def _topic_columns(home: Home, entry: CreateSource, declared: Schema | None) -> 
     name = topic_name(entry.place, entry.name)
     assert isinstance(connector_of(entry, {}), LogTopic)
     if home.log.exists(name):
-        return None if declared is not None else Schema.from_arrow(home.log.topic(name).schema)
+        return None if declared is not None else Schema.from_arrow(home.log.topic(name).schema, exact=True)
     if declared is None:
         raise UnknownName(
             f"there is no topic `{name}`, and no columns to make it with",

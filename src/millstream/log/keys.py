@@ -63,7 +63,11 @@ def partition_of(value: Any, kind: pa.DataType, partitions: int) -> int:
 
 def _numbers(kind: pa.DataType) -> bool:
     return bool(
-        pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)
+        pa.types.is_integer(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_duration(kind)
     )
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from millstream.errors import RecordRefused, SchemaError
 from millstream.model.assignment import Unfit, assigned, from_values
-from millstream.model.schema import TIMESTAMP, Schema, ddl_type
+from millstream.model.schema import TIMESTAMP, Schema, ddl_type, zoned
 
 Rows = Any
 """A dict, dicts, a record batch, a table, or anything that hands over Arrow (polars, pandas)."""
@@ -148,9 +148,9 @@ def weight(rows: Rows) -> int:
 
 
 def topic_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema as a topic keeps it: types that SQL can name, times in UTC microseconds, no dictionaries."""
+    """A schema as a topic keeps it: types that SQL can name, times in microseconds, no dictionaries."""
     fields = [pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in schema]
-    known = Schema.from_arrow(pa.schema(fields)).to_arrow()
+    known = Schema.from_arrow(pa.schema(fields), exact=True).to_arrow()
     for field in known:
         if pa.types.is_null(field.type):
             raise SchemaError(f"the type of the column `{field.name}` is not known", hint="say it in a schema")
@@ -162,7 +162,7 @@ def infer(rows: Rows) -> pa.Schema:
     """The schema that the first rows suggest: text that is an ISO 8601 instant everywhere is a time."""
     table = as_table(rows)
     if table is not None:
-        return topic_schema(table.schema)
+        return topic_schema(zoned(table.schema))
     records = [rows] if isinstance(rows, Mapping) else list(rows)
     names = list(dict.fromkeys(name for record in records for name in record))
     fields = []
@@ -178,4 +178,4 @@ def infer(rows: Rows) -> pa.Schema:
                 f"no one type fits the column `{name}`", detail=str(error).splitlines()[0], hint="say it in a schema"
             ) from None
         fields.append(pa.field(name, pa.string() if pa.types.is_null(kind) else kind))
-    return topic_schema(pa.schema(fields))
+    return topic_schema(zoned(pa.schema(fields)))

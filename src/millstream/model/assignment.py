@@ -9,9 +9,11 @@ nothing of it is lost, and refused otherwise, as store assignment of ANSI SQL ha
 | DECIMAL(p, s) | numbers with at most s digits behind the point and p in all; of a DOUBLE its shortest digits count |
 | FLOAT, DOUBLE | numbers in the range of the type, rounded; whole numbers only as they are |
 | BOOLEAN | truth values |
-| STRING | text; numbers, truth values and times as text |
+| STRING | text; numbers, truth values, times and intervals as text |
 | BINARY | bytes; text as UTF-8 |
 | TIMESTAMP | times and dates between the years 1 and 9999, and text that is one in ISO 8601 |
+| TIMESTAMP_NTZ | the same without a zone: a datetime with one is taken in UTC, text with one is refused |
+| INTERVAL DAY TO SECOND | timedeltas, and text as Spark writes it: ``1 02:03:04.5`` |
 | DATE | dates, times at midnight (UTC), and text that is a date in ISO 8601 |
 
 Values that come as JSON or from Python may also give a TIMESTAMP in seconds since 1970.
@@ -23,7 +25,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
@@ -31,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.clock import EARLIEST, LATEST
+from millstream.model.interval import interval_micros_of, interval_text
 from millstream.model.values import FarTime, python_values
 
 _ARROW = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError, TypeError)
@@ -112,7 +115,7 @@ def fit(value: Any, kind: pa.DataType, *, seconds: bool = False) -> Any:
         if matches(kind):
             return take(value, kind)
     if pa.types.is_timestamp(kind):
-        return _instant(value, kind, seconds=seconds)
+        return _instant(value, seconds=seconds) if kind.tz else _wall_time(value)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         if not isinstance(value, list | tuple):
             raise Unfit("it is not a list")
@@ -137,6 +140,8 @@ def _arrow_decides(found: pa.DataType, kind: pa.DataType) -> bool:
     if pa.types.is_floating(kind):
         return bool(pa.types.is_integer(found))
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(kind):
+        return True
+    if pa.types.is_duration(found) and pa.types.is_duration(kind):
         return True
     texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if any(t(kind) for t in texts):
@@ -222,6 +227,8 @@ def _text(value: Any, kind: pa.DataType) -> str:
         return utc.isoformat(sep=" ")
     if isinstance(value, date):
         return value.isoformat()
+    if isinstance(value, timedelta):
+        return interval_text(value)
     raise Unfit("it is not text")
 
 
@@ -249,7 +256,27 @@ def _date(value: Any, kind: pa.DataType) -> date:
     raise Unfit("it is not a date")
 
 
-def _instant(value: Any, kind: pa.DataType, *, seconds: bool) -> datetime | int:
+def _interval(value: Any, kind: pa.DataType) -> timedelta:
+    if isinstance(value, timedelta):
+        if getattr(value, "nanoseconds", 0):  # of pandas
+            raise Unfit("it is finer than a microsecond")
+        return value
+    micros = interval_micros_of(value) if isinstance(value, str) else None
+    if micros is None:
+        raise Unfit("it is not an interval like 1 02:03:04.5, which is a day, 2 hours, 3 minutes and 4.5 seconds")
+    return timedelta(microseconds=micros)
+
+
+def _wall_time(value: Any) -> datetime:
+    """A time without a zone."""
+    found = _instant(value, seconds=False)
+    assert isinstance(found, datetime)
+    if isinstance(value, str) and datetime.fromisoformat(value.strip()).tzinfo is not None:
+        raise Unfit("it has a time zone, and the column has none")
+    return found.replace(tzinfo=None)
+
+
+def _instant(value: Any, *, seconds: bool) -> datetime | int:
     if isinstance(value, str):
         text = value.strip()
         try:
@@ -303,4 +330,5 @@ _TAKES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], 
     (pa.types.is_string, _text),
     (pa.types.is_binary, _bytes),
     (pa.types.is_date, _date),
+    (pa.types.is_duration, _interval),
 )

@@ -21,8 +21,10 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, Origin, SchemaError, Unsupported
+from millstream.model import interval_types
 from millstream.model.duration import LONGEST, UNITS
 from millstream.model.functions import AGGREGATE, GENERATOR, KEYWORDS, SCALAR, UNREPEATABLE
+from millstream.model.interval_types import has_months
 from millstream.model.origin import here
 from millstream.model.schema import Schema, ddl_type, type_from_sqlglot
 
@@ -103,8 +105,8 @@ class Expr:
     def type_in(self, schema: Schema) -> pa.DataType | None:
         """The type over this schema, or None where only the engine can tell."""
         read = {c.name for c in self.node.find_all(exp.Column)}
-        types = tuple((f.name, ddl_type(f.type)) for f in schema if f.type is not None and f.name in read)
-        return _type_of(self.node.copy(), types)
+        known = (f for f in schema if f.type is not None and f.name in read)
+        return _type_of(self.node.copy(), tuple((f.name, interval_types.told(ddl_type(f.type))) for f in known))
 
     def substitute(self, definitions: Mapping[str, Expr]) -> Expr:
         """Replace columns by the expressions that define them."""
@@ -200,12 +202,13 @@ def _type_of(node: exp.Expr, types: tuple[tuple[str, str], ...]) -> pa.DataType 
     """The type of an expression over columns of these types. The same expressions come again and again while views are
     bound, and to find a type takes longer than all else; `node` must be nobody else's.
     """
-    node = node.copy()
-    for column in node.find_all(exp.Column):
+    tree = exp.select(interval_types.plain(node.copy())).from_("t")
+    for column in tree.find_all(exp.Column):
         column.set("table", exp.to_identifier("t"))
     known: dict[str, object] | None = {"t": dict(types)} if types else None
-    select = annotate_types(exp.select(node).from_("t"), schema=known, dialect="spark")
-    return type_from_sqlglot(select.expressions[0].type)
+    select = annotate_types(tree, schema=known, expression_metadata=interval_types.rules(), dialect="spark")
+    found = type_from_sqlglot(select.expressions[0].type)
+    return None if found is not None and pa.types.is_duration(found) and has_months(node) else found
 
 
 def col(name: str) -> Expr:

@@ -7,6 +7,7 @@ of the system shares. A type may be unknown (None) for a computed column until t
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -15,29 +16,18 @@ import sqlglot
 from sqlglot import exp
 
 from millstream.errors import Origin, SchemaError, Unsupported
+from millstream.model import scalars
 from millstream.model.origin import here
 from millstream.model.reserved import check_column, folded
+from millstream.model.scalars import BY_SPELLING, DAY_TIME, INTERVAL, LISTED, LOCAL_TIMESTAMP, NAMES
 
-TIMESTAMP = pa.timestamp("us", tz="UTC")
+TIMESTAMP = scalars.TIMESTAMP
 
-_TYPES: dict[str, pa.DataType] = {
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "VARCHAR": pa.string(),
-    "TEXT": pa.string(),
-    "CHAR": pa.string(),
-    "BINARY": pa.binary(),
-    "VARBINARY": pa.binary(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": TIMESTAMP,
-    "TIMESTAMPTZ": TIMESTAMP,
-    "TIMESTAMPLTZ": TIMESTAMP,
-}
+_QUOTED_OR_LOCAL = re.compile(
+    r"""('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`[^`]*`)|\bTIMESTAMP\s+WITHOUT\s+TIME\s+ZONE\b""",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What stands in quotes, or the long name of TIMESTAMP_NTZ, which the parser takes for TIMESTAMP."""
 
 LENGTHS = frozenset(exp.DataType.Type[k] for k in ("DECIMAL", "ARRAY", "MAP", "STRUCT"))
 """Types that may have something in brackets after their name."""
@@ -71,7 +61,7 @@ class Schema:
         if not isinstance(ddl, str):
             raise _unreadable(ddl, "it is not text")
         try:
-            statements = sqlglot.parse(f"CREATE TABLE t ({ddl}\n)", dialect="spark")
+            statements = sqlglot.parse(f"CREATE TABLE t ({plain_names(ddl)}\n)", dialect="spark")
             table = statements[0]
             if len(statements) != 1 or not isinstance(table, exp.Create) or table.args.get("properties"):
                 raise _unreadable(ddl, "there is more than columns in it")
@@ -109,9 +99,11 @@ class Schema:
         return schema
 
     @classmethod
-    def from_arrow(cls, schema: pa.Schema) -> Schema:
-        """Take names and types from an Arrow schema; times become UTC microseconds."""
-        return cls.of(Field(f.name, TIMESTAMP if pa.types.is_timestamp(f.type) else _plain(f.type)) for f in schema)
+    def from_arrow(cls, schema: pa.Schema, *, exact: bool = False) -> Schema:
+        """Take names and types from an Arrow schema; times become UTC microseconds. With `exact`, times without a zone
+        are TIMESTAMP_NTZ: the schema is one of ours. Elsewhere they are mostly moments in UTC.
+        """
+        return cls.of(Field(f.name, _plain(f.type)) for f in (schema if exact else zoned(schema)))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -150,6 +142,8 @@ def arrow_type(node: exp.DataType | None) -> pa.DataType:
     """The Arrow type of a type as sqlglot read it."""
     if node is None:
         raise SchemaError("a column has no type", hint='e.g. "price BIGINT"', origin=here())
+    if isinstance(node.this, exp.Interval) or node.this is exp.DataType.Type.INTERVAL:
+        return _interval(node)
     kind = node.this.name if isinstance(node.this, exp.DataType.Type) else str(node.this)
     if kind == "DECIMAL":
         return _decimal(node)
@@ -161,12 +155,31 @@ def arrow_type(node: exp.DataType | None) -> pa.DataType:
         return pa.map_(arrow_type(node.expressions[0]), arrow_type(node.expressions[1]))
     if kind == "STRUCT":
         return pa.struct([(c.this.name, arrow_type(c.kind or c.args.get("kind"))) for c in node.expressions])
-    if kind in _TYPES:
-        return _TYPES[kind]
+    if kind in BY_SPELLING:
+        return BY_SPELLING[kind]
     raise SchemaError(
         f"unknown type `{node.sql(dialect='spark')}`",
-        detail="known types: BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), STRING, "
-        "BINARY, DATE, TIMESTAMP, ARRAY<t>, MAP<k, v>, STRUCT<name: t>",
+        detail=f"known types: {LISTED}",
+        origin=here(),
+    )
+
+
+def _interval(node: exp.DataType) -> pa.DataType:
+    """An interval of days to seconds, or of one of these units; all are kept as microseconds."""
+    unit = node.this.args.get("unit") if isinstance(node.this, exp.Interval) else None
+    units = [unit.this, unit.expression] if isinstance(unit, exp.IntervalSpan) else [unit]
+    said = [u.name.upper().rstrip("S") if u is not None else "" for u in units]
+    if all(u in DAY_TIME for u in said) and said == sorted(said, key=DAY_TIME.index):
+        return INTERVAL
+    if said == [""]:
+        raise SchemaError(
+            "an INTERVAL needs its units", hint="write INTERVAL DAY TO SECOND: a number of microseconds", origin=here()
+        )
+    raise SchemaError(
+        f"`{_shown(node)}` is not supported as the type of a column",
+        detail="years and months have no fixed length",
+        hint="write INT for a number of months, and add_months(day, months) in a view; "
+        "or INTERVAL DAY TO SECOND for a fixed length",
         origin=here(),
     )
 
@@ -225,7 +238,8 @@ def _refuse_what_is_not_kept(column: exp.ColumnDef) -> None:
     for part in column.find_all(exp.DataType):
         if part.expressions and part.this not in LENGTHS:
             name = part.this.name if isinstance(part.this, exp.DataType.Type) else str(part.this)
-            name = "TIMESTAMP" if name.startswith("TIMESTAMP") else name
+            name = "TIMESTAMP_NTZ" if name == "TIMESTAMPNTZ" else name
+            name = "TIMESTAMP" if name.startswith("TIMESTAMP") and name != "TIMESTAMP_NTZ" else name
             named = "STRING" if part.this in _TEXTS else name
             length = ", ".join(e.name or e.sql() for e in part.expressions)
             raise Unsupported(
@@ -253,8 +267,12 @@ def type_from_sqlglot(node: exp.DataType | None) -> pa.DataType | None:
     """The Arrow type of an annotated expression, or None when sqlglot does not know it."""
     if node is None or node.is_type(exp.DataType.Type.UNKNOWN, exp.DataType.Type.NULL):
         return None
+    known = node.copy()
+    for part in list(known.find_all(exp.DataType)):
+        if part.this is exp.DataType.Type.INTERVAL:  # see `interval_types.py`
+            part.set("this", exp.Interval(unit=exp.var("SECOND")))
     try:
-        return arrow_type(node)
+        return arrow_type(known)
     except SchemaError:
         return None
 
@@ -270,11 +288,33 @@ def ddl_type(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         return "STRUCT<" + ", ".join(f"`{f.name}`: {ddl_type(f.type)}" for f in kind) + ">"
     if pa.types.is_timestamp(kind):
-        return "TIMESTAMP"
-    for name, known in _TYPES.items():
-        if known == kind:
-            return "STRING" if name in ("VARCHAR", "TEXT", "CHAR") else name
+        return NAMES[TIMESTAMP if kind.tz else LOCAL_TIMESTAMP]
+    if pa.types.is_duration(kind):
+        return NAMES[INTERVAL]
+    if kind in NAMES:
+        return NAMES[kind]
     raise SchemaError(f"the type {kind} has no SQL name", origin=here())
+
+
+def plain_names(text: str) -> str:
+    """A text in which the long name TIMESTAMP WITHOUT TIME ZONE is TIMESTAMP_NTZ."""
+    return _QUOTED_OR_LOCAL.sub(lambda found: found[1] or "TIMESTAMP_NTZ", text)
+
+
+def zoned(schema: pa.Schema) -> pa.Schema:
+    """A schema in which every time is one in UTC."""
+    return pa.schema([f.with_type(_zoned(f.type)) for f in schema])
+
+
+def _zoned(kind: pa.DataType) -> pa.DataType:
+    """A type in which every time is one in UTC."""
+    if pa.types.is_timestamp(kind):
+        return TIMESTAMP
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_zoned(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_zoned(f.type)) for f in kind])
+    return pa.map_(_zoned(kind.key_type), _zoned(kind.item_type)) if pa.types.is_map(kind) else kind
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -284,4 +324,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         return pa.binary()
     if pa.types.is_unsigned_integer(kind):
         return pa.int64()
-    return kind
+    if pa.types.is_timestamp(kind):
+        return TIMESTAMP if kind.tz else LOCAL_TIMESTAMP
+    return INTERVAL if pa.types.is_duration(kind) else kind

@@ -6,9 +6,12 @@ What Python cannot hold becomes text: a time as ISO 8601 with more digits in its
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
+
+from millstream.model.interval import interval_text
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
@@ -38,6 +41,11 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 def plain_values(series: Any) -> list[Any]:
     """The values of a Polars series. Polars itself panics at dates that Python cannot hold."""
     return python_values(series.to_arrow()) if "Date" in str(series.dtype) else list(series.to_list())
+
+
+def in_json(value: Any) -> str:
+    """A value that JSON has no form for, as text: what `json` and `orjson` call `default`."""
+    return interval_text(value) if isinstance(value, timedelta) else str(value)
 
 
 def python_rows(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:

@@ -28,6 +28,11 @@ class TooMuchWork(RecursionError):
 class Bounded(Spark):
     """Spark's dialect, whose parser gives up on texts that it would try to read in ever more ways."""
 
+    class Tokenizer(Spark.Tokenizer):
+        """Its tokens. The long name of TIMESTAMP_NTZ is one of them: sqlglot would read it as TIMESTAMP."""
+
+        KEYWORDS = {**Spark.Tokenizer.KEYWORDS, "TIMESTAMP WITHOUT TIME ZONE": TokenType.TIMESTAMPNTZ}  # noqa: RUF012
+
     class Parser(SparkParser):
         """Its parser. Going back doubles the work with every bracket or JOIN inside another; steps are counted."""
 
@@ -49,7 +54,7 @@ class Bounded(Spark):
 class Millstream(Bounded):
     """The same, in which no word makes all that follows it one token."""
 
-    class Tokenizer(Spark.Tokenizer):
+    class Tokenizer(Bounded.Tokenizer):
         """Its tokens."""
 
         COMMANDS = set()  # noqa: RUF012 - sqlglot's own way

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
+from millstream.model.schema import plain_names
 from millstream.sql.text import closing, word
 
 _INSTEAD = {
-    "TIMESTAMP_NTZ": "TIMESTAMP, which is a moment in UTC, or STRING for a time of no zone",
-    "DATETIME": "TIMESTAMP",
-    "INTERVAL": "BIGINT for a number of seconds or microseconds; intervals can stand in expressions",
+    "DATETIME": "TIMESTAMP, which is a moment in UTC, or TIMESTAMP_NTZ for a time of no zone",
+    "INTERVAL": "INTERVAL DAY TO SECOND; for a number of months, INT, and add_months(day, months) in a view",
     "TIME": "STRING, or BIGINT for the seconds since midnight",
     "UUID": "STRING",
     "JSON": "STRING; get_json_object(column, '$.path') reads it",
@@ -38,7 +38,7 @@ def spelled(text: str, tokens: Sequence[Token]) -> str:
     said = text[first : given[-1].end + 1]
     for i in sorted(new, reverse=True):
         said = said[: given[i].start - first] + new[i] + said[given[i].end + 1 - first :]
-    return said
+    return plain_names(said)
 
 
 def instead_of(said: str) -> str:

@@ -120,7 +120,7 @@ def test_a_key_needs_a_type_with_one_form(log: Log) -> None:
 
 def test_a_schema_that_sql_cannot_name_is_refused(log: Log) -> None:
     with pytest.raises(SchemaError):
-        log.create("t", pa.schema({"x": pa.duration("s")}))
+        log.create("t", pa.schema({"x": pa.time64("us")}))
     with pytest.raises(SchemaError, match="reserved"):
         log.create("t", pa.schema({"$offset": pa.int64()}))
 
