@@ -31,6 +31,7 @@ from millstream.engine.work import EpochInput, EpochOutput, Work, polars, record
 from millstream.home import Home
 from millstream.kernels.intake import Intake, Role, gather, take_in
 from millstream.kernels.stage import advance, unique
+from millstream.model.duck_arrow import arrow_table
 from millstream.model.values import python_rows
 from millstream.plan.guards import guarded
 from millstream.plan.stages import Aggregation, Plan, Scan, SourceStage
@@ -88,7 +89,7 @@ class LocalEngine:
             bad = f'CASE WHEN "$bad" <> 0 THEN "$bad" {lost} ELSE 0 END AS "$bad"'
             kept = ", ".join(f"CASE WHEN {inside} THEN {c} END AS {c}" for c in (quoted(time), '"$ts"'))
             timed = f"SELECT * REPLACE ({bad}, {kept}) FROM ({timed})"
-        found = self.duck.sql(f"SELECT {', '.join(shown)} FROM ({timed})").to_arrow_table()
+        found = arrow_table(self.duck.sql(f"SELECT {', '.join(shown)} FROM ({timed})"))
         return polars(found)
 
     def with_time(self, source: SourceStage, table: pa.Table) -> pa.Table:

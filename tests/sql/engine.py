@@ -17,6 +17,7 @@ from millstream.engine import bind
 from millstream.engine.work import EpochInput, EpochOutput, polars
 from millstream.errors import EngineFailed
 from millstream.home import Home
+from millstream.model.duck_arrow import arrow_table
 from millstream.model.reserved import OP
 from millstream.model.schema import Schema
 from millstream.plan.stages import Explode, Op, Plan, Project, Scan, SourceStage
@@ -59,14 +60,14 @@ class QueryEngine(LocalEngine):
                 array = f"CASE WHEN len({array}) > 0 THEN {array} ELSE [NULL] END" if op.keep_empty else array
                 shown = [quoted(c) for c in table.column_names if c != op.name]
                 shown.append(f"unnest({array}) AS {quoted(op.name)}")
-                table = self.duck.sql(f"SELECT {', '.join(shown)} FROM changed").to_arrow_table()
+                table = arrow_table(self.duck.sql(f"SELECT {', '.join(shown)} FROM changed"))
                 continue
             assert isinstance(op, Project), "stored tables and Python are for Spark"
             shown += [f"{_duck(c.sql)} AS {quoted(c.name)}" for c in op.columns]
             if not shown:  # only the types of no columns are asked for
                 return pa.table({})
             kept = "" if op.keep is None else f" WHERE {_duck(op.keep)}"
-            table = self.duck.sql(f"SELECT {', '.join(shown)} FROM changed{kept}").to_arrow_table()
+            table = arrow_table(self.duck.sql(f"SELECT {', '.join(shown)} FROM changed{kept}"))
         return table
 
     def columns(self, source: SourceStage, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
@@ -87,7 +88,7 @@ class QueryEngine(LocalEngine):
         system = ["$ts", "$part", "$pos", "$bad"]
         shown = [quoted(c) for c in system] + [f"{_duck(c.sql)} AS {quoted(c.name)}" for c in scan.columns]
         self.duck.register("opened", rows)
-        return polars(self.duck.sql(f"SELECT {', '.join(shown)} FROM opened").to_arrow_table())
+        return polars(arrow_table(self.duck.sql(f"SELECT {', '.join(shown)} FROM opened")))
 
     def _op(self, op: Any, rows: pa.Table) -> pa.Table:
         self.duck.register("opened", rows)
@@ -95,11 +96,11 @@ class QueryEngine(LocalEngine):
         if isinstance(op, Explode):
             array = _duck(op.array)
             array = f"CASE WHEN len({array}) > 0 THEN {array} ELSE [NULL] END" if op.keep_empty else array
-            return self.duck.sql(f"SELECT {others}, unnest({array}) AS {quoted(op.name)} FROM opened").to_arrow_table()
+            return arrow_table(self.duck.sql(f"SELECT {others}, unnest({array}) AS {quoted(op.name)} FROM opened"))
         assert isinstance(op, Project), "stored tables and Python are for Spark"
         shown = ", ".join(f"{_duck(c.sql)} AS {quoted(c.name)}" for c in op.columns)
         kept = "" if op.keep is None else f" WHERE {_duck(op.keep)}"
-        return self.duck.sql(f"SELECT {others}, {shown} FROM opened{kept}").to_arrow_table()
+        return arrow_table(self.duck.sql(f"SELECT {others}, {shown} FROM opened{kept}"))
 
 
 def _kinds(schema: pa.Schema) -> pa.Schema:

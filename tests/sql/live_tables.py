@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 
 from millstream.home import Home
+from millstream.model.duck_arrow import arrow_table
 from millstream.plan.planner import plan
 from millstream.sql import grammar
 from millstream.sql.catalog import Catalog
@@ -24,12 +25,22 @@ class LiveTables:
     """A home whose tables change as those of a DuckDB do."""
 
     def __init__(
-        self, path: Path, tables: Mapping[str, str], views: Mapping[str, str], *, duck: str = "", flow: str = "f"
+        self,
+        path: Path,
+        tables: Mapping[str, str],
+        views: Mapping[str, str],
+        *,
+        duck: str = "",
+        flow: str = "f",
+        types: Mapping[str, str] | None = None,
     ) -> None:
+        """`types` are those that DuckDB has other names for."""
         self.path, self.views, self.tables = path, dict(views), dict(tables)
         self.duck = duckdb.connect(config={"threads": 1})
         self.duck.execute("SET default_null_order = 'nulls_first_on_asc_last_on_desc'")  # as Spark has it
         for name, columns in tables.items():
+            for ours, theirs in (types or {}).items():
+                columns = columns.replace(ours, theirs)
             self.duck.execute(f"CREATE TABLE {name} ({columns})")
         if duck:
             self.duck.execute(duck)
@@ -47,7 +58,7 @@ class LiveTables:
         """Store tables as DuckDB has them now."""
         home = Home(self.path) if not hasattr(self, "home") else self.home
         for name in tables:
-            home.put_table(name, self.duck.sql(f"SELECT * FROM {name}").to_arrow_table())
+            home.put_table(name, arrow_table(self.duck.sql(f"SELECT * FROM {name}")))
         if home is not getattr(self, "home", None):
             home.close()
 

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from millstream.errors import Unsupported
+from millstream.model.duck_arrow import arrow_table
 from millstream.plan.looping import OTHER, ROWS, SEED, Loop, quoted
 
 _local = threading.local()
@@ -72,7 +73,7 @@ def _replaced_rows(duck: Any, what: Loop, names: str, body: str) -> pl.DataFrame
 
 
 def _sorted(duck: Any, table: str, names: str) -> pl.DataFrame:
-    found = pl.from_arrow(duck.sql(f"SELECT {names} FROM {table} ORDER BY ALL").to_arrow_table())
+    found = pl.from_arrow(arrow_table(duck.sql(f"SELECT {names} FROM {table} ORDER BY ALL")))
     assert isinstance(found, pl.DataFrame)
     return found
 

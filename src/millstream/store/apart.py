@@ -20,6 +20,7 @@ from millstream import paths
 from millstream.budget import Budget
 from millstream.errors import LimitExceeded, QueryError
 from millstream.limits import Limits, Watch, spoken_bytes, too_large
+from millstream.model.duck_arrow import Batches
 from millstream.store.explained import explained
 from millstream.store.names import quoted
 
@@ -87,7 +88,7 @@ def _copy(
     cursor.execute("BEGIN")
     try:
         for i, name in enumerate(tables):
-            reader = cursor.sql(f"SELECT * FROM {quoted(name)}").to_arrow_reader(100_000)
+            reader = Batches(cursor.sql(f"SELECT * FROM {quoted(name)}"), 100_000)
             with pa.OSFile(str(folder / f"{i}.arrow"), "wb") as sink, pa.ipc.new_stream(sink, reader.schema) as writer:
                 for batch in reader:
                     watch.check()

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from millstream.budget import Budget
 from millstream.limits import Limits, Watch, too_large
+from millstream.model.duck_arrow import Batches
 from millstream.store.apart_child import is_memory
 from millstream.store.explained import explained
 from millstream.store.pieces import value
@@ -59,7 +60,7 @@ def answered(
                 cursor.execute(f"SET operator_memory_limit = '{limits.bytes // 2}B'")
             for name, table in given.items():
                 cursor.register(name, table)
-            reader = cursor.sql(sql).to_arrow_reader(_BATCH)
+            reader = Batches(cursor.sql(sql), _BATCH)
             stack.callback(reader.close)  # it would keep the file of the store open
             batches, size = [], 0
             for batch in reader:

@@ -32,7 +32,7 @@ from millstream.store.apart import discard_leftovers
 from millstream.store.asking import Used
 from millstream.store.asking import answered as answered_here
 from millstream.store.explained import explained
-from millstream.store.names import quoted, sql_type, stored_name
+from millstream.store.names import Columns, quoted, sql_type, stored_name
 from millstream.store.opening import copy_files, failed, is_damage, opened, reopened
 from millstream.store.pieces import apply_changes
 from millstream.store.pieces import columns_of as _columns
@@ -78,7 +78,7 @@ class DuckStore:
         """After a fatal error, as of a disk that is full while it checkpoints, DuckDB refuses all work."""
         self._writing, self._handing = threading.Lock(), threading.Lock()
         self._views: dict[str, dict[str, ViewSpec]] = {}
-        self._known: dict[str, list[str]] | None = None
+        self._known: dict[str, Columns] | None = None
         self._made = 0
         self._failures: dict[str, str] | None = None
         self._used = Used(self._cursor)
@@ -331,15 +331,16 @@ class DuckStore:
         sql = "SELECT name FROM millstream.views WHERE flow = ?"
         return {name for (name,) in self._rows(sql, [flow])}
 
-    def tables(self) -> dict[str, list[str]]:
+    def tables(self) -> dict[str, Columns]:
         """Every table that may be read, with its columns. Asked for with every question, so they are remembered."""
         known, made = self._known, self._made
         if known is None:
             rows = self._rows(
-                "SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns() "
+                "SELECT table_name, list(column_name ORDER BY column_index), list(data_type ORDER BY column_index) "
+                "FROM duckdb_columns() "
                 "WHERE schema_name = 'main' AND NOT internal AND table_name NOT LIKE '%$rows' GROUP BY table_name"
             )
-            known = {name: list(columns) for name, columns in rows}
+            known = {name: Columns.of(columns, types) for name, columns, types in rows}
             if made == self._made:  # nobody has made or dropped one meanwhile
                 self._known = known
         return dict(known)

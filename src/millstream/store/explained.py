@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from millstream.errors import QueryError, ViewNotFound
+from millstream.model.duck_arrow import MONTHS
 from millstream.model.reserved import OF
 
 
@@ -21,6 +22,12 @@ def explained(said: str) -> QueryError:
             f"the function `{unknown[1]}` cannot be used in a question",
             detail="Spark computes it in views; the store that answers questions does not have it",
             hint="compute it in a view, and ask for its column",
+        )
+    if MONTHS in said:
+        return QueryError(
+            "the answer holds an interval of months or years",
+            detail="its length depends on where it is added, so that it cannot be a value",
+            hint="add it to a date or time, or ask for a number of months",
         )
     if "expression depth limit" in said:
         return QueryError(

@@ -11,6 +11,7 @@ import orjson
 import pyarrow as pa
 
 from millstream.errors import HomeDamaged
+from millstream.model.duck_arrow import arrow_table
 from millstream.store.names import quoted
 from millstream.store.opening import failed, opened
 
@@ -67,7 +68,7 @@ def stored_table(path: Path, name: str) -> pa.Table | None:
 def _stored_table(path: Path, name: str) -> pa.Table | None:
     with opened(path, read_only=True, temp=None) as connection:
         try:
-            rows: pa.Table = connection.sql(f"SELECT * FROM {quoted(name)}").to_arrow_table()
+            rows = arrow_table(connection.sql(f"SELECT * FROM {quoted(name)}"))
         except duckdb.CatalogException:
             return None
         known = "SELECT arrow FROM millstream.tables WHERE lower(name) = lower(?)"

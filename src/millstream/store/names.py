@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from millstream.errors import QueryError
-from millstream.model.schema import TIMESTAMP
+from millstream.model.scalars import STORED
 from millstream.store.port import ViewSpec
 
-_SIMPLE = {
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "VARCHAR",
-    pa.binary(): "BLOB",
-    pa.date32(): "DATE",
-    TIMESTAMP: "TIMESTAMPTZ",
-}
+
+class Columns(list[str]):
+    """The columns of a table in their order."""
+
+    types: tuple[str, ...] = ()
+    """What the store calls their types."""
+
+    @classmethod
+    def of(cls, names: Sequence[str], types: Sequence[str]) -> Columns:
+        """Columns with their types."""
+        made = cls(names)
+        made.types = tuple(types)
+        return made
 
 
 def quoted(identifier: str) -> str:
@@ -43,8 +45,8 @@ def sql_type(kind: pa.DataType) -> str:
     >>> sql_type(pa.list_(pa.struct([("a b", pa.int64())])))
     'STRUCT("a b" BIGINT)[]'
     """
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
+    if kind in STORED:
+        return STORED[kind]
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if pa.types.is_list(kind):

@@ -359,8 +359,8 @@ def test_times_are_shown_in_utc(store: DuckStore) -> None:
 
 
 def test_a_type_the_store_cannot_keep_is_named() -> None:
-    with pytest.raises(QueryError, match="duration"):
-        sql_type(pa.duration("us"))
+    with pytest.raises(QueryError, match="time64"):
+        sql_type(pa.time64("us"))
 
 
 def test_a_query_that_fails_is_one_line(store: DuckStore) -> None:
