@@ -7,16 +7,17 @@ from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from millstream.engine import prelude
 from millstream.engine.errors import translated
+from millstream.engine.frames import arrow_schema
 from millstream.engine.post import through
 from millstream.engine.readers import empty
 from millstream.errors import SchemaError, Unsupported
 from millstream.model.accumulation import Accumulation
-from millstream.model.aggregate import BOOLEAN_ONLY, NUMERIC_ONLY, PLAIN_ONLY, settled_type
+from millstream.model.aggregate import BOOLEAN_ONLY, PLAIN_ONLY, settled_type, takes
 from millstream.model.reserved import OP, PANES
+from millstream.model.scalars import mean_type
 from millstream.model.schema import TIMESTAMP, ddl_type
 from millstream.model.step import INDEX, summed_type
 from millstream.plan.guards import guarded
@@ -54,7 +55,8 @@ def bind(spark: SparkSession, plan: Plan, tables: Mapping[str, DataFrame], *, re
         for scan in plan.scans:
             source = plan.source(scan.source)
             frame = prelude.columns(prelude.through(empty(spark, source), scan, source, tables, 0), scan)
-            types[scan.id] = {f.name: f.type for f in to_arrow_schema(frame.schema, timezone="UTC")}
+            said = {c.name: c.sql for c in scan.columns}
+            types[scan.id] = {f.name: f.type for f in arrow_schema(frame, said)}
         fed = plan.inputs
         return replace(plan, views=tuple(_view(spark, v, types, retract=retract or v.name in fed) for v in plan.views))
 
@@ -93,7 +95,8 @@ def _projected(spark: SparkSession, schema: pa.Schema, ops: Sequence[Op]) -> pa.
     ddl = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in schema)
     mark = [] if any(isinstance(op, Batches) for op in ops) else [f"`{OP}` STRING"]
     frame = through(spark.createDataFrame([], ", ".join([*mark, ddl])), ops)
-    return pa.schema([f for f in to_arrow_schema(frame.schema, timezone="UTC") if f.name != OP])
+    said = {c.name: c.sql for op in ops if isinstance(op, Project) for c in op.columns}
+    return pa.schema([f for f in arrow_schema(frame, said) if f.name != OP])
 
 
 def _chained(spark: SparkSession, stage: Chained, types: Types) -> tuple[Chained, pa.Schema]:
@@ -164,13 +167,14 @@ def _called(view: str, call: Call, known: Mapping[str, pa.DataType]) -> pa.DataT
     """The type of a window function's result."""
     if call.function in ("row_number", "rank", "dense_rank", "ntile", "count"):
         return pa.int64()
-    if call.function in ("percent_rank", "cume_dist", "avg"):
+    if call.function in ("percent_rank", "cume_dist"):
         return pa.float64()
     of = known[call.argument or ""]
-    if call.function == "sum":
-        if not _number(of):
-            raise SchemaError(f"sum(...) OVER of `{view}` needs numbers, but its argument is {ddl_type(of)}")
-        return summed_type("sum", of)
+    if call.function in ("sum", "avg"):
+        name = str(call.function)
+        if not takes(name, of):
+            raise SchemaError(f"{name}(...) OVER of `{view}` needs numbers, but its argument is {ddl_type(of)}")
+        return summed_type("sum", of) if name == "sum" else mean_type(of)
     return of
 
 
@@ -217,7 +221,7 @@ def _measures(view: str, given: tuple[Measure, ...], argument: Callable[[Measure
             measures.append(measure)
             continue
         found = argument(measure)
-        if measure.kind in NUMERIC_ONLY and not _number(found):
+        if not takes(measure.kind, found):
             raise SchemaError(
                 f"{measure.name}={measure.kind}(...) of `{view}` needs numbers, but its argument is {ddl_type(found)}",
                 hint="cast it, as in ms.sum('CAST(price AS DOUBLE)')",
@@ -241,7 +245,7 @@ def _measures(view: str, given: tuple[Measure, ...], argument: Callable[[Measure
 def _answer(measure: Measure) -> pa.DataType:
     if measure.kind == "user":
         return measure.returns
-    return settled_type(measure.kind) or summed_type(measure.kind, measure.type)
+    return settled_type(measure.kind, measure.type) or summed_type(measure.kind, measure.type)
 
 
 def _same(step: str, name: str, kinds: list[pa.DataType]) -> pa.DataType:
@@ -252,7 +256,3 @@ def _same(step: str, name: str, kinds: list[pa.DataType]) -> pa.DataType:
             hint="cast one of them in a .select(...)",
         )
     return kinds[0]
-
-
-def _number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

@@ -2,14 +2,63 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    StructType,
+    YearMonthIntervalType,
+)
+
+from millstream.errors import Unsupported
+
+_MONTHS = (YearMonthIntervalType, CalendarIntervalType)
 
 
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
     """The rows of a table as a frame."""
-    return spark.createDataFrame(plain_chunks(table))
+    local = any(_is_local(t) for t in table.schema.types)
+    kinds = from_arrow_schema(table.schema, prefer_timestamp_ntz=True) if local else None  # else they would be moments
+    return spark.createDataFrame(plain_chunks(table), kinds)
+
+
+def arrow_schema(frame: DataFrame, said: Mapping[str, str]) -> pa.Schema:
+    """The columns of a frame as Arrow types; refuses one of a type that no column can have. `said` is their SQL."""
+    for field in frame.schema.fields:
+        found = next((t for t in _types(field.dataType) if isinstance(t, _MONTHS)), None)
+        if found is not None:
+            shown = re.sub(r"`([A-Za-z_]\w*)`", r"\1", said.get(field.name, field.name))
+            raise Unsupported(
+                f"`{shown}` is an interval of years or months, which cannot be a column",
+                detail="its length depends on the calendar; columns have intervals of days to seconds",
+                hint="keep a number of months, and add it with add_months(day, months); or subtract two times",
+            )
+    return to_arrow_schema(frame.schema, timezone="UTC")
+
+
+def _types(kind: DataType) -> Iterator[DataType]:
+    """A type and those inside it."""
+    yield kind
+    inner = [f.dataType for f in kind.fields] if isinstance(kind, StructType) else []
+    inner += [kind.elementType] if isinstance(kind, ArrayType) else []
+    inner += [kind.keyType, kind.valueType] if isinstance(kind, MapType) else []
+    for each in inner:
+        yield from _types(each)
+
+
+def _is_local(kind: pa.DataType) -> bool:
+    """Whether there are times without a zone in a type."""
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    return any(_is_local(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def plain_chunks(table: pa.Table) -> pa.Table:

@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from millstream.kernels import aggregates_ordered, sketches_hll
+from millstream.kernels import aggregates_ordered, sketches_hll, spans
 from millstream.kernels.sketches import SKETCHES
 from millstream.kernels.sketches_tally import one_zero
 from millstream.plan.stages import Measure
@@ -42,6 +42,11 @@ class Partial:
 def is_float(measure: Measure) -> bool:
     """Whether the argument is a floating number."""
     return measure.type is not None and bool(pa.types.is_floating(measure.type))
+
+
+def of_spans(measure: Measure) -> bool:
+    """Whether the argument is an interval: its sums are kept as whole microseconds."""
+    return measure.type is not None and bool(pa.types.is_duration(measure.type))
 
 
 def is_exact(measure: Measure) -> bool:
@@ -90,7 +95,7 @@ def _count(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
 def _widen(m: Measure, x: pl.Expr) -> pl.Expr:
     if m.type is not None and pa.types.is_decimal(m.type):
         return x.cast(pl.Decimal(38, m.type.scale))
-    return x.cast(pl.Int64) if m.type is not None and pa.types.is_integer(m.type) else x
+    return x.cast(pl.Int64) if m.type is not None and (pa.types.is_integer(m.type) or of_spans(m)) else x
 
 
 def _sum(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
@@ -103,10 +108,13 @@ def _fold_sum(m: Measure) -> list[pl.Expr]:
 
 
 def _sum_result(m: Measure) -> pl.Expr:
-    return pl.when(pl.col(_p(m, "n")) > 0).then(pl.col(_p(m, "s")))
+    total = pl.when(pl.col(_p(m, "n")) > 0).then(pl.col(_p(m, "s")))
+    return total.cast(spans.SPAN) if of_spans(m) else total
 
 
 def _avg_result(m: Measure) -> pl.Expr:
+    if of_spans(m):
+        return spans.mean(pl.col(_p(m, "s")), pl.col(_p(m, "n")))
     total = pl.col(_p(m, "s")).cast(pl.Float64)
     return pl.when(pl.col(_p(m, "n")) > 0).then(total / pl.col(_p(m, "n")))
 
@@ -115,6 +123,9 @@ def _native_sum(m: Measure, x: str) -> list[tuple[str, str]]:
     value = x
     if m.type is not None and pa.types.is_decimal(m.type):
         value = f"CAST({x} AS DECIMAL(38, {m.type.scale}))"
+    if of_spans(m):  # an interval as a number is its seconds
+        micros = f"CAST(CAST(sum({x}) AS DECIMAL(20, 6)) * 1000000 AS BIGINT)"
+        return [(_p(m, "s"), f"coalesce({micros}, 0)"), (_p(m, "n"), f"count({x})")]
     return [(_p(m, "s"), f"coalesce(sum({value}), 0)"), (_p(m, "n"), f"count({x})")]
 
 

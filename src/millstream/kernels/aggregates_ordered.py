@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.errors import RunError
+from millstream.kernels.spans import SPAN, is_span, mean
 from millstream.model.aggregate import settings_of
 from millstream.plan.stages import Measure
 
@@ -79,6 +80,8 @@ def sum_result(m: Measure) -> pl.Expr:
 
     def total(lists: pl.Series) -> pl.Series:
         inner: Any = lists.dtype.inner  # type: ignore[attr-defined]
+        if is_span(inner):
+            return total(lists.cast(pl.List(SPAN)).cast(pl.List(pl.Int64))).cast(SPAN)
         if inner.is_integer():
             wide = lists.cast(pl.List(pl.Int128)).list.sum()
             most: Any = wide.abs().max()
@@ -95,5 +98,7 @@ def sum_result(m: Measure) -> pl.Expr:
 
 
 def mean_result(m: Measure) -> pl.Expr:
-    """The mean of a list of different numbers, as DOUBLE."""
+    """The mean of a list of different numbers, as DOUBLE; of intervals, an interval."""
+    if m.type is not None and pa.types.is_duration(m.type):
+        return mean(sum_result(m).cast(pl.Int64), pl.col(f"{m.name}$l").list.len().cast(pl.Int64))
     return pl.col(f"{m.name}$l").cast(pl.List(pl.Float64)).list.mean()

@@ -15,7 +15,16 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.errors import RunError, UserCodeFailed
-from millstream.kernels.aggregates import ORDER, PARTIALS, by_expressions, is_float, longer_than_decimal, powers_of
+from millstream.kernels import spans
+from millstream.kernels.aggregates import (
+    ORDER,
+    PARTIALS,
+    by_expressions,
+    is_float,
+    longer_than_decimal,
+    of_spans,
+    powers_of,
+)
 from millstream.kernels.assign import by_slices, sessions
 from millstream.kernels.sketches import SKETCHES
 from millstream.model.window_kinds import Session
@@ -132,13 +141,15 @@ def _refuse_wrapping(spec: Aggregation, frame: pl.DataFrame, by: Sequence[str], 
             continue
         if isinstance(kind, pl.Decimal):
             _refuse_long_decimals(spec, m, frame, by, column)
-        if not kind.is_integer():
+        if not kind.is_integer() and not spans.is_span(kind):
             continue
-        low, high = frame[column].min(), frame[column].max()
+        numbers = spans.micros(frame[column])
+        low, high = numbers.min(), numbers.max()
         if low is None or max(-low, high) * len(frame) <= _SAFE:  # type: ignore[operator, type-var]
             continue
         totals = (
-            frame.lazy()
+            frame.with_columns(numbers.alias(column))
+            .lazy()
             .group_by(by)
             .agg(pl.col(column).cast(pl.Int128).sum())
             .select(pl.col(column).abs().max())
@@ -158,6 +169,12 @@ def _refuse_long_decimals(spec: Aggregation, m: Measure, frame: pl.DataFrame, by
 
 
 def _left_bigint(spec: Aggregation, m: Measure) -> RunError:
+    if of_spans(m):
+        return RunError(
+            f"the sum `{m.name}` of the view `{spec.step}` is too long for an interval",
+            detail="sums of intervals are kept up to 2^62 microseconds, some 146,000 years",
+            hint=f"sum the seconds instead, as in ms.sum('CAST({m.name} AS DECIMAL(38, 6))')",
+        )
     return RunError(
         f"the sum `{m.name}` of the view `{spec.step}` has left the range of BIGINT",
         detail="sums of whole numbers are kept up to 2^62, half of that range, so that they never wrap around",

@@ -9,6 +9,7 @@ import polars as pl
 
 from millstream.errors import RunError
 from millstream.kernels.match_search import Found, Rows
+from millstream.kernels.spans import SPAN, is_span, mean, micros
 from millstream.model.matched import TIMED_OUT
 from millstream.plan.matching import Match, Output
 
@@ -95,11 +96,14 @@ class _View:
         if output.column is None:
             return pl.Series(output.name, upto, dtype=pl.Int64)
         rows = pl.Series(self.found.rows[chosen], dtype=pl.UInt32)
-        values = pl.DataFrame({"m": self.found.match[chosen], "v": self.rows.frame[output.column].gather(rows)})
-        running = values.select(_cumulated(output.kind, values.schema["v"]).alias("t"))["t"]
+        given = self.rows.frame[output.column].gather(rows)
+        span = output.kind in ("sum", "avg") and is_span(given.dtype)
+        values = pl.DataFrame({"m": self.found.match[chosen], "v": micros(given) if span else given})
+        made = _of_spans(output.kind) if span else _cumulated(output.kind, values.schema["v"])
+        running = values.select(made.alias("t"))["t"]
         if output.kind in ("sum", "avg") and values.schema["v"].is_integer():
             rough = values.select(pl.col("v").cast(pl.Float64).fill_null(0).cum_sum().over("m"))["v"].abs()
-            if output.kind == "sum" and len(rough) and rough.max() > _FIT:  # type: ignore[operator]
+            if (output.kind == "sum" or span) and len(rough) and rough.max() > _FIT:  # type: ignore[operator]
                 raise RunError(
                     "a sum over the rows of a match does not fit into 64 bits", hint="sum CAST(... AS DOUBLE)"
                 )
@@ -126,6 +130,13 @@ def _cumulated(kind: str, of: pl.DataType) -> pl.Expr:
         return pl.when(known > 0).then(total / known)
     wide = value.cast(pl.Int64) if of.is_integer() else value if of.is_decimal() else value.cast(pl.Float64)
     return pl.when(known > 0).then(wide.fill_null(0).cum_sum().over("m"))
+
+
+def _of_spans(kind: str) -> pl.Expr:
+    """A sum or mean of intervals, given in microseconds."""
+    known = pl.col("v").is_not_null().cast(pl.Int64).cum_sum().over("m")
+    total = pl.col("v").fill_null(0).cum_sum().over("m")
+    return mean(total, known) if kind == "avg" else pl.when(known > 0).then(total).cast(SPAN)
 
 
 def _gathered(values: pl.Series, at: np.ndarray, there: np.ndarray) -> pl.Series:

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from millstream.errors import RunError
+from millstream.kernels.spans import mean_of
 from millstream.plan.matching import At, Call, Constant, Over, Term
 
 _MOST = 2**63 - 1
@@ -28,6 +29,7 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 _COMPUTED: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_MOMENTS = ("time", "wall time")
 
 
 class NotVector(Exception):
@@ -118,8 +120,8 @@ def _binary(name: str, left: Any, right: Any) -> Any:
             raise NotVector
         return _COMPARED[name](left, right)
     if not numbers:
-        spans = name != "*" and kinds in (["time", "time"], ["time", "span"])
-        if not spans or (name == "+" and kinds[1] == "time") or name == "/":
+        spans = name != "*" and kinds[0] in _MOMENTS and kinds[1] in (kinds[0], "span")
+        if not spans or (name == "+" and kinds[1] in _MOMENTS) or name == "/":
             raise NotVector
         return _COMPUTED[name](left, right)
     if name == "/":
@@ -142,8 +144,10 @@ def _kind(value: Any) -> str:
     kind = value.dtype
     if kind.is_integer() or kind.is_float():
         return "int" if kind.is_integer() else "float"
-    if isinstance(kind, pl.Datetime | pl.Duration):
-        return "time" if isinstance(kind, pl.Datetime) else "span"
+    if isinstance(kind, pl.Datetime):
+        return "wall time" if kind.time_zone is None else "time"
+    if isinstance(kind, pl.Duration):
+        return "span"
     return {"String": "text", "Boolean": "bool", "Date": "date"}.get(str(kind), "other")
 
 
@@ -267,7 +271,7 @@ def _over(term: Over, values: list[Any] | None) -> Evaluated:
                     found = value
             return found
         if term.kind == "avg":
-            return sum(map(float, there)) / len(there)
+            return mean_of(there) if type(there[0]) is timedelta else sum(map(float, there)) / len(there)
         return _checked(sum(there[1:], there[0]))
 
     return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,8 @@ import polars as pl
 from millstream.errors import RunError
 from millstream.kernels.aggregates import longer_than_decimal
 from millstream.kernels.rows import CONTENT, GROUP
-from millstream.model.aggregate import settings_of
+from millstream.kernels.spans import SPAN, is_span, mean, micros
+from millstream.model.aggregate import Kind, settings_of
 from millstream.plan.stages import Call, Over, Sort
 
 Apart = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -106,8 +108,21 @@ def _framed(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> pl.Expr:
     base = rows.select(pl.int_range(pl.len(), dtype=pl.Int64) - pl.col("$no")).to_series().to_numpy()
     values = rows[call.argument] if call.argument is not None else pl.Series([1]).new_from_index(0, len(rows))
     apart = _apart(call, rows)
-    found = _aggregated(call, values, base + starts, base + ends, apart)
-    return pl.lit(found)
+
+    def over_frames(call: Call, values: pl.Series) -> pl.Series:
+        return _aggregated(call, values, base + starts, base + ends, apart)
+
+    if call.function in ("sum", "avg") and is_span(values.dtype):
+        total, count = (over_frames(_instead(call, f), micros(values)) for f in ("sum", "count"))
+        both = pl.DataFrame({"s": total, "n": count})
+        shown = pl.col("s").cast(SPAN) if call.function == "sum" else mean(pl.col("s"), pl.col("n"))
+        return pl.lit(both.select(shown).to_series())
+    return pl.lit(over_frames(call, values))
+
+
+def _instead(call: Call, function: str) -> Call:
+    """Another function over the same frames."""
+    return replace(call, function=Kind(function, *settings_of(call.function)))
 
 
 def _frame(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
@@ -132,7 +147,7 @@ def _frame(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> tuple[pl.
 def _reach(rows: pl.DataFrame, sort: Sort, by: float, *, after: bool = False) -> pl.Expr:
     """The first row of the group that is not before the row's value moved by so much; `after`: the first behind it."""
     column = rows[sort.column]
-    numbers = column.cast(pl.Int64) if isinstance(column.dtype, pl.Datetime) else column
+    numbers = column.cast(pl.Int64) if isinstance(column.dtype, pl.Datetime | pl.Duration) else column
     values = numbers.cast(pl.Float64 if numbers.dtype.is_float() else pl.Int64)
     signed = -(values if values.dtype.is_float() else values.clip(-_FIT)) if sort.descending else values
     null = signed.is_null().to_numpy()

@@ -16,6 +16,7 @@ from sqlglot import exp
 from millstream.errors import DefinitionError, SchemaError
 from millstream.model.expression import Expr, expr, shown
 from millstream.model.origin import here
+from millstream.model.scalars import mean_type
 from millstream.model.schema import Schema, ddl_type
 
 KINDS = (
@@ -59,6 +60,8 @@ _SPREADS = frozenset({"variance", "stddev", "var_pop", "stddev_pop", "skewness",
 NUMERIC_ONLY = _SPREADS | {
     *("sum", "avg", "sum_distinct", "avg_distinct", "percentile", "percentile_disc", "approx_percentile")
 }
+SPANS_TOO = frozenset({"sum", "avg", "sum_distinct", "avg_distinct"})
+"""Those of them that take intervals, too, and give one."""
 BOOLEAN_ONLY = frozenset({"bool_and", "bool_or"})
 STRUCTS = frozenset({"min_by", "max_by", "first_of", "last_of", "ordered_list", "ordered_text"})
 """Aggregates whose argument is a struct: of the value and of what it goes by."""
@@ -134,7 +137,7 @@ class Aggregate:
             return self
         argument = self.argument.bind(schema)
         kind = argument.type_in(schema)
-        if kind is not None and self.kind in NUMERIC_ONLY and not _is_numeric(kind):
+        if kind is not None and not takes(self.kind, kind):
             raise SchemaError(
                 f"{self.kind} of `{name}` needs numbers, but {shown(argument)} is {ddl_type(kind)}",
                 hint="cast it: CAST(price AS DOUBLE)",
@@ -253,17 +256,24 @@ def paired(value: Expr, by: Expr) -> Expr:
     return Expr(exp.Struct(expressions=fields), value.origin)
 
 
-def settled_type(kind: str) -> pa.DataType | None:
-    """The type of answers that do not depend on the argument's type."""
+def settled_type(kind: str, of: pa.DataType | None = None) -> pa.DataType | None:
+    """The type of answers that do not depend on the argument's type, but for whether it is an interval."""
+    if kind in ("avg", "avg_distinct"):
+        return mean_type(of)
     if kind in ("count", "count_distinct", "approx_count_distinct"):
         return pa.int64()
     if kind == "ordered_text":
         return pa.string()
-    if kind in _SPREADS or kind in ("avg", "avg_distinct", "approx_f2"):
+    if kind in _SPREADS or kind == "approx_f2":
         return pa.float64()
     if kind in ("percentile", "percentile_disc"):
         return pa.list_(pa.float64()) if settings_of(kind)[1] else pa.float64()
     return None
+
+
+def takes(kind: str, of: pa.DataType) -> bool:
+    """Whether an aggregate of numbers takes values of a type; all others take any."""
+    return kind not in NUMERIC_ONLY or _is_numeric(of) or (kind in SPANS_TOO and pa.types.is_duration(of))
 
 
 def typed_by(kind: str, of: pa.DataType) -> pa.DataType:

@@ -19,6 +19,7 @@ from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 from millstream.errors import DefinitionError, Origin, SchemaError, Unsupported
 from millstream.model.expression import Expr, expr, is_lambda_parameter
 from millstream.model.origin import here
+from millstream.model.scalars import mean_type
 from millstream.model.schema import Field, Schema
 
 TOTALS = ("count", "sum", "min", "max", "avg")
@@ -91,7 +92,7 @@ class Navigation:
             return of
         from millstream.model.step import summed_type  # steps know this module
 
-        return pa.float64() if self.kind == "avg" else summed_type(self.kind, of)
+        return mean_type(of) if self.kind == "avg" else summed_type(self.kind, of)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from millstream.errors import DefinitionError, Origin
 from millstream.model.expression import Expr
 from millstream.model.origin import here
+from millstream.model.scalars import mean_type
 from millstream.model.schema import TIMESTAMP, Field, Schema
 from millstream.model.trigger import MOST_RECORDS
 
@@ -116,9 +117,11 @@ class Function:
         """The type of its result, where it is known."""
         if self.kind in ("row_number", "rank", "dense_rank", "ntile", "count"):
             return pa.int64()
-        if self.kind in ("percent_rank", "cume_dist", "avg"):
+        if self.kind in ("percent_rank", "cume_dist"):
             return pa.float64()
         of = None if self.argument is None else self.argument.type_in(schema)
+        if self.kind == "avg":
+            return mean_type(of)
         if self.kind == "sum" and of is not None:
             return pa.int64() if pa.types.is_integer(of) else of
         return of

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, Origin
-from millstream.model.aggregate import STRUCTS, Aggregate, settled_type, typed_by
+from millstream.model.aggregate import SPANS_TOO, STRUCTS, Aggregate, settled_type, typed_by
 from millstream.model.connector import Connector, Sink, SourceOptions
 from millstream.model.duration import Duration
 from millstream.model.expression import Expr, expr
@@ -304,15 +304,17 @@ def result_type(aggregate: Aggregate, schema: Schema) -> pa.DataType | None:
     if kind == "user":
         return aggregate.returns
     settled = settled_type(kind)
-    if settled is not None or kind in STRUCTS:  # of a pair the engine knows the type
+    if kind in STRUCTS or (settled is not None and kind not in SPANS_TOO):  # of a pair the engine knows the type
         return settled
     of = aggregate.argument.type_in(schema) if aggregate.argument is not None else None
+    if settled is not None:
+        return settled_type(kind, of)
     return None if of is None else summed_type(kind, of)
 
 
 def summed_type(kind: str, of: pa.DataType) -> pa.DataType:
     """The type of a sum over values of a type, or of an aggregate that gives such values."""
-    if kind not in ("sum", "sum_distinct"):
+    if kind not in ("sum", "sum_distinct") or pa.types.is_duration(of):
         return typed_by(kind, of)
     if pa.types.is_integer(of):
         return pa.int64()

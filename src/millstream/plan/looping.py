@@ -136,6 +136,13 @@ class _Body:
         for name, aggregate in step.aggregates:
             if aggregate.kind not in _MEASURES:
                 raise Unsupported(f"{name}={aggregate.kind}(...) inside a loop", origin=step.origin)
+            kind = None if aggregate.argument is None else aggregate.argument.type_in(step.input.schema)
+            if kind is not None and pa.types.is_duration(kind) and aggregate.kind in ("sum", "avg"):
+                raise Unsupported(
+                    f"{name}={aggregate.kind}(...) of intervals inside a loop",
+                    hint="sum their seconds: CAST(interval AS DECIMAL(20, 6)); or sum behind the loop",
+                    origin=step.origin,
+                )
             argument = "*" if aggregate.argument is None else _sql(aggregate.argument)
             shown.append(f"{_MEASURES[aggregate.kind]}({argument}) AS {quoted(name)}")
         by = ", ".join(_sql(e) for _, e in step.keys)

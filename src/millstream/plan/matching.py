@@ -16,6 +16,7 @@ from millstream.model.duration import Duration
 from millstream.model.matched import TIMED_OUT
 from millstream.model.pattern import Skip
 from millstream.model.pattern_tree import Part, shown
+from millstream.model.scalars import mean_type
 from millstream.model.step import summed_type
 
 if TYPE_CHECKING:
@@ -181,4 +182,4 @@ def _type(output: Output, known: Mapping[str, pa.DataType]) -> pa.DataType:
     of = known[output.column]
     if output.kind == "at":
         return of
-    return pa.float64() if output.kind == "avg" else summed_type(output.kind, of)
+    return mean_type(of) if output.kind == "avg" else summed_type(output.kind, of)
