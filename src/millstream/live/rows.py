@@ -63,7 +63,7 @@ def insert(live: Live, statement: Insert, session: Session) -> Answer:
     topic = live.home.log.topic(name)
     if statement.query is not None:
         session.settle()
-    added = _rows(live, statement, Schema.from_arrow(topic.schema), session)
+    added = _rows(live, statement, Schema.from_arrow(topic.schema, exact=True), session)
     topic.append(added)
     session.written |= {e.name for e in live.catalog.of(CreateSource) if topic_of(e) == name}
     return Answer(said=said({"inserted": added.num_rows}))

@@ -17,7 +17,7 @@ from millstream.sql.duck import duck_sql
 WINDOW = frozenset(
     "row_number rank dense_rank lag lead ntile first_value last_value nth_value percent_rank cume_dist".split()
 )
-CLOCK = frozenset({"now", "current_timestamp", "current_date"})
+CLOCK = frozenset({"now", "current_timestamp", "current_date", "localtimestamp"})
 """Functions of the moment a question is asked; they have no place in a live view."""
 
 KEYWORDS = functions.KEYWORDS | {

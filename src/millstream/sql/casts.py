@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from millstream.sql.store_intervals import parsed_sql, text_sql
+
 _KIND = exp.DataType.Type
 _WHOLE = frozenset((_KIND.TINYINT, _KIND.SMALLINT, _KIND.INT, _KIND.BIGINT))
 _APPROXIMATE = frozenset((_KIND.FLOAT, _KIND.DOUBLE))
 _TEXT = frozenset((_KIND.TEXT, _KIND.VARCHAR, _KIND.CHAR))
 _FLOATING = "typeof({x}) IN ('DOUBLE', 'FLOAT')"
+_SPAN = "typeof({x}) = 'INTERVAL'"
+_MICROS = "epoch_us(TRY_CAST({t} AS INTERVAL))"
 _SECONDS = "CAST(epoch_us(TRY_CAST({t} AS TIMESTAMPTZ)) AS DECIMAL(20, 0)) * CAST(0.000001 AS DECIMAL(6, 6))"
 
 
@@ -39,6 +43,8 @@ def _form(x: str, to: exp.DataType, kind: str, *, safe: bool) -> str | None:
     refused = "NULL" if safe else f"error('`' || {t} || '` cannot become {to.sql(dialect='spark')}')"
     if to.this in _TEXT:
         return _as_text(x, t)
+    if isinstance(to.this, exp.Interval) or to.this is _KIND.INTERVAL:
+        return f"CASE WHEN {_SPAN.format(x=x)} THEN TRY_CAST({t} AS INTERVAL) ELSE {parsed_sql(t, refused)} END"
     if to.this in _WHOLE:
         return f"{cast}({_whole(x, t, cast, refused)} AS {kind})"
     if to.this is _KIND.DECIMAL:
@@ -59,6 +65,7 @@ def _whole(x: str, t: str, cast: str, refused: str) -> str:
         f"CASE WHEN {_FLOATING.format(x=x)} THEN CAST({cast}(trunc(TRY_CAST({t} AS DOUBLE)) AS HUGEINT) AS TEXT) "
         f"WHEN starts_with(typeof({x}), 'DECIMAL') THEN split_part({t}, '.', 1) "
         f"WHEN starts_with(typeof({x}), 'TIMESTAMP') THEN CAST(floor({_SECONDS.format(t=t)}) AS TEXT) "
+        f"WHEN {_SPAN.format(x=x)} THEN CAST({_MICROS.format(t=t)} // 1000000 AS TEXT) "
         f"ELSE {_number(x, t, bad, refused)} END"
     )
 
@@ -69,13 +76,16 @@ def _number(x: str, t: str, bad: str, refused: str) -> str:
         f"CASE WHEN typeof({x}) = 'BOOLEAN' THEN CASE {t} WHEN 'true' THEN '1' WHEN 'false' THEN '0' END "
         f"WHEN typeof({x}) = 'VARCHAR' THEN CASE WHEN {bad} THEN {refused} ELSE {t} END "
         f"WHEN starts_with(typeof({x}), 'TIMESTAMP') THEN CAST({_SECONDS.format(t=t)} AS TEXT) "
+        f"WHEN {_SPAN.format(x=x)} THEN CAST(CAST({_MICROS.format(t=t)} AS DECIMAL(20, 0)) "
+        "* CAST(0.000001 AS DECIMAL(6, 6)) AS TEXT) "
         f"WHEN typeof({x}) = 'FLOAT' THEN CAST(CAST(TRY_CAST({t} AS FLOAT) AS DOUBLE) AS TEXT) "
         f"ELSE {t} END"
     )
 
 
 def _as_text(x: str, t: str) -> str:
-    """Text as Spark writes it: ``1.0E10``, ``NaN``, and times without their zone."""
+    """Text as Spark writes it: ``1.0E10``, ``NaN``, times without their zone, intervals with their units."""
+    span = f"list_transform([{_MICROS.format(t=t)}], lambda u: {text_sql('u')})[1]"
     size, head = f"abs(TRY_CAST({t} AS DOUBLE))", f"split_part({t}, 'e', 1)"
     whole = f"regexp_replace(replace({t}, '.', ''), '^(-?\\d)(\\d+?)0*$', '\\1.\\2')"
     part = f"regexp_replace({t}, '^(-?)0\\.0*([1-9])(\\d+)$', '\\1\\2.\\3')"
@@ -89,5 +99,6 @@ def _as_text(x: str, t: str) -> str:
         f"WHEN {size} > 0 AND {size} < 1e-3 "
         f"THEN {part} || 'E-' || CAST(length(regexp_extract({t}, '0\\.(0*)', 1)) + 1 AS TEXT) "
         f"ELSE {t} END "
+        f"WHEN {_SPAN.format(x=x)} THEN {span} "
         f"WHEN typeof({x}) = 'TIMESTAMP WITH TIME ZONE' THEN regexp_replace({t}, '[+]00$', '') ELSE {t} END"
     )

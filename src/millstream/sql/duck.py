@@ -16,6 +16,7 @@ from sqlglot.generators.duckdb import DuckDBGenerator
 
 from millstream.errors import StatementRefused, Unsupported
 from millstream.sql.casts import spark_cast
+from millstream.sql.store_intervals import literal_sql
 
 MOST = 60_000
 """Parts of an expression that are written at most."""
@@ -53,6 +54,14 @@ class Duck(DuckDB):
                 if made is not None:
                     return made
             return str(super().cast_sql(expression, safe_prefix))
+
+        def interval_sql(self, expression: exp.Interval) -> str:
+            """An interval."""
+            return literal_sql(expression) or str(super().interval_sql(expression))
+
+        def datatype_sql(self, expression: exp.DataType) -> str:
+            """A type; that of intervals has no units here."""
+            return "INTERVAL" if isinstance(expression.this, exp.Interval) else str(super().datatype_sql(expression))
 
 
 def duck_sql(node: exp.Expr, *, whole: bool = False) -> str:

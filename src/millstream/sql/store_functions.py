@@ -13,11 +13,17 @@ from millstream.errors import Unsupported
 _TIMES = frozenset("yMdHhmsSaE")
 """Letters of formats of times; others are of numbers."""
 _UNITS = {"DAYOFWEEK": 1, "DOW": 1}
+_PARTS = {"DAY": (86_400_000_000, 1 << 62), "HOUR": (3_600_000_000, 24)}
+"""Parts of an interval: how many microseconds they have, and how many there are before the next greater one."""
+_KIND = exp.DataType.Type
 
 
 def in_store(tree: exp.Expr) -> exp.Expr:
     """A tree whose functions the store computes as Spark does."""
-    for call in reversed(list(tree.find_all(exp.Anonymous, *_NODES))):  # from the inside out
+    for kind in tree.find_all(exp.DataType):
+        if kind.this is _KIND.TIMESTAMP:  # what the parser makes of some functions; a moment, as all TIMESTAMPs are
+            kind.set("this", _KIND.TIMESTAMPTZ)
+    for call in reversed(list(tree.find_all(exp.Anonymous, *_NODES))):  # what is inside comes first
         form = _NODES.get(type(call))
         made = _named(call) if isinstance(call, exp.Anonymous) else form(call) if form is not None else None
         if made is None:
@@ -45,11 +51,26 @@ def _extracted(node: exp.Expr) -> exp.Expr | None:
         micros = exp.Extract(this=exp.var("MICROSECOND"), expression=node.expression.copy())
         parts = exp.Div(this=micros, expression=exp.Literal.number("1000000.0"), typed=False, safe=False)
         return exp.cast(parts, "DECIMAL(8, 6)")
+    if field.rstrip("S") in _PARTS:
+        return _part(node, field.rstrip("S"))
     if field == "DAYOFWEEK_ISO":
         return exp.Extract(this=exp.var("ISODOW"), expression=node.expression.copy())
     if field == "YEAROFWEEK":
         return exp.Extract(this=exp.var("ISOYEAR"), expression=node.expression.copy())
     return None
+
+
+def _part(node: exp.Expr, field: str) -> exp.Expr:
+    """The days or hours of an interval, which the store counts in another way; those of other types."""
+    per, most = _PARTS[field]
+    form = f"CASE WHEN typeof({{x}}) = 'INTERVAL' THEN {{u}} // {per} % {most} ELSE {{e}} END"
+    micros = _written("epoch_us(TRY_CAST(CAST({x} AS TEXT) AS INTERVAL))", x=node.expression)
+    return exp.paren(_written(form, x=node.expression, u=exp.paren(micros), e=node))
+
+
+def _moment(node: exp.Expr) -> exp.Expr:
+    """A function that gives a TIMESTAMP, where the store's has no zone."""
+    return exp.cast(node.copy(), _KIND.TIMESTAMPTZ)
 
 
 def _full_units(node: exp.Expr) -> exp.Expr:
@@ -119,7 +140,7 @@ def _up_to(node: exp.Expr) -> exp.Expr:
 def _in_zone(node: exp.Expr) -> exp.Expr:
     """from_utc_timestamp(ts, zone), and ``ts AT TIME ZONE zone``: what the clocks of a zone show."""
     time = node.this.this if isinstance(node.this, exp.Cast) and node.this.is_type("timestamp") else node.this
-    return _call("timezone", node.args["zone"], exp.cast(time.copy(), "TIMESTAMPTZ"))
+    return _moment(_call("timezone", node.args["zone"], exp.cast(time.copy(), "TIMESTAMPTZ")))
 
 
 def _among(node: exp.Expr) -> exp.Expr | None:
@@ -161,7 +182,15 @@ def _named(call: exp.Anonymous) -> exp.Expr | None:
         return _extracted(part) or part
     if name == "to_char" and len(values) == 2 and isinstance(values[1], exp.Literal):
         return _formatted(values[0], values[1].name)
-    return form(*values) if form is not None and len(values) == 1 else None
+    return form(*values) if form is not None and len(values) == 1 else _timed(name, values)
+
+
+def _timed(name: str, values: list[exp.Expr]) -> exp.Expr | None:
+    """Intervals, and times without a zone."""
+    if name == "make_dt_interval" and len(values) <= 4:
+        given = [*values, *[exp.Literal.number(0)] * 4]
+        return _written(_LENGTH, d=given[0], h=given[1], m=given[2], s=given[3])
+    return _call("make_timestamp", *values) if name == "make_timestamp_ntz" else None
 
 
 def _formatted(time: exp.Expr, said: str) -> exp.Expr | None:
@@ -172,6 +201,12 @@ def _formatted(time: exp.Expr, said: str) -> exp.Expr | None:
     made.set("this", time.copy())
     return made
 
+
+_LENGTH = (
+    "to_microseconds(CAST(((CAST({d} AS BIGINT) * 24 + {h}) * 60 + {m}) * 60000000 "
+    "+ CAST({s} AS DECIMAL(18, 6)) * 1000000 AS BIGINT))"
+)
+"""A length in days, hours, minutes and seconds."""
 
 _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
     exp.DayOfWeek: _plus_one,
@@ -204,6 +239,12 @@ _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
     exp.AtTimeZone: _in_zone,
     exp.EQ: _among,
     exp.SHA2: _hashed,
+    exp.StrToTime: _moment,
+    exp.TimestampFromParts: _moment,
+    exp.TimestampTrunc: _moment,
+    exp.FromTimeZone: lambda n: _call(
+        "timezone", n.args["zone"], _call("timezone", exp.Literal.string("UTC"), exp.cast(n.this, _KIND.TIMESTAMPTZ))
+    ),
     exp.Kurtosis: lambda n: _call("kurtosis_pop", n.this),
 }
 _NAMES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
@@ -215,6 +256,7 @@ _NAMES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
     "unix_micros": lambda x: _call("epoch_us", x),
     "unix_millis": lambda x: _call("epoch_ms", x),
     "unix_seconds": lambda x: exp.cast(_call("epoch", x), "BIGINT"),
+    "to_timestamp_ntz": lambda x: exp.cast(x.copy(), _KIND.TIMESTAMPNTZ),
     "timestamp_seconds": lambda x: _call("to_timestamp", x),
     "every": lambda x: _call("bool_and", x),
     "some": lambda x: _call("bool_or", x),

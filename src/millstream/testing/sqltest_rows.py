@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -15,8 +15,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError
+from millstream.model.duck_arrow import arrow_table
+from millstream.model.interval import interval_micros_of, micros_of
 from millstream.model.schema import Schema
 from millstream.result import plain, shown
+from millstream.sql.duck import duck_sql
 from millstream.sql.statements import Insert
 
 NULL = "NULL"
@@ -59,9 +62,9 @@ def literal_rows(statement: Insert, schema: Schema) -> list[dict[str, Any]]:
                 )
             for column in (c for value in row for c in value.find_all(exp.Column)):
                 raise SchemaError(f"`{column.name}` in VALUES", hint="a text stands in single quotes: 'text'")
-            values = ", ".join(f'{v.sql(dialect="duckdb")} AS "{i}"' for i, v in enumerate(row))
+            values = ", ".join(f'{duck_sql(v)} AS "{i}"' for i, v in enumerate(row))
             try:
-                found = connection.sql(f"SELECT {values}").to_arrow_table().to_pylist()[0]
+                found = arrow_table(connection.sql(f"SELECT {values}")).to_pylist()[0]
             except duckdb.Error as error:
                 raise DefinitionError(
                     f"the values of row {number} cannot be computed", detail=str(error).splitlines()[0]
@@ -134,6 +137,8 @@ def _equal(text: str, value: Any) -> bool:
             return math.isclose(wanted, value, rel_tol=1e-9) or (math.isnan(wanted) and math.isnan(value))
         case datetime():
             return _utc(datetime.fromisoformat(text)) == _utc(value)
+        case timedelta():
+            return interval_micros_of(text) == micros_of(value)
         case date():
             return text == value.isoformat()
         case str():

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,15 @@ CASTS: list[tuple[str, str, Any]] = [
     ("1.23456789012345E8D", "DECIMAL(38, 10)", Decimal("123456789.0123450000")),
     ("float(0.1)", "DECIMAL(38, 10)", Decimal("0.1000000015")),
     ("1.7", "DECIMAL", Decimal(2)),
+    ("interval '1 02:03:04.5' day to second", "STRING", "INTERVAL '1 02:03:04.5' DAY TO SECOND"),
+    ("interval '-1 00:00:01.5' day to second", "BIGINT", -86401),
+    ("interval '0 00:00:01.5' day to second", "DECIMAL(10, 3)", Decimal("1.500")),
+    ("'1 00:00:01'", "INTERVAL DAY TO SECOND", timedelta(days=1, seconds=1)),
+    ("timestamp_ntz'2026-01-01 12:00:00.5'", "STRING", "2026-01-01 12:00:00.5"),
+    ("timestamp_ntz'2026-01-01 12:00:00'", "DATE", date(2026, 1, 1)),
+    ("timestamp'2026-01-01 12:00:00'", "TIMESTAMP_NTZ", datetime(2026, 1, 1, 12)),  # noqa: DTZ001
+    ("date'2026-01-01'", "TIMESTAMP_NTZ", datetime(2026, 1, 1)),  # noqa: DTZ001
+    ("'2026-01-01 12:00:00'", "TIMESTAMP_NTZ", datetime(2026, 1, 1, 12)),  # noqa: DTZ001
 ]
 REFUSED = [
     ("'1.7'", "INT"),
