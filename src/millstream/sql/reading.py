@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
-from millstream.sql import as_of_forms, generated, pivot, store_sums
+from millstream.sql import as_of_forms, generated, pivot
 from millstream.sql.allowed import (
     CHANGELOG,
     CLOCK,
@@ -95,9 +95,8 @@ def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
         _check_nodes(tree)
         _check_tables(tree, tables)
         _check_functions(tree)
-        store_sums.in_store(tree, tables)
         read = tuple(dict.fromkeys(t.name for t in tree.find_all(exp.Table) if t.name in tables))
-        sql = duck_sql(in_store(tree), whole=True)
+        sql = duck_sql(in_store(tree, tables), whole=True)
         return Question(sql, read, read if may_grow(tree) else None)
     except RecursionError:
         raise StatementRefused("too many parts of the query stand inside one another") from None

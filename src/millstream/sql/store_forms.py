@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from sqlglot import exp
 
 from millstream.errors import Unsupported
-from millstream.sql import aggregates, generated, store_functions
+from millstream.sql import aggregates, generated, store_functions, store_sums
 
 
-def in_store(tree: exp.Query) -> exp.Query:
-    """A question whose clauses the store knows. Refuses what it cannot be told."""
+def in_store(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> exp.Query:
+    """A question over some tables whose clauses the store knows. Refuses what it cannot be told."""
     tree = tree.copy()
     _name_columns(tree)
+    store_sums.in_store(tree, tables)
     for view in list(tree.find_all(exp.Lateral)):
         if view.args.get("view") and isinstance(view.parent, exp.Select):
             _joined(view, view.parent)

@@ -48,7 +48,8 @@ def explained(said: str) -> QueryError:
 _TYPES = {
     "VARCHAR": "STRING", "STRING_LITERAL": "STRING", "INTEGER_LITERAL": "INT", "INTEGER": "INT", "HUGEINT": "BIGINT",
     "INT8": "TINYINT", "INT16": "SMALLINT", "INT32": "INT", "INT64": "BIGINT", "INT128": "DECIMAL", "BOOL": "BOOLEAN",
-    "TIMESTAMP WITH TIME ZONE": "TIMESTAMP", "BLOB": "BINARY",
+    "TIMESTAMP WITH TIME ZONE": "TIMESTAMP", "TIMESTAMP": "TIMESTAMP_NTZ", "BLOB": "BINARY",
+    "INTERVAL": "INTERVAL DAY TO SECOND",
 }  # fmt: skip
 """Types of the store, as Spark SQL calls them."""
 
