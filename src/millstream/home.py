@@ -430,23 +430,18 @@ class Home:
         with self.table_lock:
             self.store_table(*constrained(self, name, table))
 
-    def store_table(self, name: str, table: pa.Table) -> None:
-        """Replace the rows of a stored table by some that were checked."""
+    def store_table(self, name: str, table: pa.Table, taken: tuple[str, int] | None = None) -> None:
+        """Replace the rows of a stored table by some that were checked; `taken` is the sink and epoch they are from."""
         store = self.store  # opened before the new version is written: opening removes what was cut off
         self.check_owner()
         with self.table_lock, files_named(self.path):
-            self.tables.put(name, table, lambda version: store.put_table(name, table, version))
+            self.tables.put(name, table, lambda version: store.put_table(name, table, version, taken))
 
     def _change_table(self, name: str, writer: str, epoch: int, change: Callable[[pa.Table], pa.Table]) -> None:
         """Change a stored table for an epoch of a sink, unless it has that epoch."""
-        store = self.store
-        self.check_owner()
-        with self.table_lock, files_named(self.path):
-            if store.table_taken(name, writer) >= epoch:
-                return
-            table = change(store.table_rows(name))
-            taken = (writer, epoch)
-            self.tables.put(name, table, lambda version: store.put_table(name, table, version, taken=taken))
+        with self.table_lock:
+            if self.store.table_taken(name, writer) < epoch:
+                self.store_table(name, change(self.store.table_rows(name)), (writer, epoch))
 
     def drop_table(self, name: str) -> None:
         """Forget a stored table, with all its versions."""
@@ -495,12 +490,8 @@ class Home:
         self._server = LocalServer(self.path, self)
 
     def _taps(self, planned: Plan, ports: Mapping[str, SourcePort], root: Path) -> list[Tap]:
-        """What lands the records of Spark's own streams in the log while the flow runs."""
-        tapped = [s for s in planned.sources if isinstance(s.connector, SparkStream)]
-        if not tapped:
+        if not any(isinstance(s.connector, SparkStream) for s in planned.sources):
             return []
-        from millstream.engine import session
-        from millstream.engine.tap import Tap
+        from millstream.engine.tap import taps
 
-        spark = session.start(self.spark_log, memory=self._memory)
-        return [Tap(spark, s, ports[s.name], root / "taps" / s.name) for s in tapped]
+        return taps(planned.sources, ports, root / "taps", self.spark_log, self._memory)

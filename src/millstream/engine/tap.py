@@ -6,6 +6,7 @@ batch by its number and by the checkpoint that numbered it, and takes it once. T
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import orjson
@@ -13,11 +14,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.connect.log import LogSource
 from millstream.connect.port import SourcePort
+from millstream.engine import session
 from millstream.engine.errors import translated
 from millstream.errors import RunError, SourceUnreadable
 from millstream.model.connector import SparkStream
 from millstream.model.schema import ddl_type
 from millstream.plan.stages import SourceStage
+
+
+def taps(
+    sources: Iterable[SourceStage], ports: Mapping[str, SourcePort], root: Path, log: Path, memory: str
+) -> list[Tap]:
+    """Start what lands the records of Spark's own streams in the log while a flow runs."""
+    tapped = [s for s in sources if isinstance(s.connector, SparkStream)]
+    spark = session.start(log, memory=memory)
+    return [Tap(spark, s, ports[s.name], root / s.name) for s in tapped]
 
 
 class Tap:

@@ -35,6 +35,7 @@ from millstream.store.explained import explained
 from millstream.store.names import Columns, quoted, sql_type, stored_name
 from millstream.store.opening import copy_files, failed, is_damage, opened, reopened
 from millstream.store.pieces import apply_changes
+from millstream.store.pieces import as_json as _json
 from millstream.store.pieces import columns_of as _columns
 from millstream.store.pieces import count as _count
 from millstream.store.pieces import drop_view as _drop
@@ -497,7 +498,3 @@ class DuckStore:
 
     def _transaction(self) -> Transaction:
         return Transaction(self._cursor(), self._noted)
-
-
-def _json(value: Any) -> str:
-    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()

@@ -7,11 +7,17 @@ from contextlib import suppress
 from typing import Any
 
 import duckdb
+import orjson
 import pyarrow as pa
 
 from millstream.model.reserved import OP
 from millstream.store.names import quoted, stored_name
 from millstream.store.port import ViewSpec
+
+
+def as_json(value: Any) -> str:
+    """A value as the store keeps it."""
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 def drop_view(cursor: duckdb.DuckDBPyConnection, view: str) -> None:
