@@ -120,7 +120,11 @@ def update_or_delete(piece: Piece, kind: type[exp.Expr], functions: Container[st
     text, first = piece.text, piece.tokens[0]
     tree = queries.parsed(text, piece.tokens)
     if not isinstance(tree, kind) or not isinstance(tree.this, exp.Table):
-        raise DefinitionError("the statement cannot be read", origin=text.of_token(first))
+        raise DefinitionError(
+            "the statement cannot be read",
+            hint="UPDATE name SET a = 1 WHERE condition; DELETE FROM name WHERE condition",
+            origin=text.of_token(first),
+        )
     other = tree.args.get("from_") if isinstance(tree, exp.Update) else tree.args.get("using")
     if not other:
         name = queries.only_rows_of(text, tree, first)
