@@ -306,16 +306,6 @@ AGGREGATES = (
     "corr(a, b)",
     "bit_or(b)",
     "percentile(b, 0.5)",
-    "covar_pop(a, b)",
-    "covar_samp(a, b)",
-    "regr_slope(a, b)",
-    "regr_count(a, b)",
-    "regr_avgx(a, b)",
-    "bit_and(b)",
-    "bit_xor(b)",
-    "string_agg(s, '+' ORDER BY s)",
-    "listagg(s, '+') WITHIN GROUP (ORDER BY s)",
-    "percentile_cont(0.5) WITHIN GROUP (ORDER BY b)",
 )
 
 

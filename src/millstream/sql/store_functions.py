@@ -208,6 +208,7 @@ _LENGTH = (
 )
 """A length in days, hours, minutes and seconds."""
 
+_ENCODED = "replace(replace(replace(url_encode({x}), '%20', '+'), '~', '%7E'), '%2A', '*')"
 _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
     exp.DayOfWeek: _plus_one,
     exp.Extract: _extracted,
@@ -262,6 +263,8 @@ _NAMES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
     "some": lambda x: _call("bool_or", x),
     "any": lambda x: _call("bool_or", x),
     "std": lambda x: _call("stddev", x),
+    "url_encode": lambda x: _written(_ENCODED, x=x),  # as forms of web pages are: Java's way
+    "url_decode": lambda x: _written("url_decode(replace({x}, '+', ' '))", x=x),
     "hash": lambda _: _refused("hash", "compute it in a view and ask for its column"),
     "xxhash64": lambda _: _refused("xxhash64", "compute it in a view and ask for its column"),
     "timestamp_millis": lambda x: _written("make_timestamptz(CAST({x} AS BIGINT) * 1000)", x=x),
