@@ -129,6 +129,15 @@ def _written(sql: str, **parts: exp.Expr) -> exp.Expr:
     return made
 
 
+def _divided(node: exp.Expr) -> exp.Expr:
+    """A division, or its remainder: by zero it is an error, as in a view. `try_divide` gives NULL."""
+    made, by = node.copy(), node.expression
+    made.set("safe", False)
+    if not (isinstance(by, exp.Literal) and by.name.strip("0.")):
+        made.set("expression", _written("(CASE WHEN {by} = 0 THEN error('Division by zero') ELSE {by} END)", by=by))
+    return made
+
+
 def _up_to(node: exp.Expr) -> exp.Expr:
     """substring_index(text, ',', 2): what stands before the second comma, or behind it from the end."""
     count = node.args["count"]
@@ -210,6 +219,8 @@ _LENGTH = (
 
 _ENCODED = "replace(replace(replace(url_encode({x}), '%20', '+'), '~', '%7E'), '%2A', '*')"
 _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
+    exp.Div: _divided,
+    exp.Mod: _divided,
     exp.DayOfWeek: _plus_one,
     exp.Extract: _extracted,
     exp.TimestampDiff: _full_units,

@@ -338,6 +338,15 @@ def test_an_unnamed_column_is_called_by_its_text(store: DuckStore, sql: str, nam
     assert store.query(translate(sql, store.tables())).column_names == names
 
 
+@pytest.mark.parametrize(
+    "sql", ["SELECT 1 / 0", "SELECT price % 0 FROM bids", "SELECT 1.5 / (price - price) FROM bids"]
+)
+def test_a_division_by_zero_is_an_error_as_in_a_view(store: DuckStore, sql: str) -> None:
+    with pytest.raises(QueryError, match="division by zero"):
+        ask(store, sql)
+    assert ask(store, "SELECT try_divide(1, 0), 1 / nullif(0, 0), CASE WHEN 1 > 2 THEN 1 / 0 END") == [(None,) * 3]
+
+
 def test_an_unknown_view_lists_the_known_ones_and_suggests_the_nearest(store: DuckStore) -> None:
     with pytest.raises(ViewNotFound, match="no view or table `bidz`") as caught:
         translate("SELECT * FROM bidz", store.tables())
