@@ -276,7 +276,6 @@ REFUSED = {
     "SELECT k, max(ts) OVER () AS r FROM t QUALIFY max(ts) OVER () > now()": "`now` cannot be used here",
     "SELECT k FROM t WHERE ts > now() OR k = 1": "cannot be used here",
     "SELECT k FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.k = t.k AND t.ts > now())": "`now` cannot be used here",
-    "SELECT k FROM t WHERE ts > localtimestamp()": "cannot be used here",
 }
 
 

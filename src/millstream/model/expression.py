@@ -54,7 +54,7 @@ _FORBIDDEN_NODES = (
 _CLOCK_WORDS = frozenset({"now", "today", "tomorrow", "yesterday"})
 _TIMES = frozenset(exp.DataType.Type[k] for k in ("DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMPNTZ"))
 
-CLOCK = frozenset({"now", "current_timestamp", "current_date", "curdate"})
+CLOCK = frozenset({"now", "current_timestamp", "current_date", "curdate", "localtimestamp"})
 """Functions of the present time: a condition may compare them with a time of the row (`model/moment.py`)."""
 
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
@@ -288,16 +288,19 @@ def clock_word(tree: exp.Expr) -> str | None:
     return None
 
 
+_CLOCKS = (exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimestamp)
+
+
 def is_clock(node: exp.Expr) -> bool:
     """Whether an expression is the present time, or the present day."""
     if isinstance(node, exp.Anonymous):
-        return node.name.lower() == "now" and not node.expressions
-    return isinstance(node, exp.CurrentTimestamp | exp.CurrentDate) and node.args.get("this") is None
+        return node.name.lower() in ("now", "localtimestamp") and not node.expressions
+    return isinstance(node, _CLOCKS) and node.args.get("this") is None
 
 
 def has_clock(tree: exp.Expr) -> bool:
     """Whether an expression reads the present time anywhere."""
-    return any(isinstance(n, exp.CurrentTimestamp | exp.CurrentDate) or is_clock(n) for n in tree.walk())
+    return any(isinstance(n, _CLOCKS) or is_clock(n) for n in tree.walk())
 
 
 def _check(node: exp.Expr, text: str, origin: Origin | None, also: frozenset[str]) -> None:

@@ -238,7 +238,7 @@ def _micros(node: exp.Expr, schema: Schema, origin: Origin | None) -> tuple[exp.
     elif kind is None:
         zero = exp.Interval(this=exp.Literal.string("0"), unit=exp.var("SECOND"))
         inner = exp.Add(this=exp.paren(inner), expression=zero)  # of a date, this is its midnight
-    elif pa.types.is_date(kind):
+    elif pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):  # times of no zone are in UTC
         inner = exp.cast(exp.paren(inner), "timestamp")
     elif not pa.types.is_timestamp(kind):
         raise SchemaError(
