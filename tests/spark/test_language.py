@@ -48,7 +48,7 @@ def as_batches(spark: Any, seeds: Iterable[int], most: int) -> int:
     rows = {n: [(wide_row if n == "w_" else row)(chance) for _ in range(9)] for n in SOURCES}
     take(right, rows)
     for name in (*BASES, "w"):
-        found = right.execute(f"SELECT * FROM {name}").to_arrow_table()
+        found = right.sql(f"SELECT * FROM {name}").to_arrow_table()
         frame_of(spark, pa.table(found.columns, names=found.column_names)).createOrReplaceTempView(name)
     asked = [sql for seed in seeds for kind in ("sources", "tables") for sql in queries(kind, seed).values()]
     for sql in (s for s in asked if not any(o in s for o in OTHERS)):

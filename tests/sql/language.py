@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,24 @@ def patterns() -> dict[str, tuple[str, ...]]:
     return {name: tuple(dict.fromkeys(lines)) for name, lines in found.items()}
 
 
+class Deck:
+    """Deals the patterns of each list one after the other, so that few queries have all of them. Each seed goes on
+    elsewhere.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._dealt: Counter[str] = Counter()
+
+    def deal(self, name: str) -> str:
+        """The next pattern of a list."""
+        cards = list(patterns()[name])
+        random.Random(name).shuffle(cards)
+        step = next(n for n in (7, 5, 3, 1) if len(cards) % n)
+        self._dealt[name] += 1
+        return cards[(self.seed * step + self._dealt[name]) % len(cards)]
+
+
 @dataclass
 class Making:
     """One random query. `used` has the patterns that are in it."""
@@ -32,6 +51,8 @@ class Making:
     used: list[str] = field(default_factory=list)
     bases: tuple[str, ...] = BASES
     """What FROM may name: sources, tables, or views that are there."""
+    deck: Deck | None = None
+    """What deals the patterns; else they are chosen at random."""
 
     def query(self, depth: int) -> str:
         """A query with the columns k, v and s."""
@@ -42,7 +63,7 @@ class Making:
         return self.filled(self.pick("windowed"), "relation", 0, ())
 
     def pick(self, name: str) -> str:
-        return self.chance.choice(patterns()[name])
+        return self.chance.choice(patterns()[name]) if self.deck is None else self.deck.deal(name)
 
     def relation(self, depth: int) -> str:
         """Something that may stand in FROM."""

@@ -91,6 +91,7 @@ MUTATIONS = (
         "kernels/over.py",
         "pl.min_horizontal((number - int(before)).clip(0), size)",
         "(number - int(before)).clip(0)",
+        "tests/sql/test_relations.py -k ahead",
     ),
     Mutation(
         "a condition does not guard the expressions beside it",

@@ -36,7 +36,7 @@ from millstream.sql.relation import Relation
 from millstream.sql.statements import Create
 from millstream.sql.text import Text
 from tests.sql.engine import QueryEngine
-from tests.sql.language import BASES, Making
+from tests.sql.language import BASES, Deck, Making
 from tests.sql.test_relations import BASE, KINDS, Script, row
 from tests.unit.live.world import opened
 
@@ -104,8 +104,9 @@ def makings(kind: str, seed: int) -> dict[str, tuple[str, Making]]:
     """Views with their queries and what they are made of: some of any kind, some over the first of them or over
     windows, and some that partition the rows of one.
     """
+    deck = Deck(2 * seed + (kind == "tables"))
     bases = [BASES if i < VIEWS - 3 else (*BASES, "v0", "v1") for i in range(VIEWS)]
-    made = {f"v{i}": Making(random.Random(f"{kind} {seed} {i}"), bases=of) for i, of in enumerate(bases)}
+    made = {f"v{i}": Making(random.Random(f"{kind} {seed} {i}"), bases=of, deck=deck) for i, of in enumerate(bases)}
     found = {name: (making.query(making.chance.choice((0, 1, 1, 2))), making) for name, making in made.items()}
     if kind == "sources":
         for name in ("v2", "v3"):
@@ -316,7 +317,7 @@ def check(
 
 def together(views: Iterable[str]) -> str:
     """One question for the rows of all views."""
-    return " UNION ALL ".join(f"SELECT '{n}' AS view_name, k, v, s FROM {n}" for n in views)
+    return " UNION ALL ".join(f"SELECT '{n}' AS view_name, k AS k, v AS v, s AS s FROM {n}" for n in views)
 
 
 def by_view(rows: Iterable[dict[str, Any]]) -> dict[str, list[tuple[Any, ...]]]:
