@@ -613,6 +613,7 @@ DELETE FROM items LIMIT 1;
 UPDATE items SET price = (SELECT 1);
 -- expect error:
 --   unsupported at 1:34: only columns of the table itself can stand here
+--   hint: MERGE INTO the table USING (SELECT ...), which computes other values first
 
 -- case: INSERT into what is no column
 INSERT INTO items (id, 5) VALUES (1, 2);
