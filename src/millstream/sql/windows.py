@@ -113,7 +113,9 @@ def check_border(text: Text, node: exp.Expr, window: AnyWindow) -> None:
     if kind not in ("tumble", "hop", "session") or not border or len(node.expressions) < 2:
         return
     call = group_call(text, exp.Anonymous(this=kind, expressions=[e.copy() for e in node.expressions]))
-    if window_of(text, call) != window:
+    said = window_of(text, call)
+    computed = [isinstance(w, Session) and w.gap_by is not None for w in (said, window)]
+    if computed[0] != computed[1] or (not computed[0] and said != window):  # computed gaps are not compared
         raise DefinitionError(
             f"`{node.sql(dialect='spark')[:60]}` speaks of another window than GROUP BY",
             hint="write the same arguments as in GROUP BY, or window_start and window_end",
