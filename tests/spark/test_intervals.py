@@ -105,6 +105,6 @@ def test_sources_of_files_read_what_sinks_write_and_months_are_refused(spark: An
         other = ms.Flow("months")
         source = other.source("s", ms.memory(), schema="x INT")
         source.select(m="make_ym_interval(x, 1)").view("w")
-        with pytest.raises(Unsupported, match="interval of years or months") as caught, home.start(other):
-            pass
+        with home.start(other) as run, pytest.raises(Unsupported, match="interval of years or months") as caught:
+            run.catch_up(timeout=200)
         assert "add_months" in (caught.value.hint or "")
