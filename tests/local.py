@@ -71,7 +71,7 @@ class LocalEngine:
     def columns(self, source: SourceStage, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
         """The system columns and the scan's own."""
         assert not scan.ops, "the local engine has expressions only"
-        self.duck.register("rows", self.with_time(source, table))
+        self.duck.register("rows", self.with_time(source, table, now))
         system = ["$ts", "$part", "$pos", "$bad"]
         shown = [quoted(c) for c in system] + [f"{_duck(c.sql)} AS {quoted(c.name)}" for c in scan.columns]
         how = source.options.corrections
@@ -92,8 +92,11 @@ class LocalEngine:
         found = arrow_table(self.duck.sql(f"SELECT {', '.join(shown)} FROM ({timed})"))
         return polars(found)
 
-    def with_time(self, source: SourceStage, table: pa.Table) -> pa.Table:
-        """Rows with their event time, where it is computed."""
+    def with_time(self, source: SourceStage, table: pa.Table, now: int) -> pa.Table:
+        """Rows with the time of processing, and with their event time where it is computed."""
+        if source.options.processing_time is not None:
+            seen = pa.repeat(pa.scalar(now, pa.timestamp("us", "UTC")), table.num_rows)
+            table = table.append_column(source.options.processing_time, seen)
         if source.options.computed_time is None:
             return table
         said = f"try({_duck(source.options.computed_time)}) AS {quoted(str(source.options.event_time))}"

@@ -155,7 +155,12 @@ CASES: dict[str, list[tuple[str, str]]] = {
         (
             "CREATE VIEW v AS SELECT count(*) AS n FROM (SELECT *, PROCTIME() AS p FROM bids) GROUP BY TUMBLE(p, "
             "INTERVAL '1' MINUTE)",
-            "the time of processing, of a source with a WATERMARK",
+            "a PROCTIME() in a query over a source with a WATERMARK",
+        ),
+        (
+            "CREATE SOURCE clocked (ts TIMESTAMP, p AS PROCTIME(), WATERMARK FOR ts AS ts) FROM LOG('clocked'); "
+            "CREATE VIEW v AS SELECT count(*) AS n FROM clocked GROUP BY TUMBLE(p, INTERVAL '1' MINUTE) EMIT ON CLOSE",
+            "over `p`, which no watermark speaks of",
         ),
     ],
 }

@@ -77,7 +77,7 @@ class QueryEngine(LocalEngine):
         if not scan.ops:
             return super().columns(source, scan, table, now)
         time = source.options.event_time
-        table = self.with_time(source, table)
+        table = self.with_time(source, table, now)
         rows = table.append_column("$ts", table[time].cast(pa.int64())) if time and table.num_rows else None
         if rows is None:
             rows = table.append_column("$ts", pa.array([now] * table.num_rows, pa.int64()))

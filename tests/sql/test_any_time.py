@@ -268,9 +268,7 @@ REFUSED = {
         "a window goes by a TIMESTAMP or a DATE, but `who` is BIGINT"
     ),
     "SELECT count(*) AS n FROM visits GROUP BY TUMBLE(page.at, '1 minute')": "a field of a column",
-    "SELECT count(*) AS n FROM seen GROUP BY TUMBLE(p, '1 minute')": (
-        "a window over `p`, the time of processing, of a source with a WATERMARK"
-    ),
+    "SELECT count(*) AS n FROM seen GROUP BY TUMBLE(p, '1 minute') EMIT ON CLOSE": "over `p`, which no watermark",
     "SELECT window_start, count(*) AS n FROM COUNT_WINDOW(items, 3) GROUP BY window_start, window_end, window_index": (
         "`3 records` over rows one by one, over rows that change"
     ),

@@ -346,6 +346,8 @@ def _selected(frame: DataFrame, stage: SourceStage, now: int, bad: str, others: 
         bad = f"CASE WHEN {bad} <> 0 THEN {bad} {lost} ELSE 0 END"
         if "$where" not in others:
             columns[name] = f"IF({known}, {said}, NULL)"
+    if stage.options.processing_time is not None:
+        columns[stage.options.processing_time] = f"timestamp_micros({now}L)"
     mark = stage.options.punctuation
     marks = {} if mark is None else {"$mark": f"IF({mark}, {time}, NULL)"}
     system = {"$ts": time, "$bad": bad, **marks, **_revisions(stage), **others}

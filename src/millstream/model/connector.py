@@ -241,6 +241,10 @@ class SourceOptions:
     """The event time in Spark SQL, where it is computed from the columns that are read. (Left out of `repr`, by which
     plans are told apart: `plan/rules/identify.py` adds it where there is one.)
     """
+    processing_time: str | None = field(default=None, repr=False)
+    """The column that holds the clock of the epoch which read the record, beside an event time. (Left out of `repr` for
+    the same reason.)
+    """
 
     @property
     def time_sql(self) -> str | None:

@@ -98,6 +98,7 @@ class Flow:
         key: str | Sequence[str] | None = None,
         op: str | None = None,
         version: str | None = None,
+        processing_time: str | None = None,
     ) -> Stream:
         """Declare a source.
 
@@ -114,6 +115,9 @@ class Flow:
         With a `key`, a record revises the earlier one with the same key, in all windows that still take records. `op`
         names a column that says so (``D``, ``DELETE``, ``-D`` and ``-U`` delete, all else inserts or updates);
         `version` names a number by which an older version that comes later is told and left out.
+
+        `processing_time` adds a TIMESTAMP column of this name beside the event time: the clock of the epoch that reads
+        the record, which is the same again when the epoch is run again.
         """
         check_name(name, "source")
         if not isinstance(connector, Connector):
@@ -146,12 +150,15 @@ class Flow:
             None if punctuation is None else _punctuation(punctuation, columns, event_time, lateness),
             _corrections(columns, key, op, version),
             computed,
+            processing_time,
         )
         if computed is not None and options.punctuation is not None:
             said = {str(event_time): expr(str(options.time_sql))}
             options = replace(options, punctuation=expr(options.punctuation).substitute(said).spark())
         if max_rows is not None and not 0 < max_rows < 2**63:
             raise DefinitionError(f"max_rows must be above zero and fit into BIGINT, not {max_rows}", origin=here())
+        if processing_time is not None:
+            columns = _with_processing_time(columns, processing_time, event_time)
         step = Source(name, connector, columns, options, here())
         self._sources[name] = step
         return Stream(self, step)
@@ -173,6 +180,19 @@ class Flow:
 
     def __repr__(self) -> str:
         return f"<Flow {self.name}: {len(self._sources)} sources, {len(self._views)} views>"
+
+
+def _with_processing_time(columns: Schema, name: str, event_time: str | None) -> Schema:
+    """The columns of a source with the time of processing beside its event time."""
+    if event_time is None:
+        raise DefinitionError(
+            f"processing_time=`{name}` needs an event_time beside it",
+            detail="without one, records happen when they are read, and windows go by the clock",
+            hint="leave processing_time out, or name the event_time",
+            origin=here(),
+        )
+    check_user_columns([name])
+    return Schema.of([*columns, Field(name, TIMESTAMP)])
 
 
 def _computed_time(given: Mapping[str, str | Expr], columns: Schema) -> tuple[str, str]:

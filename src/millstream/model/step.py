@@ -54,9 +54,9 @@ class Source:
 
     @property
     def read(self) -> Schema:
-        """The columns that are read: all but an event time that is computed."""
-        computed = self.options.computed_time is not None
-        return Schema.of(f for f in self.schema if not (computed and f.name == self.options.event_time))
+        """The columns that are read: all but an event time that is computed, and the time of processing."""
+        computed = self.options.event_time if self.options.computed_time is not None else None
+        return Schema.of(f for f in self.schema if f.name not in (computed, self.options.processing_time))
 
 
 @dataclass(frozen=True, eq=False)

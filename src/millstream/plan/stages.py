@@ -286,6 +286,15 @@ class Plan:
         """The scans over a source, root scan first."""
         return tuple(s for s in self.scans if s.source == source)
 
+    def reads_clock(self, feed: Feed) -> bool:
+        """Whether a feed uses the column with the time of processing of its source."""
+        name = self.source(feed.source).options.processing_time
+        if name is None:
+            return False
+        scan = next(s for s in self.scans if s.id == feed.scan)
+        taken = {feed.keep, feed.hash, feed.slice, feed.gap, *feed.columns}
+        return f"`{name}`" in repr((scan.ops, [c.sql for c in scan.columns if c.name in taken]))
+
     @property
     def fractions(self) -> tuple[float, ...]:
         """The fractions of the data that some trigger asks for."""

@@ -31,6 +31,12 @@ def view_of(plan: Plan, name: str) -> ViewStage:
     if not found.kept:
         raise Unsupported(f"`{name}` is a sink: there is no table to take late records into")
     check(found.stage, name)
+    if any(plan.reads_clock(f) for f in found.stage.feeds):
+        raise Unsupported(
+            f"the late records of `{name}` cannot be replayed",
+            detail="it uses the time of processing, and reading the records again would give them another one",
+            hint=f"they can be read with SELECT * FROM `{name}$late`",
+        )
     behind = [v for v in plan.behind[name] if v != name]
     if behind:
         raise Unsupported(

@@ -161,6 +161,7 @@ class Binder:
                 event_time=event_time,
                 lateness=None if "punctuation" in options else lateness,
                 key=entry.key or None,
+                processing_time=computed.processing_time(entry),
                 **options,
             )
             return computed.relation(entry, stream)

@@ -44,21 +44,35 @@ def event_time(entry: CreateSource, connector: Connector, schema: Schema | None)
     return {wanted.name: known[wanted.name]}
 
 
+def processing_time(entry: CreateSource) -> str | None:
+    """The first PROCTIME() column of a source with a WATERMARK: a column like any other, with the clock of the epoch.
+    Without a WATERMARK it is only a name for the time that windows go by.
+    """
+    if entry.watermark is None:
+        return None
+    named = (c.name for c in _computed(entry) if c.computed is not None and windows.name_of(c.computed) == "proctime")
+    return next(named, None)
+
+
 def relation(entry: CreateSource, stream: Stream) -> Relation:
     """The relation of a source: what is read, and its computed columns in the order of their declaration."""
     assert isinstance(stream.step, Source)
     text, time = entry.piece.text, stream.step.options.event_time
     found = Relation(stream, times=frozenset() if time is None else frozenset({time}))
     clocks: set[str] = set()
+    clock = stream.step.options.processing_time
     for column in _computed(entry):
         assert column.computed is not None
         if windows.name_of(column.computed) == "proctime":
-            clocks.add(column.name)
+            if clock is None:
+                clocks.add(column.name)
+            elif column.name != clock:
+                found = _added(found, column, col(clock))
         elif stream.step.options.computed_time is None or column.name != time:
             made = found.expr(text, column.computed)
             with text.at(column.computed):
                 found = _added(found, column, made)
-    if stream.step.options.computed_time is not None:
+    if stream.step.options.computed_time is not None or clock is not None:
         found = replace(found, stream=_in_order(entry, found.stream))
     return replace(found, clocks=frozenset(clocks)).called(entry.name)
 
@@ -72,7 +86,7 @@ def _added(given: Relation, column: ColumnDef, made: Expr) -> Relation:
 
 
 def _in_order(entry: CreateSource, stream: Stream) -> Stream:
-    """Columns as they were declared, where the event time came too early."""
+    """Columns as they were declared, where the event time or the time of processing came too early."""
     last = [c.name for c in _computed(entry) if c.name in stream.schema]
     names = [*(n for n in stream.schema.names if n not in last), *last]
     return stream if names == list(stream.schema.names) else stream.select(**{n: col(n) for n in names})

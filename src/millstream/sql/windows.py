@@ -213,8 +213,8 @@ def check_time(text: Text, call: Call, relation: Relation) -> str | None:
     if name in relation.clocks:
         if relation.times:
             raise Unsupported(
-                f"a window over `{name}`, the time of processing, of a source with a WATERMARK",
-                hint="declare a second source over the same records without a WATERMARK",
+                f"a window over `{name}`, a PROCTIME() in a query over a source with a WATERMARK",
+                hint=f"declare it as a column of the source: CREATE SOURCE ... ({name} AS PROCTIME(), ...)",
                 origin=text.of_node(call.time),
             )
     elif name not in relation.times:

@@ -95,7 +95,9 @@ def _feed(plan: Plan, feed: Feed) -> object:
     named = set(re.findall("`([^`]+)`", repr((ops, wanted))))
     types = [(f.name, str(f.type)) for f in plan.source(feed.source).schema if f.name in named]
     computed = plan.source(feed.source).options.computed_time
-    return (feed.source, types, ops, wanted, *([] if computed is None else [computed, *called(plan, computed)]))
+    how = [] if computed is None else [computed, *called(plan, computed)]
+    clock = ["the time of processing"] if plan.reads_clock(feed) else []
+    return (feed.source, types, ops, wanted, *how, *clock)
 
 
 def _ops(ops: tuple[Op, ...]) -> list[object]:
