@@ -79,6 +79,15 @@ CASES: dict[str, list[tuple[str, str]]] = {
             "CREATE VIEW v AS SELECT DISTINCT price FROM bids EMIT ON CLOSE",
             "nothing says when a row of this query is final",
         ),
+        (
+            "CREATE VIEW v AS SELECT a.n FROM (SELECT count(*) AS n FROM bids GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE))"
+            " AS a JOIN hot ON hot.n = a.n EMIT ON CLOSE",
+            "EMIT would hold for one side of the join only",
+        ),
+        (
+            "CREATE VIEW v AS SELECT n, count(*) AS c FROM hot GROUP BY n EMIT EVERY 5 ROWS",
+            "EMIT behind a GROUP BY without a window, over rows that change",
+        ),
     ],
     "computed-time": [
         (

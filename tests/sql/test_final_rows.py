@@ -43,6 +43,8 @@ QUERIES = {
     "minus": "SELECT k, ts FROM a EXCEPT SELECT k, ts FROM b",
     "united": "SELECT window_end, k FROM counts UNION ALL SELECT window_end, k FROM others",
     "plain": "SELECT k, v FROM a WHERE v > 1",
+    "grouped": "SELECT window_end, count(*) AS c, sum(n) AS t FROM counts GROUP BY window_end HAVING count(*) > 1",
+    "grouped_unseen": "SELECT max(m) AS m FROM (SELECT * FROM others WHERE k < 4) AS o GROUP BY window_end, k",
 }
 
 

@@ -17,8 +17,8 @@ from millstream.model.flow import Flow
 from millstream.model.onerror import QUARANTINE
 from millstream.model.schema import Schema
 from millstream.model.step import View
-from millstream.model.trigger import ON_CHANGE, ON_CLOSE
-from millstream.sql import changelog, complete, computed, constants, generated, joins, queries, recursive, windows
+from millstream.model.trigger import ON_CLOSE
+from millstream.sql import changelog, complete, computed, constants, emit, generated, joins, queries, recursive, windows
 from millstream.sql.allowed import CHANGELOG
 from millstream.sql.catalog import Catalog, Generators, schema_of
 from millstream.sql.dependent import Outer
@@ -180,21 +180,16 @@ class _Query:
         self.binder, self.text, self.clauses, self.options = binder, text, clauses, options
         self.wanted: exp.Select | None = None
         """The SELECT that EMIT and its like speak of."""
+        self.closes_rows = False
+        """Whether EMIT ON CLOSE holds for the rows of the whole query, although it groups."""
         self._numbers = itertools.count()
 
     def whole(self, query: exp.Query) -> Relation:
         self.wanted = wanted_select(query)
-        clauses = self.clauses
-        if self.wanted is None:
-            windowed = any(c is not None for c in (clauses.accumulation, clauses.lateness, clauses.fill))
-            if windowed or clauses.trigger not in (None, ON_CHANGE, ON_CLOSE):
-                raise DefinitionError(
-                    "EMIT, ALLOWED LATENESS and FILL need the windows of a GROUP BY, and this query has none",
-                    hint="EMIT ON CLOSE and EMIT ON CHANGE can follow any query",
-                    origin=self.text.of_node(query),
-                )
+        emit.check_whole(self, query)
         relation = self.settled(self.query(query, {}), query)
-        if self.wanted is not None or clauses.trigger != ON_CLOSE:
+        closes = self.closes_rows or (self.wanted is None and self.clauses.trigger == ON_CLOSE)
+        if not closes:
             return relation
         with self.text.at(query):
             return relation.with_stream(final(relation.stream))

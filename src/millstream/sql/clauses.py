@@ -70,8 +70,8 @@ def _follows(cursor: Cursor, at: int) -> bool:
     return word(following) in ("ON", "EARLY", "LATE", "EVERY", "AFTER", "ANY", "ALL", "IN", "REPEATEDLY", "ONCE", "(")
 
 
-def read(cursor: Cursor) -> Clauses:
-    """All clauses that stand here, to the end."""
+def read(cursor: Cursor, *, kept: bool = False) -> Clauses:
+    """All clauses that stand here, to the end; `kept` ones are those of a definition of the catalog."""
     _check_depth(cursor)
     given: dict[str, Trigger | Accumulation | Duration | Filling] = {}
     while not cursor.done:
@@ -94,7 +94,7 @@ def read(cursor: Cursor) -> Clauses:
             with cursor.text.at(token):
                 cursor.fail(f"the {key} was given already")
         given[key] = value
-    return Clauses(**given)  # type: ignore[arg-type]
+    return Clauses(**given, kept=kept)  # type: ignore[arg-type]
 
 
 def _check_depth(cursor: Cursor) -> None:

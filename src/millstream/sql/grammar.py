@@ -446,7 +446,7 @@ class _Reading:
         c = self.cursor
         place = clauses.begin(c)
         query = self._query(place)
-        return query, clauses.read(c)
+        return query, clauses.read(c, kept=self.kept)
 
     def _query(self, end: int, functions: Container[str] | None = None) -> exp.Query:
         c = self.cursor

@@ -20,8 +20,9 @@ from millstream.model.trigger import ON_CHANGE
 from millstream.model.window import everything
 from millstream.model.window_kinds import AnyWindow, Session
 from millstream.model.windowing import Windowing
-from millstream.sql import aggregates, dependent, fills, over, subqueries, windows
+from millstream.sql import aggregates, dependent, emit, fills, identity, over, subqueries, windows
 from millstream.sql.dependent import Outer
+from millstream.sql.identity import Identity
 from millstream.sql.relation import BORDERS, HIDDEN, Relation, checked, swap
 from millstream.sql.scopes import free_columns
 from millstream.sql.sets import split
@@ -85,8 +86,8 @@ class Grouping:
         self.relation, self.items = relation, items
         self.set = free_name("grouping_set", relation.stream.schema.names)
         """The column that tells the rows of one grouping set from those of another."""
-        self.table: dict[str, str] = {}
-        """What a part of the SELECT (as SQL over the input) is called over the groups."""
+        self.table: dict[Identity, str] = {}
+        """What a part of the SELECT (over the input) is called over the groups."""
         self.groups = self._read()
         group = node.args.get("group")
         self.is_total = group is None or (bool(group.args.get("all")) and not self.groups.keys)
@@ -102,7 +103,7 @@ class Grouping:
             )
         self.outer = [] if outer is None else outer.names
         for name in self.outer:
-            self.table[_sql(exp.column(name))] = name
+            self.table[identity.of(exp.column(name))] = name
             self.groups.keys.append((name, exp.column(name)))
             self.groups.sets = [{*names, name} for names in self.groups.sets]
         self.measures: dict[str, Aggregate] = {}
@@ -231,18 +232,18 @@ class Grouping:
                 found.by_borders = found.by_borders or node.name.lower() in borders
                 return None
         tree = self.relation.resolved(self.text, node)
-        sql = _sql(tree)
-        if sql in self.table:
-            return self.table[sql]
+        wanted = identity.of(tree)
+        if wanted in self.table:
+            return self.table[wanted]
         if any(True for _ in aggregates.found(node)):
             raise SchemaError("an aggregate cannot be grouped by", origin=self.text.of_node(node))
-        name = tree.name if isinstance(tree, exp.Column) else self._alias(sql) or f"key_{len(found.keys) + 1}"
+        name = tree.name if isinstance(tree, exp.Column) else self._alias(wanted) or f"key_{len(found.keys) + 1}"
         name = free_name(name, (n for n, _ in found.keys))
-        self.table[sql] = name
+        self.table[wanted] = name
         found.keys.append((name, tree))
         return name
 
-    def _alias(self, sql: str) -> str | None:
+    def _alias(self, wanted: Identity) -> str | None:
         for name, inner in self.items:
             computed = any(True for _ in aggregates.found(inner)) or inner.find(exp.Query) is not None
             if not computed and not windows.name_of(inner):
@@ -250,7 +251,7 @@ class Grouping:
                     tree = self.relation.resolved(self.text, inner)
                 except SchemaError:
                     continue
-                if _sql(tree) == sql:
+                if identity.of(tree) == wanted:
                     return name
         return None
 
@@ -307,6 +308,8 @@ class Grouping:
         panes = self.query.options.get("panes") if mine else None
         if window is None and not asked and panes is None:
             return keyed
+        if window is None and emit.by_rows(self.query, self.relation, self.node):
+            return keyed
         given: dict[str, object] = {}
         if mine:
             given = {"trigger": clauses.trigger or ON_CHANGE, "panes": panes}
@@ -332,8 +335,8 @@ class Grouping:
                     "grouping_id",
                 ):
                     continue
-                sql = _sql(self.relation.resolved(self.text, node))
-                if sql in self.table:
+                wanted = identity.of(self.relation.resolved(self.text, node))
+                if wanted in self.table:
                     continue
                 name = named.get(node.sql(dialect="spark")) or aggregates.name_of(node)
                 fresh, number = name, 2
@@ -342,7 +345,7 @@ class Grouping:
                 taken.add(fresh.lower())
                 with self.text.at(node):
                     measures[fresh] = aggregates.made(self.text, node, lambda n: self.relation.expr(self.text, n))
-                self.table[sql] = fresh
+                self.table[wanted] = fresh
         return measures
 
     def over(self, node: exp.Expr) -> exp.Expr:
@@ -367,11 +370,11 @@ class Grouping:
         if _is_grouping(part):
             return self._grouping(part)
         try:
-            sql = _sql(self.relation.resolved(self.text, part))
+            name = self.table.get(identity.of(self.relation.resolved(self.text, part)))
         except SchemaError:
-            sql = ""
-        if sql in self.table:
-            return exp.column(self.table[sql])
+            name = None
+        if name is not None:
+            return exp.column(name)
         if isinstance(part, exp.Column):
             answer = self._answer(part)
             if answer is not None:
@@ -434,20 +437,11 @@ class Grouping:
                 hint="SELECT a, grouping(a), count(*) ... GROUP BY ROLLUP (a)",
                 origin=self.text.of_node(node),
             )
-        sql = _sql(self.relation.resolved(self.text, arguments[0]))
-        name = self.table.get(sql)
+        name = self.table.get(identity.of(self.relation.resolved(self.text, arguments[0])))
         without = [i for i, names in enumerate(self.groups.sets) if name not in names]
         if not without:
             return exp.Literal.number(0)
         return exp.case().when(exp.column(self.set).isin(*without), "1").else_("0")
-
-
-def _sql(tree: exp.Expr) -> str:
-    """An expression as text that no other one has: `a + b` may be a column, and a sum. (Of WITHIN GROUP, Spark's text
-    does not tell one percentile from another.)
-    """
-    said = tree.sql(dialect="spark", identify=True)
-    return said if tree.find(exp.WithinGroup) is None else f"{said} {tree.sql(identify=True)}"
 
 
 def _is_grouping(part: exp.Expr) -> bool:

@@ -79,7 +79,7 @@ def named(query: _Query, node: exp.Select, items: Items) -> Items:
 def computed(query: _Query, relation: Relation, items: Items, node: exp.Expr) -> tuple[Relation, Items]:
     """A relation with every window function of the items as a column, and the items over these columns."""
     text = query.text
-    calls: dict[tuple[str, str], list[tuple[str, exp.Window]]] = {}
+    calls: dict[tuple[tuple[exp.Expr, ...], exp.Expr | None], list[tuple[str, exp.Window]]] = {}
     made: Items = []
     number = 0
     for name, item in items:
@@ -87,10 +87,7 @@ def computed(query: _Query, relation: Relation, items: Items, node: exp.Expr) ->
         for window in [tree] if isinstance(tree, exp.Window) else list(tree.find_all(exp.Window)):
             column = f"{HIDDEN}w{number}"
             number += 1
-            spec = (
-                repr([p.sql() for p in window.args.get("partition_by") or ()]),
-                window.args["order"].sql() if window.args.get("order") else "",
-            )
+            spec = (tuple(window.args.get("partition_by") or ()), window.args.get("order") or None)
             calls.setdefault(spec, []).append((column, window))
             new = exp.column(column)
             if window is tree:

@@ -161,8 +161,8 @@ def shared_by_or(text: Text, whole: Relation, where: Sequence[exp.Expr]) -> list
             columns = [one.left.unnest(), one.right.unnest()] if isinstance(one, exp.EQ) else []
             if not columns or not all(isinstance(c, exp.Column) for c in columns):
                 continue
-            sql = whole.resolved(text, one).sql()
-            if all(any(whole.resolved(text, o).sql() == sql for o in rest) for rest in branches[1:]):
+            tree = whole.resolved(text, one)
+            if all(any(whole.resolved(text, o) == tree for o in rest) for rest in branches[1:]):
                 found.append(one)
     return found
 

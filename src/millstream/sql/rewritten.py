@@ -12,7 +12,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from millstream.model.times import conjuncts
-from millstream.sql import aggregates
+from millstream.sql import aggregates, identity
 
 _ORDERED = (exp.GT, exp.GTE, exp.LT, exp.LTE)
 _COMPARED = (*_ORDERED, exp.EQ, exp.NEQ)
@@ -122,12 +122,12 @@ def _is_more(by: exp.Expr) -> bool:
 def _with_order_columns(select: exp.Select) -> exp.Select:
     """A SELECT whose order goes by columns: by those that it has, or by more, which a SELECT around it leaves out."""
     inner = select.copy()
-    items = {i.unalias().sql(dialect="spark", identify=True): n for n, i in enumerate(inner.expressions, 1)}
+    items = {identity.of(i.unalias()): n for n, i in enumerate(inner.expressions, 1)}
     stars = any(i.find(exp.Star) is not None and not aggregates.is_aggregate(i) for i in inner.expressions)
     added: list[str] = []
     for order in inner.args["order"].expressions:
         by = order.this
-        number = items.get(by.sql(dialect="spark", identify=True))
+        number = items.get(identity.of(by))
         if not _is_more(by):
             continue
         if number is not None and not stars:

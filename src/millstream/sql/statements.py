@@ -44,6 +44,8 @@ class Clauses:
     lateness: Duration | None = None
     retain: Duration | None = None
     fill: Filling | None = None
+    kept: bool = False
+    """Whether they are those of a definition of the catalog, which an older version may have accepted."""
 
 
 @dataclass(frozen=True)
