@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from millstream.live.session import Session
 
 BOUND_JOIN = "a comparison of event times in ON bounds it, or WITH (state_ttl = '1 day')"
-BOUND = "a window in GROUP BY bounds it, e.g. TUMBLE(ts, INTERVAL '1' HOUR)"
+BOUND = "a window in GROUP BY bounds it, e.g. TUMBLE({}, INTERVAL '1' HOUR)"
+NO_BOUND = "only a window over an event time bounds it, and no source has one: WATERMARK FOR ts AS ts"
 
 
 class Live:
@@ -478,7 +479,9 @@ def _advice(planned: Plan | None) -> str:
     found = list(growing(explain(planned))) if planned is not None else []
     said = next((s for s in found if "grows" in s), None)
     if said is not None:
-        return f"\nnote: its state is kept {said}; {BOUND}"
+        assert planned is not None
+        times = [s.options.event_time for s in planned.sources if s.options.event_time is not None]
+        return f"\nnote: its state is kept {said}; {BOUND.format(times[0]) if times else NO_BOUND}"
     join = next((s for s in found if "all rows, for good" in s), None)
     return "" if join is None else f"\nnote: the join keeps {join}; {BOUND_JOIN}"
 

@@ -174,8 +174,20 @@ def _formatted(node: exp.Expr) -> exp.Expr:
     return _call("to_char", node.this.copy(), node.args["format"].copy())
 
 
+def _bare_clock(node: exp.Expr) -> exp.Expr | None:
+    """The bare word `localtimestamp`, which the parser takes for a column; such a column is written in quotes."""
+    word = node.this
+    bare = isinstance(word, exp.Identifier) and not word.args.get("quoted") and not node.args.get("table")
+    if not bare or word.name.lower() != "localtimestamp":
+        return None
+    clock = exp.Localtimestamp()
+    clock.meta.update(word.meta)
+    return clock
+
+
 _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
     exp.ToChar: _formatted,
+    exp.Column: _bare_clock,
     exp.Extract: _extracted,
     exp.Floor: _rounded,
     exp.Ceil: _rounded,

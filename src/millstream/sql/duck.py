@@ -59,6 +59,15 @@ class Duck(DuckDB):
             """An interval."""
             return literal_sql(expression) or str(super().interval_sql(expression))
 
+        def localtimestamp_sql(self, _: exp.Localtimestamp) -> str:
+            """The present time without a zone. DuckDB takes the bare word for a column of that name."""
+            return "CAST(NOW() AS TIMESTAMP)"
+
+        def currentdate_sql(self, expression: exp.CurrentDate) -> str:
+            """The present day, in brackets for the same reason."""
+            zone = expression.args.get("this")
+            return "CAST(NOW() AS DATE)" if zone is None else str(super().currentdate_sql(expression))
+
         def datatype_sql(self, expression: exp.DataType) -> str:
             """A type; that of intervals has no units here."""
             return "INTERVAL" if isinstance(expression.this, exp.Interval) else str(super().datatype_sql(expression))

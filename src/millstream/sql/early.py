@@ -9,7 +9,7 @@ from datetime import date
 import pyarrow as pa
 from sqlglot import exp
 
-from millstream.errors import DefinitionError, SchemaError
+from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.schema import ddl_type
 from millstream.sql.text import Text
 
@@ -24,6 +24,22 @@ _RANKS = (
     exp.Lead,
     exp.NthValue,
 )
+_NO_TYPES = {
+    exp.DataType.Type.JSONB: "JSON is a STRING, and get_json_object(text, '$.path') reads it",
+    exp.DataType.Type.INET: "addresses are a STRING",
+    exp.DataType.Type.OBJECT: "named_struct('a', a) makes a STRUCT",
+}
+"""Types of other databases, and what to do without them."""
+_JSON_OPERATORS = (exp.JSONBContainsTopKey, exp.JSONBContainsAllTopKeys, exp.JSONBContainsAnyTopKeys)
+_ARGUMENTS: dict[type[exp.Expr], tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    exp.Length: ("length(text)", (), ("binary", "encoding")),
+    exp.Substring: ("substring(text, start [, length])", ("start",), ("zero_start",)),
+    exp.If: ("if(condition, value, other)", ("false",), ()),
+    exp.Round: ("round(number [, digits])", (), ("truncate",)),
+}
+"""Functions with a value that Spark needs and the parser does not, or the other way round: how each is written, what
+it must have, and what it cannot have.
+"""
 _DAY = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 
 
@@ -45,6 +61,39 @@ def check(text: Text, tree: exp.Expr) -> None:
             )
         if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
             _check_time(text, node)
+        if isinstance(node, exp.Cast) and node.to.this in _NO_TYPES:
+            raise Unsupported(
+                f"there is no type {node.to.this.value}",
+                hint=f"leave the cast out: {_NO_TYPES[node.to.this]}",
+                origin=text.of_node(node),
+            )
+        if isinstance(node, exp.Is) and not isinstance(node.expression.unnest(), exp.Null | exp.Boolean):
+            raise DefinitionError(
+                f"IS compares with NULL, TRUE or FALSE, not with `{node.expression.sql(dialect='spark')[:60]}`",
+                hint="write =, or IS NOT DISTINCT FROM where NULL equals NULL",
+                origin=text.of_node(node),
+            )
+        if isinstance(node, _JSON_OPERATORS):
+            raise Unsupported(
+                "the operators ?, ?| and ?& are not supported",
+                hint="get_json_object(text, '$.key') IS NOT NULL, or map_contains_key(map, 'key')",
+                origin=text.of_node(node),
+            )
+        _check_arguments(text, node)
+
+
+def _check_arguments(text: Text, node: exp.Expr) -> None:
+    """Refuse a call with more or fewer values than the function takes."""
+    form, needed, refused = _ARGUMENTS.get(type(node), ("", (), ()))
+    if not form or isinstance(node.parent, exp.Case):
+        return
+    missing = any(node.args.get(name) is None for name in needed)
+    if missing or any(isinstance(node.args.get(name), exp.Expr) for name in refused):
+        raise SchemaError(
+            f"{form.partition('(')[0]}(...) has too {'few' if missing else 'many'} values",
+            hint=f"write {form}",
+            origin=text.of_node(node),
+        )
 
 
 def _check_time(text: Text, cast: exp.Cast) -> None:

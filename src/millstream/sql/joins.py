@@ -12,7 +12,7 @@ from sqlglot import exp
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.expression import col
 from millstream.model.schema import Schema, ddl_type
-from millstream.model.step import plain_column
+from millstream.model.step import changes, plain_column
 from millstream.model.stream import Stream
 from millstream.model.times import conjuncts
 from millstream.sql import as_of, dependent, generated, pairs, using, windows
@@ -179,6 +179,12 @@ def _looked_up(query: _Query, relation: Relation, join: exp.Join, table: CreateT
     with text.at(other):
         if not added:
             raise Unsupported("a join that takes no column of the table", hint="add a column, or filter in a query")
+        if changes(relation.stream.step):
+            raise Unsupported(
+                f"the stored table `{table.name}` cannot be looked up for rows that change",
+                detail="a lookup sees the table as it is when a row comes, and would not find the same again",
+                hint="CREATE VIEW ... WITH (tables = 'live') AS ...: the view follows the changes of the table",
+            )
         stream = relation.stream.enrich(
             table.name,
             on={within.get(mine, mine): theirs for mine, theirs in matches},

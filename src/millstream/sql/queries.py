@@ -57,6 +57,16 @@ _SPELLINGS = {BINNED: ("date_bin",), "rand": ("random",), "uuid": ("gen_random_u
 """Names of functions that the parser reads as another one."""
 
 
+_QUERY_BEGINS = "a query begins with SELECT, WITH or VALUES"
+_WITH_BEFORE = {
+    "INSERT": "WITH stands behind the table: INSERT INTO t WITH x AS (SELECT ...) SELECT ... FROM x",
+    "MERGE": "put the query behind USING: MERGE INTO t USING (SELECT ...) AS x ON ... WHEN MATCHED THEN ...",
+    "UPDATE": "put the query behind FROM: UPDATE t SET ... FROM (SELECT ...) AS x WHERE ...",
+    "DELETE": "put the query behind USING: DELETE FROM t USING (SELECT ...) AS x WHERE ...",
+}
+"""Where the query of a WITH goes that stands before a statement."""
+
+
 def parse(text: Text, given: tuple[Token, ...], *, functions: Container[str] = ()) -> exp.Query:
     """The tree of a query. Refuses what is no query, and functions that are not on the list (or in `functions`)."""
     tree = parsed(text, given)
@@ -65,7 +75,7 @@ def parse(text: Text, given: tuple[Token, ...], *, functions: Container[str] = (
     if not isinstance(tree, exp.Query):
         raise StatementRefused(
             f"only a SELECT can stand here, not {kind(tree)}",
-            hint="a query begins with SELECT, WITH or VALUES",
+            hint=_WITH_BEFORE.get(kind(tree) if tree.args.get("with_") is not None else "", _QUERY_BEGINS),
             origin=text.of_token(given[0]),
         )
     check(text, tree, given[0], functions=functions)

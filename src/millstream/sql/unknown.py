@@ -13,7 +13,13 @@ from millstream.model.reserved import OF as HIDDEN
 from millstream.model.schema import ddl_type
 from millstream.sql.text import Text
 
-_CLOCKS = {"rownum": "ORDER BY ... LIMIT n, or row_number() OVER (ORDER BY ...)", "sysdate": "the event time"}
+_NO_TIME = "current_timestamp: there is no type TIME; date_format(ts, 'HH:mm:ss') is the time of day as text"
+_CLOCKS = {
+    "rownum": "ORDER BY ... LIMIT n, or row_number() OVER (ORDER BY ...)",
+    "sysdate": "the event time",
+    "current_time": _NO_TIME,
+    "localtime": _NO_TIME,
+}
 """Words that other databases have in place of a column."""
 
 
