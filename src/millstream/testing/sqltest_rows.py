@@ -60,16 +60,20 @@ def literal_rows(statement: Insert, schema: Schema) -> list[dict[str, Any]]:
                 raise SchemaError(
                     f"row {number} has {len(row)} values for {len(columns)} columns: {', '.join(columns)}"
                 )
-            for column in (c for value in row for c in value.find_all(exp.Column)):
+            values = dict(zip(columns, row, strict=True))
+            computed = {c: v for c, v in values.items() if isinstance(v, exp.Expr)}
+            for column in (c for value in computed.values() for c in value.find_all(exp.Column)):
                 raise SchemaError(f"`{column.name}` in VALUES", hint="a text stands in single quotes: 'text'")
-            values = ", ".join(f'{duck_sql(v)} AS "{i}"' for i, v in enumerate(row))
-            try:
-                found = arrow_table(connection.sql(f"SELECT {values}")).to_pylist()[0]
-            except duckdb.Error as error:
-                raise DefinitionError(
-                    f"the values of row {number} cannot be computed", detail=str(error).splitlines()[0]
-                ) from None
-            rows.append({c: _number(v, schema.field(c).type) for c, v in zip(columns, found.values(), strict=True)})
+            if computed:
+                asked = ", ".join(f'{duck_sql(v)} AS "{i}"' for i, v in enumerate(computed.values()))
+                try:
+                    found = arrow_table(connection.sql(f"SELECT {asked}")).to_pylist()[0]
+                except duckdb.Error as error:
+                    raise DefinitionError(
+                        f"the values of row {number} cannot be computed", detail=str(error).splitlines()[0]
+                    ) from None
+                values.update(zip(computed, found.values(), strict=True))
+            rows.append({c: _number(v, schema.field(c).type) for c, v in values.items()})
     return rows
 
 
