@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from millstream.model.reserved import OF, folded
 from millstream.model.times import conjuncts
 from millstream.sql import aggregates, identity
 
@@ -120,30 +121,41 @@ def _is_more(by: exp.Expr) -> bool:
 
 
 def _with_order_columns(select: exp.Select) -> exp.Select:
-    """A SELECT whose order goes by columns: by those that it has, or by more, which a SELECT around it leaves out."""
+    """A SELECT whose order goes by columns: by those that it has, or by more, which a SELECT around it leaves out.
+
+    The SELECT around it knows the columns of its result only, so every sort key that is something else is added.
+    """
     inner = select.copy()
-    items = {identity.of(i.unalias()): n for n, i in enumerate(inner.expressions, 1)}
     stars = any(i.find(exp.Star) is not None and not aggregates.is_aggregate(i) for i in inner.expressions)
+    items = {} if stars else {identity.of(i.unalias()): n for n, i in enumerate(inner.expressions, 1)}
+    names = {folded(i.alias_or_name) for i in inner.expressions if not isinstance(i, exp.Star)}
+    orders = inner.args["order"].expressions
+    wraps = any(_is_more(o.this) and identity.of(o.this) not in items for o in orders)
     added: list[str] = []
-    for order in inner.args["order"].expressions:
+    for order in orders:
         by = order.this
         number = items.get(identity.of(by))
-        if not _is_more(by):
-            continue
-        if number is not None and not stars:
+        if number is not None and (wraps or _is_more(by)):
             order.set("this", exp.Literal.number(number))
-            continue
-        name = f"order_by_{len(added) + 1}"
-        inner.append("expressions", exp.Alias(this=by.copy(), alias=exp.to_identifier(name)))
-        order.set("this", exp.column(name))
-        added.append(name)
-    if not added:
+        elif wraps and not _is_output(by, names):
+            name = f"{OF}order_{len(added) + 1}"
+            inner.append("expressions", exp.Alias(this=by.copy(), alias=exp.to_identifier(name)))
+            order.set("this", exp.column(name))
+            added.append(name)
+    if not wraps:
         return inner
     around = exp.select(exp.Star(except_=[exp.to_identifier(n) for n in added]))
     for part in ("order", "limit", "offset", "with_"):
         around.set(part, inner.args.get(part))
         inner.set(part, None)
     return around.from_(exp.Subquery(this=inner), copy=False)
+
+
+def _is_output(by: exp.Expr, names: set[str]) -> bool:
+    """Whether a sort key is a number, or is made of columns of the result alone."""
+    if _is_more(by):
+        return False
+    return all(not c.table and folded(c.name) in names for c in by.find_all(exp.Column))
 
 
 def _joins_by_subquery(node: exp.Expr) -> bool:
