@@ -16,6 +16,7 @@ from millstream.model.duration import Duration
 
 BINNED = "date_binned"
 """What date_bin is called while a query is read."""
+_ARROWS = (TokenType.ARROW, TokenType.DARROW)
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 Form = Callable[[list[exp.Expr]], exp.Expr]
 
@@ -71,7 +72,7 @@ _USUAL = "yyyy-MM-dd"
 
 def known_tokens(given: Sequence[Token]) -> list[Token]:
     """Tokens in which the parser loses nothing: formats in Spark's letters, and names that it does not know."""
-    done = list(given)
+    done = _with_keys(given)
     for i in range(len(done) - 1, -1, -1):
         if i + 1 >= len(done) or done[i + 1].token_type is not TokenType.L_PAREN:
             continue
@@ -91,6 +92,21 @@ def known_tokens(given: Sequence[Token]) -> list[Token]:
     return done
 
 
+def _with_keys(given: Sequence[Token]) -> list[Token]:
+    """Tokens in which a text behind ``->`` and ``->>`` is a key, which the parser would read as a path."""
+    done = list(given)
+    for i in range(1, len(done)):
+        key, arrow = done[i], done[i - 1].token_type
+        if key.token_type is not TokenType.STRING or arrow not in _ARROWS:
+            continue
+        after = next((t.token_type for t in done[i + 1 :] if t.token_type is not TokenType.R_PAREN), None)
+        is_key = arrow is TokenType.DARROW or after in _ARROWS  # else it is the body of a lambda
+        plain = re.fullmatch(r"(?!\d+$)\w+", key.text) or re.match(r"\$(?:[.\[]|$)", key.text)  # or a path of DuckDB
+        if is_key and not plain and re.fullmatch(r"[^'?]+", key.text):
+            done[i] = _token(TokenType.STRING, f"$['{key.text}']", key)
+    return done
+
+
 def _token(kind: TokenType, text: str, at: Token) -> Token:
     return Token(kind, text, at.line, at.col, at.start, at.end)
 
@@ -104,23 +120,44 @@ def _closing(given: Sequence[Token], opening: int) -> int:
     return len(given)
 
 
-def path_of(parts: list[exp.Expr], said: str) -> exp.Expr:
-    """The path of JSON that some keys and numbers lead along."""
-    path = "$"
+def _paths(parts: list[exp.Expr], said: str, either: bool) -> list[str]:
+    """The paths of JSON that some keys and numbers may mean: a text is a key, a number the place in an array.
+
+    With `either`, as in ``#>> '{a,0}'``, a text of digits is both.
+    """
+    paths = ["$"]
     for part in parts:
         literal = part.unnest()
+        name = literal.name if isinstance(literal, exp.Literal) else ""
         if isinstance(literal, exp.Literal) and not literal.is_string:
-            path += f"[{literal.name}]"
-        elif isinstance(literal, exp.Literal) and re.fullmatch(r"\w+", literal.name):
-            path += f"[{literal.name}]" if literal.name.isdigit() else f".{literal.name}"
-        elif isinstance(literal, exp.Literal) and "'" not in literal.name:
-            path += f"['{literal.name}']"
+            ways = [f"[{name}]"]
+        elif name.isdecimal() and name.isascii():
+            ways = [f"[{name}]", f"['{name}']"] if either else [f"['{name}']"]
+        elif re.fullmatch(r"\w+", name):
+            ways = [f".{name}"]
+        elif re.fullmatch(r"[^'?]+", name) and name != "*":
+            ways = [f"['{name}']"]
+        elif isinstance(literal, exp.Literal):
+            raise Unsupported(
+                f"the key '{name[:40]}' of {said} is not supported",
+                hint="from_json(json, 'MAP<STRING, STRING>')['key'] takes any key",
+            )
         else:
             raise Unsupported(
                 f"a key of {said} must be a text in quotes or a number",
                 hint="get_json_object(json, concat('$.', key)) takes a key that is computed",
             )
-    return exp.Literal.string(path)
+        paths = [p + w for p in paths for w in ways]
+    return paths
+
+
+def _text_at(json: exp.Expr, parts: list[exp.Expr], said: str, *, either: bool = False) -> exp.Expr:
+    """The text of JSON at a path."""
+    found = [
+        exp.func("get_json_object", json.copy(), exp.Literal.string(p), dialect="spark")
+        for p in _paths(parts, said, either)
+    ]
+    return found[0] if len(found) == 1 else exp.Coalesce(this=found[0], expressions=found[1:])
 
 
 def _keys(node: exp.Expr) -> tuple[exp.Expr, list[exp.Expr]]:
@@ -160,7 +197,7 @@ def json_arrow(node: exp.Expr) -> exp.Expr | None:
             return None  # the operator around it takes it in
         raise Unsupported("`->` gives JSON, which is no type here", hint="`->>` gives the text: column ->> 'key'")
     inner, keys = _keys(node)
-    return exp.func("get_json_object", inner.copy(), path_of(keys, "->>"), dialect="spark")
+    return _text_at(inner, keys, "->>")
 
 
 def json_braces(node: exp.Expr) -> exp.Expr:
@@ -171,12 +208,12 @@ def json_braces(node: exp.Expr) -> exp.Expr:
     if not isinstance(said, exp.Literal) or not re.fullmatch(r"\{[^{}]*\}", said.name):
         raise Unsupported("the path of #>> must be a text like '{a,b}'", hint="get_json_object(json, '$.a.b')")
     keys: list[exp.Expr] = [exp.Literal.string(k.strip().strip('"')) for k in said.name[1:-1].split(",") if k.strip()]
-    return exp.func("get_json_object", _keys(node.this)[0].copy(), path_of(keys, "#>>"), dialect="spark")
+    return _text_at(_keys(node.this)[0], keys, "#>>", either=True)
 
 
 def _at_path(values: list[exp.Expr]) -> exp.Expr:
     """json_extract_path_text(json, 'a', 'b')."""
-    return exp.func("get_json_object", values[0], path_of(values[1:], "a path"), dialect="spark")
+    return _text_at(values[0], values[1:], "a path", either=True)
 
 
 def like_pattern(node: exp.Expr) -> exp.Expr | None:

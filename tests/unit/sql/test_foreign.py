@@ -38,7 +38,13 @@ def in_spark(expression: str) -> str:
     [
         ("j -> 'a' -> 'b' ->> 0", "GET_JSON_OBJECT(j, '$.a.b[0]')"),
         ("(j -> 'a') ->> 'b c'", "GET_JSON_OBJECT(j, '$.a[\\'b c\\']')"),
-        ("j::jsonb #>> '{a,0}'", "GET_JSON_OBJECT(j, '$.a[0]')"),
+        ("j::jsonb #>> '{a,0}'", "COALESCE(GET_JSON_OBJECT(j, '$.a[0]'), GET_JSON_OBJECT(j, '$.a[\\'0\\']'))"),
+        ("j ->> '2024'", "GET_JSON_OBJECT(j, '$[\\'2024\\']')"),
+        ("j -> '1' ->> 2", "GET_JSON_OBJECT(j, '$[\\'1\\'][2]')"),
+        ("j ->> 'a.b'", "GET_JSON_OBJECT(j, '$[\\'a.b\\']')"),
+        ("(j -> 'a.b') ->> 'c'", "GET_JSON_OBJECT(j, '$[\\'a.b\\'].c')"),
+        ("j ->> '$.a.b'", "GET_JSON_OBJECT(j, '$.a.b')"),
+        ("transform(tags, t -> 'a.b')", "TRANSFORM(tags, t -> 'a.b')"),
         (
             "split_index(json_value(j, '$.a'), ',', 0)",
             "GET(SPLIT(GET_JSON_OBJECT(j, '$.a'), CONCAT('\\\\Q', ',', '\\\\E')), 0)",
@@ -58,6 +64,7 @@ def test_an_expression_in_spark(written: str, spark: str) -> None:
     [
         ("j -> 'a'", "->>"),
         ("j ->> s", "get_json_object"),
+        ("json_extract_path_text(j, 'a?')", "from_json"),
         ("s SIMILAR TO 'a%'", "RLIKE"),
         ("tags[1:2]", "slice"),
         ("'x' = ALL(tags)", "forall"),
