@@ -45,12 +45,14 @@ def _ordered(side: Side, changes: pl.DataFrame) -> pl.DataFrame:
     """The changes that say something, each with its kind, in a fixed order."""
     taken = dict.fromkeys((*side.columns, *side.names))
     rows = changes.select(OP, *taken).cast(types_of(side))  # type: ignore[arg-type]
-    told_by = list(side.names or side.columns)
-    rows = rows.with_columns(pair(GROUP, rows, told_by)).with_columns(pair(CONTENT, rows, list(side.columns)))
+    identified = side.single or bool(side.names)
+    told_by = list(side.names if identified else side.columns)
+    group = [pl.lit(0, pl.Int64).alias(n) for n in GROUP] if side.single else pair(GROUP, rows, told_by)
+    rows = rows.with_columns(group).with_columns(pair(CONTENT, rows, list(side.columns)))
     by = [c for c in told_by if not rows.schema[c].is_nested()]
     if side.grows:
         return rows.sort(*by, *GROUP, *CONTENT, maintain_order=True)
-    if side.names:
+    if identified:
         rows = _without_equal(rows)
         before, after = (pl.col(OP).shift(n).over(*GROUP) for n in (1, -1))
     else:  # nothing says which row became which
@@ -63,7 +65,7 @@ def _ordered(side: Side, changes: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("+I"))
         .otherwise(pl.col(OP))
     )
-    last = () if side.names else (*CONTENT, OP)
+    last = () if identified else (*CONTENT, OP)
     return rows.with_columns(op.alias(OP)).sort(*by, *GROUP, *last, maintain_order=True)
 
 

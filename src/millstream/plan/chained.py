@@ -184,6 +184,8 @@ class Side:
     """Whether its rows are those of a stored table, which are there as long as the table has them."""
     types: tuple[pa.DataType, ...] = ()
     """The types of its columns, once bound."""
+    single: bool = False
+    """Whether there is one row at most, as in a grand total: no column has to tell rows apart."""
 
 
 @dataclass(frozen=True, eq=False)

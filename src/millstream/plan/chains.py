@@ -284,12 +284,14 @@ class Chains:
         stages = [self._view(t.view).stage for t in takes]
         grows = all(_grows(s) for s in stages)
         names: tuple[str, ...] = ()
+        single = False
         identity = None if len(takes) > 1 or isinstance(stages[0], Append) else stages[0].identity
         last = takes[0].ops[-1] if takes[0].ops else None
         if identity is not None and not grows and isinstance(last, Project) and len(takes[0].ops) == 1:
             project, names = _with_names(last, identity)
             takes = (replace(takes[0], ops=(project,)),)
-        return Side(takes, columns, names, grows)
+            single = not names
+        return Side(takes, columns, names, grows, single=single)
 
     def _takes(self, name: str, step: Step, columns: Named, late: Late | None) -> list[Take]:
         """The changes of a step, with these columns, as those of stages."""

@@ -89,6 +89,28 @@ def test_a_changelog_replayed_gives_the_rows_after_every_epoch(tmp_path: Path) -
         world.close()
 
 
+def test_a_view_of_one_row_is_updated(tmp_path: Path) -> None:
+    views = {
+        "total": "SELECT count(*) AS n FROM a",
+        "top": "SELECT id, v FROM a ORDER BY v DESC LIMIT 1",
+        "log_total": "SELECT op, n FROM CHANGELOG OF total",
+        "log_top": "SELECT op, id FROM CHANGELOG OF top",
+    }
+    world = LiveTables(tmp_path, {"a": TABLES["a"]}, views)
+    try:
+        world.tick()
+        for i in range(2):
+            world.change(f"INSERT INTO a VALUES ({i}, 1, {i})")
+            world.tick()
+        world.change("DELETE FROM a")
+        world.tick()
+        total = [("+I", 0), ("-U", 0), ("+U", 1), ("-U", 1), ("+U", 2), ("-U", 2), ("+U", 0)]
+        assert Counter(world.rows("log_total")) == Counter(total)
+        assert Counter(world.rows("log_top")) == Counter([("+I", 0), ("-U", 0), ("+U", 1), ("-D", 1)])
+    finally:
+        world.close()
+
+
 @pytest.mark.parametrize("step", ["before sinks", "before commit", "after commit", "before close"])
 def test_an_epoch_that_is_run_again_logs_the_same_changes(tmp_path: Path, step: str) -> None:
     flow, a, _ = two()
