@@ -20,15 +20,24 @@ _ARROWS = (TokenType.ARROW, TokenType.DARROW)
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 Form = Callable[[list[exp.Expr]], exp.Expr]
 
-POSTGRES = re.compile(r"Y|HH24|HH12|MI|(?i:mon)(?![a-zA-Z])|Month|MONTH|Dy|(?<![a-zA-Z])AM|PM|IYYY|FM")
-"""Parts of a format that Spark does not have: it is one of Postgres."""
+POSTGRES = re.compile(
+    r"Y|(?i:HH24|HH12|MI)|(?i:mon|day)(?![a-zA-Z])|Month|MONTH|Dy|(?<![a-zA-Z])AM|PM|IYYY|FM"
+    r"|MM\W?DD|DD\W?MM|(?<!M)MS|US"
+)
+"""Parts of a format that Spark does not have, or not in this sense: it is one of Postgres."""
+_SECONDS = re.compile(r"(?<!S)SS(?!S)")
+"""Seconds of Postgres, unless the format has Spark's as well; then they are parts of a second."""
+_MINUTES_OF_A_DATE = re.compile(r"y\W?mm\W?d|d\W?mm\W?y")
 _PARTS = (
-    ("FM", ""), ("YYYY", "yyyy"), ("YYY", "yyy"), ("YY", "yy"), ("HH24", "HH"), ("HH12", "hh"), ("HH", "hh"),
-    ("MI", "mm"), ("MM", "MM"), ("SS", "ss"), ("MS", "SSS"), ("US", "SSSSSS"), ("DDD", "DDD"), ("DD", "dd"),
-    ("Month", "MMMM"), ("Mon", "MMM"), ("Day", "EEEE"), ("Dy", "EEE"), ("AM", "a"), ("PM", "a"), ("am", "a"),
-    ("pm", "a"), ("Q", "q"), ("WW", ""), ("IW", ""), ("TZ", ""),
+    ("YYYY", "yyyy", "y"), ("YYY", "yyy", ""), ("YY", "yy", ""), ("HH24", "HH", "H"), ("HH12", "hh", "h"),
+    ("HH", "hh", "h"), ("MI", "mm", "m"), ("MM", "MM", "M"), ("SS", "ss", "s"), ("MS", "SSS", ""), ("US", "SSSSSS", ""),
+    ("DDD", "DDD", "D"), ("DD", "dd", "d"), ("Month", "MMMM", "MMMM"), ("Mon", "MMM", "MMM"), ("Day", "EEEE", "EEEE"),
+    ("Dy", "EEE", "EEE"), ("AM", "a", "a"), ("PM", "a", "a"), ("Q", "q", "q"), ("WW", "", ""), ("IW", "", ""),
+    ("TZ", "", ""),
 )  # fmt: skip
-"""Parts of a format of Postgres and what Spark has for them; nothing: it has none."""
+"""Parts of a format of Postgres and what Spark has for them, plain and behind FM; nothing: it has none."""
+_NAMES = ("Month", "Mon", "Day", "Dy")
+"""Parts of which capitals say how the name is written; Spark has this one form."""
 
 
 def call(name: str, *values: exp.Expr) -> exp.Expr:
@@ -38,27 +47,39 @@ def call(name: str, *values: exp.Expr) -> exp.Expr:
 
 def spark_format(said: str) -> str:
     """A format of times of Postgres in Spark's letters: ``YYYY-MM-DD HH24:MI`` is ``yyyy-MM-dd HH:mm``."""
-    numbers = any(c.isdigit() for c in said.replace("HH24", "").replace("HH12", ""))  # to_char(n, '999MI')
-    if POSTGRES.search(said) is None or numbers or "'" in said:
+    numbers = any(c.isdigit() for c in re.sub("(?i)HH24|HH12", "", said))  # to_char(n, '999MI')
+    seconds = "ss" not in said and _SECONDS.search(said) is not None
+    if numbers or "'" in said:
+        return said
+    if POSTGRES.search(said) is None and not seconds:
+        if _MINUTES_OF_A_DATE.search(said):
+            raise DefinitionError(
+                f"`mm` in the format '{said[:60]}' would be minutes", hint="`MM` is the month, e.g. 'yyyy-MM-dd'"
+            )
         return said
     made, rest = "", said
     while rest:
-        part = next((p for p in _PARTS if rest.startswith(p[0])), None)
-        if part is not None and (part[1] or part[0] == "FM"):
-            made, rest = made + part[1], rest[len(part[0]) :]
-        elif rest[0] == '"':
+        filled = not rest.startswith("FM")  # FM: without zeros in front
+        rest = rest if filled else rest[2:]
+        part = next((p for p in _PARTS if rest.upper().startswith(p[0].upper())), None)
+        if part is not None and part[0] in _NAMES and not rest.startswith(part[0]):
+            part = (rest[: len(part[0])], "", "")
+        letters = "" if part is None else part[1 if filled else 2]
+        if part is not None and letters:
+            made, rest = made + letters, rest[len(part[0]) :]
+        elif rest[:1] == '"':
             end = rest.find('"', 1)
             made, rest = made + "'" + rest[1 : end if end > 0 else None].replace("'", "''") + "'", rest[end + 1 :]
             if end < 0:
                 break
-        elif rest[0].isalpha():
-            shown = part[0] if part is not None else rest[0]
+        elif rest[:1].isalpha():
+            shown = ("" if filled else "FM") + (part[0] if part is not None else rest[0])
             raise DefinitionError(
                 f"`{shown}` in the format '{said[:60]}' is not supported",
                 hint="write the format in Spark's letters, e.g. 'yyyy-MM-dd HH:mm:ss'; texts stand in single quotes",
             )
         else:
-            made, rest = made + rest[0], rest[1:]
+            made, rest = made + rest[:1], rest[1:]
     return made
 
 
