@@ -285,6 +285,16 @@ def test_what_needs_a_watermark_is_refused_without_one(query: str) -> None:
     assert refused.value.origin is not None
 
 
+@pytest.mark.parametrize("rows", ["w", "(SELECT ts, made AS window_end FROM (SELECT ts, window_start AS made FROM w))"])
+def test_a_column_of_a_table_is_not_taken_for_a_border(rows: str) -> None:
+    catalog = defined("CREATE TABLE w (id BIGINT, ts TIMESTAMP, window_start TIMESTAMP);", world())
+    grouped = "SELECT window_start AS s, count(*) AS n FROM TUMBLE(TABLE r, DESCRIPTOR(ts), INTERVAL '1' MINUTE) "
+    with pytest.raises(MillstreamError, match="is a column of the rows, and of their windows"):
+        view_plan(f"WITH r AS (SELECT * FROM {rows}) {grouped} GROUP BY window_start, window_end", catalog)
+    renamed = f"WITH r AS (SELECT ts, window_start AS other FROM w) {grouped} GROUP BY window_start, window_end"
+    assert view_plan(renamed, catalog).views
+
+
 def test_python_names_the_column_that_windows_go_by() -> None:
     flow = Flow("shop")
     orders = flow.source("orders", ms.memory(), schema="id BIGINT, ts TIMESTAMP, shipped TIMESTAMP", event_time="ts")

@@ -12,9 +12,11 @@ from millstream.model import borders
 from millstream.model.borders import with_time
 from millstream.model.duration import Duration
 from millstream.model.expression import col
+from millstream.model.relational import TableRows
 from millstream.model.rewindow import has_watermark, with_borders
-from millstream.model.step import INDEX, changes
+from millstream.model.step import INDEX, Aggregated, Select, Source, Step, changes, inputs, plain_column
 from millstream.model.stream import Stream
+from millstream.model.times import times_of
 from millstream.model.window import hopping, tumbling
 from millstream.model.window_kinds import (
     AnyWindow,
@@ -154,8 +156,8 @@ def windowed(text: Text, call: Call, relation: Relation) -> Relation:
     """A relation with a window that waits for its GROUP BY."""
     time = check_time(text, call, relation)
     named = (*BORDERS, INDEX) if call.name == "count_window" else BORDERS
-    clash = [n for n in relation.stream.schema.names if n.lower() in named]
-    if clash and not changes(relation.stream.step):
+    clash = [n for n in relation.stream.schema.names if n.lower() in named and not _is_border(relation.stream.step, n)]
+    if clash:
         raise SchemaError(
             f"`{clash[0]}` is a column of the rows, and of their windows",
             hint=f"give it another name before: WITH renamed AS (SELECT {clash[0]} AS other_name, ... FROM ...)",
@@ -165,6 +167,22 @@ def windowed(text: Text, call: Call, relation: Relation) -> Relation:
     pending = Windowed(window_of(text, call), columns, time)
     made = Relation(relation.stream, relation.aliases, relation.times, relation.clocks, pending)
     return made.called(next(iter(relation.aliases), None))
+
+
+def _is_border(step: Step, name: str) -> bool:
+    """Whether a column is a border of an earlier window, of which the new one takes the place."""
+    return changes(step) and (name in times_of(step, certain=False) or not _is_given(step, name))
+
+
+def _is_given(step: Step, name: str) -> bool:
+    """Whether a column is one of a source or a table, as it is."""
+    if isinstance(step, Source | TableRows):
+        return name in step.schema
+    named = dict(step.columns if isinstance(step, Select) else step.keys if isinstance(step, Aggregated) else ())
+    if isinstance(step, Select | Aggregated):
+        inner = plain_column(named[name]) if name in named else None
+        return inner is not None and _is_given(step.input, inner)
+    return any(name in s.schema and _is_given(s, name) for s in inputs(step))
 
 
 def rows(text: Text, relation: Relation, node: exp.Expr) -> Relation:
