@@ -53,6 +53,10 @@ MORE = {
     "numbered": f"SELECT id, row_number() OVER (PARTITION BY k ORDER BY id) AS r FROM t WHERE ts > now() - {HOUR}",
     "first_rows": f"SELECT id FROM t WHERE ts > now() - {HOUR} ORDER BY id DESC, k LIMIT 2",
     "month": "SELECT id FROM t WHERE d + INTERVAL '1' MONTH > now()",
+    "by_text": "SELECT id FROM t WHERE ts > now() - INTERVAL '1 hour 30 minutes'",
+    "twice": f"SELECT id FROM t WHERE ts > now() - 2 * {HOUR} AND now() - until_ < 2 * {HOUR}",
+    "never": "SELECT id FROM t WHERE NULL < now()",
+    "of_a_text": "SELECT id FROM t WHERE '2026-03-02' <= now()",
     "once_more": "SELECT * FROM last_hour WHERE ts <= now()",
 }
 TABLES = {
@@ -274,6 +278,9 @@ REFUSED = {
     "SELECT a.k FROM u LEFT JOIN t a ON a.k = u.k AND a.ts + (a.ts - u.since) > now()": "`now` cannot be used here",
     "SELECT max(now()) AS m FROM t": "`now` cannot be used here",
     "SELECT k, max(ts) OVER () AS r FROM t QUALIFY max(ts) OVER () > now()": "`now` cannot be used here",
+    "SELECT k FROM t WHERE 'x' < now()": "`'x'`, which is no time",
+    "SELECT k FROM t WHERE '2026-02-30' < now()": "`'2026-02-30'`, which is no time",
+    "SELECT k FROM t WHERE ts > now() - INTERVAL '1 month 2 days'": "a month or a year has no fixed length",
     "SELECT k FROM t WHERE ts > now() OR k = 1": "cannot be used here",
     "SELECT k FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.k = t.k AND t.ts > now())": "`now` cannot be used here",
 }

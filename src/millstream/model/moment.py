@@ -7,14 +7,16 @@ the first instant at which it holds for a row, or the first at which it does not
 
 from __future__ import annotations
 
+import re
+from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from sqlglot import exp
 
-from millstream.errors import Origin, SchemaError, Unsupported
-from millstream.model.duration import UNITS
+from millstream.errors import DefinitionError, Origin, SchemaError, Unsupported
+from millstream.model.duration import UNITS, Duration
 from millstream.model.expression import Expr, has_clock, is_clock
 from millstream.model.origin import here
 from millstream.model.schema import Schema, ddl_type
@@ -35,6 +37,8 @@ _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
 }
 _NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT}
 _CALENDAR = ("MONTH", "QUARTER", "YEAR")
+_TIME = re.compile(r"(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T]+\d{1,2}(?::\d{1,2}){0,2}(?:\.\d*)?\s*[\w:+/-]*)?)?)?")
+"""What a text looks like that is a time."""
 _EXAMPLE = "WHERE ts > now() - INTERVAL '1' HOUR"
 
 
@@ -145,9 +149,9 @@ def _solved(part: exp.Expr, origin: Origin | None) -> tuple[type[exp.Expr], _Rea
         )
     if has_clock(right):
         kind, left, right = _FLIPPED[kind], right, left
-    if isinstance(left, exp.Sub) and interval_micros(right) is not None:  # now() - ts < INTERVAL '1' HOUR
+    if isinstance(left, exp.Sub) and _length(right) is not None:  # now() - ts < INTERVAL '1' HOUR
         first, second = left.left.unnest(), left.right.unnest()
-        if has_clock(first) and not isinstance(second, exp.Interval):
+        if has_clock(first) and _length(second) is None:
             left, right = first, exp.Add(this=exp.paren(second.copy()), expression=right.copy())
         elif has_clock(second):
             kind, left = _FLIPPED[kind], second
@@ -159,8 +163,8 @@ def _solved(part: exp.Expr, origin: Origin | None) -> tuple[type[exp.Expr], _Rea
 
 
 def _unreadable(node: exp.Expr, origin: Origin | None) -> Unsupported:
-    units = (i.args.get("unit") for i in node.find_all(exp.Interval))
-    if any(u is not None and u.name.upper().rstrip("S") in _CALENDAR for u in units):
+    said = " ".join(f"{i.name} {i.text('unit')}" for i in node.find_all(exp.Interval)).upper()
+    if any(word.rstrip("S") in _CALENDAR for word in said.split()):
         return Unsupported(
             f"`{_said(node)}`: a month or a year has no fixed length",
             hint="add it to the time of the row instead: ts + INTERVAL '1' MONTH > now()",
@@ -206,7 +210,7 @@ def _shifted(node: exp.Add | exp.Sub) -> _Reading | None:
     clock, other = node.left, node.right
     if isinstance(node, exp.Add) and has_clock(other):
         clock, other = other, clock
-    reading, length = _read(clock), interval_micros(other)
+    reading, length = _read(clock), _length(other)
     if reading is None:
         return None
     if length is None:
@@ -216,6 +220,33 @@ def _shifted(node: exp.Add | exp.Sub) -> _Reading | None:
         return None
     whole_days = reading.is_date and length % _DAY == 0
     return replace(reading.moved(length if isinstance(node, exp.Add) else -length), is_date=whole_days)
+
+
+def _length(node: exp.Expr) -> int | None:
+    """The micros of an interval of fixed length, also of ``'1 hour 30 minutes'`` and ``2 * INTERVAL '1' HOUR``."""
+    node = node.unnest()
+    known = interval_micros(node)
+    if known is not None:
+        return known
+    if isinstance(node, exp.Neg):
+        inner = _length(node.this)
+        return None if inner is None else -inner
+    if isinstance(node, exp.Add | exp.Sub):
+        left, right = _length(node.left), _length(node.right)
+        if left is None or right is None:
+            return None
+        return left + right if isinstance(node, exp.Add) else left - right
+    if isinstance(node, exp.Mul):
+        for number, interval in ((node.left, node.right), (node.right, node.left)):
+            times, length = _whole(number), _length(interval)
+            if times is not None and length is not None:
+                return times * length
+    if isinstance(node, exp.Interval) and node.args.get("unit") is None and isinstance(node.this, exp.Literal):
+        try:
+            return Duration.of(node.this.name, what="the interval").micros
+        except DefinitionError:
+            return None
+    return None
 
 
 def _whole(node: exp.Expr) -> int | None:
@@ -234,6 +265,14 @@ def _micros(node: exp.Expr, schema: Schema, origin: Origin | None) -> tuple[exp.
     kind = Expr(node).type_in(schema)
     inner = node.copy()
     if isinstance(node, exp.Literal) and node.is_string:
+        if not _is_time(node.name):
+            raise SchemaError(
+                f"the present time is compared with `{_said(node)}`, which is no time",
+                hint="write a time like TIMESTAMP '2026-03-01 12:00:00'",
+                origin=origin,
+            )
+        inner = exp.cast(inner, "timestamp")
+    elif isinstance(node, exp.Null):
         inner = exp.cast(inner, "timestamp")
     elif kind is None:
         zero = exp.Interval(this=exp.Literal.string("0"), unit=exp.var("SECOND"))
@@ -247,6 +286,14 @@ def _micros(node: exp.Expr, schema: Schema, origin: Origin | None) -> tuple[exp.
             origin=origin,
         )
     return exp.func("unix_micros", inner), kind is not None and bool(pa.types.is_date(kind))
+
+
+def _is_time(text: str) -> bool:
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        return False
+    year, month, day = (int(n or 1) for n in found.groups())
+    return 1 <= month <= 12 and 1 <= day <= monthrange(year % 400 + 2000, month)[1]
 
 
 def _minus(node: exp.Expr, micros: int) -> exp.Expr:
