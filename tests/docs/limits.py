@@ -63,7 +63,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("CREATE VIEW v AS SELECT price FROM bids WHERE ts > now() - INTERVAL '1' MONTH", "month"),
         (
             "CREATE VIEW v AS SELECT price FROM bids WHERE ts > now() EMIT ON CLOSE",
-            "nothing says when a row of this query is final",
+            "the rows of this query never become final",
         ),
     ],
     "dml": [
@@ -74,10 +74,10 @@ CASES: dict[str, list[tuple[str, str]]] = {
     ],
     "copy": [("SELECT * FROM FILES('x.csv')", "the function `files` cannot be used")],
     "emit-on-close": [
-        ("CREATE VIEW v AS SELECT n FROM hot EMIT ON CLOSE", "nothing says when a row of this query is final"),
+        ("CREATE VIEW v AS SELECT n FROM hot EMIT ON CLOSE", "the rows of this query never become final"),
         (
             "CREATE VIEW v AS SELECT DISTINCT price FROM bids EMIT ON CLOSE",
-            "nothing says when a row of this query is final",
+            "the rows of this query never become final",
         ),
         (
             "CREATE VIEW v AS SELECT a.n FROM (SELECT count(*) AS n FROM bids GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE))"
@@ -169,7 +169,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
         (
             "CREATE SOURCE clocked (ts TIMESTAMP, p AS PROCTIME(), WATERMARK FOR ts AS ts) FROM LOG('clocked'); "
             "CREATE VIEW v AS SELECT count(*) AS n FROM clocked GROUP BY TUMBLE(p, INTERVAL '1' MINUTE) EMIT ON CLOSE",
-            "over `p`, which no watermark speaks of",
+            "need a watermark, and `p` has none",
         ),
     ],
 }

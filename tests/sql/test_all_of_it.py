@@ -69,7 +69,7 @@ GROUP BY window_start, window_end), b AS (SELECT a.n FROM a JOIN items ON items.
         (f"{GROUPED} EMIT EVERY INTERVAL '1' MINUTE", "EMIT behind a GROUP BY without a window"),
         (f"{GROUPED} EMIT ON CLOSE ALLOWED LATENESS INTERVAL '1' MINUTE", "ALLOWED LATENESS behind a GROUP BY"),
         (f"{GROUPED} DISCARDING", "DISCARDING behind a GROUP BY without a window"),
-        ("SELECT auction, count(*) AS c FROM hot GROUP BY auction EMIT ON CLOSE", "nothing says when a row"),
+        ("SELECT auction, count(*) AS c FROM hot GROUP BY auction EMIT ON CLOSE", "never become final"),
         (f"{JOINED} EMIT ON CLOSE", "EMIT would hold for one side of the join only"),
         (f"{JOINED} ALLOWED LATENESS INTERVAL '1' MINUTE", "ALLOWED LATENESS would hold for one side"),
         (f"{AS_CTE} EMIT ON CLOSE", "EMIT would hold for one side of the join only"),

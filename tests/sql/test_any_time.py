@@ -1,4 +1,4 @@
-"""Windows over times that no watermark speaks of: groups by borders, held against DuckDB after every epoch."""
+"""Windows over times without a watermark: groups by borders, held against DuckDB after every epoch."""
 
 from __future__ import annotations
 
@@ -255,25 +255,25 @@ OTHERS = """CREATE SOURCE visits (who BIGINT, left_at TIMESTAMP, page STRUCT<at:
 CREATE SOURCE seen (who BIGINT, ts TIMESTAMP, p AS PROCTIME(), WATERMARK FOR ts AS ts) FROM LOG('seen');"""
 REFUSED = {
     "SELECT count(*) AS n FROM visits GROUP BY TUMBLE(left_at, '1 minute') EMIT ON CLOSE": (
-        "over `left_at`, which no watermark speaks of"
+        "need a watermark, and `left_at` has none"
     ),
     "SELECT count(*) AS n FROM visits GROUP BY TUMBLE(left_at, '1 minute') ALLOWED LATENESS INTERVAL '1' MINUTE": (
-        "over `left_at`, which no watermark speaks of"
+        "need a watermark, and `left_at` has none"
     ),
     "SELECT count(*) AS n FROM visits GROUP BY SESSION(left_at, '1 minute') EMIT EVERY 10 ROWS": (
-        "over `left_at`, which no watermark speaks of"
+        "need a watermark, and `left_at` has none"
     ),
-    "SELECT count(*) AS n FROM visits GROUP BY TUMBLE(left_at, '1 minute') DISCARDING": "which no watermark speaks of",
+    "SELECT count(*) AS n FROM visits GROUP BY TUMBLE(left_at, '1 minute') DISCARDING": "triggers need a watermark",
     "SELECT count(*) AS n FROM visits GROUP BY TUMBLE(who, '1 minute')": (
         "a window goes by a TIMESTAMP or a DATE, but `who` is BIGINT"
     ),
     "SELECT count(*) AS n FROM visits GROUP BY TUMBLE(page.at, '1 minute')": "a field of a column",
-    "SELECT count(*) AS n FROM seen GROUP BY TUMBLE(p, '1 minute') EMIT ON CLOSE": "over `p`, which no watermark",
+    "SELECT count(*) AS n FROM seen GROUP BY TUMBLE(p, '1 minute') EMIT ON CLOSE": "need a watermark, and `p` has none",
     "SELECT window_start, count(*) AS n FROM COUNT_WINDOW(items, 3) GROUP BY window_start, window_end, window_index": (
-        "`3 records` over rows one by one, over rows that change"
+        "COUNT_WINDOW needs a GROUP BY over append-only rows with a watermark"
     ),
     "SELECT count(*) AS n FROM (SELECT bidder, max(ts) AS ts FROM bids GROUP BY bidder) "
-    "GROUP BY SESSION(ts, '1 minute') EMIT ON CLOSE": "which no watermark speaks of",
+    "GROUP BY SESSION(ts, '1 minute') EMIT ON CLOSE": "lateness and triggers need a watermark",
 }
 
 

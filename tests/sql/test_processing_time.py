@@ -139,7 +139,7 @@ def test_a_column_that_nothing_uses_leaves_the_plan_as_it_was() -> None:
     [
         (
             "SELECT count(*) AS n FROM visits GROUP BY TUMBLE(seen, '1 minute') EMIT ON CLOSE",
-            "over `seen`, which no watermark speaks of",
+            "need a watermark, and `seen` has none",
         ),
         (
             "SELECT count(*) AS n FROM (SELECT *, PROCTIME() AS p FROM visits) GROUP BY TUMBLE(p, '1 minute')",

@@ -44,7 +44,7 @@ def final(stream: Stream) -> Stream:
     known = _known(step)
     if not known:
         raise Unsupported(
-            "nothing says when a row of this query is final",
+            "the rows of this query never become final: no event time reaches the result unchanged",
             detail=_why(stream.step),
             hint="keep the event time, or the `window_end` of a window, in every part of the query; or leave EMIT out",
             origin=here(),
@@ -55,10 +55,10 @@ def final(stream: Stream) -> Stream:
     return stream._with(made)
 
 
-def _why(step: Step) -> str:
+def _why(step: Step) -> str | None:
     if not any(isinstance(s, Source) and s.options.event_time is not None for s in upstream(step)):
-        return "no event time is behind it, so that no watermark speaks of its rows"
-    return "its rows may change for good: no event time comes through to them unchanged"
+        return "none of its sources has a watermark"
+    return None
 
 
 def _known(step: Step) -> dict[str, int]:

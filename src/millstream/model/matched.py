@@ -176,7 +176,7 @@ def _in_order(step: Step, time: str | None) -> tuple[Step, str, int]:
     name = time if time is not None else nearest(step) or ""
     if name not in known:
         raise Unsupported(
-            f"`{name}` is no time that a watermark speaks of" if name else "a pattern needs an event time",
+            f"`{name}` has no watermark here" if name else "a pattern needs an event time",
             detail="rows are matched in the order of event time, when the watermark has passed them",
             hint="declare it with the source (event_time=..., in SQL WATERMARK FOR ...), and keep its column",
             origin=here(),

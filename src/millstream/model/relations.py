@@ -169,7 +169,7 @@ class Relations:
         for which, (stream, name) in enumerate(zip((self.step, other.step), step.times, strict=True)):
             if name not in times_of(stream):
                 raise Unsupported(
-                    f"`{name}` of the {('left', 'right')[which]} stream is no event time that a watermark speaks of",
+                    f"`{name}` of the {('left', 'right')[which]} stream has no watermark",
                     hint="declare it: flow.source(..., event_time=...)",
                     origin=here(),
                 )
@@ -201,8 +201,9 @@ class Relations:
         name = time or nearest(self.step) or ""
         if name not in known:
             raise Unsupported(
-                f"`{name}` is no time that a watermark speaks of" if name else "no column is an event time here",
-                detail="of rows that are kept for good it is never certain that they change no more",
+                f"`{name}` has no watermark here, so these rows can still change"
+                if name
+                else "no column is an event time here, so these rows can always change",
                 hint="keep the event time, or the `window_end` of a window",
                 origin=here(),
             )
@@ -227,9 +228,9 @@ class Relations:
             check_name(name, "column")
             if folded(name) in taken or folded(name) in {folded(n) for n in names[:i]}:
                 raise SchemaError(
-                    f"a changelog has a column `{name}` of its own, and the rows have one, too",
-                    hint=f"give another name to either: .changelog({('op', 'epoch', 'time')[i]}='other_name'), in SQL "
-                    "FROM CHANGELOG OF v AS c(op, epoch, changed_at, ...) with a name for each column",
+                    f"`{name}` is already a column of a changelog",
+                    hint="name each column: FROM CHANGELOG OF v AS c(kind, epoch, changed_at, ...); in Python "
+                    f".changelog({('op', 'epoch', 'time')[i]}='other_name')",
                     origin=here(),
                 )
         return self._with(Changelog(self.step, names, here()))

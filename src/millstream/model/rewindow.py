@@ -1,5 +1,5 @@
 """Windows as groups: each row gets the borders of its windows as columns, and is grouped by them. So are windows over
-rows that change, and over a time that no watermark speaks of.
+rows that change, and over a time without a watermark.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def with_borders(stream: Stream, window: AnyWindow, time: str, keys: Named = ())
 
 
 def has_watermark(stream: Stream, time: str) -> bool:
-    """Whether the watermark speaks of a column: of the event time, or of one that was made of it."""
+    """Whether a watermark covers a column: the event time, or one that was made of it."""
     step = stream.step
     return time in (times_of(step, certain=False) if changes(step) else event_times(step))
 
 
 def aggregated(keyed: Keyed, aggregates: dict[str, Aggregate]) -> Stream:
-    """Aggregates per key and window over rows that change, or over a time that no watermark speaks of."""
+    """Aggregates per key and window over rows that change, or over a time without a watermark."""
     how, stream = keyed.windowing, keyed.stream
     _refuse_kinds(how.window)
     time = keyed.time or nearest(stream.step, certain=False)
@@ -110,7 +110,7 @@ def _refuse_kinds(window: AnyWindow) -> None:
         return
     counted = isinstance(window, CountWindow)
     raise Unsupported(
-        f"`{window}` over rows one by one, over rows that change, or over a time that no watermark speaks of",
+        f"{'COUNT_WINDOW' if counted else f'`{window}`'} needs a GROUP BY over append-only rows with a watermark",
         detail="records are counted in the order of their event time"
         if counted
         else "its borders are known only when it has closed",
@@ -128,8 +128,8 @@ def _check_how(how: Windowing, stream: Stream, time: str) -> None:
         if plain and how.trigger == ON_CHANGE:
             return
         raise Unsupported(
-            f"`{how}` over `{time}`, which no watermark speaks of",
-            detail="windows over such a column answer on change, never close, and no row is late for them",
+            f"EMIT ON CLOSE, lateness and triggers need a watermark, and `{time}` has none",
+            detail="windows over this column answer on change, never close, and no row is late for them",
             hint="leave EMIT, ALLOWED LATENESS and panes out, or use the event time of a source as the time",
             origin=here(),
         )

@@ -44,7 +44,7 @@ def column(
         hint = "add FROM: SELECT column FROM source"
     return SchemaError(
         f"there is no column `{name}`{f' of `{of}`' if of else ''}",
-        detail="there are: " + (", ".join(shown) or "none, for there is no FROM"),
+        detail="there are: " + ", ".join(shown) if shown else "the query has no FROM",
         hint=hint,
         origin=text.of_node(node),
     )
@@ -65,7 +65,7 @@ def relation(text: Text, node: exp.Expr, parts: Sequence[str], aliases: Iterable
     best = close[0] if close else there[0] if len(there) == 1 else None
     return SchemaError(
         f"there is no relation `{parts[0]}` here",
-        detail="there are: " + (", ".join(there) or "none, for there is no FROM"),
+        detail="there are: " + ", ".join(there) if there else "the query has no FROM",
         hint=f"did you mean `{best}.{parts[1]}`?" if best else "name a relation of FROM, or its alias, before the dot",
         origin=text.of_node(node),
     )

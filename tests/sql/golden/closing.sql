@@ -108,31 +108,31 @@ CREATE VIEW anyway AS SELECT auction, price FROM bids WHERE price > 200 EMIT ON 
 -- case: Without an event time
 CREATE VIEW v AS SELECT sensor, value FROM readings EMIT ON CLOSE;
 -- expect error:
---   unsupported at 1:25: nothing says when a row of this query is final
+--   unsupported at 1:25: the rows of this query never become final: no event time reaches the result unchanged
 --   hint: keep the event time, or the `window_end` of a window, in every part of the query; or leave EMIT out
 
 -- case: A table
 CREATE VIEW v AS SELECT name FROM items EMIT ON CLOSE;
 -- expect error:
---   unsupported at 1:25: nothing says when a row of this query is final
+--   unsupported at 1:25: the rows of this query never become final: no event time reaches the result unchanged
 --   hint: keep the event time, or the `window_end` of a window, in every part of the query; or leave EMIT out
 
 -- case: Groups that never end
 CREATE VIEW v AS SELECT auction, n FROM hot EMIT ON CLOSE;
 -- expect error:
---   unsupported at 1:25: nothing says when a row of this query is final
+--   unsupported at 1:25: the rows of this query never become final: no event time reaches the result unchanged
 --   hint: keep the event time, or the `window_end` of a window, in every part of the query; or leave EMIT out
 
 -- case: A join that nothing bounds
 CREATE VIEW v AS SELECT b.price, c.page FROM bids b JOIN clicks c ON b.bidder = c.bidder EMIT ON CLOSE;
 -- expect error:
---   unsupported at 1:25: nothing says when a row of this query is final
+--   unsupported at 1:25: the rows of this query never become final: no event time reaches the result unchanged
 --   hint: keep the event time, or the `window_end` of a window, in every part of the query; or leave EMIT out
 
 -- case: The first record of each bidder, for good
 CREATE VIEW v AS SELECT bidder, price FROM bids QUALIFY row_number() OVER (PARTITION BY bidder ORDER BY ts) = 1 EMIT ON CLOSE;
 -- expect error:
---   unsupported at 1:25: nothing says when a row of this query is final
+--   unsupported at 1:25: the rows of this query never become final: no event time reaches the result unchanged
 --   hint: keep the event time, or the `window_end` of a window, in every part of the query; or leave EMIT out
 
 -- case: A time that an outer join may not have
@@ -140,7 +140,7 @@ CREATE VIEW p AS SELECT window_end, count(*) AS n FROM TUMBLE(bids, ts, '10 seco
 CREATE VIEW a AS SELECT window_end, max(ts) AS last FROM TUMBLE(clicks, ts, '10 seconds') GROUP BY window_start, window_end;
 CREATE VIEW v AS SELECT p.n, a.last FROM p FULL JOIN a ON a.window_end = p.window_end EMIT ON CLOSE;
 -- expect error:
---   unsupported at 3:25: nothing says when a row of this query is final
+--   unsupported at 3:25: the rows of this query never become final: no event time reaches the result unchanged
 --   hint: keep the event time, or the `window_end` of a window, in every part of the query; or leave EMIT out
 
 -- case: Lateness without a window

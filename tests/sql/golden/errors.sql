@@ -841,8 +841,8 @@ SELECT * FROM CHANGELOG OF hot;
 -- case: A changelog of rows that have one of its columns
 CREATE VIEW v AS SELECT * FROM CHANGELOG OF (SELECT auction, price AS op FROM bids) AS c;
 -- expect error:
---   schema_error at 1:32: a changelog has a column `op` of its own, and the rows have one, too
---   hint: give another name to either: .changelog(op='other_name'), in SQL FROM CHANGELOG OF v AS c(op, epoch, changed_at, ...) with a name for each column
+--   schema_error at 1:32: `op` is already a column of a changelog
+--   hint: name each column: FROM CHANGELOG OF v AS c(kind, epoch, changed_at, ...); in Python .changelog(op='other_name')
 
 -- case: A changelog with too few names
 CREATE VIEW v AS SELECT * FROM CHANGELOG OF hot AS c(op, epoch, at);

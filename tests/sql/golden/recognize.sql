@@ -129,7 +129,7 @@ CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (MEASURES a.price AS p PATTE
 -- case: Another order than that of time
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY price MEASURES a.price AS p PATTERN (a) DEFINE a AS price > 1);
 -- expect error:
---   unsupported at 1:37: `price` is no time that a watermark speaks of
+--   unsupported at 1:37: `price` has no watermark here
 --   hint: declare it with the source (event_time=..., in SQL WATERMARK FOR ...), and keep its column
 
 -- case: Downwards
