@@ -96,8 +96,8 @@ def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
         _check_tables(tree, tables)
         _check_functions(tree)
         read = tuple(dict.fromkeys(t.name for t in tree.find_all(exp.Table) if t.name in tables))
-        sql = duck_sql(in_store(tree, tables), whole=True)
-        return Question(sql, read, read if may_grow(tree) else None)
+        grows = may_grow(tree)  # as it was asked: the store's own words for it are steady
+        return Question(duck_sql(in_store(tree, tables), whole=True), read, read if grows else None)
     except RecursionError:
         raise StatementRefused("too many parts of the query stand inside one another") from None
 

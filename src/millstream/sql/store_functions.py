@@ -9,6 +9,8 @@ from collections.abc import Callable
 from sqlglot import exp, parse_one
 
 from millstream.errors import Unsupported
+from millstream.sql.store_divisions import divided, guard, positive
+from millstream.sql.store_words import written
 
 _TIMES = frozenset("yMdHhmsSaE")
 """Letters of formats of times; others are of numbers."""
@@ -23,6 +25,7 @@ def in_store(tree: exp.Expr) -> exp.Expr:
     for kind in tree.find_all(exp.DataType):
         if kind.this is _KIND.TIMESTAMP:  # what the parser makes of some functions; a moment, as all TIMESTAMPs are
             kind.set("this", _KIND.TIMESTAMPTZ)
+    guard(tree)
     for call in reversed(list(tree.find_all(exp.Anonymous, *_NODES))):  # what is inside comes first
         form = _NODES.get(type(call))
         made = _named(call) if isinstance(call, exp.Anonymous) else form(call) if form is not None else None
@@ -64,8 +67,8 @@ def _part(node: exp.Expr, field: str) -> exp.Expr:
     """The days or hours of an interval, which the store counts in another way; those of other types."""
     per, most = _PARTS[field]
     form = f"CASE WHEN typeof({{x}}) = 'INTERVAL' THEN {{u}} // {per} % {most} ELSE {{e}} END"
-    micros = _written("epoch_us(TRY_CAST(CAST({x} AS TEXT) AS INTERVAL))", x=node.expression)
-    return exp.paren(_written(form, x=node.expression, u=exp.paren(micros), e=node))
+    micros = written("epoch_us(TRY_CAST(CAST({x} AS TEXT) AS INTERVAL))", x=node.expression)
+    return exp.paren(written(form, x=node.expression, u=exp.paren(micros), e=node))
 
 
 def _moment(node: exp.Expr) -> exp.Expr:
@@ -120,30 +123,12 @@ def _date(node: exp.Expr) -> exp.Expr:
     return exp.cast(node.copy(), "DATE")
 
 
-def _written(sql: str, **parts: exp.Expr) -> exp.Expr:
-    """An expression in the store's words, with parts put in."""
-    made = parse_one(sql.format(**{n: f"_of_{n}" for n in parts}), dialect="duckdb")
-    for column in list(made.find_all(exp.Column)):
-        if column.name.startswith("_of_"):
-            column.replace(parts[column.name.removeprefix("_of_")].copy())
-    return made
-
-
-def _divided(node: exp.Expr) -> exp.Expr:
-    """A division, or its remainder: by zero it is an error, as in a view. `try_divide` gives NULL."""
-    made, by = node.copy(), node.expression
-    made.set("safe", False)
-    if not (isinstance(by, exp.Literal) and by.name.strip("0.")):
-        made.set("expression", _written("(CASE WHEN {by} = 0 THEN error('Division by zero') ELSE {by} END)", by=by))
-    return made
-
-
 def _up_to(node: exp.Expr) -> exp.Expr:
     """substring_index(text, ',', 2): what stands before the second comma, or behind it from the end."""
     count = node.args["count"]
     sign = "[{n}:]" if isinstance(count, exp.Neg) else "[1:{n}]"
     cut = f"array_to_string(string_split({{s}}, {{d}}){sign}, {{d}})"
-    return _written(cut, s=node.this, d=node.args["delimiter"], n=count)
+    return written(cut, s=node.this, d=node.args["delimiter"], n=count)
 
 
 def _in_zone(node: exp.Expr) -> exp.Expr:
@@ -177,7 +162,7 @@ def _named(call: exp.Anonymous) -> exp.Expr | None:
     if name == "regexp" and len(values) == 2:
         return _call("regexp_matches", *values)
     if name == "pmod" and len(values) == 2:
-        return _written("((({x}) % ({y})) + ({y})) % ({y})", x=values[0], y=values[1])
+        return positive(values[0], values[1])
     if name == "btrim":
         return _call("trim", *values)
     if name == "bround":
@@ -198,7 +183,7 @@ def _timed(name: str, values: list[exp.Expr]) -> exp.Expr | None:
     """Intervals, and times without a zone."""
     if name == "make_dt_interval" and len(values) <= 4:
         given = [*values, *[exp.Literal.number(0)] * 4]
-        return _written(_LENGTH, d=given[0], h=given[1], m=given[2], s=given[3])
+        return written(_LENGTH, d=given[0], h=given[1], m=given[2], s=given[3])
     return _call("make_timestamp", *values) if name == "make_timestamp_ntz" else None
 
 
@@ -219,8 +204,9 @@ _LENGTH = (
 
 _ENCODED = "replace(replace(replace(url_encode({x}), '%20', '+'), '~', '%7E'), '%2A', '*')"
 _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
-    exp.Div: _divided,
-    exp.Mod: _divided,
+    exp.Div: divided,
+    exp.Mod: divided,
+    exp.IntDiv: divided,
     exp.DayOfWeek: _plus_one,
     exp.Extract: _extracted,
     exp.TimestampDiff: _full_units,
@@ -233,7 +219,7 @@ _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
     exp.AddMonths: _date,
     exp.Quantile: lambda n: _call("quantile_cont", n.this, n.args["quantile"]),
     exp.SubstringIndex: _up_to,
-    exp.ArrayDistinct: lambda n: _written("list_filter({x}, LAMBDA e, i : list_position({x}, e) = i)", x=n.this),
+    exp.ArrayDistinct: lambda n: written("list_filter({x}, LAMBDA e, i : list_position({x}, e) = i)", x=n.this),
     exp.MonthsBetween: lambda _: _refused("months_between", "timestampdiff(MONTH, a, b) counts whole months"),
     exp.Skewness: lambda _: _refused("skewness", "compute it in a view"),
     exp.WidthBucket: lambda _: _refused("width_bucket", "compute it in a view"),
@@ -274,11 +260,11 @@ _NAMES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
     "some": lambda x: _call("bool_or", x),
     "any": lambda x: _call("bool_or", x),
     "std": lambda x: _call("stddev", x),
-    "url_encode": lambda x: _written(_ENCODED, x=x),  # as forms of web pages are: Java's way
-    "url_decode": lambda x: _written("url_decode(replace({x}, '+', ' '))", x=x),
+    "url_encode": lambda x: written(_ENCODED, x=x),  # as forms of web pages are: Java's way
+    "url_decode": lambda x: written("url_decode(replace({x}, '+', ' '))", x=x),
     "hash": lambda _: _refused("hash", "compute it in a view and ask for its column"),
     "xxhash64": lambda _: _refused("xxhash64", "compute it in a view and ask for its column"),
-    "timestamp_millis": lambda x: _written("make_timestamptz(CAST({x} AS BIGINT) * 1000)", x=x),
-    "timestamp_micros": lambda x: _written("make_timestamptz(CAST({x} AS BIGINT))", x=x),
+    "timestamp_millis": lambda x: written("make_timestamptz(CAST({x} AS BIGINT) * 1000)", x=x),
+    "timestamp_micros": lambda x: written("make_timestamptz(CAST({x} AS BIGINT))", x=x),
     "weekday": lambda x: exp.paren(exp.Sub(this=_call("isodow", x), expression=exp.Literal.number(1))),
 }

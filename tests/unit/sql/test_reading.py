@@ -1,5 +1,6 @@
 """Questions to the store: what is refused, what is answered, and that nothing but our own errors comes out."""
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import MillstreamError, QueryError, ViewNotFound
 from millstream.model.schema import TIMESTAMP
-from millstream.sql.reading import translate
+from millstream.sql.reading import question, translate
 from millstream.store.duckdb import DuckStore
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 
@@ -345,6 +346,63 @@ def test_a_division_by_zero_is_an_error_as_in_a_view(store: DuckStore, sql: str)
     with pytest.raises(QueryError, match="division by zero"):
         ask(store, sql)
     assert ask(store, "SELECT try_divide(1, 0), 1 / nullif(0, 0), CASE WHEN 1 > 2 THEN 1 / 0 END") == [(None,) * 3]
+
+
+@pytest.mark.parametrize("call", ["1 / ({} + 1)", "7 % ({} + 1)", "7 DIV ({} + 1)", "pmod(7, {} + 1)"])
+def test_divisions_inside_one_another_stay_short(store: DuckStore, call: str) -> None:
+    deep = "price"
+    for _ in range(15):
+        deep = call.format(deep)
+    start = time.monotonic()
+    asked = question(f"SELECT {deep} AS x FROM bids WHERE price = 7", store.tables())
+    assert len(asked.sql) < 6_000 and time.monotonic() - start < 1.0
+    assert asked.apart is None and store.query(asked.sql).num_rows == 1
+
+
+GUARDED: list[tuple[str, list[tuple[Any, ...]]]] = [
+    ("SELECT avg(10 / v) FILTER (WHERE v > 0) FROM {t}", [(3.5,)]),
+    ("SELECT avg(10 / (v + 0)) FILTER (WHERE v > 0), count(*) FROM {t}", [(3.5, 4)]),
+    ("SELECT count(*) FILTER (WHERE v <> 0 AND 10 / v > 4) FROM {t}", [(1,)]),
+    ("SELECT count(DISTINCT 10 / v) FILTER (WHERE v <> 0) FROM {t}", [(2,)]),
+    ("SELECT sum(10 DIV v) FILTER (WHERE v <> 0), sum(pmod(7, v)) FILTER (WHERE v <> 0) FROM {t}", [(7, 3)]),
+    ("SELECT max_by(v, 10 / v) FILTER (WHERE v <> 0) FROM {t}", [(2,)]),
+    ("SELECT sum(10 / v) FILTER (WHERE v <> 0) OVER () FROM {t} LIMIT 1", [(7.0,)]),
+    ("SELECT v <> 0 AND 10 / v > 4 FROM {t} ORDER BY v NULLS FIRST", [(None,), (False,), (True,), (False,)]),
+    ("SELECT v = 0 OR 10 / v > 4 FROM {t} ORDER BY v NULLS FIRST", [(None,), (True,), (True,), (False,)]),
+    (
+        "SELECT v <> 0 AND 10 / v > 1 AND 5 % v = 1 FROM {t} ORDER BY v NULLS LAST",
+        [(False,), (True,), (False,), (None,)],
+    ),
+    (
+        "SELECT NOT (v <> 0 AND (v = 5 OR 10 / v > 4)) FROM {t} ORDER BY v NULLS LAST",
+        [(True,), (False,), (False,), (None,)],
+    ),
+    ("SELECT v FROM {t} WHERE v <> 0 AND 10 / v > 4", [(2,)]),
+    ("SELECT v FROM {t} WHERE (v <> 0 AND 10 / v > 4) IS NOT TRUE ORDER BY v NULLS LAST", [(0,), (5,), (None,)]),
+    ("SELECT v FROM {t} GROUP BY v HAVING v <> 0 AND 10 / v > 4", [(2,)]),
+    (
+        "SELECT x, y, x AND y = 1 / 1, x OR y = 1 / 1 FROM VALUES (true, NULL), (NULL, 2), (NULL, NULL) AS t(x, y)",
+        [(True, None, None, True), (None, 2, False, None), (None, None, None, None)],
+    ),
+    (
+        "SELECT x AND 1/y = 2, x OR 1/y = 1 FROM VALUES (true, NULL), (NULL, 1), (NULL, NULL), (true, 1) AS t(x, y)",
+        [(None, True), (False, True), (None, None), (False, True)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("sql", "expected"), GUARDED, ids=[s for s, _ in GUARDED])
+def test_a_condition_guards_the_division_beside_it(store: DuckStore, sql: str, expected: list[tuple[Any, ...]]) -> None:
+    assert ask(store, sql.format(t="VALUES (0), (2), (5), (NULL) AS t(v)")) == expected
+
+
+def test_conditions_with_divisions_inside_one_another_stay_short(store: DuckStore) -> None:
+    deep = "price > 0"
+    for i in range(20):
+        deep = f"({deep} AND 1 / price > {i}) OR 2 / price < {i}"
+    start = time.monotonic()
+    assert len(translate(f"SELECT {deep} FROM bids", store.tables())) < 60_000
+    assert time.monotonic() - start < 2.0
 
 
 def test_an_unknown_view_lists_the_known_ones_and_suggests_the_nearest(store: DuckStore) -> None:

@@ -1,0 +1,14 @@
+"""Expressions in the store's own words, with parts of a question put in."""
+
+from __future__ import annotations
+
+from sqlglot import exp, parse_one
+
+
+def written(sql: str, **parts: exp.Expr) -> exp.Expr:
+    """An expression in the store's words, with parts put in."""
+    made = parse_one(sql.format(**{n: f"_of_{n}" for n in parts}), dialect="duckdb")
+    for column in list(made.find_all(exp.Column)):
+        if column.name.startswith("_of_"):
+            column.replace(parts[column.name.removeprefix("_of_")].copy())
+    return made
