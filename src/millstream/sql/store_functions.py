@@ -9,6 +9,7 @@ from collections.abc import Callable
 from sqlglot import exp, parse_one
 
 from millstream.errors import Unsupported
+from millstream.sql import store_arrays, store_formats
 from millstream.sql.store_divisions import divided, guard, positive
 from millstream.sql.store_words import written
 
@@ -73,6 +74,7 @@ def _part(node: exp.Expr, field: str) -> exp.Expr:
 
 def _moment(node: exp.Expr) -> exp.Expr:
     """A function that gives a TIMESTAMP, where the store's has no zone."""
+    store_formats.check(node)
     return exp.cast(node.copy(), _KIND.TIMESTAMPTZ)
 
 
@@ -137,14 +139,6 @@ def _in_zone(node: exp.Expr) -> exp.Expr:
     return _moment(_call("timezone", node.args["zone"], exp.cast(time.copy(), "TIMESTAMPTZ")))
 
 
-def _among(node: exp.Expr) -> exp.Expr | None:
-    """``x = ANY (array)`` of no array is NULL."""
-    any_of = node.expression
-    if not isinstance(any_of, exp.Any) or isinstance(any_of.this.unnest(), exp.Query):
-        return None
-    return exp.ArrayContains(this=any_of.this.unnest().copy(), expression=node.this.copy())
-
-
 def _hashed(node: exp.Expr) -> exp.Expr | None:
     length = node.args.get("length")
     if length is None or length.name in ("0", "256"):
@@ -163,6 +157,8 @@ def _named(call: exp.Anonymous) -> exp.Expr | None:
         return _call("regexp_matches", *values)
     if name == "pmod" and len(values) == 2:
         return positive(values[0], values[1])
+    if name == "forall" and len(values) == 2 and isinstance(values[1], exp.Lambda):
+        return store_arrays.decided(values[0], values[1], "FALSE")
     if name == "btrim":
         return _call("trim", *values)
     if name == "bround":
@@ -193,6 +189,7 @@ def _formatted(time: exp.Expr, said: str) -> exp.Expr | None:
         return None
     made = parse_one(f"date_format(x, {exp.Literal.string(said).sql(dialect='spark')})", dialect="spark")
     made.set("this", time.copy())
+    store_formats.check(made)
     return made
 
 
@@ -235,9 +232,12 @@ _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
         this=_call("regexp_extract", n.this, n.expression), expression=exp.Literal.string("")
     ),
     exp.AtTimeZone: _in_zone,
-    exp.EQ: _among,
+    exp.EQ: store_arrays.among,
+    exp.ArrayContains: store_arrays.contains,
+    exp.Exists: store_arrays.exists,
     exp.SHA2: _hashed,
     exp.StrToTime: _moment,
+    **dict.fromkeys((exp.TimeToStr, exp.UnixToStr, exp.TsOrDsToDate), store_formats.check),
     exp.TimestampFromParts: _moment,
     exp.TimestampTrunc: _moment,
     exp.FromTimeZone: lambda n: _call(

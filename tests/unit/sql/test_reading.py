@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.errors import MillstreamError, QueryError, ViewNotFound
+from millstream.errors import MillstreamError, QueryError, Unsupported, ViewNotFound
 from millstream.model.schema import TIMESTAMP
 from millstream.sql.reading import question, translate
 from millstream.store.duckdb import DuckStore
@@ -394,6 +394,63 @@ GUARDED: list[tuple[str, list[tuple[Any, ...]]]] = [
 @pytest.mark.parametrize(("sql", "expected"), GUARDED, ids=[s for s, _ in GUARDED])
 def test_a_condition_guards_the_division_beside_it(store: DuckStore, sql: str, expected: list[tuple[Any, ...]]) -> None:
     assert ask(store, sql.format(t="VALUES (0), (2), (5), (NULL) AS t(v)")) == expected
+
+
+def test_formats_of_times_are_those_of_spark(store: DuckStore) -> None:
+    time = "TIMESTAMP '2026-01-02 13:04:05.067089'"
+    for call, expected in (
+        (f"date_format({time}, 'HH:mm:ss.SSS')", "13:04:05.067"),
+        (f"date_format({time}, 'HH:mm:ss.SSSSSS')", "13:04:05.067089"),
+        (f"to_char({time}, 'HH24:MI:SS.MS')", "13:04:05.067"),
+        (f"to_char({time}, 'HH24:MI:SS.US')", "13:04:05.067089"),
+        (f"date_format({time}, \"yyyy-MM-dd'T'HH:mm:ss'Z'\")", "2026-01-02T13:04:05Z"),
+        (f"date_format({time}, \"h 'o''clock' a\")", "1 o'clock PM"),
+        (f"date_format({time}, 'yyyyMMdd, EEE d MMM, 100%')", "20260102, Fri 2 Jan, 100%"),
+        ("from_unixtime(0, 'yyyy-MM-dd HH:mm:ss')", "1970-01-01 00:00:00"),
+        ("date_format(to_timestamp('13:04:05.067', 'HH:mm:ss.SSS'), 'ss.SSS')", "05.067"),
+    ):
+        assert ask(store, f"SELECT {call}") == [(expected,)], call
+    for call in (
+        f"date_format({time}, 'HH:mm:ss.SS')",
+        f"date_format({time}, 'ss.SSSSSSSSS')",
+        f"date_format({time}, 'G yyyy')",
+        f"date_format({time}, 'ddd')",
+        f"date_format({time}, 'HH:mm XXX')",
+        "date_format(ts, channel)",
+    ):
+        with pytest.raises(Unsupported, match="format of times"):
+            ask(store, f"SELECT {call} FROM bids")
+
+
+def test_conditions_on_elements_keep_null(store: DuckStore) -> None:
+    for sql, expected in (
+        ("NOT (3 = ANY (array(1, NULL)))", None),
+        ("3 = ANY (array(1, 2))", False),
+        ("1 = ANY (array(1, NULL))", True),
+        ("array_contains(array(1, NULL), 3)", None),
+        ("array_contains(array(1, NULL), 1)", True),
+        ("array_contains(array(1, 2), 3)", False),
+        ("array_contains(array(1, 2), CAST(NULL AS INT))", None),
+        ("array_contains(CAST(NULL AS ARRAY<INT>), 1)", None),
+        ("array_contains(array(), 1)", False),
+        ("array_contains(array(1.5), 1)", False),
+        ("array_contains(array('a', 'b'), 'b')", True),
+        ("exists(array(1, NULL), e -> e = 3)", None),
+        ("exists(array(1, NULL), e -> e = 1)", True),
+        ("exists(array(1, 2), e -> e = 3)", False),
+        ("exists(array(1, 2), e -> exists(array(2, 5), f -> e = f))", True),
+        ("exists(array(0, 2), e -> 4 / (e + 1) = 4)", True),
+        ("exists(CAST(NULL AS ARRAY<INT>), e -> e = 3)", None),
+        ("forall(array(1, NULL), e -> e = 1)", None),
+        ("forall(array(1, NULL), e -> e = 3)", False),
+        ("forall(array(1, 1), e -> e = 1)", True),
+        ("forall(array(), e -> e = 1)", True),
+        ("EXISTS (SELECT 1 FROM bids WHERE price = 7)", True),
+    ):
+        assert ask(store, f"SELECT {sql}") == [(expected,)], sql
+    assert ask(store, "SELECT auction FROM bids WHERE price = ANY (array(7, NULL))") == [(3,)]
+    assert ask(store, "SELECT auction FROM bids b WHERE exists(array(7), c -> c = b.price)") == [(3,)]
+    assert ask(store, "SELECT array_contains(collect_list(price), 30) FROM bids") == [(True,)]
 
 
 def test_conditions_with_divisions_inside_one_another_stay_short(store: DuckStore) -> None:

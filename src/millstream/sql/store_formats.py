@@ -1,0 +1,61 @@
+"""Formats of times in questions. The parser has put the store's directives in the place of Spark's letters; here come
+the parts that it leaves as they are: fractions of a second and quoted texts. What is then left over is refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot import exp
+
+from millstream.errors import Unsupported
+
+_PARTS = re.compile(r"(%-?[A-Za-z](?:strict)?)|'((?:[^']|'')*)'|([A-Za-z]+)|(.)", re.DOTALL)
+_LETTERS = dict(zip("YyBbmdHIMSfpjaAZz", "yyMMMdHhmsSaDEEzZ", strict=True))
+"""Directives of the store, and the letter that Spark has for them."""
+_ONE = {f"%-{d}": _LETTERS[d] for d in "mdHIMSj"} | {"%p": "a", "%z": "Z", "%Z": "z"}
+"""Directives that stand for one letter, so that a quoted text can be read back."""
+_FRACTIONS = {"SSS": "%g"}
+
+
+def check(node: exp.Expr) -> None:
+    """Complete the format of a call in place."""
+    said = node.args.get("format")
+    if said is None:
+        return
+    if not isinstance(said, exp.Literal):
+        raise Unsupported("a format of times that is not a literal is not supported in a question", hint=_HINT)
+    shown = isinstance(node, exp.TimeToStr | exp.UnixToStr)
+    node.set("format", exp.Literal.string(_completed(said.name, shown=shown)))
+
+
+_HINT = "yyyy, MM, dd, HH, mm, ss, SSS, SSSSSS, a, EEE and MMM can be used; other text in single quotes"
+
+
+def _completed(said: str, *, shown: bool) -> str:
+    made, before = "", ""
+    for directive, quoted, letters, other in _PARTS.findall(said):
+        if directive:
+            letter = _LETTERS.get(directive.removesuffix("strict")[-1], "")
+            if not letter or letter == before or (shown and letter in "zZ"):
+                raise _left(letter or directive)
+            made, before = made + directive, letter
+        elif letters:
+            if letters not in _FRACTIONS or before == "S":
+                raise _left(letters)
+            made, before = made + _FRACTIONS[letters], "S"
+        else:
+            made, before = made + (_read_back(quoted) if not other else other.replace("%", "%%")), ""
+    return made
+
+
+def _read_back(quoted: str) -> str:
+    for directive, letter in _ONE.items():
+        quoted = quoted.replace(directive, letter)
+    if "%" in quoted:
+        raise _left(quoted)
+    return quoted.replace("''", "'") or "'"
+
+
+def _left(letters: str) -> Unsupported:
+    return Unsupported(f"`{letters}` is not supported in a format of times in a question", hint=_HINT)
