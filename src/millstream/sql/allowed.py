@@ -101,7 +101,7 @@ _WHY: tuple[tuple[type[exp.Expr], str, str], ...] = (
     (
         exp.TableSample,
         "TABLESAMPLE",
-        "an answer must be the same every time: filter by a hash, e.g. WHERE hash(id) % 10 = 0",
+        "an answer must be the same every time: filter on a column instead, e.g. WHERE id % 10 = 0",
     ),
     (exp.Placeholder, "a placeholder", "write the value itself; texts stand in single quotes"),
     (exp.Parameter, "a placeholder", "write the value itself; texts stand in single quotes"),

@@ -203,7 +203,6 @@ _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
 _INSTEAD = {
     "age": "timestampdiff(DAY, a, b), or EXTRACT of a part of each",
     "regexp_match": "regexp_extract(text, pattern, group)",
-    "typeof": "DESCRIBE name shows the types of columns",
     "json_query": "get_json_object(json, '$.path')",
     "json_extract_path": "get_json_object(json, '$.path')",
     "to_number": "CAST(text AS DECIMAL(10, 2))",
@@ -228,6 +227,8 @@ _INSTEAD = {
 
 def instead_of(name: str) -> str:
     """What to write for a function that there is none of."""
+    if name == "typeof":
+        return "DESCRIBE name shows the column types"
     found = _INSTEAD.get(name) or elsewhere.FUNCTIONS.get(name)
     if found is not None:
         return f"write {found}"

@@ -30,10 +30,15 @@ def among(node: exp.Expr) -> exp.Expr | None:
 
 
 def exists(node: exp.Expr) -> exp.Expr | None:
-    """exists(array, e -> condition); EXISTS (SELECT ...) is left as it is."""
-    return decided(node.this, node.expression, "TRUE") if isinstance(node.expression, exp.Lambda) else None
+    """A condition on one element: ``exists(array, e -> condition)``. EXISTS (SELECT ...) is left as it is."""
+    return _decided(node.this, node.expression, "TRUE") if isinstance(node.expression, exp.Lambda) else None
 
 
-def decided(array: exp.Expr, condition: exp.Expr, decides: str) -> exp.Expr:
-    """A condition on all elements: one that gives `decides` decides, and NULL leaves it open."""
+def forall(values: list[exp.Expr]) -> exp.Expr | None:
+    """A condition on all elements: ``forall(array, e -> condition)``."""
+    return _decided(values[0], values[1], "FALSE") if isinstance(values[1], exp.Lambda) else None
+
+
+def _decided(array: exp.Expr, condition: exp.Expr, decides: str) -> exp.Expr:
+    """A condition on elements: one that gives `decides` decides, and NULL leaves it open."""
     return written(_SOME.replace("{decides}", decides), a=array, f=condition)

@@ -155,10 +155,8 @@ def _named(call: exp.Anonymous) -> exp.Expr | None:
     form = _NAMES.get(name)
     if name == "regexp" and len(values) == 2:
         return _call("regexp_matches", *values)
-    if name == "pmod" and len(values) == 2:
-        return positive(values[0], values[1])
-    if name == "forall" and len(values) == 2 and isinstance(values[1], exp.Lambda):
-        return store_arrays.decided(values[0], values[1], "FALSE")
+    if name in ("pmod", "forall") and len(values) == 2:
+        return positive(values[0], values[1]) if name == "pmod" else store_arrays.forall(values)
     if name == "btrim":
         return _call("trim", *values)
     if name == "bround":

@@ -54,8 +54,48 @@ _TYPES = {
 """Types of the store, as Spark SQL calls them."""
 
 
+_ONE = r"(?:TIMESTAMP WITH TIME ZONE|\w+(?:\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))?)(?:\[\d*\])*"
+"""A type of the store in a message, e.g. ``DECIMAL(10,2)``, ``BIGINT[]`` or ``MAP(VARCHAR, BIGINT)``."""
+_NAMES = {"~~": "LIKE", "!~~": "NOT LIKE", "array_extract": "[]", "list_contains": "array_contains",
+          "list_value": "array", "map_extract_value": "[]", "regexp_matches": "regexp_like"}  # fmt: skip
+"""Functions of the store, as Spark SQL calls them."""
+
+
+def _split(said: str) -> list[str]:
+    """The parts of a list at its commas; those in brackets belong to a part."""
+    parts, depth = [""], 0
+    for c in said:
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [p.strip() for p in parts]
+
+
+def _type(said: str) -> str:
+    if re.fullmatch(_ONE, said) is None:
+        return said
+    if said.endswith("]"):
+        return f"ARRAY<{_type(said[: said.rindex('[')])}>"
+    name, bracket, inner = said.partition("(")
+    if bracket and name == "MAP":
+        return f"MAP<{_types(inner[:-1])}>"
+    if bracket and name == "STRUCT":
+        fields = (f.partition(" ") for f in _split(inner[:-1]))
+        return f"STRUCT<{', '.join(f'{n}: {_type(k)}' for n, _, k in fields)}>"
+    return _TYPES.get(said, said.replace(",", ", ") if bracket else said)
+
+
 def _types(said: str) -> str:
-    return ", ".join(_TYPES.get(t.strip(), t.strip()) for t in said.split(","))
+    return ", ".join(_type(t) for t in _split(said))
+
+
+def _called(found: re.Match[str]) -> QueryError:
+    return QueryError(
+        f"`{_NAMES.get(found[1], found[1])}` cannot be computed of {_types(found[2])}",
+        hint="CAST the value to the type that is needed",
+    )
 
 
 def _no_column(found: re.Match[str]) -> QueryError:
@@ -73,7 +113,7 @@ def _failed(message: str, hint: str) -> Callable[[re.Match[str]], QueryError]:
     """A message with the parts that were found, e.g. ``{1}``; types are named as in Spark SQL."""
 
     def say(found: re.Match[str]) -> QueryError:
-        parts = [_types(g or "") for g in (found[0], *found.groups())]
+        parts = [_type(g or "") for g in (found[0], *found.groups())]
         return QueryError(message.format(*parts), hint=hint.format(*parts))
 
     return say
@@ -93,17 +133,16 @@ _EXPLAINED: tuple[tuple[str, Callable[[re.Match[str]], QueryError]], ...] = (
     (
         r'Ambiguous reference to column name "([^"]+)" \(use: ([^)]*)\)',
         lambda m: QueryError(
-            f"`{m[1]}` is a column of several relations", hint=f"say which: {m[2].replace(chr(34), '')}"
+            f"`{m[1]}` is a column of several relations",
+            hint=f"say which: {re.sub(r'[^ .,]+[.](?=[^ .,]+[.])', '', m[2].replace(chr(34), ''))}",
         ),
     ),
     (
-        r"No function matches the given name and argument types '([^'(]+)\(([^)]*)\)'",
-        lambda m: QueryError(
-            f"`{m[1]}` cannot be computed of {_types(m[2])}", hint="CAST the value to the type that is needed"
-        ),
+        r"No function matches the given name and argument types '([^'(]+)\(([^'\n]*)\)'",
+        _called,
     ),
     (
-        r"Cannot compare values of type (\S+) and (?:type )?(\S+)",
+        rf"Cannot compare values of type ({_ONE}) and (?:type )?({_ONE})",
         lambda m: QueryError(
             f"{_types(m[1])} and {_types(m[2])} cannot be compared", hint="CAST one of them to the type of the other"
         ),
@@ -169,14 +208,14 @@ _EXPLAINED: tuple[tuple[str, Callable[[re.Match[str]], QueryError]], ...] = (
         lambda m: QueryError(m[1], hint="try_cast(value AS type) gives NULL where a value does not fit"),
     ),
     (
-        r"Could not convert string '([^']*)' to (\w+)",
+        rf"Could not convert string ['\"](.*?)['\"] to ({_ONE})",
         lambda m: QueryError(
             f"`{m[1]}` cannot become {_types(m[2])}",
             hint="try_cast(value AS type) gives NULL where a value does not fit",
         ),
     ),
     (
-        r"Unimplemented type for cast \((\w+) -> (\w+)\)",
+        rf"Unimplemented type for cast \(({_ONE}) -> ({_ONE})\)",
         lambda m: QueryError(f"{_types(m[1])} cannot become {_types(m[2])}", hint="CAST it to STRING first"),
     ),
     (
@@ -188,23 +227,49 @@ _EXPLAINED: tuple[tuple[str, Callable[[re.Match[str]], QueryError]], ...] = (
     (r"LIMIT/OFFSET cannot be negative", _failed("LIMIT and OFFSET cannot be negative", "write a number from 0 on")),
     (r"[Dd]ivision by zero", _failed("division by zero", "try_divide(a, b) and nullif(b, 0) give NULL instead")),
     (
-        r"Overflow in \w+ of (\w+)",
+        rf"Overflow in \w+ of ({_ONE})",
         _failed("the result does not fit into {1}", "CAST one of the values to DECIMAL(38, 0) or DOUBLE first"),
     ),
     (
-        r"Type (\w+) with value (\S+) can't be cast because the value is out of range for the destination type (\w+)",
+        rf"Type ({_ONE}) with value (\S+) can't be cast because the value is out of range for the destination "
+        rf"type ({_ONE})",
         _failed("`{2}` does not fit into {3}", "CAST to a wider type; try_cast gives NULL where a value does not fit"),
     ),
     (
-        r"Cannot mix values of type (\w+) and (\w+) in (\w+)",
+        rf"Cannot mix values of type ({_ONE}) and ({_ONE}) in (\w+)",
         _failed("{1} and {2} cannot be mixed in {3}", "CAST one of them to the type of the other"),
+    ),
+    (
+        rf"Cannot (?:combine types of|concatenate types) ({_ONE}) and ({_ONE})",
+        _failed("{1} and {2} cannot be combined", "CAST one of them to the type of the other"),
+    ),
+    (
+        rf"Cannot deduce template type .*?in function: '(\w+)\(.*?- '({_ONE})', from.*?- '({_ONE})', which",
+        lambda m: QueryError(
+            f"`{_NAMES.get(m[1], m[1])}` cannot be computed of {_types(m[2])} and {_types(m[3])}",
+            hint="CAST one of them to the type of the other",
+        ),
+    ),
+    (
+        rf"Type ({_ONE}) with value '(.*?)' can't be cast to the destination type ({_ONE})",
+        _failed("`{2}` cannot become {3}", "try_cast(value AS type) gives NULL where a value does not fit"),
+    ),
+    (
+        rf"Could not cast value (\S+) to ({_ONE})",
+        _failed("`{1}` does not fit into {2}", "CAST to a wider type; try_cast gives NULL where a value does not fit"),
+    ),
+    (
+        r"Invalid Input Error: ((?:missing|invalid|unexpected|no argument for|bad|trailing|pattern) [^\n]*)",
+        lambda m: QueryError(
+            f"a regular expression cannot be read: {m[1]}", hint="a backslash stands before a sign that means itself"
+        ),
     ),
     (
         r'(?:invalid timestamp field format|invalid date field format|date field value out of range)[^"]*"([^"]*)"',
         _failed("`{1}` is not a time or date", "write it like '2026-01-31' or '2026-01-31 12:00:00'"),
     ),
     (
-        r"UNNEST\(\) can only be applied to lists, structs and NULL, not (\w+)",
+        rf"UNNEST\(\) can only be applied to lists, structs and NULL, not ({_ONE})",
         _failed("explode needs an array, not {1}", "split(text, ',') makes an array of a text"),
     ),
     (

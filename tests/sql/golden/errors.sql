@@ -424,7 +424,7 @@ CREATE VIEW v AS SELECT auction FROM bids ORDER BY price LIMIT 1 + 1;
 CREATE VIEW v AS SELECT auction FROM bids TABLESAMPLE (5 ROWS);
 -- expect error:
 --   statement_refused at 1:56: TABLESAMPLE is not allowed in a query
---   hint: an answer must be the same every time: filter by a hash, e.g. WHERE hash(id) % 10 = 0
+--   hint: an answer must be the same every time: filter on a column instead, e.g. WHERE id % 10 = 0
 
 -- case: A hint
 CREATE VIEW v AS SELECT /*+ BROADCAST(bids) */ auction FROM bids;

@@ -422,6 +422,16 @@ def test_formats_of_times_are_those_of_spark(store: DuckStore) -> None:
             ask(store, f"SELECT {call} FROM bids")
 
 
+def test_hints_name_what_can_be_asked(store: DuckStore) -> None:
+    for sql, hint in (
+        ("SELECT typeof(price) FROM bids", "DESCRIBE name shows the column types"),
+        ("SELECT * FROM bids TABLESAMPLE (5 PERCENT)", "filter on a column instead, e.g. WHERE id % 10 = 0"),
+    ):
+        with pytest.raises(QueryError) as caught:
+            translate(sql, store.tables())
+        assert (caught.value.hint or "").endswith(hint)
+
+
 def test_conditions_on_elements_keep_null(store: DuckStore) -> None:
     for sql, expected in (
         ("NOT (3 = ANY (array(1, NULL)))", None),
