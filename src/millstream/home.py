@@ -58,8 +58,10 @@ from millstream.runtime.records import RecordBook
 from millstream.runtime.run import BROKEN, ENDED, Run
 from millstream.runtime.states import state_table
 from millstream.runtime.supervisor import SET_APART, STOP, Restarts
+from millstream.runtime.table_sink import Change, changed
 from millstream.runtime.tables import Tables, as_table
 from millstream.sql.reading import question
+from millstream.store.port import Taken
 
 if TYPE_CHECKING:
     from millstream.engine.tap import Tap
@@ -430,18 +432,18 @@ class Home:
         with self.table_lock:
             self.store_table(*constrained(self, name, table))
 
-    def store_table(self, name: str, table: pa.Table, taken: tuple[str, int] | None = None) -> None:
+    def store_table(self, name: str, table: pa.Table, taken: Taken | None = None) -> None:
         """Replace the rows of a stored table by some that were checked; `taken` is the sink and epoch they are from."""
         store = self.store  # opened before the new version is written: opening removes what was cut off
         self.check_owner()
         with self.table_lock, files_named(self.path):
             self.tables.put(name, table, lambda version: store.put_table(name, table, version, taken))
 
-    def _change_table(self, name: str, writer: str, epoch: int, change: Callable[[pa.Table], pa.Table]) -> None:
+    def _change_table(self, name: str, writer: str, epoch: int, change: Change) -> None:
         """Change a stored table for an epoch of a sink, unless it has that epoch."""
         with self.table_lock:
-            if self.store.table_taken(name, writer) < epoch:
-                self.store_table(name, change(self.store.table_rows(name)), (writer, epoch))
+            if (new := changed(self.store, name, writer, epoch, change)) is not None:
+                self.store_table(name, *new)
 
     def drop_table(self, name: str) -> None:
         """Forget a stored table, with all its versions."""

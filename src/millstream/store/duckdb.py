@@ -34,17 +34,16 @@ from millstream.store.asking import answered as answered_here
 from millstream.store.explained import explained
 from millstream.store.names import Columns, quoted, sql_type, stored_name
 from millstream.store.opening import copy_files, failed, is_damage, opened, reopened
-from millstream.store.pieces import apply_changes
+from millstream.store.pieces import TABLE_TAKEN, apply_changes, forget_taken, note_taken
 from millstream.store.pieces import as_json as _json
 from millstream.store.pieces import columns_of as _columns
 from millstream.store.pieces import count as _count
 from millstream.store.pieces import drop_view as _drop
 from millstream.store.pieces import insert as _insert
-from millstream.store.pieces import note_taken as _note_taken
 from millstream.store.pieces import raise_generation as _raise
 from millstream.store.pieces import remove as _remove
 from millstream.store.pieces import value as _value
-from millstream.store.port import EpochCommit, EpochRow, ViewSpec
+from millstream.store.port import EpochCommit, EpochRow, Taken, ViewSpec
 from millstream.store.transaction import Transaction
 
 KEPT_EPOCHS = 100
@@ -351,8 +350,8 @@ class DuckStore:
         self._made += 1
         self._known = None
 
-    def put_table(self, name: str, data: pa.Table, version: int = 0, taken: tuple[str, int] | None = None) -> None:
-        """Replace a stored table, and say which version of it this is; `taken` is the sink and epoch it is from."""
+    def put_table(self, name: str, data: pa.Table, version: int = 0, taken: Taken | None = None) -> None:
+        """Replace a stored table, and say which version of it this is; `taken` says which sink and epoch it is from."""
         with self._writing, self._transaction() as cursor:
             flow = _value(cursor, "SELECT flow FROM millstream.views WHERE lower(name) = lower(?)", [name])
             if flow is not None:
@@ -366,13 +365,13 @@ class DuckStore:
             arrow = data.schema.serialize().to_pybytes()
             cursor.execute("INSERT INTO millstream.tables VALUES (?, ?, ?)", [name, version, arrow])
             if taken is not None:
-                _note_taken(cursor, name, *taken)
+                note_taken(cursor, name, taken)
         self._altered()
 
-    def table_taken(self, name: str, writer: str) -> int:
-        """The last epoch of a sink that a stored table has."""
-        known = "SELECT coalesce(max(epoch), -1) FROM millstream.taken WHERE lower(name) = lower(?) AND writer = ?"
-        return int(self._one(known, [name, writer]))
+    def table_taken(self, name: str, writer: str) -> Taken:
+        """The last epoch of a sink that a stored table has (-1: none), and the keys that were noted with it."""
+        (found,) = self._rows(TABLE_TAKEN, [name, writer])
+        return Taken(writer, *found)
 
     def table_versions(self) -> dict[str, int]:
         """The version of every stored table, by its name."""
@@ -389,7 +388,7 @@ class DuckStore:
         with self._writing, self._transaction() as cursor:
             cursor.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
             cursor.execute("DELETE FROM millstream.tables WHERE lower(name) = lower(?)", [name])
-            cursor.execute("DELETE FROM millstream.taken WHERE lower(name) = lower(?)", [name])
+            forget_taken(cursor, name)
         self._altered()
 
     def forget_view(self, name: str, flow: str) -> None:

@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS millstream.failures (flow VARCHAR PRIMARY KEY, said V
 CREATE TABLE IF NOT EXISTS millstream.generations (flow VARCHAR PRIMARY KEY, generation BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS millstream.tables (name VARCHAR, version BIGINT, arrow BLOB);
 CREATE TABLE IF NOT EXISTS millstream.taken (name VARCHAR, writer VARCHAR, epoch BIGINT);
+CREATE TABLE IF NOT EXISTS millstream.written (name VARCHAR, writer VARCHAR, keys BLOB);
 CREATE TABLE IF NOT EXISTS millstream.catalog (content BLOB NOT NULL);
 """
 

@@ -12,7 +12,14 @@ import pyarrow as pa
 
 from millstream.model.reserved import OP
 from millstream.store.names import quoted, stored_name
-from millstream.store.port import ViewSpec
+from millstream.store.port import Taken, ViewSpec
+
+TABLE_TAKEN = (
+    "SELECT coalesce(max(t.epoch), -1), any_value(w.keys) FROM millstream.taken t "
+    "LEFT JOIN millstream.written w ON lower(w.name) = lower(t.name) AND w.writer = t.writer "
+    "WHERE lower(t.name) = lower(?) AND t.writer = ?"
+)
+"""What a stored table has of a sink."""
 
 
 def as_json(value: Any) -> str:
@@ -55,10 +62,21 @@ def apply_changes(cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa
             cursor.unregister("$changes")
 
 
-def note_taken(cursor: duckdb.DuckDBPyConnection, table: str, writer: str, epoch: int) -> None:
-    """Note the last epoch of a sink that a stored table has."""
-    cursor.execute("DELETE FROM millstream.taken WHERE lower(name) = lower(?) AND writer = ?", [table, writer])
-    cursor.execute("INSERT INTO millstream.taken VALUES (?, ?, ?)", [table, writer, epoch])
+def note_taken(cursor: duckdb.DuckDBPyConnection, table: str, taken: Taken) -> None:
+    """Note the last epoch of a sink that a stored table has, and the keys that its query has rows for."""
+    forget_taken(cursor, table, taken.writer)
+    cursor.execute("INSERT INTO millstream.taken VALUES (?, ?, ?)", [table, taken.writer, taken.epoch])
+    if taken.keys is not None:
+        cursor.execute("INSERT INTO millstream.written VALUES (?, ?, ?)", [table, taken.writer, taken.keys])
+
+
+def forget_taken(cursor: duckdb.DuckDBPyConnection, table: str, writer: str | None = None) -> None:
+    """Forget what a stored table has of one sink, or of all."""
+    for noted in ("taken", "written"):
+        cursor.execute(
+            f"DELETE FROM millstream.{noted} WHERE lower(name) = lower($1) AND coalesce(writer = $2, true)",
+            [table, writer],
+        )
 
 
 def raise_generation(cursor: duckdb.DuckDBPyConnection, key: str, least: int) -> None:

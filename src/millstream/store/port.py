@@ -35,6 +35,17 @@ class ViewSpec:
 
 
 @dataclass(frozen=True)
+class Taken:
+    """What a stored table has of a sink."""
+
+    writer: str
+    epoch: int
+    """The last epoch that was taken into it; -1: none."""
+    keys: bytes | None = None
+    """The keys that the sink's query has rows for after this epoch, where the sink needs to know."""
+
+
+@dataclass(frozen=True)
 class EpochRow:
     """A committed epoch as the store keeps it."""
 

@@ -172,6 +172,54 @@ def test_two_rows_of_one_key_are_refused(world: Spoken) -> None:
         world.perform("s")
 
 
+def test_two_rows_of_one_key_are_refused_in_whichever_epoch_they_come(tmp_path: Path) -> None:
+    with opened(tmp_path) as world:
+        world.say("CREATE TABLE parts (id BIGINT, k BIGINT, v STRING)")
+        world.say("CREATE TABLE latest (k BIGINT PRIMARY KEY, v STRING)")
+        world.say("CREATE SINK s INTO TABLE latest AS SELECT k, v FROM parts", "INSERT INTO parts VALUES (1, 1, 'a')")
+        world.perform("s")
+        world.say("UPDATE parts SET v = 'c'")
+        world.perform("s")
+        world.say("DELETE FROM parts", "INSERT INTO parts VALUES (3, 1, 'd')")
+        world.perform("s")
+        assert world.rows("SELECT * FROM latest") == [{"k": 1, "v": "d"}], "one row takes the place of another"
+    with opened(tmp_path) as world:  # the keys are kept
+        world.say("INSERT INTO parts VALUES (2, 1, 'b')")
+        for _ in range(2):
+            with pytest.raises(RecordRefused, match="two rows for the key of `latest`: k = 1"):
+                world.perform("s")
+        assert world.rows("SELECT * FROM latest") == [{"k": 1, "v": "d"}]
+
+
+def test_a_key_that_went_can_come_again(world: Spoken) -> None:
+    world.say("CREATE TABLE parts (k BIGINT, v STRING)", "CREATE TABLE latest (k BIGINT PRIMARY KEY, v STRING)")
+    world.say("CREATE SINK s INTO TABLE latest AS SELECT k, v FROM parts")
+    for said, rows in {
+        "INSERT INTO parts VALUES (1, 'a'), (2, 'b')": [(1, "a"), (2, "b")],
+        "DELETE FROM parts WHERE k = 1": [(2, "b")],
+        "INSERT INTO parts VALUES (1, 'c')": [(1, "c"), (2, "b")],
+        "UPDATE parts SET k = 3 - k": [(1, "b"), (2, "c")],
+        "DELETE FROM parts": [],
+    }.items():
+        world.say(said)
+        world.perform("s")
+        assert sorted((r["k"], r["v"]) for r in world.rows("SELECT * FROM latest")) == rows, said
+
+
+def test_keys_of_homes_that_kept_none(world: Spoken) -> None:
+    world.say("CREATE TABLE parts (k BIGINT, v STRING)", "CREATE TABLE latest (k BIGINT PRIMARY KEY, v STRING)")
+    world.say("CREATE SINK s INTO TABLE latest AS SELECT k, v FROM parts")
+    world.say("INSERT INTO parts VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    world.perform("s")
+    with world.home.store._transaction() as cursor:
+        cursor.execute("DELETE FROM millstream.written")
+    world.say("UPDATE latest SET v = 'other' WHERE k = 2", "UPDATE parts SET v = 'd' WHERE k = 3")
+    world.say("DELETE FROM parts WHERE k < 3")
+    world.perform("s")
+    rows = sorted((r["k"], r["v"]) for r in world.rows("SELECT * FROM latest"))
+    assert rows == [(2, "other"), (3, "d")], "a row that is not the retracted one stays"
+
+
 REFUSED: dict[str, tuple[type[Exception], str]] = {
     "seen AS SELECT auction, count(*) AS n FROM bids GROUP BY auction": (Unsupported, "has no PRIMARY KEY"),
     "seen AS SELECT auction FROM bids": (SchemaError, "1 values for 2 columns"),
