@@ -7,7 +7,8 @@ a question, so that they mean the same everywhere. One `put_table` stores the ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from millstream.errors import SchemaError
+from millstream.errors import SchemaError, StatementRefused
 from millstream.live.keys import Named, assigned_columns, by_number, check_required, check_unique
 from millstream.model.schema import Schema
 from millstream.sql import reading
@@ -63,6 +64,19 @@ class Side:
 def present(live: Live, name: str, schema: Schema) -> pa.Table:
     """The rows of a stored table now."""
     return live.home.store.query(f"SELECT * FROM {quoted(name)}").cast(schema.to_arrow())
+
+
+@contextmanager
+def held(live: Live, entry: CreateTable, statement: str) -> Iterator[None]:
+    """Hold stored tables still while a statement changes one. Refuses a table that is no longer the one that the
+    statement was checked against.
+    """
+    with live.home.table_lock:
+        if live.catalog.get(entry.name) is not entry:
+            raise StatementRefused(
+                f"`{entry.name}` was dropped or replaced during the {statement}", hint="run the statement again"
+            )
+        yield
 
 
 def bound(node: exp.Expr, sides: Sequence[Side]) -> exp.Expr:
@@ -181,12 +195,14 @@ class Changes:
     entry: CreateTable
     schema: Schema
     present: pa.Table
-    updated: list[tuple[np.ndarray, pa.Table]] = field(default_factory=list)
+    updated: list[tuple[np.ndarray, pa.Table, np.ndarray | None]] = field(default_factory=list)
     deleted: np.ndarray = field(default_factory=lambda: _NONE)
-    inserted: list[pa.Table] = field(default_factory=list)
+    inserted: list[tuple[pa.Table, np.ndarray | None]] = field(default_factory=list)
 
-    def update(self, places: np.ndarray, values: Mapping[str, pa.ChunkedArray]) -> None:
-        """Give columns of some rows new values."""
+    def update(
+        self, places: np.ndarray, values: Mapping[str, pa.ChunkedArray], numbers: np.ndarray | None = None
+    ) -> None:
+        """Give columns of some rows new values. `numbers` are those of the given rows that the values are from."""
         if not len(places):
             return
         new = assigned_columns(self.schema, dict(values), len(places)).select(list(values))
@@ -194,18 +210,18 @@ class Changes:
         rows = self.present.take(pa.array(places))
         for name in values:
             rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), new[name])
-        self.updated.append((places, rows))
+        self.updated.append((places, rows, numbers))
 
-    def insert(self, rows: pa.Table) -> None:
-        """Add rows that were checked."""
-        self.inserted.append(rows)
+    def insert(self, rows: pa.Table, numbers: np.ndarray | None = None) -> None:
+        """Add rows that were checked. `numbers` tells which of the given rows they are; all of them if it is None."""
+        self.inserted.append((rows, numbers))
 
     @property
     def count(self) -> dict[str, int]:
         """How many rows are inserted, updated and deleted."""
         return {
-            "inserted": sum(r.num_rows for r in self.inserted),
-            "updated": sum(len(p) for p, _ in self.updated),
+            "inserted": sum(r.num_rows for r, _ in self.inserted),
+            "updated": sum(len(p) for p, _, _ in self.updated),
             "deleted": len(self.deleted),
         }
 
@@ -216,17 +232,18 @@ class Changes:
         rows, places = [self.present], np.arange(self.present.num_rows)
         written = np.zeros(self.present.num_rows, np.int64)
         number, end = 1, self.present.num_rows
-        for changed, table in self.updated:
+        for changed, table, numbers in self.updated:
             places[changed] = np.arange(end, end + len(changed))
-            written[changed] = 1
+            written[changed] = 1 if numbers is None else numbers
             rows.append(table)
             end += len(changed)
         keep = np.ones(self.present.num_rows, bool)
         keep[self.deleted] = False
         places, written = places[keep], written[keep]
-        for table in self.inserted:
+        for table, numbers in self.inserted:
             places = np.concatenate([places, np.arange(end, end + table.num_rows)])
-            written = np.concatenate([written, np.arange(number, number + table.num_rows)])
+            mine = np.arange(number, number + table.num_rows) if numbers is None else numbers
+            written = np.concatenate([written, mine])
             rows.append(table)
             number, end = number + table.num_rows, end + table.num_rows
         whole = pa.concat_tables(rows)

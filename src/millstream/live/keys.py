@@ -109,7 +109,9 @@ def check_unique(
     if not doubled.num_rows:
         return
     said = told({k: python_values(doubled[n])[0] for k, n in zip(key, columns, strict=True)})
-    before, number = doubled["$rows"][0].as_py()[:2]
+    numbers = doubled["$rows"][0].as_py()
+    mine = [n for n in numbers if n]
+    before, number = mine[:2] if len(mine) == len(numbers) else (0, mine[0])
     where = f"{named(number)}: " if named is not None else ""
     raise RecordRefused(
         f"{where}`{entry.name}` would have two rows with {said}",

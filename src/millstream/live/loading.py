@@ -10,7 +10,7 @@ from millstream.connect.load import Form, load
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.live import sources
 from millstream.live.answer import Answer
-from millstream.live.changes import Changes, present, said
+from millstream.live.changes import Changes, held, present, said
 from millstream.live.keys import assigned_columns, check_required, spelled
 from millstream.model.connector import Files
 from millstream.model.schema import Schema
@@ -39,7 +39,7 @@ def copy(live: Live, statement: Copy, session: Session, entry: CreateTable, sche
     )
     rows = assigned_columns(schema, {n: loaded.rows[n] for n in names}, loaded.rows.num_rows)
     check_required(entry, rows, named=loaded.named)
-    with live.home.table_lock:
+    with held(live, entry, "COPY"):
         changes = Changes(entry, schema, present(live, entry.name, schema))
         changes.insert(rows)
         changes.store(live, named=loaded.named)

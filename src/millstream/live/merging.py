@@ -12,7 +12,7 @@ from sqlglot import exp
 from millstream.errors import DefinitionError, RecordRefused, SchemaError
 from millstream.live import questions
 from millstream.live.answer import Answer
-from millstream.live.changes import Changes, Clause, Side, bound, chosen, matches, present, said
+from millstream.live.changes import Changes, Clause, Side, bound, chosen, held, matches, present, said
 from millstream.live.keys import assigned_columns, check_required, key_of, spelled, told
 from millstream.model.schema import Schema
 from millstream.model.values import python_values
@@ -54,7 +54,7 @@ def insert_or_change(session: Session, changes: Changes, added: pa.Table, statem
     there, several, nth, of = _met(session, changes.present, added, key)
     if conflict.action == "nothing":
         new = (there < 0) & (nth == 1)
-        changes.insert(added.filter(pa.array(new)))
+        changes.insert(added.filter(pa.array(new)), np.flatnonzero(new) + 1)
         return {"inserted": int(new.sum()), "left out": int(len(new) - new.sum())}
     taken = nth == of if conflict.action == "replace" else np.ones(len(nth), bool)
     if conflict.action != "replace" and (nth > 1).any():
@@ -67,14 +67,14 @@ def insert_or_change(session: Session, changes: Changes, added: pa.Table, statem
             hint="DELETE all but one first",
         )
     new = taken & (there < 0)
-    changes.insert(added.filter(pa.array(new)))
+    changes.insert(added.filter(pa.array(new)), np.flatnonzero(new) + 1)
     if conflict.action == "update":
         changed = _do_update(session, changes, added, statement, there, met)
     else:
         named = [spelled(changes.schema, c) for c in statement.columns] or list(changes.schema.names)
         columns = list(changes.schema.names) if conflict.action == "replace" else [c for c in named if c not in key]
         if columns:
-            changes.update(there[met], {c: added[c].take(pa.array(met)) for c in columns})
+            changes.update(there[met], {c: added[c].take(pa.array(met)) for c in columns}, met + 1)
         changed = len(met) if columns else 0
     count = {"inserted": int(new.sum()), "updated": changed}
     left = len(nth) - sum(count.values())
@@ -95,15 +95,15 @@ def _do_update(
         None if where is None else bound(where, sides), _bound_values(statement.conflict.values, changes.schema, sides)
     )
     (found,) = chosen(session, _beside(sides), [clause])
-    changes.update(there[met][found.rows], found.values)
+    changes.update(there[met][found.rows], found.values, met[found.rows] + 1)
     return len(found.rows)
 
 
 def _met(
     session: Session, rows: pa.Table, added: pa.Table, key: list[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """For each added row: the place of the row that has its key (-1: none), how many have it, the how manieth of the
-    added rows with this key it is, and of how many.
+    """For each added row: the place of the row that has its key (-1: none), how many have it, its position among
+    the added rows with the same key, and how many of these there are.
     """
     names = [f"$k{i}" for i in range(len(key))]
     old = pa.table({**{n: rows[k] for n, k in zip(names, key, strict=True)}, "$p": np.arange(rows.num_rows)})
@@ -136,8 +136,9 @@ def merge(live: Live, statement: Merge, session: Session, entry: CreateTable, sc
     """Change the rows of a table by those of a query."""
     session.settle(tables_of(statement.source))
     warnings = questions.check_views(live, statement.source, session)
-    with live.home.table_lock:
-        source = questions.answered(live, statement.source, session)
+    asked = questions.with_files(statement.source)  # before the lock: files may be large
+    with held(live, entry, statement.what):
+        source = questions.answered(live, asked, session)
         rows = present(live, entry.name, schema)
         target, other = _named_sides(
             Side(statement.alias, rows, "t"), Side(statement.source_alias or "the source", source, "s")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,7 +32,7 @@ def ask(live: Live, statement: Ask, session: Session) -> Answer:
     """Answer a SELECT."""
     unsettled = session.settle(tables_of(statement.query))
     warnings = check_views(live, statement.query, session)
-    table = answered(live, statement.query, session)
+    table = answered(live, with_files(statement.query), session)
     return Answer(result=Result(table, (*unsettled, *warnings)))
 
 
@@ -53,24 +55,45 @@ def check_views(live: Live, query: exp.Query, session: Session) -> tuple[str, ..
     return (*said, *live.home.warnings_for(names, how))
 
 
-def answered(live: Live, query: exp.Query, session: Session) -> pa.Table:
-    """The rows of a SELECT, as they are now."""
-    calls = {name_of(t.this) for t in query.find_all(exp.Table) if isinstance(t.this, exp.Anonymous)}
-    if "history_of" in calls:
-        return _history(live, query, session)
-    given: dict[str, pa.Table] = {}
+@dataclass(frozen=True)
+class WithFiles:
+    """A query and the rows of the FILES(...) in it, by the names that stand in their place."""
+
+    query: exp.Query
+    rows: Mapping[str, pa.Table] = field(default_factory=dict)
+
+
+def with_files(query: exp.Query) -> WithFiles:
+    """A query whose files are read. A statement that changes a table does this before it locks the tables."""
+    if _reads_history(query):
+        return WithFiles(query)
+    rows: dict[str, pa.Table] = {}
     asked = query.copy()
+    for table in list(asked.find_all(exp.Table)):
+        if name_of(table.this) == FILES:
+            name = f"files${len(rows)}"
+            rows[name] = loading.rows_of(files_of(place_of(table.this)))
+            alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier("files"))
+            table.replace(exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias))
+    return WithFiles(asked, rows)
+
+
+def _reads_history(query: exp.Query) -> bool:
+    return any(isinstance(t.this, exp.Anonymous) and name_of(t.this) == "history_of" for t in query.find_all(exp.Table))
+
+
+def answered(live: Live, of: WithFiles, session: Session) -> pa.Table:
+    """The rows of a SELECT, as they are now."""
+    if _reads_history(of.query):
+        return _history(live, of.query, session)
+    given = dict(of.rows)
+    asked = of.query.copy()
     for table in list(asked.find_all(exp.Table)):
         if name_of(table.this) == "state":
             view = _argument(table.this)
             given[f"state${view}"] = inside.state(live, view)
             alias = table.args.get("alias")
             table.replace(exp.Table(this=exp.to_identifier(f"state${view}", quoted=True), alias=alias))
-        elif name_of(table.this) == FILES:
-            name = f"files${len(given)}"
-            given[name] = loading.rows_of(files_of(place_of(table.this)))
-            alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier("files"))
-            table.replace(exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias))
         elif isinstance(table.this, exp.Anonymous) and not _is_told_elsewhere(table):
             raise QueryError(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
     known = {**live.home.store.tables(), **{n: t.column_names for n, t in given.items()}}

@@ -12,7 +12,7 @@ from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 from millstream.errors import DefinitionError, SchemaError, StatementRefused
 from millstream.live import loading, merging, questions, removal
 from millstream.live.answer import Answer
-from millstream.live.changes import Changes, Clause, Side, bound, chosen, present, said
+from millstream.live.changes import Changes, Clause, Side, bound, chosen, held, present, said
 from millstream.live.keys import assigned_columns, check_required, refused, spelled
 from millstream.model.assignment import Unfit, from_values
 from millstream.model.schema import Schema
@@ -63,7 +63,8 @@ def insert(live: Live, statement: Insert, session: Session) -> Answer:
     topic = live.home.log.topic(name)
     if statement.query is not None:
         session.settle()
-    added = _rows(live, statement, Schema.from_arrow(topic.schema, exact=True), session)
+    asked = None if statement.query is None else questions.with_files(statement.query)
+    added = _rows(live, statement, Schema.from_arrow(topic.schema, exact=True), session, asked)
     topic.append(added)
     session.written |= {e.name for e in live.catalog.of(CreateSource) if topic_of(e) == name}
     return Answer(said=said({"inserted": added.num_rows}))
@@ -73,10 +74,12 @@ def _insert(live: Live, statement: Insert, session: Session, entry: CreateTable,
     """Rows for a stored table."""
     if statement.conflict is not None:
         merging.check_conflict(entry, schema, statement.conflict)
+    asked = None
     if statement.query is not None:
         session.settle()  # before the lock: what it waits for may take long
-    with live.home.table_lock:
-        added = _rows(live, statement, schema, session)
+        asked = questions.with_files(statement.query)
+    with held(live, entry, "INSERT"):
+        added = _rows(live, statement, schema, session, asked)
         check_required(entry, added)
         changes = Changes(entry, schema, present(live, entry.name, schema))
         if statement.conflict is None:
@@ -92,8 +95,13 @@ def _insert(live: Live, statement: Insert, session: Session, entry: CreateTable,
 def update(live: Live, statement: Update, session: Session) -> Answer:
     """New values for rows of a stored table."""
     entry, schema = _table(live, statement.table)
-    values = {spelled(schema, each.this.name): each.expression for each in statement.tree.expressions}
-    with live.home.table_lock:
+    values: dict[str, exp.Expr] = {}
+    for each in statement.tree.expressions:
+        column = spelled(schema, each.this.name)
+        if column in values:
+            raise SchemaError(f"the column `{column}` is set twice")
+        values[column] = each.expression
+    with held(live, entry, "UPDATE"):
         changes = Changes(entry, schema, present(live, entry.name, schema))
         side = Side(entry.name, changes.present, "t")
         bound_values = {c: bound(v, (side,)) for c, v in values.items()}
@@ -106,7 +114,7 @@ def update(live: Live, statement: Update, session: Session) -> Answer:
 def delete(live: Live, statement: Delete, session: Session) -> Answer:
     """Rows of a stored table that are to go."""
     entry, schema = _table(live, statement.table)
-    with live.home.table_lock:
+    with held(live, entry, "DELETE"):
         changes = Changes(entry, schema, present(live, entry.name, schema))
         side = Side(entry.name, changes.present, "t")
         (found,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side))])
@@ -130,14 +138,16 @@ def _condition(tree: exp.Expr, side: Side) -> exp.Expr | None:
     return None if where is None else bound(where.this, (side,))
 
 
-def _rows(live: Live, statement: Insert, schema: Schema, session: Session) -> pa.Table:
-    """The rows of an INSERT, as its target has them."""
+def _rows(
+    live: Live, statement: Insert, schema: Schema, session: Session, asked: questions.WithFiles | None
+) -> pa.Table:
+    """The rows of an INSERT, as its target has them; `asked` is its query, if it has one."""
     names = [spelled(schema, c) for c in statement.columns] or list(schema.names)
     if len(set(names)) != len(names):
         raise SchemaError("a column is named twice")
-    if statement.query is not None:
+    if statement.query is not None and asked is not None:
         questions.check_views(live, statement.query, session)
-        found = questions.answered(live, statement.query, session)
+        found = questions.answered(live, asked, session)
         if len(found.column_names) != len(names):
             raise SchemaError(
                 f"{len(found.column_names)} values for {len(names)} columns: {', '.join(names)}", hint=_NAME_THEM

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from millstream.errors import MillstreamError, RecordRefused, SchemaError, Unsupported
+from millstream.errors import MillstreamError, RecordRefused, SchemaError, StatementRefused, Unsupported
 from millstream.home import Home
+from millstream.live import loading
 from tests.unit.live.world import Spoken, opened
 
 PAIRS = "CREATE TABLE pairs (a INT, b STRING, v INT, CONSTRAINT pairs_key PRIMARY KEY (a, b))"
@@ -160,3 +162,68 @@ def test_sessions_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
             thread.join()
         assert wrong == []
         assert rows(one, "t") == [(0, 6), (1, 3), *((100 + i, 0) for i in range(9))]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "COPY t FROM '{}'",
+        "INSERT INTO t SELECT * FROM FILES('{}')",
+        "MERGE INTO t USING FILES('{}') AS f ON t.k = f.k WHEN NOT MATCHED THEN INSERT *",
+    ],
+)
+def test_a_table_that_is_replaced_meanwhile_keeps_its_own_constraints(
+    one: Spoken, tmp_path: Path, statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("k,v\n1,\n1,2\n")
+    one.say("CREATE TABLE t (k BIGINT, v BIGINT)")
+    read = loading.load
+
+    def slow(*given: Any) -> Any:
+        def replace() -> None:
+            with one.home.table_lock:  # files are read before it is taken
+                pass
+            list(
+                one.home.session(start=False).execute(
+                    "DROP TABLE t; CREATE TABLE t (k INT PRIMARY KEY, v INT NOT NULL)"
+                )
+            )
+
+        other = threading.Thread(target=replace, daemon=True)
+        other.start()
+        other.join(20)
+        assert not other.is_alive()
+        return read(*given)
+
+    monkeypatch.setattr(loading, "load", slow)
+    with pytest.raises(StatementRefused, match="`t` was dropped or replaced during the") as error:
+        one.say(statement.format(path))
+    assert error.value.hint == "run the statement again"
+    assert rows(one, "t") == []
+    monkeypatch.undo()
+    with pytest.raises(RecordRefused, match="NULL in `v`"):
+        one.say(statement.format(path))
+
+
+def test_the_row_at_fault_is_named(one: Spoken) -> None:
+    one.say("CREATE TABLE z (id BIGINT PRIMARY KEY, v STRING)", "INSERT INTO z VALUES (1, 'a')")
+    with pytest.raises(RecordRefused, match=r"^row 3: `z` would have two rows with id = 6") as error:
+        one.say("INSERT INTO z VALUES (5, 'x'), (6, 'x'), (1, 'x') ON CONFLICT (id) DO UPDATE SET id = 6")
+    assert error.value.detail == "row 2 has this key, too"
+    with pytest.raises(RecordRefused, match=r"^row 2: `z` would have two rows with id = 7") as error:
+        one.say("INSERT INTO z VALUES (1, 'x'), (7, 'x') ON CONFLICT (id) DO UPDATE SET id = 7")
+    assert error.value.detail == "row 1 has this key, too"
+    schema = one.home.store.table_rows("z").schema
+    twice = [{"id": 1, "v": "a"}, {"id": 1, "v": "b"}]
+    one.home.store_table("z", pa.Table.from_pylist(twice, schema))  # as an earlier version let it happen
+    with pytest.raises(RecordRefused, match=r"^row 2: `z` would have two rows with id = 1") as error:
+        one.say("INSERT INTO z VALUES (2, 'x'), (1, 'x')")
+    assert error.value.detail is None
+
+
+def test_a_column_is_set_once(one: Spoken) -> None:
+    one.say("CREATE TABLE t (k BIGINT, s STRING)", "INSERT INTO t VALUES (1, 'a')")
+    with pytest.raises(SchemaError, match="the column `s` is set twice"):
+        one.say("UPDATE t SET s = 'x', S = 'y'")
+    assert rows(one, "t") == [(1, "a")]
