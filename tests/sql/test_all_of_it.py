@@ -28,6 +28,10 @@ VIEWS = {
     "string_agg(s, ',' ORDER BY t) FILTER (WHERE v > 2) AS e FROM r GROUP BY k",
     "chosen": "SELECT k, percentile_cont(0.5) WITHIN GROUP (ORDER BY v) AS m FROM r GROUP BY k "
     "ORDER BY percentile_cont(0.0) WITHIN GROUP (ORDER BY v), k LIMIT 1",
+    "first_group": "SELECT r.k FROM r GROUP BY r.k ORDER BY sum(r.v) DESC, r.k LIMIT 1",
+    "first_alias": "SELECT r.k AS x, r.k + 1 AS y FROM r GROUP BY r.k ORDER BY max(r.s) = 'x', y - x, r.k + 1 LIMIT 1",
+    "first_rows": "SELECT s, v AS order_by_1 FROM r ORDER BY (SELECT max(t) FROM r), t DESC LIMIT 2",
+    "first_of_all": "SELECT *, v + 1 AS z FROM r ORDER BY (SELECT max(t) FROM r) - r.t, z LIMIT 2",
     "kept": "SELECT k, array_agg(v ORDER BY t) AS a FROM r GROUP BY k HAVING len(array_agg(v ORDER BY t DESC)) > 1",
     "ranks": "SELECT t, row_number() OVER (PARTITION BY k ORDER BY w NULLS FIRST, t) AS a, "
     "row_number() OVER (PARTITION BY k ORDER BY w NULLS LAST, t) AS b FROM r",

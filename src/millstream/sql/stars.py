@@ -26,7 +26,7 @@ def spelled_out(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]
     renamed = {a.this.name.lower(): a.alias for a in star.args.get("rename") or ()}
     there = {n.lower() for n, _ in shown} | {c.lower() for c in relation.clocks}
     for name in (*left_out, *replaced, *renamed):
-        if name.lower() not in there:
+        if name.lower() not in there and not name.startswith(HIDDEN):  # those are left out anyway
             raise SchemaError(
                 f"there is no column `{name}` in `{node.sql(dialect='spark')[:60]}`",
                 detail="there are: " + ", ".join(n for n, _ in shown),
