@@ -420,7 +420,7 @@ REFUSED: list[tuple[type[MillstreamError], str, Any]] = [
     (DefinitionError, "begins behind its end", lambda a, b: a.join(b, on="k", within=("5 seconds", "1 second"))),
     (DefinitionError, "looks forward needs a tolerance", lambda a, b: a.join_as_of(b, on="k", direction="forward")),
     (DefinitionError, "direction='up'", lambda a, b: a.join_as_of(b, on="k", direction="up")),
-    (Unsupported, "is no event time", lambda a, b: a.join_as_of(b, on="k", time=("v", "ts"))),
+    (Unsupported, "of the left stream has no watermark", lambda a, b: a.join_as_of(b, on="k", time=("v", "ts"))),
     (SchemaError, "different columns", lambda a, b: a.intersect(b.select("k"))),
     (Unsupported, "no column is an event time", lambda a, b: a.key_by("k").aggregate(n=ms.count()).settled()),
     (SchemaError, "a round gives other columns", lambda a, b: a.iterate(lambda r: r.select("k"))),
