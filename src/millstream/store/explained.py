@@ -281,6 +281,17 @@ _EXPLAINED: tuple[tuple[str, Callable[[re.Match[str]], QueryError]], ...] = (
         _failed("`{1}` cannot be called with these arguments", "docs/guide/steps.md shows how functions are called"),
     ),
     (
+        r"window expressions cannot be volatile",
+        _failed(
+            "a division cannot stand in PARTITION BY or ORDER BY of a window in a question",
+            "compute it in a subquery: SELECT ... OVER (ORDER BY x) FROM (SELECT a / b AS x ...)",
+        ),
+    ),
+    (
+        r"subqueries in lambda expressions are not supported",
+        _failed("a subquery cannot stand inside a lambda", "explode the array, and join its elements"),
+    ),
+    (
         r"[Ww]indow functions are not (?:supported|allowed) (?:here|in)",
         _failed("a window function needs OVER (...)", "row_number() OVER (PARTITION BY a ORDER BY b)"),
     ),

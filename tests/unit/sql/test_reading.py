@@ -378,6 +378,7 @@ GUARDED: list[tuple[str, list[tuple[Any, ...]]]] = [
         [(True,), (False,), (False,), (None,)],
     ),
     ("SELECT v FROM {t} WHERE v <> 0 AND 10 / v > 4", [(2,)]),
+    ("SELECT rank() OVER (ORDER BY x) FROM (SELECT 10 / v AS x FROM {t} WHERE v > 0) ORDER BY 1", [(1,), (2,)]),
     ("SELECT v FROM {t} WHERE (v <> 0 AND 10 / v > 4) IS NOT TRUE ORDER BY v NULLS LAST", [(0,), (5,), (None,)]),
     ("SELECT v FROM {t} GROUP BY v HAVING v <> 0 AND 10 / v > 4", [(2,)]),
     (

@@ -38,6 +38,11 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         ("CAST('x' AS DECIMAL(10, 2))", "`x` cannot become DECIMAL(10, 2)"),
         ("CAST('1,2]' AS BIGINT[])", "`1,2]` cannot become ARRAY<BIGINT>"),
         ("CAST(1e30 AS DECIMAL(10, 2))", "`1000000000000000019884624838656.000000` does not fit into DECIMAL(10, 2)"),
+        (
+            "sum(id) OVER (ORDER BY 1 / (CASE WHEN id = 0 THEN error('Division by zero') ELSE id END))",
+            "a division cannot stand in PARTITION BY or ORDER BY of a window in a question",
+        ),
+        ("list_filter(a, LAMBDA e : e IN (SELECT id FROM t))", "a subquery cannot stand inside a lambda"),
         ("unnest(ts)", "explode needs an array, not TIMESTAMP"),
         ("regexp_matches(s, '[')", "a regular expression cannot be read: missing ]: ["),
     ],
