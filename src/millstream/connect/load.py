@@ -90,15 +90,20 @@ _Read = tuple[pa.Table, Callable[[int], str]]
 
 
 def _csv(path: str, form: Form, schema: pa.Schema) -> _Read:
-    names = _header(path, form, schema) if form.header else list(schema.names)
+    names, blank = _header(path, form, schema) if form.header else (list(schema.names), 0)
     if names is None:
         return schema.empty_table(), lambda row: f"row {row + 1}"
+    alone = len(names) == 1  # an empty line is a row then
     data = path if not path.endswith((".gz", ".bz2")) else pa.input_stream(path, compression="detect")
     try:
         table = pa.csv.read_csv(
             data,
-            read_options=pa.csv.ReadOptions(column_names=names, skip_rows_after_names=1 if form.header else 0),
-            parse_options=pa.csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True),
+            read_options=pa.csv.ReadOptions(
+                column_names=names, skip_rows=blank, skip_rows_after_names=1 if form.header else 0
+            ),
+            parse_options=pa.csv.ParseOptions(
+                delimiter=form.delimiter, newlines_in_values=True, ignore_empty_lines=not alone
+            ),
             convert_options=pa.csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()),
                 null_values=[form.null],
@@ -112,36 +117,40 @@ def _csv(path: str, form: Form, schema: pa.Schema) -> _Read:
         raise _unreadable(path, form, len(names), error) from None
     except pa.ArrowException as error:
         raise _unreadable(path, form, len(names), error) from None
-    place = lambda row: f"line {_line_of(path, form, row)}"  # noqa: E731
+    place = lambda row: f"line {_line_of(path, form, row, alone=alone)}"  # noqa: E731
     columns = {n: c.combine_chunks() for n, c in zip(names, table.columns, strict=True)}
     return _columns(path, schema, columns, table.num_rows, from_texts, place), place
 
 
-def _header(path: str, form: Form, schema: pa.Schema) -> list[str] | None:
-    """The columns that a header names, as the table spells them; None for a file without a line."""
-    line = next((b for b in lines_of(path) if b.strip()), None)
+def _header(path: str, form: Form, schema: pa.Schema) -> tuple[list[str] | None, int]:
+    """The columns that a header names, as the table spells them (None for a file without a line), and the number of
+    blank lines before it.
+    """
+    blank, line = next(((i, b) for i, b in enumerate(lines_of(path)) if b.strip()), (0, None))
     if line is None:
-        return None
+        return None, 0
     given = next(csv.reader([readable(line)], delimiter=form.delimiter), [])
-    return _spelled(f"the header of {path}", given, schema, hint="HEADER false, if the first line is a row")
+    return _spelled(f"the header of {path}", given, schema, hint="HEADER false, if the first line is a row"), blank
 
 
-def _records(path: str, form: Form) -> Any:
-    """The records of a file one by one, each with the line that it begins on."""
+def _records(path: str, form: Form, *, alone: bool) -> Any:
+    """The records of a file one by one, each with the line that it begins on. With a column `alone`, an empty line is
+    one.
+    """
     csv.field_size_limit(_LONGEST_FIELD)
     lines = ((line.decode("utf-8", "surrogateescape") + "\n") for line in lines_of(path))
     reader = csv.reader(lines, delimiter=form.delimiter)
     before, skip = 0, form.header
     for record in reader:
-        if record and skip:
-            skip = False
-        elif record:
-            yield before + 1, record
+        if skip:
+            skip = not any(v.strip() for v in record)
+        elif record or alone:
+            yield before + 1, record or [""]
         before = reader.line_num
 
 
-def _line_of(path: str, form: Form, row: int) -> int:
-    for i, (line, _) in enumerate(_records(path, form)):
+def _line_of(path: str, form: Form, row: int, *, alone: bool) -> int:
+    for i, (line, _) in enumerate(_records(path, form, alone=alone)):
         if i == row:
             return int(line)
     return row + 1 + form.header
@@ -151,7 +160,7 @@ def _unreadable(path: str, form: Form, columns: int, error: Exception) -> Record
     """The error for a file that is not CSV with so many columns: its first line that is not."""
     line = 0
     try:
-        for line, record in _records(path, form):
+        for line, record in _records(path, form, alone=columns == 1):
             if len(record) != columns:
                 return RecordRefused(
                     f"{path}, line {line}: {len(record)} values for {columns} columns",
@@ -172,6 +181,7 @@ def _unreadable(path: str, form: Form, columns: int, error: Exception) -> Record
 
 def _json(path: str, form: Form, schema: pa.Schema) -> _Read:
     exact = any(pa.types.is_decimal(f.type) or pa.types.is_nested(f.type) for f in schema)
+    texts = {f.name.lower() for f in schema if pa.types.is_string(f.type)}
     known = {n.lower(): n for n in schema.names}
     values: dict[str, list[Any]] = {n: [] for n in schema.names}
     numbers: list[int] = []
@@ -183,6 +193,9 @@ def _json(path: str, form: Form, schema: pa.Schema) -> _Read:
             record = orjson.loads(line)
             if exact:
                 record = json.loads(line, parse_float=Decimal)
+            if isinstance(record, dict) and any(_is_number(v) and n.lower() in texts for n, v in record.items()):
+                written = json.loads(line, parse_float=str, parse_int=str)
+                record = {n: written[n] if n.lower() in texts and _is_number(v) else v for n, v in record.items()}
         except ValueError as error:
             raise RecordRefused(f"{path}, line {number}: it is not JSON", detail=f"{_shown(line)}: {error}") from None
         if not isinstance(record, dict):
@@ -202,6 +215,10 @@ def _json(path: str, form: Form, schema: pa.Schema) -> _Read:
             values[spelled][-1] = value
     convert = lambda given, kind: from_values(given, kind, seconds=True)  # noqa: E731
     return _columns(path, schema, values, len(numbers), convert, place), place
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 # ---------------------------------------------------------------- Parquet

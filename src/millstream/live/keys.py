@@ -63,7 +63,7 @@ def check_keyable(schema: Schema, key: Sequence[str]) -> None:
         if pa.types.is_nested(kind):
             raise Unsupported(
                 f"`{name}` cannot be in the PRIMARY KEY: it is {ddl_type(kind)}",
-                hint="a key is of plain values: a number, a text, a time",
+                hint="key columns must be scalar: a number, string, date or timestamp",
             )
 
 
@@ -79,7 +79,8 @@ def check_required(entry: CreateTable, rows: pa.Table, *, named: Named | None = 
         if not is_key:
             said = f"NULL in `{name}` of `{entry.name}`, which is NOT NULL"
         raise RecordRefused(
-            f"{named(row)}: {said}" if named is not None else said, hint="give a value, as coalesce(value, other)"
+            f"{named(row)}: {said}" if named is not None else said,
+            hint="supply a value, for example coalesce(value, default)",
         )
 
 
@@ -188,5 +189,5 @@ def refused(unfit: Unfit, column: str, kind: pa.DataType) -> RecordRefused:
     return RecordRefused(
         f"row {unfit.row + 1}: the value of `{column}` cannot become {ddl_type(kind)}",
         detail=f"{value[:200]}: {unfit.why}",
-        hint="CAST it, or round it, where that is meant",
+        hint="CAST or round it explicitly if that is what you want",
     )

@@ -238,7 +238,7 @@ class _Parts:
             return When(kind, "nothing", made)
         if said not in fits:
             raise DefinitionError(
-                f"WHEN {kind.upper()} THEN {said} means nothing",
+                f"WHEN {kind.upper()} cannot {said}",
                 hint=f"WHEN {kind.upper()} THEN {' or '.join(fits)} or DO NOTHING",
                 origin=self.text.of_node(then) or self.text.of_token(self.first),
             )
@@ -337,7 +337,9 @@ def check_files(piece: Piece, query: exp.Query) -> None:
     for call in query.find_all(exp.Anonymous):
         if call.name.lower() == FILES and not isinstance(call.parent, exp.Table):
             raise StatementRefused(
-                "FILES(...) stands in FROM", hint="SELECT ... FROM FILES('data.csv')", origin=piece.text.of_node(call)
+                "FILES(...) can only be used in FROM",
+                hint="SELECT ... FROM FILES('data.csv')",
+                origin=piece.text.of_node(call),
             )
 
 

@@ -197,7 +197,7 @@ def test_rows_of_files_can_be_computed_with_on_their_way(one: Spoken, tmp_path: 
     refusals: list[tuple[str, type[MillstreamError], str]] = [
         (f"SELECT * FROM FILES('{path}')", MillstreamError, "files"),
         (f"CREATE VIEW w AS SELECT * FROM FILES('{path}')", MillstreamError, "files"),
-        (f"INSERT INTO t SELECT files('{path}'), 'x', 1", MillstreamError, "stands in FROM"),
+        (f"INSERT INTO t SELECT files('{path}'), 'x', 1", MillstreamError, "can only be used in FROM"),
         (f"INSERT INTO t SELECT * FROM FILES('{path}', 5)", DefinitionError, "takes 1 value"),
         (f"INSERT INTO t SELECT * FROM FILES('{path}', color = 'red')", DefinitionError, "no option `color`"),
         ("INSERT INTO t SELECT * FROM FILES('s3://bucket/a.csv')", Unsupported, "files of this machine"),
@@ -210,3 +210,38 @@ def test_rows_of_files_can_be_computed_with_on_their_way(one: Spoken, tmp_path: 
     path.write_text("id\n" + "1000000\n" * 150_000 + "x\n")  # behind the part in which types are looked for
     with pytest.raises(RecordRefused, match=r"a.csv, line 150002: the value of `id` cannot become BIGINT"):
         one.say(f"INSERT INTO t SELECT id, 'x', 1 FROM FILES('{path}')")
+
+
+def test_blank_lines_of_csv(one: Spoken, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for before in ("\n", "\r\n\r\n", "  \n\n"):
+        path.write_text(f"{before}k,v,n\n1,a,1\n\n2,b,2\n", newline="")
+        assert [r[0] for r in copied(one, path)] == [1, 2], before
+        path.write_text(f"{before}k,v,n\n1,a,1\n\n2,b,x\n", newline="")
+        line = before.count("\n") + 4
+        with pytest.raises(RecordRefused, match=f"line {line}: the value of `n`"):
+            one.say(f"COPY t FROM '{path}'")
+    path.write_text("k,v,n\n\n  \n")
+    with pytest.raises(RecordRefused, match="line 3: 1 values for 3 columns"):
+        one.say(f"COPY t FROM '{path}'")
+    one.say("CREATE TABLE single (n INT)")
+    path.write_text("\nn\n1\n\n3\n")
+    assert one.said(f"COPY single FROM '{path}'") == "inserted 3 rows"
+    assert [r["n"] for r in one.rows("SELECT n FROM single")] == [1, None, 3]
+    path.write_text("\nn\n1\n\nx\n")
+    with pytest.raises(RecordRefused, match="line 5: the value of `n`"):
+        one.say(f"COPY single FROM '{path}'")
+    path.write_text("n\n")
+    assert one.said(f"COPY single FROM '{path}'") == "inserted 0 rows"
+    path.write_text("\n7\n")
+    assert one.said(f"COPY single FROM '{path}' (HEADER false)") == "inserted 2 rows"
+
+
+@pytest.mark.parametrize("beside", ["BIGINT", "DECIMAL(5, 2)", "ARRAY<INT>"])
+def test_numbers_of_json_keep_their_digits_as_texts(tmp_path: Path, beside: str) -> None:
+    numbers = ["1.10", "0.1234567890123456789", "123456789012345678901234567890", "1e5", "-0", "true"]
+    path = tmp_path / "a.json"
+    path.write_text("".join(f'{{"S": {n}, "x": null}}\n' for n in numbers))
+    with opened(tmp_path / "home") as one:
+        one.say(f"CREATE TABLE digits (s STRING, x {beside})", f"COPY digits FROM '{path}'")
+        assert [r["s"] for r in one.rows("SELECT s FROM digits")] == numbers

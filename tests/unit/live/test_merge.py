@@ -192,7 +192,7 @@ REFUSED_MERGES = [
     ("MERGE INTO t USING (SELECT 2 AS k) AS n ON t.k = n.k WHEN MATCHED THEN UPDATE SET *",
      SchemaError, r"UPDATE SET \* needs a column `v`"),
     ("+ NOT MATCHED BY SOURCE THEN UPDATE SET *", DefinitionError, "no row here"),
-    ("+ MATCHED THEN INSERT *", DefinitionError, "means nothing"),
+    ("+ MATCHED THEN INSERT *", DefinitionError, "WHEN MATCHED cannot INSERT"),
     ("+ MATCHED THEN DELETE WHEN MATCHED THEN UPDATE SET v = 1", DefinitionError, "can never apply"),
     ("+ MATCHED THEN UPDATE SET v = (SELECT 1)", Unsupported, "only columns of the two rows"),
     ("+ MATCHED AND max(more.v) > 1 THEN DELETE", Unsupported, "only columns of the two rows"),
