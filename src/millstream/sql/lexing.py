@@ -45,7 +45,7 @@ def parts(sql: str, tokenize: Callable[[str], list[Token]], *, limit: int) -> It
 
     Raises OverflowError when it would get more.
     """
-    at, left = 0, limit
+    at, left, here = 0, limit, _Line(sql)
     while at < len(sql):
         end, plain = len(sql), False
         found = _VALUES.search(sql, at) if len(sql) - at > SHORT else None
@@ -56,11 +56,26 @@ def parts(sql: str, tokenize: Callable[[str], list[Token]], *, limit: int) -> It
         left -= end - at
         if left < 0:
             raise OverflowError
-        yield _moved(head if plain else tokenize(sql[at:end]), sql, at), False
+        here.go_to(at)
+        yield _moved(head if plain else tokenize(sql[at:end]), here), False
         at = end
         if plain:
-            rows, at = _literals(sql, at)
+            here.go_to(at)
+            rows, at = _literals(sql, here)
             yield rows, True
+
+
+class _Line:
+    """A place in a text that goes forward, and the line it is on: each character is looked at once."""
+
+    def __init__(self, sql: str) -> None:
+        self._sql, self.at, self.before, self.begins = sql, 0, 0, 0
+
+    def go_to(self, at: int) -> None:
+        """Go forward to a place."""
+        self.before += self._sql.count("\n", self.at, at)
+        self.begins = max(self.begins, self._sql.rfind("\n", self.at, at) + 1)
+        self.at = at
 
 
 def _quietly(tokenize: Callable[[str], list[Token]], sql: str) -> list[Token]:
@@ -71,11 +86,10 @@ def _quietly(tokenize: Callable[[str], list[Token]], sql: str) -> list[Token]:
         return []
 
 
-def _literals(sql: str, at: int) -> tuple[list[Token], int]:
+def _literals(sql: str, here: _Line) -> tuple[list[Token], int]:
     """Brackets, commas and literals from a place on, and the place where they end."""
     found: list[Token] = []
-    add, match, line = found.append, _LITERALS.match, sql.count("\n", 0, at) + 1
-    begins = sql.rfind("\n", 0, at)
+    add, match, at, line, begins = found.append, _LITERALS.match, here.at, here.before + 1, here.begins
     while (m := match(sql, at)) is not None:
         at, kind = m.end(), m.lastindex
         if kind == 1:
@@ -94,13 +108,12 @@ def _literals(sql: str, at: int) -> tuple[list[Token], int]:
     return found, at
 
 
-def _moved(tokens: list[Token], sql: str, by: int) -> list[Token]:
-    """Tokens of a part of a text as tokens of the whole."""
-    if by:
-        lines, begins = sql.count("\n", 0, by), sql.rfind("\n", 0, by) + 1
+def _moved(tokens: list[Token], here: _Line) -> list[Token]:
+    """Tokens of a part of a text that begins here, as tokens of the whole."""
+    if here.at:
         for token in tokens:
-            token.start += by
-            token.end += by
-            token.col += by - begins if token.line == 1 else 0
-            token.line += lines
+            token.start += here.at
+            token.end += here.at
+            token.col += here.at - here.begins if token.line == 1 else 0
+            token.line += here.before
     return tokens

@@ -10,7 +10,7 @@ from millstream.errors import DefinitionError
 from millstream.sql import lexing, queries
 from millstream.sql.grammar import statement
 from millstream.sql.literals import NOT_LITERAL, literal, plain
-from millstream.sql.text import Text, pieces
+from millstream.sql.text import DIALECT, Text, pieces
 
 PLAIN = ["1", "-1", "0", "007", "1.5", "-0.25", "9" * 60, "'text'", "''", "'it\\'s'", "'a\\nb'", "'ü☃'", '"text"',
          "NULL", "null", "TRUE", "false", "1e5", "-1.5E-3", "DATE '2026-01-01'", "timestamp '2026-01-01 12:00:00.5'",
@@ -89,3 +89,24 @@ def test_rows_of_plain_values_are_not_parsed_one_by_one(monkeypatch: pytest.Monk
     found = statement(piece)
     assert len(found.rows) == 1001  # type: ignore[attr-defined]
     assert len(calls) == 1
+
+
+def test_places_are_found_in_one_way_through_the_text() -> None:
+    counted = 0
+
+    class Counted(str):
+        """A text that counts the characters that are searched for line breaks."""
+
+        def count(self, sub: str, start: int = 0, end: int | None = None) -> int:  # type: ignore[override]
+            nonlocal counted
+            counted += (len(self) if end is None else end) - start
+            return str.count(self, sub, start, end)
+
+    sql = Counted("".join(f"INSERT INTO t\n  VALUES ({i}, 'a');\n" for i in range(1000)))
+    tokenize = DIALECT.tokenize
+    found = [t for part, _ in lexing.parts(sql, tokenize, limit=10**6) for t in part]
+    assert counted <= len(sql)
+    plain = tokenize(str(sql))
+    assert [(t.token_type, t.text, t.line, t.col, t.start, t.end) for t in found] == [
+        (t.token_type, t.text, t.line, t.col, t.start, t.end) for t in plain
+    ]
