@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from types import FunctionType
 from typing import Any
 
 from sqlglot import exp
@@ -16,9 +17,18 @@ from sqlglot.errors import SqlglotError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
-from millstream.errors import DefinitionError, MillstreamError, Origin, StatementRefused
+from millstream.errors import DefinitionError, MillstreamError, Origin, StatementRefused, Unsupported
 from millstream.sql import lexing
 from millstream.sql.foreign import known_tokens
+
+
+def check_extensible(parser: type) -> None:
+    """Refuse a compiled parser: Python code cannot extend its class."""
+    if not isinstance(getattr(parser, "parse", None), FunctionType):
+        raise Unsupported(
+            "the compiled build of sqlglot is installed, which cannot be extended with Millstream's SQL",
+            hint="remove it: pip uninstall sqlglotc; sqlglot itself stays",
+        )
 
 
 class TooMuchWork(RecursionError):
@@ -32,6 +42,11 @@ class Bounded(Spark):
         """Its tokens. The long name of TIMESTAMP_NTZ is one of them: sqlglot would read it as TIMESTAMP."""
 
         KEYWORDS = {**Spark.Tokenizer.KEYWORDS, "TIMESTAMP WITHOUT TIME ZONE": TokenType.TIMESTAMPNTZ}  # noqa: RUF012
+
+    def parser(self, **options: Any) -> SparkParser:
+        """A new parser."""
+        check_extensible(SparkParser)
+        return super().parser(**options)  # type: ignore[return-value]
 
     class Parser(SparkParser):
         """Its parser. Going back doubles the work with every bracket or JOIN inside another; steps are counted."""
