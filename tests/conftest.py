@@ -1,4 +1,6 @@
-"""Shared by all tests: one Spark session per process, few hypothesis examples unless asked for more.
+"""Shared by all tests: one Spark session per process, few hypothesis examples unless asked for more, and samples.
+
+`@pytest.mark.sampled(n)` leaves n cases of a test in `make test`, spread over its parameters; the others are slow.
 
 The quick examples are the same in every run, so that a change is red for its own sake alone; the thorough ones are new
 in every run.
@@ -7,11 +9,14 @@ in every run.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.shards import Shards
 
 settings.register_profile(
     "quick",
@@ -33,3 +38,41 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     log: Path = tmp_path_factory.mktemp("spark") / "spark.log"
     yield session.start(log, memory="1g")
     session.stop()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shard", help="k/n: the k-th of n shards of the selected tests")
+    parser.addoption("--record-seconds", action="store_true", help="write down what the tests took")
+    parser.addoption("--count-shards", action="store_true", help="print how many shards there are; run nothing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    options = config.option
+    if options.shard or options.record_seconds or options.count_shards:
+        shards = Shards(options.shard, record=options.record_seconds, only_count=options.count_shards)
+        config.pluginmanager.register(shards, "shards")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Before `-m` selects: mark the cases as slow that are not in the sample of their test. Where several processes
+    share the tests, one has all of those with Spark, and begins with them; of the others a process takes whole files.
+    """
+    families: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled") is not None and item.get_closest_marker("slow") is None:
+            families[item.nodeid.split("[", 1)[0]].append(item)
+    for family in families.values():
+        marker = family[0].get_closest_marker("sampled")
+        assert marker is not None
+        (size,) = marker.args
+        stride = max(1, len(family) // size)  # the place in a stride moves on, so that no parameter stays the same
+        kept = {i * len(family) // size + i % stride for i in range(size)}
+        for place, item in enumerate(family):
+            if place not in kept:
+                item.add_marker(pytest.mark.slow)
+    if getattr(config.option, "loadgroup", False):  # as pytest-xdist tells each process
+        items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+        for item in items:
+            with_spark = item.get_closest_marker("spark") is not None
+            item.add_marker(pytest.mark.xdist_group("spark" if with_spark else item.path.name))

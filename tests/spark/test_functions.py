@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import duckdb
+import pytest
 
 from millstream.sql import queries, reading
 from millstream.sql.text import Text, tokens
@@ -327,6 +328,7 @@ def read(select: str) -> Any:
     return queries.parse(text, tuple(tokens(text)))
 
 
+@pytest.mark.spark
 def test_a_view_and_a_question_mean_the_same_by_a_function(spark: Any) -> None:
     spark.sql(f"SELECT * FROM VALUES {ROWS} AS t({COLUMNS})").createOrReplaceTempView("everyday")
     with duckdb.connect() as store:

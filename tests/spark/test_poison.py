@@ -71,7 +71,7 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize(
     "placement",
     [
-        "inline",
+        pytest.param("inline", marks=SLOW),
         pytest.param("combined", marks=SLOW),
         pytest.param("gathered", marks=SLOW),
         pytest.param("spread", marks=SLOW),

@@ -33,6 +33,7 @@ def send(script: Script, batch: int) -> None:
     script.send("bids", *({"auction": i % 3, "price": i % 5, "ts": 1767225600 + 4 * batch + i % 4} for i in range(20)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("placement", ["inline", pytest.param("spread", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_loses_and_repeats_nothing(

@@ -86,6 +86,7 @@ def test_rows_leave_a_view_as_the_watermark_passes_their_retention(spark: object
         assert len(script.rows("for_good")) == 2 * len({s // SIZE for s in SECONDS})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("step", STEPS)
 def test_rows_leave_once_and_for_all_over_crashes(spark: object, tmp_path: Path, step: str) -> None:
     seconds = (1, 30, 65, 181, 184)

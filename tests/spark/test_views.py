@@ -103,6 +103,7 @@ ALL_SQL = """
 """
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("size", [None, 20])
 def test_every_aggregate_equals_the_batch_answer(
@@ -128,6 +129,7 @@ def test_every_aggregate_equals_the_batch_answer(
     same(found, expected, columns)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize(("size", "slide"), [(20, 5), (10, 4)])
 @pytest.mark.parametrize("close", [False, True])

@@ -162,6 +162,7 @@ def test_a_source_that_never_spoke_holds_for_the_idle_timeout_at_most(
 # ---------------------------------------------------------------- punctuation
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_only_punctuation_moves_the_watermark(spark: object, tmp_path: Path, placement: str) -> None:
     source = ms.memory(partitions=2)
@@ -225,6 +226,7 @@ def test_punctuation_that_only_spark_can_tell_to_be_no_condition_is_refused_at_t
 # ---------------------------------------------------------------- the future, the end
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_records_from_the_future_do_not_move_the_watermark(spark: object, tmp_path: Path, placement: str) -> None:
     options = {"lateness": "5 seconds", "future_bound": "1 minute"}
@@ -291,6 +293,7 @@ def shares(script: Script) -> list[float | None]:
     return [None if at < 0 else round((at - BASE * 1_000_000) / 1_000_000, 1) for at in found]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_the_watermark_for_a_fraction_follows_the_disorder_of_the_records(
     spark: object, tmp_path: Path, placement: str

@@ -105,11 +105,13 @@ def check(run: Callable[..., Given], queries: Mapping[str, object], seed: int, m
     compare(run, found, chosen, (seed, names))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_names_of_a_query_change_nothing(seed: int) -> None:
     check(given, QUERIES, seed, 6)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_names_of_a_stream_change_nothing(seed: int) -> None:
     check(given_python, STREAMS, seed, 6)
@@ -136,6 +138,7 @@ def check_readable(name: str, role: str, most: int | None) -> None:
     compare(given_python, found, chosen, (name, role))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "role"), [('a."b" c', "u"), ("it's \\n", "v")])
 def test_a_source_may_have_columns_of_any_spelling(name: str, role: str) -> None:
     check_readable(name, role, 6)

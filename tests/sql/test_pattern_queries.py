@@ -109,6 +109,7 @@ def _search(name: str, bids: list[Bid]) -> list[tuple[Any, ...]]:
     return matches
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_pattern_queries_give_what_a_plain_search_finds(seed: int) -> None:
     chance = random.Random(seed)

@@ -176,6 +176,7 @@ def test_the_corpus_is_large_enough_to_mean_something() -> None:
     assert {len(c) == len(set(c)) for c in CORPUS.values()} == {True}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("turn", range(4))
 def test_an_expression_is_refused_in_many_places(refused: Callable[[str], None], turn: int) -> None:
     """A quarter of all pairs: every expression in some ten places, every place with some thirty expressions."""
@@ -192,12 +193,14 @@ def test_an_expression_is_refused_wherever_it_stands(refused: Callable[[str], No
         refused(place.replace("{}", expression))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("place", RELATIONS)
 def test_rows_from_elsewhere_are_refused_wherever_they_stand(refused: Callable[[str], None], place: str) -> None:
     for relation in CORPUS["relations"]:
         refused(place.replace("{}", relation))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("place", STATEMENTS)
 def test_a_statement_is_refused_alone_and_inside_others(refused: Callable[[str], None], place: str) -> None:
     for statement in CORPUS["statements"]:

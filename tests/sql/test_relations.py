@@ -302,6 +302,7 @@ def check(chains: dict[str, Sequence[str]], seed: int, *, epochs: int = 3, most:
                     script.resume(shards=chance.choice([1, 3]))
 
 
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("name", sorted(OPERATORS))
 def test_an_operator_is_what_a_batch_gives_after_every_epoch(name: str) -> None:
     check({"v": ["distinct", name] if name in ORDERED else [name]}, seed=1)
@@ -315,6 +316,7 @@ def chained(first: str, second: str) -> list[str]:
     return [*(["distinct"] if first in ORDERED else []), first, *(["distinct"] if second in ORDERED else []), second]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(5))
 def test_pairs_of_operators_are_what_a_batch_gives(seed: int) -> None:
     chance = random.Random(seed)

@@ -422,13 +422,13 @@ WORLDS = {"sources": over_sources, "tables": over_tables}
 
 
 def play(kind: str, seeds: Iterable[int], path: Path) -> None:
-    """Run the views of seeds, and hold them against batches. A seed that fails does not keep the others from running."""
+    """Run the views of seeds, and hold them against batches. A failure does not keep other seeds from running."""
     failures: list[tuple[int, Exception]] = []
     with undurable():
         for seed in seeds:
             try:
                 WORLDS[kind](path / str(seed), seed)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is raised once the others have run
                 failures.append((seed, error))
             shutil.rmtree(path / str(seed), ignore_errors=True)
     if failures:

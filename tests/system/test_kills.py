@@ -161,7 +161,7 @@ def check(home: Path, records: int) -> None:
         assert sorted(written) == sorted(whole["v"].to_pylist()), "the sink has every change once"
 
 
-@pytest.mark.parametrize("kills", [17, pytest.param(270, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [4, pytest.param(283, marks=pytest.mark.slow)])
 def test_a_process_that_is_killed_again_and_again_loses_and_repeats_nothing(tmp_path: Path, kills: int) -> None:
     chance, home, records = seeded(), tmp_path / "home", 60 * kills
     done = 0
@@ -182,7 +182,7 @@ def test_a_process_that_is_killed_again_and_again_loses_and_repeats_nothing(tmp_
     check(home, records)
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [1, pytest.param(52, marks=pytest.mark.slow)])
 def test_a_frozen_owner_is_ended_and_changes_nothing_any_more(tmp_path: Path, times: int) -> None:
     chance, home, records = seeded(), tmp_path / "home", 200 * (times + 1)
     with watched(home, records) as watcher:
@@ -250,7 +250,8 @@ def gone(processes: list[psutil.Process]) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [1, 10])
 def test_kills_of_worker_java_and_driver_lose_and_repeat_nothing(
     millstream: Processes, tmp_path: Path, rounds: int
 ) -> None:

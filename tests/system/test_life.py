@@ -157,6 +157,7 @@ def test_a_flow_that_was_stopped_and_killed_goes_on_without_loss_or_repeat(
         assert reader.query("SELECT sum(bids) AS n FROM per_auction").rows() == [{"n": wanted.num_rows}]
 
 
+@pytest.mark.slow
 def test_sigterm_is_granted_after_the_epoch_that_is_being_performed(millstream: Processes, tmp_path: Path) -> None:
     process = held_in_an_epoch(millstream, tmp_path)
     process.send_signal(signal.SIGTERM)

@@ -40,6 +40,7 @@ def shown(script: LocalScript) -> list[tuple[Any, ...]]:
     )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize(
     "trigger", [ms.on_change(), ms.on_close(), ms.after_watermark(early=ms.after_count(2))], ids=str

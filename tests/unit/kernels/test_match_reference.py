@@ -285,6 +285,7 @@ def case(seed: int) -> None:
     assert stage.held <= most, "no more is kept at the end than rows to look back at, and how many matches there were"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block", range(3))
 def test_any_pattern_over_any_rows_gives_what_a_plain_search_gives(block: int) -> None:
     for seed in range(block * 25, block * 25 + 25):

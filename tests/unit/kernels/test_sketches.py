@@ -122,6 +122,7 @@ def values(kind: pa.DataType, count: int, lots: random.Random) -> list[Any]:
     return found
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("aggregate", "kind"), CASES, ids=lambda x: str(getattr(x, "kind", x)))
 def test_every_cut_of_the_rows_gives_the_same_state(aggregate: Aggregate, kind: pa.DataType) -> None:
     lots = random.Random(11)

@@ -171,6 +171,7 @@ def run(path: Path, make: Callable[[ms.Stream], ms.Stream], epochs: list[list[di
     return {**found, "errors": view["errors"]}
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_extreme_times_and_values_go_through_every_operator(tmp_path: Path, name: str) -> None:
     rng = random.Random(name)

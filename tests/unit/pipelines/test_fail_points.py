@@ -56,6 +56,7 @@ def failing(real: Callable[..., Any], on: int) -> Callable[..., Any]:
     return work
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_failure_in_the_middle_of_a_part(

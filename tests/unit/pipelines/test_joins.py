@@ -81,6 +81,7 @@ SQL = {
 ON = "a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL 3 SECOND AND a.ts + INTERVAL 7 SECOND AND a.v <= b.v + 1"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("unmatched", ["certain", "at once"])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_join_bounded_by_time_is_what_a_batch_gives_and_keeps_nothing_for_good(seed: int, unmatched: str) -> None:

@@ -83,6 +83,7 @@ def check(row: dict[str, Any]) -> None:
     assert row["spread"] == pytest.approx(statistics.pvariance(xs), abs=1e-9)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", [*WINDOWS, "corrected"])
 def test_answers_of_every_kind_of_window_are_those_of_its_values(kind: str, tmp_path: Path) -> None:
     lots = random.Random(kind)

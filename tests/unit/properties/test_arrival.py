@@ -77,6 +77,7 @@ def epochs_of(records: list[Row], lateness: int, dice: random.Random) -> list[Ep
     return [*epochs, Epoch(now, ALL_READ, {}, [])]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(ROUNDS))
 @pytest.mark.parametrize("flow", FLOWS)
 def test_the_order_of_arrival_does_not_change_the_final_view(flow: str, seed: int) -> None:

@@ -32,7 +32,7 @@ from tests.reference.strategies import (
 from tests.reference.windows import ALL_READ, BEGINNING
 from tests.unit.properties.harness import Stage, applied, directory, name_of, net_applied, stage_of
 
-EXAMPLES = max(120, 2 * settings().max_examples)
+EXAMPLES = settings().max_examples
 """120, and 2,000 in the thorough profile."""
 
 SEEDS = st.integers(0, 2**16)

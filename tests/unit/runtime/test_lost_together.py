@@ -82,6 +82,7 @@ def run(path: Path, keys: list[int], guarantee: str = "exactly_once") -> list[di
         return [{k: row[k] for k in ("k", "n")} for row in told.read(0, 0, told.end()[0]).to_pylist()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("loss", "guarantee"),
     [

@@ -1,0 +1,91 @@
+"""The slow tests in shards of at most a quarter of an hour: ``pytest -m slow --shard 3/40``.
+
+`slow_seconds.json` holds the seconds that one case of a slow test function takes on two cores. The longest are dealt
+out first, each to the shard with the least to do, so a test is in the same shard every time. `python -m tests.shards`
+prints how many shards there are; pytest with `--record-seconds` writes down what a run took.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+SECONDS = Path(__file__).with_name("slow_seconds.json")
+LONGEST = 12 * 60.0
+"""Seconds of tests that a shard is planned for; the rest of the quarter of an hour is for a slower machine."""
+UNKNOWN = 20.0
+"""Seconds of a test that was never timed."""
+
+
+def function_of(test: str) -> str:
+    """The name of a test without its parameters."""
+    return test.split("[", 1)[0]
+
+
+def timed() -> dict[str, float]:
+    """Seconds of one case by test function."""
+    return dict(json.loads(SECONDS.read_text(encoding="utf-8")))
+
+
+def dealt(tests: Iterable[str], shards: int, seconds: Mapping[str, float]) -> list[list[str]]:
+    """The tests of each shard."""
+    cost = {test: seconds.get(function_of(test), UNKNOWN) for test in tests}
+    work = [(0.0, k) for k in range(shards)]
+    found: list[list[str]] = [[] for _ in range(shards)]
+    for test in sorted(cost, key=lambda t: (-cost[t], t)):
+        load, least = min(work)
+        work[least] = (load + cost[test], least)
+        found[least].append(test)
+    return found
+
+
+def count(tests: Iterable[str], seconds: Mapping[str, float]) -> int:
+    """How many shards it takes."""
+    return max(1, math.ceil(sum(seconds.get(function_of(test), UNKNOWN) for test in tests) / LONGEST))
+
+
+class Shards:
+    """The plugin: leaves one shard of the collected tests, and writes down what they took."""
+
+    def __init__(self, shard: str | None, *, record: bool, only_count: bool) -> None:
+        self.shard, self.record, self.only_count = shard, record, only_count
+        self.took: dict[str, list[float]] = defaultdict(list)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """After the markers have left the slow tests alone."""
+        tests = [item.nodeid for item in items]
+        if self.only_count:
+            print(count(tests, timed()))  # noqa: T201
+            items.clear()
+        if self.shard is not None:
+            k, n = (int(part) for part in self.shard.split("/"))
+            mine = set(dealt(tests, n, timed())[k - 1])
+            config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in mine])
+            items[:] = [item for item in items if item.nodeid in mine]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Set-up, call and the end of a test count."""
+        if self.record and report.passed:
+            if report.when == "setup":
+                self.took[report.nodeid].append(0.0)
+            self.took[report.nodeid][-1] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        """The mean over the cases of a function."""
+        if not self.took:
+            return
+        cases: dict[str, list[float]] = defaultdict(list)
+        for test, seconds in self.took.items():
+            cases[function_of(test)] += seconds
+        now = timed() | {name: round(sum(each) / len(each), 1) for name, each in cases.items()}
+        SECONDS.write_text(json.dumps(dict(sorted(now.items())), indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    pytest.main(["-q", "-q", "--no-header", "--no-summary", "--collect-only", "-m", "slow", "--count-shards"])
