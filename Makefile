@@ -6,7 +6,7 @@ STAMP := $(VENV)/.millstream-setup
 ARGS  ?=
 
 .DEFAULT_GOAL := tour
-.PHONY: tour setup demo test test-all check lint type fmt bench clean
+.PHONY: tour setup demo test test-slow test-all check lint type fmt bench clean
 
 tour:
 	@echo "Millstream: a stream processor for Python people, on Spark."
@@ -18,6 +18,7 @@ tour:
 	@echo "  make demo       run the demo                       (ARGS=\"--for 20s\")"
 	@echo "  make test       all tests but the slow ones        (ARGS=\"-k window\")"
 	@echo "  make check      what CI runs: format, lint, types, test"
+	@echo "  make test-slow  one shard of the slow tests        (SHARD=3/40)"
 	@echo "  make test-all   every test, slow ones too; hours"
 	@echo "  make bench      measure against the peers          (ARGS=\"--help\")"
 	@echo "  make fmt        format the code and repair what ruff can repair"
@@ -46,6 +47,9 @@ check: $(STAMP)
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory type
 	@$(MAKE) --no-print-directory test
+
+test-slow: $(STAMP)
+	@bash scripts/test-slow.sh $(SHARD)
 
 test-all: $(STAMP)
 	@echo "every test, the slow ones too: this takes hours on two cores (200 k crashes of the log alone 40 minutes); the slowest are listed at the end"

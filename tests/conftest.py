@@ -43,13 +43,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shard", help="k/n: the k-th of n shards of the selected tests")
     parser.addoption("--record-seconds", action="store_true", help="write down what the tests took")
-    parser.addoption("--count-shards", action="store_true", help="print how many shards there are; run nothing")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     options = config.option
-    if options.shard or options.record_seconds or options.count_shards:
-        shards = Shards(options.shard, record=options.record_seconds, only_count=options.count_shards)
+    if options.shard or options.record_seconds:
+        shards = Shards(options.shard, record=options.record_seconds)
         config.pluginmanager.register(shards, "shards")
 
 

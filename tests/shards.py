@@ -11,6 +11,8 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -52,8 +54,9 @@ def count(tests: Iterable[str], seconds: Mapping[str, float]) -> int:
 class Shards:
     """The plugin: leaves one shard of the collected tests, and writes down what they took."""
 
-    def __init__(self, shard: str | None, *, record: bool, only_count: bool) -> None:
+    def __init__(self, shard: str | None, *, record: bool = False, only_count: bool = False) -> None:
         self.shard, self.record, self.only_count = shard, record, only_count
+        self.shards = 0
         self.took: dict[str, list[float]] = defaultdict(list)
 
     @pytest.hookimpl(trylast=True)
@@ -61,7 +64,7 @@ class Shards:
         """After the markers have left the slow tests alone."""
         tests = [item.nodeid for item in items]
         if self.only_count:
-            print(count(tests, timed()))  # noqa: T201
+            self.shards = count(tests, timed())
             items.clear()
         if self.shard is not None:
             k, n = (int(part) for part in self.shard.split("/"))
@@ -87,5 +90,13 @@ class Shards:
         SECONDS.write_text(json.dumps(dict(sorted(now.items())), indent=1) + "\n", encoding="utf-8")
 
 
+def main() -> None:
+    """Print how many shards there are."""
+    counted = Shards(None, only_count=True)
+    with redirect_stdout(StringIO()):
+        pytest.main(["-q", "--collect-only", "-m", "slow"], plugins=[counted])
+    print(counted.shards)  # noqa: T201
+
+
 if __name__ == "__main__":
-    pytest.main(["-q", "-q", "--no-header", "--no-summary", "--collect-only", "-m", "slow", "--count-shards"])
+    main()

@@ -141,7 +141,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("row", BAD, ids=str)
+@pytest.mark.parametrize("row", BAD, ids=lambda r: str(r).split(" at 0x")[0])
 def test_a_value_that_does_not_fit_marks_its_row_and_no_other(row: dict[str, Any]) -> None:
     rows = read(sent({"a": 1, "s": "x"}, row, {"a": 2, "s": "y"}))
     assert [r["$bad"] for r in rows] == [0, MISTYPED, 0]

@@ -138,7 +138,7 @@ def test_a_failing_user_aggregate_is_named_with_its_method_and_cause(method: str
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("bad", [{1, 2}, object(), 1j, 2**70], ids=str)
+@pytest.mark.parametrize("bad", [{1, 2}, object(), 1j, 2**70], ids=lambda b: type(b).__name__)
 def test_an_accumulator_that_is_not_json_is_refused_before_it_is_kept(bad: Any) -> None:
     stage = user(type("Odd", (Good,), {"add": lambda self, a, v: bad})())
     with pytest.raises(UserCodeFailed, match="accumulator of Odd cannot be kept"):

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# One shard of the slow tests: scripts/test-slow.sh 3/40. MILLSTREAM_SEED replays the choices of a run that printed it.
+set -u
+cd "$(dirname "$0")/.."
+PYTHON=.venv/bin/python
+
+shard=${1:-}
+if [ -z "$shard" ]; then
+    shards=$("$PYTHON" -m tests.shards)
+    echo "There are $shards shards of at most 15 minutes: make test-slow SHARD=1/$shards"
+    exit 2
+fi
+export MILLSTREAM_SEED="${MILLSTREAM_SEED:-$((RANDOM * 32768 + RANDOM))}"
+replay="MILLSTREAM_SEED=$MILLSTREAM_SEED make test-slow SHARD=$shard"
+echo "shard $shard; the same again: $replay"
+"$PYTHON" -m pytest -m slow --shard "$shard" --hypothesis-seed="$MILLSTREAM_SEED" -p no:cacheprovider --durations=10
+status=$?
+[ "$status" -eq 0 ] || echo "shard $shard is red; the same again: $replay"
+exit "$status"

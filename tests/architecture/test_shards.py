@@ -1,0 +1,48 @@
+"""Slow tests are dealt into shards: each is in one, none is long."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.shards import LONGEST, UNKNOWN, count, dealt, function_of
+
+ROOT = Path(__file__).parents[2]
+SECONDS = {"a.py::long": 300.0, "a.py::short": 1.0}
+TESTS = [*(f"a.py::long[{i}]" for i in range(9)), *(f"a.py::short[{i}]" for i in range(200)), "b.py::new"]
+
+
+def test_every_test_is_in_one_shard_and_none_is_longer_than_it_may_be() -> None:
+    shards = count(TESTS, SECONDS)
+    found = dealt(TESTS, shards, SECONDS)
+    assert sorted(t for shard in found for t in shard) == sorted(TESTS)
+    cost = [sum(SECONDS.get(function_of(t), UNKNOWN) for t in shard) for shard in found]
+    assert max(cost) <= LONGEST and max(cost) - min(cost) <= max(SECONDS.values()), cost
+
+
+def test_a_test_is_in_the_same_shard_in_whatever_order_they_are_found() -> None:
+    assert [sorted(s) for s in dealt(TESTS, 5, SECONDS)] == [sorted(s) for s in dealt(TESTS[::-1], 5, SECONDS)]
+
+
+def test_a_sample_is_spread_over_the_parameters_and_the_rest_is_slow(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.sampled(4)\n"
+        "@pytest.mark.parametrize('a', range(4))\n"
+        "@pytest.mark.parametrize('b', range(4))\n"
+        "def test_it(a, b): pass\n"
+    )
+    (tmp_path / "conftest.py").write_text((ROOT / "tests/conftest.py").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text(
+        f"[pytest]\nmarkers =\n    slow\n    sampled\n    spark\npythonpath = {ROOT}\n"
+    )
+
+    def found(which: str) -> list[str]:
+        command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "-m", which]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return [line.split("[")[1].rstrip("]") for line in done.stdout.splitlines() if "::" in line]
+
+    sample, rest = found("not slow"), found("slow")
+    assert len(sample) == 4 and len(rest) == 12 and not set(sample) & set(rest)
+    assert {case.split("-")[0] for case in sample} == {case.split("-")[1] for case in sample} == set("0123")
