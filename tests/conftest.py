@@ -53,10 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Before `-m` selects: mark the cases as slow that are not in the sample of their test. Where several processes
-    share the tests, one has all of those with Spark, and begins with them; of the others a process takes whole files.
-    """
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before `-m` selects: mark the cases as slow that are not in the sample of their test."""
     families: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("sampled") is not None and item.get_closest_marker("slow") is None:
@@ -70,8 +68,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for place, item in enumerate(family):
             if place not in kept:
                 item.add_marker(pytest.mark.slow)
-    if getattr(config.option, "loadgroup", False):  # as pytest-xdist tells each process
-        items.sort(key=lambda item: item.get_closest_marker("spark") is None)
-        for item in items:
-            with_spark = item.get_closest_marker("spark") is not None
-            item.add_marker(pytest.mark.xdist_group("spark" if with_spark else item.path.name))

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from millstream.connect.lines import lines_of
 from millstream.errors import RecordRefused, SourceMissing, SourceUnreadable
-from millstream.model.assignment import Unfit, assigned, from_values
+from millstream.model.assignment import Unfit, assigned, assigned_table, from_values
 from millstream.model.schema import ddl_type
 from millstream.model.texts import from_texts
 from millstream.model.values import readable
@@ -246,20 +246,14 @@ def _columns(
     convert: Callable[[Any, pa.DataType], pa.Array],
     place: Callable[[int], str],
 ) -> pa.Table:
-    columns = []
-    for field in schema:
-        if field.name not in given:
-            columns.append(pa.nulls(rows, field.type))
-            continue
-        try:
-            columns.append(convert(given[field.name], field.type))
-        except Unfit as unfit:
-            where = path if unfit.row is None else f"{path}, {place(unfit.row)}"
-            raise RecordRefused(
-                f"{where}: the value of `{field.name}` cannot become {ddl_type(field.type)}",
-                detail=unfit.why if unfit.row is None else f"{_shown(unfit.value)}: {unfit.why}",
-            ) from None
-    return pa.table(columns, schema=schema)
+    def refused(unfit: Unfit, field: pa.Field) -> RecordRefused:
+        where = path if unfit.row is None else f"{path}, {place(unfit.row)}"
+        return RecordRefused(
+            f"{where}: the value of `{field.name}` cannot become {ddl_type(field.type)}",
+            detail=unfit.why if unfit.row is None else f"{_shown(unfit.value)}: {unfit.why}",
+        )
+
+    return assigned_table(schema, given, rows, refused, convert)
 
 
 def _spelled(what: str, given: Sequence[str], schema: pa.Schema, hint: str | None = None) -> list[str]:

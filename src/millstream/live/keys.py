@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from millstream.errors import MillstreamError, RecordRefused, SchemaError, Unsupported
 from millstream.live.definitions import Definitions
-from millstream.model.assignment import Unfit, assigned
+from millstream.model.assignment import Unfit, assigned_table
 from millstream.model.schema import Schema, ddl_type
 from millstream.model.values import python_values
 from millstream.result import shown
@@ -169,16 +169,7 @@ def _definition(home: Home, name: str) -> tuple[CreateTable, Schema] | None:
 
 def assigned_columns(schema: Schema, given: dict[str, Any], rows: int) -> pa.Table:
     """Columns as a target has them, where nothing is lost; NULL where none is given."""
-    columns = []
-    for field in schema.to_arrow():
-        if field.name not in given:
-            columns.append(pa.nulls(rows, field.type))
-            continue
-        try:
-            columns.append(assigned(given[field.name], field.type))
-        except Unfit as unfit:
-            raise refused(unfit, field.name, field.type) from None
-    return pa.table(columns, schema=schema.to_arrow())
+    return assigned_table(schema.to_arrow(), given, rows, lambda unfit, field: refused(unfit, field.name, field.type))
 
 
 def refused(unfit: Unfit, column: str, kind: pa.DataType) -> RecordRefused:

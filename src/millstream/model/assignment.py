@@ -62,6 +62,28 @@ class Unfit(ValueError):
         self.why, self.row, self.value = why, row, value
 
 
+def assigned_table(
+    schema: pa.Schema,
+    columns: Mapping[str, Any],
+    rows: int,
+    refused: Callable[[Unfit, pa.Field], Exception],
+    convert: Callable[[Any, pa.DataType], pa.Array] | None = None,
+) -> pa.Table:
+    """Columns as a table has them; NULL in those that are not given. `refused` makes the error for a value that does
+    not fit.
+    """
+    made = []
+    for field in schema:
+        if field.name not in columns:
+            made.append(pa.nulls(rows, field.type))
+            continue
+        try:
+            made.append((convert or assigned)(columns[field.name], field.type))
+        except Unfit as unfit:
+            raise refused(unfit, field) from None
+    return pa.table(made, schema=schema)
+
+
 def assigned(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     """A column of any type as one of this type; raises Unfit with the first row that does not fit."""
     if isinstance(column, pa.ChunkedArray):

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.errors import RecordRefused
-from millstream.model.assignment import Unfit, assigned
+from millstream.model.assignment import Unfit, assigned_table
 from millstream.model.connector import TableTarget
 from millstream.model.schema import ddl_type
 from millstream.store.port import Taken
@@ -92,21 +92,16 @@ class TableSink:
         """Rows as the table has them; NULL where nothing is given."""
         target = self._target
         given = dict(zip(target.columns, rows.columns, strict=True))
-        columns = []
-        for field in target.schema.to_arrow():
-            if field.name not in given:
-                columns.append(pa.nulls(rows.num_rows, field.type))
-                continue
-            try:
-                columns.append(assigned(given[field.name], field.type))
-            except Unfit as unfit:
-                value = "" if unfit.row is None else f"{str(unfit.value)[:200]}: "
-                raise RecordRefused(
-                    f"{self._said}: a value of `{field.name}` cannot become {ddl_type(field.type)}",
-                    detail=f"{value}{unfit.why}",
-                    hint=f"DROP SINK {self._name}, and make it again with a CAST, or with a WHERE that leaves it out",
-                ) from None
-        return pa.table(columns, schema=target.schema.to_arrow())
+
+        def refused(unfit: Unfit, field: pa.Field) -> RecordRefused:
+            value = "" if unfit.row is None else f"{str(unfit.value)[:200]}: "
+            return RecordRefused(
+                f"{self._said}: a value of `{field.name}` cannot become {ddl_type(field.type)}",
+                detail=f"{value}{unfit.why}",
+                hint=f"DROP SINK {self._name}, and make it again with a CAST, or with a WHERE that leaves it out",
+            )
+
+        return assigned_table(target.schema.to_arrow(), given, rows.num_rows, refused)
 
     def _check(self, rows: pa.Table) -> None:
         """Refuse NULL where the table has none."""
