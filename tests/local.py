@@ -24,7 +24,7 @@ from millstream.clock import EARLIEST, LATEST
 from millstream.connect.log import LogSource
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import NO_TIME, OUT_OF_RANGE, SourcePort
-from millstream.engine.bind import _view
+from millstream.engine.bind import bind_views
 from millstream.engine.readers import DELETES
 from millstream.engine.rejects import apart
 from millstream.engine.work import EpochInput, EpochOutput, Work, polars, records_state, write_outcome
@@ -62,7 +62,7 @@ class LocalEngine:
         self.duck.execute("SET TimeZone = 'UTC'")
         plan = guarded(plan)
         types = {s.id: self._types(plan.source(s.source), s) for s in plan.scans}
-        self.plan = replace(plan, views=tuple(_view(None, v, types, retract=True) for v in plan.views))  # type: ignore[arg-type]
+        self.plan = bind_views(None, plan, types, retract=True)  # type: ignore[arg-type]
 
     def run(self, version: Version, given: EpochInput) -> EpochOutput:
         """Perform one epoch."""

@@ -198,7 +198,12 @@ def test_union_map_batches_and_enrich(spark: object, tmp_path: Path) -> None:
     a = flow.source("a", ms.memory(), schema=columns, event_time="ts")
     b = flow.source("b", ms.memory(), schema=columns, event_time="ts")
     both = a.union(b.where("price <> 3"))
-    both.key_by("auction").aggregate(n=ms.count(), s=ms.sum("price")).view("both")
+    counts = both.key_by("auction").aggregate(n=ms.count(), s=ms.sum("price"))
+    counts.view("both")
+    only_spark_knows = b.select(k="pmod(auction, 2)", none="NULL")
+    numbers = a.select(k="CAST(auction AS INT)", none="auction").union(only_spark_knows)
+    numbers.key_by("k").aggregate(n=ms.count(), none=ms.count("none")).view("widened")
+    counts.select(k="CAST(n AS INT)", none="n").union(only_spark_knows).distinct().view("widened_once")
     a.map_batches(tagged, schema=columns + ", tag STRING").key_by("tag").aggregate(n=ms.count()).view("tags")
     a.enrich("names", on="auction", columns="name STRING").key_by("name").aggregate(n=ms.count()).view("named")
     a.enrich("names", on={"auction": "auction"}, columns="name STRING", required=True).select("name").view("known")
@@ -211,6 +216,9 @@ def test_union_map_batches_and_enrich(spark: object, tmp_path: Path) -> None:
             script.tick()
         expected = [{"auction": i, "n": 2 if i != 3 else 1, "s": (i - 1) + (i if i != 3 else 0)} for i in range(4)]
         script.expect_rows("both", *expected)
+        script.expect_rows("widened", *({"k": k, "n": n, "none": 1} for k, n in enumerate([3, 3, 1, 1])))
+        once = [(0, None), (1, None), (1, 1), (2, 2)]
+        script.expect_rows("widened_once", *({"k": k, "none": none} for k, none in once))
         script.expect_rows("tags", {"tag": "t1", "n": 1}, {"tag": "t2", "n": 1})
         script.expect_rows("named", {"name": None, "n": 2}, {"name": "one", "n": 1}, {"name": "two", "n": 1})
         script.expect_rows("known", {"name": "one"}, {"name": "two"})

@@ -11,7 +11,6 @@ import functools
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir, mkdtemp
 from typing import Any, ClassVar
@@ -22,7 +21,7 @@ import orjson
 import polars as pl
 import pyarrow as pa
 
-from millstream.engine.bind import _view
+from millstream.engine.bind import bind_views
 from millstream.home import Home
 from millstream.model.flow import Flow
 from millstream.plan.planner import plan
@@ -69,8 +68,7 @@ class _Engine(LocalEngine):
         self.duck = _expressions()
         if id(plan) not in self._bound:
             types = {s.id: self._types(plan.source(s.source), s) for s in plan.scans}
-            views = tuple(_view(None, v, types, retract=True) for v in plan.views)  # type: ignore[arg-type]
-            self._bound[id(plan)] = replace(plan, views=views)
+            self._bound[id(plan)] = bind_views(None, plan, types, retract=True)  # type: ignore[arg-type]
         self.plan = self._bound[id(plan)]
 
     def columns(self, source: SourceStage, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:

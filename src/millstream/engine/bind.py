@@ -13,6 +13,7 @@ from millstream.engine.errors import translated
 from millstream.engine.frames import arrow_schema
 from millstream.engine.post import through
 from millstream.engine.readers import empty
+from millstream.engine.widths import ScanTypes, common, scans_widened, take_widened
 from millstream.errors import SchemaError, Unsupported
 from millstream.model.accumulation import Accumulation
 from millstream.model.aggregate import BOOLEAN_ONLY, PLAIN_ONLY, settled_type, takes
@@ -51,14 +52,21 @@ def bind(spark: SparkSession, plan: Plan, tables: Mapping[str, DataFrame], *, re
     """The plan with all types known. `retract` asks for changes that carry the old row."""
     plan = guarded(plan)
     with translated(None):
-        types: Types = {}
+        scanned: dict[int, dict[str, pa.DataType]] = {}
         for scan in plan.scans:
             source = plan.source(scan.source)
             frame = prelude.columns(prelude.through(empty(spark, source), scan, source, tables, 0), scan)
             said = {c.name: c.sql for c in scan.columns}
-            types[scan.id] = {f.name: f.type for f in arrow_schema(frame, said)}
-        fed = plan.inputs
-        return replace(plan, views=tuple(_view(spark, v, types, retract=retract or v.name in fed) for v in plan.views))
+            scanned[scan.id] = {f.name: f.type for f in arrow_schema(frame, said)}
+        return bind_views(spark, plan, scanned, retract=retract)
+
+
+def bind_views(spark: SparkSession, plan: Plan, scanned: ScanTypes, *, retract: bool) -> Plan:
+    """The plan with the types of its views, from those of the columns that its scans give."""
+    plan, known = scans_widened(plan, scanned)
+    types: Types = dict(known.items())
+    fed = plan.inputs
+    return replace(plan, views=tuple(_view(spark, v, types, retract=retract or v.name in fed) for v in plan.views))
 
 
 def _view(spark: SparkSession, view: ViewStage, types: Types, *, retract: bool) -> ViewStage:
@@ -109,8 +117,11 @@ def _chained(spark: SparkSession, stage: Chained, types: Types) -> tuple[Chained
         return bound, pa.schema([pa.field(c, kinds.get(c, pa.int64())) for c in stage.result])
     for side in stage.sides:
         each = [_taken(spark, take, types) for take in side.takes]
-        mine = {n: _same(view, n, [e[n] for e in each]) for n in dict.fromkeys((*side.columns, *side.names))}
-        sides.append(replace(side, types=tuple(mine[c] for c in side.columns)))
+        names = tuple(dict.fromkeys((*side.columns, *side.names)))
+        given = {n: [e[n] for e in each] for n in names}
+        mine = {n: common(kinds) or _same(view, n, kinds) for n, kinds in given.items()}
+        takes = tuple(take_widened(t, e, mine, names) for t, e in zip(side.takes, each, strict=True))
+        sides.append(replace(side, takes=takes, types=tuple(mine[c] for c in side.columns)))
         _check_keys(view, {k: mine[k] for k in stage.keys})
         known.update(mine)
     bound = replace(stage, sides=tuple(sides))

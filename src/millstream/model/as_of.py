@@ -21,6 +21,7 @@ from millstream.model.aggregate import Kind
 from millstream.model.expression import Expr, col
 from millstream.model.relational import Function, Joined
 from millstream.model.reserved import OF
+from millstream.model.scalars import WIDTHS
 from millstream.model.schema import Schema, ddl_type
 from millstream.model.step import Order, Top
 from millstream.model.stream import Stream
@@ -28,8 +29,6 @@ from millstream.model.stream import Stream
 _KEY, _TIME, _SIDE, _OTHER, _BEFORE, _AFTER, _CHOSEN = (
     f"{OF}asof_{n}" for n in ("k", "t", "side", "other", "before", "after", "chosen")
 )
-_WIDTHS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
-"""Types of numbers, each of which can be made one that follows it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,8 +151,8 @@ def _alike(left: Schema, right: Schema, mine: Expr, theirs: Expr) -> tuple[Expr,
     kinds = (mine.type_in(left), theirs.type_in(right))
     if None in kinds or kinds[0] == kinds[1]:
         return mine, theirs
-    if all(k in _WIDTHS for k in kinds):
-        wide = max(kinds, key=_WIDTHS.index)
+    if all(k in WIDTHS for k in kinds):
+        wide = max(kinds, key=WIDTHS.index)
     elif all(pa.types.is_date(k) or pa.types.is_timestamp(k) for k in kinds):
         wide = next(k for k in kinds if pa.types.is_timestamp(k))
     else:

@@ -11,6 +11,7 @@ DECIMAL has digits, and ARRAY, MAP and STRUCT have parts: `schema.py` and `store
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -60,6 +61,14 @@ LISTED = ", ".join([*(s.name for s in SCALARS), "DECIMAL(p, s)", "ARRAY<t>", "MA
 
 DAY_TIME = ("DAY", "HOUR", "MINUTE", "SECOND")
 """The units of intervals that have a fixed length."""
+
+WIDTHS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
+"""Types of numbers, each of which can be made one that comes behind it."""
+
+
+def widest(kinds: Collection[pa.DataType | None]) -> pa.DataType | None:
+    """The type of numbers that all of these can be made; None where some are no such numbers."""
+    return max(kinds, key=WIDTHS.index) if kinds and all(k in WIDTHS for k in kinds) else None
 
 
 def mean_type(of: pa.DataType | None) -> pa.DataType:

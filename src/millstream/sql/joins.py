@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.expression import col
+from millstream.model.scalars import widest
 from millstream.model.schema import Schema, ddl_type
 from millstream.model.step import changes, plain_column
 from millstream.model.stream import Stream
@@ -24,9 +24,6 @@ from millstream.sql.text import Text
 
 if TYPE_CHECKING:
     from millstream.sql.bind import _Query
-
-_WIDTHS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
-"""Types of numbers, each of which can be made one that comes behind it."""
 
 
 def renamed(text: Text, relation: Relation, names: Sequence[str], node: exp.Expr) -> Relation:
@@ -48,8 +45,7 @@ def widened(stream: Stream, other: Stream) -> Stream:
     """A stream whose numbers are as wide as those of another, column by column, as Spark has it in a UNION."""
     columns = {}
     for mine, theirs in zip(stream.schema, other.schema, strict=True):
-        kinds = [k for k in (mine.type, theirs.type) if k is not None and k in _WIDTHS]
-        wide = max(kinds, key=_WIDTHS.index) if len(kinds) == 2 else mine.type
+        wide = widest((mine.type, theirs.type)) or mine.type
         columns[mine.name] = f"`{mine.name}`" if wide == mine.type else f"CAST(`{mine.name}` AS {ddl_type(wide)})"
     return stream if all(c.startswith("`") for c in columns.values()) else stream.select(**columns)
 
