@@ -84,3 +84,11 @@ SELECT a, (SELECT count(*) FROM u WHERE u.x = t.a QUALIFY row_number() OVER (ORD
 SELECT a, (SELECT rank() OVER (ORDER BY count(*)) FROM u WHERE u.x = t.a) AS n FROM t
 SELECT a, b FROM t WHERE b IN (SELECT count(*) FROM u WHERE u.x = t.a GROUP BY ALL)
 SELECT a, EXISTS (SELECT 1 FROM generate_series(1, t.b) AS g(n) WHERE g.n = t.a) AS e FROM t
+-- Row numbers that are named as a column of the rows around them, and several CTEs
+SELECT k, z FROM w WHERE k IN (SELECT x FROM (SELECT *, row_number() OVER (PARTITION BY x ORDER BY y, z) AS k FROM u) q WHERE k <= 1)
+SELECT k, (SELECT count(*) FROM (SELECT *, row_number() OVER (PARTITION BY x ORDER BY y, z) AS k FROM u) q WHERE k > 1) AS c FROM w
+SELECT k, z FROM w WHERE EXISTS (WITH r AS (SELECT *, row_number() OVER (PARTITION BY x ORDER BY y, z) AS k FROM u) SELECT 1 FROM r WHERE k = 2 AND r.x = w.k)
+SELECT k, z FROM w WHERE k IN (WITH r AS (SELECT x FROM (SELECT *, row_number() OVER (PARTITION BY x ORDER BY y, z) AS n FROM u) q WHERE n > 1) SELECT x FROM r)
+SELECT k, z FROM w WHERE k IN (WITH r AS (SELECT x FROM (SELECT *, row_number() OVER (PARTITION BY x ORDER BY y, z) AS k FROM u) q WHERE k <= 1) SELECT x FROM r)
+SELECT a, b FROM t WHERE a IN (WITH p AS (SELECT x, y FROM u), q AS (SELECT x FROM p WHERE y > 0) SELECT x FROM q WHERE x < t.b)
+SELECT a, b FROM t WHERE a IN (WITH u AS (SELECT x AS b FROM u), q AS (SELECT b FROM u WHERE b > 1) SELECT b FROM q)

@@ -211,15 +211,17 @@ class _Query:
         given = node.args.get("with_")
         if given is None:
             return ctes
-        seen = dict(ctes)
         for cte in given.expressions:
-            columns = [c.name for c in (cte.args["alias"].args.get("columns") or [])]
-            if given.args.get("recursive") and recursive.calls_itself(cte):
-                seen[cte.alias.lower()] = recursive.loop(self, cte, columns, seen)
-                continue
-            relation = self.query(cte.this, seen)
-            seen[cte.alias.lower()] = joins.renamed(self.text, relation, columns, cte)
-        return seen
+            ctes = self.with_cte(given, cte, ctes)
+        return ctes
+
+    def with_cte(self, given: exp.Expr, cte: exp.CTE, ctes: Mapping[str, Relation]) -> Mapping[str, Relation]:
+        """The CTEs in sight behind one CTE of a WITH."""
+        columns = [c.name for c in (cte.args["alias"].args.get("columns") or [])]
+        if given.args.get("recursive") and recursive.calls_itself(cte):
+            return {**ctes, cte.alias.lower(): recursive.loop(self, cte, columns, ctes)}
+        relation = self.query(cte.this, ctes)
+        return {**ctes, cte.alias.lower(): joins.renamed(self.text, relation, columns, cte)}
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Relation], outer: Outer | None = None) -> Relation:
         """A query, with the CTEs in sight; `outer` are the columns of the rows around it that it uses."""

@@ -60,7 +60,25 @@ def subqueries_of(tree: exp.Expr) -> Iterator[exp.Expr]:
 
 def free_columns(query: _Query, node: exp.Expr, ctes: Mapping[str, Relation], around: Relation) -> list[exp.Column]:
     """The columns inside a query that mean columns of the relation around it."""
-    return [c for c in _free(query, node, ctes, []) if _means(query, c, around)]
+    found = []
+    for column in _free(query, node, ctes, []):
+        if _means(query, column, around):
+            _refuse_in_cte(query, column, node)
+            found.append(column)
+    return found
+
+
+def _refuse_in_cte(query: _Query, column: exp.Column, node: exp.Expr) -> None:
+    """Refuse a column of the rows around a query that stands in one of the query's CTEs."""
+    at = column.parent
+    while at is not None and at is not node:
+        if isinstance(at, exp.CTE):
+            raise Unsupported(
+                "WITH inside a subquery cannot use columns of the rows around it",
+                hint="write that part as a subquery in FROM",
+                origin=query.text.of_node(column),
+            )
+        at = at.parent
 
 
 def _means(query: _Query, column: exp.Column, around: Relation) -> bool:
@@ -79,13 +97,9 @@ def _free(query: _Query, node: exp.Expr, ctes: Mapping[str, Relation], scopes: l
     given = node.args.get("with_")
     if given is not None:
         for cte in given.expressions:
-            for column in _free(query, cte.this, ctes, scopes) if not given.args.get("recursive") else ():
-                raise Unsupported(
-                    "WITH inside a subquery cannot use columns of the rows around it",
-                    hint="write that part as a subquery in FROM",
-                    origin=query.text.of_node(column),
-                )
-        ctes = query.with_ctes(node, ctes)
+            if not given.args.get("recursive"):
+                yield from _free(query, cte.this, ctes, scopes)
+            ctes = query.with_cte(given, cte, ctes)
     if isinstance(node, exp.Subquery):
         yield from _free(query, node.this, ctes, scopes)
         yield from _columns_of(query, [node.args.get("order")], ctes, [*scopes, _answer(node)])
@@ -147,6 +161,13 @@ def _answer(node: exp.Expr) -> _Scope:
     return scope
 
 
+def _names(relation: Relation) -> Iterator[str]:
+    """All names of a relation, also that of a row number that waits for its bound."""
+    yield from (*relation.names, *relation.clocks)
+    if relation.ranked is not None:
+        yield relation.ranked.name
+
+
 def _add(query: _Query, scope: _Scope, source: exp.Expr, ctes: Mapping[str, Relation]) -> None:
     """Add the names of one thing in FROM."""
     alias = source.args.get("alias")
@@ -163,13 +184,15 @@ def _add(query: _Query, scope: _Scope, source: exp.Expr, ctes: Mapping[str, Rela
             select = select.left
         items = list(select.args.get("expressions") or ())
         if any(isinstance(i, exp.Star) or (isinstance(i, exp.Column) and isinstance(i.this, exp.Star)) for i in items):
-            scope.add(iter(query.query(inner, ctes).names), source.alias)
+            scope.add(_names(query.query(inner, ctes)), source.alias)
         else:
             from millstream.sql.select import named_items
 
             scope.add((n for n, _ in named_items(items)), source.alias)
+    elif isinstance(inner, exp.Values):
+        scope.add(_names(query.source(inner, ctes)), source.alias)
     elif isinstance(source, exp.Table):
         relation = query.source(source, ctes, version=True)
-        scope.add(iter((*relation.stream.schema.names, *relation.names, *relation.clocks)))
+        scope.add(iter((*relation.stream.schema.names, *_names(relation))))
         scope.aliases.update({a: set(c) for a, c in relation.aliases.items()})
         scope.plain |= {n.lower() for n in relation.stream.schema.names if not relation.has_fields(n)}
