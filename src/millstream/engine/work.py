@@ -370,7 +370,7 @@ class Work:
 
     def _holds(self, view: ViewStage, test: Test, pairs: pl.DataFrame) -> pl.Series:
         """For which pairs a condition holds; not for those that it fails on."""
-        given = pairs.select(pl.lit("+I").alias(OP), *test.columns).with_row_index("$pair")
+        given = pairs.with_columns(pl.lit("+I").alias(OP)).select(OP, *test.columns).with_row_index("$pair")
         only = Project(test.sql, (Column("$pair", "`$pair`"),))
         rows = given.cast({"$pair": pl.Int64}).to_arrow()
         how = policy(self.plan, view.name)

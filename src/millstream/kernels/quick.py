@@ -13,7 +13,11 @@ _CONDITIONS = frozenset({"and", "or", "not", "null", "eq", "ne", "lt", "le", "gt
 def holds(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Series | None:
     """Which rows a condition holds for; None where it compares kinds of values that are not surely alike."""
     made = _condition(told, rows.schema)
-    return None if made is None else rows.select(made.fill_null(value=False).alias("$holds")).to_series()
+    if made is None:
+        return None
+    return rows.with_columns(made.fill_null(value=False).alias("$holds"))[
+        "$holds"
+    ]  # as many as rows, of a constant too
 
 
 def value(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Expr | None:
