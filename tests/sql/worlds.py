@@ -27,6 +27,7 @@ import pytest
 import sqlglot
 
 import millstream as ms
+from millstream.home import Home
 from millstream.model.flow import Flow
 from millstream.plan import chains, lower
 from millstream.plan.planner import plan
@@ -179,7 +180,7 @@ def over_sources(path: Path, seed: int) -> None:
             send(chance, script, sent, epoch)
             script.tick()
             take(right, sent)
-            check(right, views, script.home.query(together(views)).rows(), f"sources:{seed}", epoch, sent)
+            check(right, views, answers(script.home, views, seed), f"sources:{seed}", epoch, sent)
             if epoch == 1:
                 script.crash()
                 script.resume(shards=chance.choice([1, 3]))
@@ -246,7 +247,7 @@ def over_tables(path: Path, seed: int) -> None:
                 right.execute(in_duckdb(statement))
             while running.step() is not None:
                 pass
-            check(right, views, home.home.query(together(views)).rows(), f"tables:{seed}", epoch, done)
+            check(right, views, answers(home.home, views, seed), f"tables:{seed}", epoch, done)
             if epoch == 1:
                 running.abandon()
                 running = home.home.loop(planned, engine=QueryEngine)
@@ -314,6 +315,13 @@ def check(
     for view, sql in views.items():
         compare(right, found[view], sql, name, epoch, given)
     check_parts(found, name)
+
+
+def answers(home: Home, views: Iterable[str], seed: int) -> list[dict[str, Any]]:
+    """The rows of all views: a question of somebody for some seeds, of the store itself for the others, which is
+    cheaper.
+    """
+    return home.query(together(views)).rows() if seed % 8 == 0 else home.store.query(together(views)).to_pylist()
 
 
 def together(views: Iterable[str]) -> str:
