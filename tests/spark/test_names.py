@@ -98,7 +98,8 @@ def run(
     return found
 
 
-@pytest.mark.parametrize("placement", ["inline", pytest.param("spread", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("placement", ["inline", "spread"])
 def test_names_change_nothing_in_spark(spark: object, tmp_path: Path, placement: str) -> None:
     expected = run(tmp_path / "plain", PLAIN)
     assert all(expected[f"{form} {what}"] for form in FORMS for what in ("rows", "join", "topic", "files", "after"))

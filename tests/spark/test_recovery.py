@@ -82,6 +82,7 @@ def test_placement_and_shards_may_change_between_epochs(spark: object, tmp_path:
         script.expect_rows("totals", {"auction": 0, "n": 35}, {"auction": 1, "n": 35}, {"auction": 2, "n": 30})
 
 
+@pytest.mark.slow
 def test_the_first_epoch_after_a_start_takes_a_bounded_number_of_rows(spark: object, tmp_path: Path) -> None:
     most = FIRST_ROWS + 100_000
     flow = ms.Flow("many")

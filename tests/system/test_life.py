@@ -84,6 +84,7 @@ held_up.aggregate(bids=ms.count(), volume=ms.sum("price")).view("total")
 """
 
 
+@pytest.mark.slow
 def test_a_folder_is_read_and_asked_after_the_run(millstream: Processes, tmp_path: Path) -> None:
     (tmp_path / "bids").mkdir()
     (tmp_path / "bids" / "one.json").write_text(BIDS, encoding="utf-8")

@@ -50,10 +50,11 @@ def opened(path: Path, *, read_only: bool, temp: Path | None) -> duckdb.DuckDBPy
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     settings["memory_limit"] = f"{memory // 2}B"  # of all work together; questions have limits of their own below it
     try:
-        if not read_only and not path.exists():
+        fresh = not read_only and not path.exists()
+        if fresh:
             _make(path)
         connection = _connected(path, read_only, settings)
-        if not read_only:
+        if not read_only and not fresh:
             connection.execute(_SYSTEM)  # an older store may lack a table
     except duckdb.Error as error:
         raise _not_opened(path, error) from None
@@ -90,16 +91,27 @@ def _is_locked(error: duckdb.Error) -> bool:
     return "could not set lock" in said or "different configuration than existing" in said  # (a reader in this process)
 
 
+_empty: list[bytes] = []
+"""The file of a store without rows, once this process has made one: DuckDB takes longer to make another."""
+
+
 def _make(path: Path) -> None:
     """A new store appears whole: a start that dies halfway, as on a full disk, leaves nothing that looks like one."""
     unfinished = path.with_name(f".{path.name}.new")
     _remove(unfinished)
     try:
-        with duckdb.connect(str(unfinished)) as connection:
-            connection.execute(_SYSTEM)
-            connection.execute("CHECKPOINT")
+        if _empty:
+            with unfinished.open("wb") as file:
+                file.write(_empty[0])
+                file.flush()
+                os.fsync(file.fileno())
+        else:
+            with duckdb.connect(str(unfinished)) as connection:
+                connection.execute(_SYSTEM)
+                connection.execute("CHECKPOINT")
+            _empty.append(unfinished.read_bytes())
         paths.rename(unfinished, path)
-    except duckdb.Error:
+    except (duckdb.Error, OSError):
         _remove(unfinished)
         raise
 

@@ -119,6 +119,11 @@ def value(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any]
 
 
 def columns_of(cursor: duckdb.DuckDBPyConnection, table: str) -> list[str]:
-    """The columns of a table, in order."""
-    sql = "SELECT column_name FROM duckdb_columns() WHERE schema_name = 'main' AND table_name = ? ORDER BY column_index"
-    return [r[0] for r in cursor.execute(sql, [table]).fetchall()]
+    """The columns of a table, in order; none when it is not there. (DuckDB's own list of columns takes longer.)"""
+    try:
+        found = cursor.execute(f"SELECT * FROM main.{quoted(table)} LIMIT 0")
+    except duckdb.CatalogException:
+        return []
+    names = [column[0] for column in found.description or ()]
+    found.fetchall()
+    return names
