@@ -92,3 +92,7 @@ SELECT k, z FROM w WHERE k IN (WITH r AS (SELECT x FROM (SELECT *, row_number() 
 SELECT k, z FROM w WHERE k IN (WITH r AS (SELECT x FROM (SELECT *, row_number() OVER (PARTITION BY x ORDER BY y, z) AS k FROM u) q WHERE k <= 1) SELECT x FROM r)
 SELECT a, b FROM t WHERE a IN (WITH p AS (SELECT x, y FROM u), q AS (SELECT x FROM p WHERE y > 0) SELECT x FROM q WHERE x < t.b)
 SELECT a, b FROM t WHERE a IN (WITH u AS (SELECT x AS b FROM u), q AS (SELECT b FROM u WHERE b > 1) SELECT b FROM q)
+-- All columns of a relation whose conditions use the rows around it
+SELECT a, b FROM t WHERE EXISTS (SELECT 1 FROM (SELECT * FROM u WHERE u.x = t.a) q WHERE y > b)
+SELECT k, z FROM w WHERE EXISTS (SELECT 1 FROM (SELECT q.* EXCEPT (z) FROM (SELECT * FROM u WHERE u.x = w.k) q) q WHERE z > 1)
+SELECT q.k, r.y FROM w q, LATERAL (SELECT * FROM (SELECT * FROM u WHERE u.x = q.k) p) r

@@ -168,6 +168,18 @@ def _names(relation: Relation) -> Iterator[str]:
         yield relation.ranked.name
 
 
+def _starred(query: _Query, node: exp.Query, ctes: Mapping[str, Relation]) -> Relation:
+    """A relation with the names of a query. Its conditions may use columns that are not in sight here."""
+    try:
+        return query.query(node, ctes)
+    except SchemaError:
+        tree = node.copy()
+        for select in tree.find_all(exp.Select):
+            for condition in ("where", "having", "qualify"):
+                select.set(condition, None)
+        return query.query(tree, ctes)
+
+
 def _add(query: _Query, scope: _Scope, source: exp.Expr, ctes: Mapping[str, Relation]) -> None:
     """Add the names of one thing in FROM."""
     alias = source.args.get("alias")
@@ -184,7 +196,7 @@ def _add(query: _Query, scope: _Scope, source: exp.Expr, ctes: Mapping[str, Rela
             select = select.left
         items = list(select.args.get("expressions") or ())
         if any(isinstance(i, exp.Star) or (isinstance(i, exp.Column) and isinstance(i.this, exp.Star)) for i in items):
-            scope.add(_names(query.query(inner, ctes)), source.alias)
+            scope.add(_names(_starred(query, inner, ctes)), source.alias)
         else:
             from millstream.sql.select import named_items
 
