@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 _KINDS = {"int": "number", "text": "text"}
+_MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _CONDITIONS = frozenset({"and", "or", "not", "null", "eq", "ne", "lt", "le", "gt", "ge"})
 
 
@@ -15,9 +16,8 @@ def holds(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Series | None:
     made = _condition(told, rows.schema)
     if made is None:
         return None
-    return rows.with_columns(made.fill_null(value=False).alias("$holds"))[
-        "$holds"
-    ]  # as many as rows, of a constant too
+    # beside the rows: even a constant has as many values as there are rows
+    return rows.with_columns(made.fill_null(value=False).alias("$holds"))["$holds"]
 
 
 def value(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Expr | None:
@@ -42,6 +42,8 @@ def _condition(told: tuple[Any, ...], schema: pl.Schema) -> pl.Expr | None:
         return None if inner is None else ~inner
     if name == "null":
         return _value(parts[0])[0].is_null()
+    if parts[0][0] in _KINDS:  # Polars takes a constant before two NULLs for one row
+        name, parts = _MIRRORED[name], parts[::-1]
     (left, left_kind), (right, right_kind) = (_value(p, schema) for p in parts)
     if left_kind is None or left_kind != right_kind:
         return None

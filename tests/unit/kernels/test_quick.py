@@ -35,6 +35,9 @@ ROWS = pl.DataFrame(
         "(a >= 1) AND NOT (b IS NULL)",
         "1 IS NOT NULL",
         "1 = 2",
+        "2 > a",
+        "2 <= a",
+        "'y' = s",
     ],
 )
 def test_a_condition_is_what_a_batch_gives(sql: str) -> None:
@@ -50,6 +53,20 @@ def test_a_condition_is_what_a_batch_gives(sql: str) -> None:
     value = quick.value(told, ROWS)
     assert value is not None
     assert ROWS.with_columns(value.alias("$v"))["$v"].to_list() == shown, "as a column it may be NULL"
+
+
+@pytest.mark.parametrize("sql", ["2 = a", "2 < a", "2 >= a", "NOT (2 <> a)", "a > 2", "'x' = s", "2 = a OR 1 IS NULL"])
+@pytest.mark.parametrize("length", range(4))
+def test_a_condition_has_a_value_for_every_row_without_values(sql: str, length: int) -> None:
+    kinds = {"a": pl.Int64, "s": pl.String}
+    rows = pl.DataFrame({n: [None] * length for n in kinds}, schema=kinds)
+    told = quick_sql(sql)
+    assert told is not None
+    held, value = quick.holds(told, rows), quick.value(told, rows)
+    assert held is not None
+    assert value is not None
+    assert held.to_list() == [False] * length
+    assert len(rows.select("a", value.alias("$v"))) == length
 
 
 def test_values_are_columns_and_instants() -> None:
