@@ -100,20 +100,28 @@ def _make(path: Path) -> None:
     unfinished = path.with_name(f".{path.name}.new")
     _remove(unfinished)
     try:
-        if _empty:
-            with unfinished.open("wb") as file:
-                file.write(_empty[0])
-                file.flush()
-                os.fsync(file.fileno())
-        else:
+        if not (_empty and _copied(_empty[0], unfinished)):
             with duckdb.connect(str(unfinished)) as connection:
                 connection.execute(_SYSTEM)
                 connection.execute("CHECKPOINT")
-            _empty.append(unfinished.read_bytes())
+            _empty[:] = [unfinished.read_bytes()]
         paths.rename(unfinished, path)
-    except (duckdb.Error, OSError):
+    except duckdb.Error:
         _remove(unfinished)
         raise
+
+
+def _copied(content: bytes, file: Path) -> bool:
+    """Whether a file could be written; where not, DuckDB says why."""
+    try:
+        with file.open("wb") as new:
+            new.write(content)
+            new.flush()
+            os.fsync(new.fileno())
+    except OSError:
+        _remove(file)
+        return False
+    return True
 
 
 def _remove(file: Path) -> None:
