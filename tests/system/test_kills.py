@@ -145,6 +145,11 @@ def seeded() -> random.Random:
     return random.Random(seed)
 
 
+def shares(size: int, count: int) -> list[Any]:
+    """Parameters for slow tests that share a long one."""
+    return [pytest.param(size, marks=pytest.mark.slow, id=f"{size}-{i}") for i in range(count)]
+
+
 def check(home: Path, records: int) -> None:
     """The views are what a batch over all records gives."""
     whole = made(0, records)
@@ -161,7 +166,7 @@ def check(home: Path, records: int) -> None:
         assert sorted(written) == sorted(whole["v"].to_pylist()), "the sink has every change once"
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(283, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [4, *shares(57, 5)])
 def test_a_process_that_is_killed_again_and_again_loses_and_repeats_nothing(tmp_path: Path, kills: int) -> None:
     chance, home, records = seeded(), tmp_path / "home", 60 * kills
     done = 0
@@ -182,7 +187,7 @@ def test_a_process_that_is_killed_again_and_again_loses_and_repeats_nothing(tmp_
     check(home, records)
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(52, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [1, *shares(17, 3)])
 def test_a_frozen_owner_is_ended_and_changes_nothing_any_more(tmp_path: Path, times: int) -> None:
     chance, home, records = seeded(), tmp_path / "home", 200 * (times + 1)
     with watched(home, records) as watcher:
@@ -250,8 +255,7 @@ def gone(processes: list[psutil.Process]) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.parametrize("rounds", [1, 10])
+@pytest.mark.parametrize("rounds", shares(2, 5))
 def test_kills_of_worker_java_and_driver_lose_and_repeat_nothing(
     millstream: Processes, tmp_path: Path, rounds: int
 ) -> None:
