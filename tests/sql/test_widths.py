@@ -111,3 +111,9 @@ def test_the_type_of_a_union_is_the_widest_of_its_parts(kinds: list[pa.DataType]
 def test_other_types_of_a_union_are_refused(sql: str, tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=r"`k` of `v.*` has different types in the streams of a union"):
         Script(flow_of({"v": sql}), tmp_path)
+
+
+def test_a_column_that_is_null_in_all_rows_has_to_say_its_type(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="the column `v` of `x` is NULL in all rows and has no type") as refused:
+        Script(flow_of({"x": "SELECT k, NULL AS v, s FROM a"}), tmp_path)
+    assert "CAST(NULL AS STRING) AS v" in str(refused.value)

@@ -36,6 +36,7 @@ def test_without_java_the_message_says_how_to_get_one(millstream: Processes, tmp
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_too_little_memory_is_told_with_the_option_that_gives_more(millstream: Processes, tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(MEMORY, encoding="utf-8")
     done = millstream.run("run", "flow.py", "--until-caught-up", "--memory", "100m")
@@ -43,6 +44,22 @@ def test_too_little_memory_is_told_with_the_option_that_gives_more(millstream: P
     assert "Spark cannot start with so little memory" in done.stderr
     assert "millstream run --memory 4g" in done.stderr
     assert one_message(done.stderr)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_view_that_fails_at_its_start_ends_the_command_with_its_own_code(
+    millstream: Processes, tmp_path: Path
+) -> None:
+    """Also while the first job of the session is still being performed."""
+    script = (
+        "CREATE TABLE t (a INT); CREATE VIEW v WITH (tables = 'live') AS SELECT a, NULL AS b FROM t; SELECT * FROM v;"
+    )
+    (tmp_path / "views.sql").write_text(script, encoding="utf-8")
+    done = millstream.run("sql", "--home", str(tmp_path / "home"), "-f", str(tmp_path / "views.sql"))
+    assert done.returncode == 6, done.stderr
+    assert "the column `b` of `v` is NULL in all rows and has no type" in done.stderr
+    assert "Fatal Python error" not in done.stderr
 
 
 def test_without_java_the_demo_says_so_and_leaves_nothing_behind(millstream: Processes, tmp_path: Path) -> None:

@@ -66,7 +66,21 @@ def bind_views(spark: SparkSession, plan: Plan, scanned: ScanTypes, *, retract: 
     plan, known = scans_widened(plan, scanned)
     types: Types = dict(known.items())
     fed = plan.inputs
-    return replace(plan, views=tuple(_view(spark, v, types, retract=retract or v.name in fed) for v in plan.views))
+    views = tuple(_view(spark, v, types, retract=retract or v.name in fed) for v in plan.views)
+    for view in views:
+        if view.name == view_of(view.name):  # and no stage before a view
+            _check_columns(view)
+    return replace(plan, views=views)
+
+
+def _check_columns(view: ViewStage) -> None:
+    """Refuse a column that has no type."""
+    for column in view.schema or ():
+        if pa.types.is_null(column.type):
+            raise SchemaError(
+                f"the column `{column.name}` of `{view.name}` is NULL in all rows and has no type",
+                hint=f"say which it has: CAST(NULL AS STRING) AS {column.name}",
+            )
 
 
 def _view(spark: SparkSession, view: ViewStage, types: Types, *, retract: bool) -> ViewStage:

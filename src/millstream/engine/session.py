@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
@@ -17,6 +18,8 @@ from millstream.engine.errors import has_ended, translated
 from millstream.engine.java import require_java
 
 _LOCK = threading.Lock()
+_WARMING = 20.0
+"""Seconds that a process which ends waits, at most, for the first small job of a new session."""
 
 LOG4J = """\
 rootLogger.level = warn
@@ -130,7 +133,10 @@ def begin(log: Path, *, memory: str = "2g", python: bool = False) -> Future[Any]
             with suppress(Exception):  # whatever it is, the first epoch meets it too, and tells it
                 _warm(found.result(), python=python)
 
-    threading.Thread(target=work, name="millstream-session", daemon=True).start()
+    thread = threading.Thread(target=work, name="millstream-session", daemon=True)
+    thread.start()
+    # Python aborts when it ends while a thread takes the rows of that job.
+    atexit.register(thread.join, _WARMING)
     return found
 
 
