@@ -8,6 +8,8 @@ PYTHON=.venv/bin/python
 # processor time. `make test-all` has both.
 export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:-} -XX:TieredStopAtLevel=1"
 export SPARK_LAUNCHER_OPTS="${SPARK_LAUNCHER_OPTS:-} -XX:TieredStopAtLevel=1"
+# Two processes share two cores, and most tables have a few rows: threads of Polars would wait for one another.
+export POLARS_MAX_THREADS="${POLARS_MAX_THREADS:-1}"
 
 if [ $# -gt 0 ]; then
     exec "$PYTHON" -m pytest -m "not slow" "$@"
@@ -20,12 +22,13 @@ if [ -w /dev/shm ] && [ "$(df --output=avail -k /dev/shm | tail -1)" -gt 4000000
 scratch=$(mktemp -d -p "$memory" millstream-tests-XXXXXX)
 trap 'kill %1 2>/dev/null; rm -rf "$other" "$scratch"' EXIT INT TERM
 # The tests that follow those with Spark, so that both halves take as long.
-later="tests/unit/kernels tests/unit/properties tests/sql/test_relations.py tests/sql/test_language.py tests/transcripts"
+later="tests/unit/kernels tests/unit/properties tests/unit/pipelines tests/sql/test_relations.py tests/sql/test_language.py
+    tests/transcripts"
 "$PYTHON" -m pytest -m "not slow and not spark" -p no:cacheprovider --basetemp="$scratch/beside" --durations=25 \
     $(printf -- '--ignore %s ' $later) >"$other" 2>&1 &
 "$PYTHON" -m pytest -m "not slow and spark" -p no:cacheprovider --basetemp="$scratch/spark" --durations=25
 spark=$?
-echo "---- kernels, properties, relations and transcripts, while the others go on ----"
+echo "---- kernels, properties, pipelines, generated views and transcripts, while the others go on ----"
 "$PYTHON" -m pytest -m "not slow and not spark" -p no:cacheprovider --basetemp="$scratch/later" --durations=10 $later
 kernels=$?
 wait %1
