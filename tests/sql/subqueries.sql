@@ -96,3 +96,5 @@ SELECT a, b FROM t WHERE a IN (WITH u AS (SELECT x AS b FROM u), q AS (SELECT b 
 SELECT a, b FROM t WHERE EXISTS (SELECT 1 FROM (SELECT * FROM u WHERE u.x = t.a) q WHERE y > b)
 SELECT k, z FROM w WHERE EXISTS (SELECT 1 FROM (SELECT q.* EXCEPT (z) FROM (SELECT * FROM u WHERE u.x = w.k) q) q WHERE z > 1)
 SELECT q.k, r.y FROM w q, LATERAL (SELECT * FROM (SELECT * FROM u WHERE u.x = q.k) p) r
+-- A comparison with any of the rows that a window function was computed for
+SELECT a, b FROM t WHERE a >= ANY (SELECT n FROM (SELECT x, sum(y) OVER (PARTITION BY x) AS n FROM u) q WHERE q.x = t.a)

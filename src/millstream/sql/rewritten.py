@@ -90,7 +90,9 @@ def _aggregated(query: exp.Query, call: exp.Expr) -> exp.Subquery:
     plain = isinstance(inner, exp.Select) and not any(
         inner.args.get(a) for a in ("group", "having", "limit", "offset", "qualify", "distinct", "with_", "windows")
     )
-    plain = plain and not any(True for _ in aggregates.found(inner.selects[0])) and not inner.find(exp.Window)
+    plain = (
+        plain and not any(True for _ in aggregates.found(inner.selects[0])) and not inner.selects[0].find(exp.Window)
+    )
     if isinstance(inner, exp.Select) and plain:
         value = inner.selects[0].unalias().copy()
         inner.set("order", None)
