@@ -3,6 +3,7 @@ link. Every call in the syntax trees that could do so is found; one that is not 
 """
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,7 @@ def name_of(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
+@functools.cache
 def all_of(text: str) -> list[tuple[int, str]]:
     """Line and text of everything that may delete, rename, replace or truncate a file."""
     tree = ast.parse(text)

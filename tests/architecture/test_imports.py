@@ -5,6 +5,7 @@ Packages of the table that do not exist yet are simply not met.
 """
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,8 +72,13 @@ def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test).split(".")[-1] == "TYPE_CHECKING"
 
 
-def imports_of(path: Path, *, at_import_time: bool = False) -> Iterator[tuple[str, int]]:
-    """Yield (dotted absolute name, line) of everything the module imports."""
+@functools.cache
+def imports_of(path: Path, *, at_import_time: bool = False) -> tuple[tuple[str, int], ...]:
+    """(Dotted absolute name, line) of everything the module imports."""
+    return tuple(_imports_of(path, at_import_time=at_import_time))
+
+
+def _imports_of(path: Path, *, at_import_time: bool) -> Iterator[tuple[str, int]]:
 
     def walk(node: ast.AST) -> Iterator[ast.AST]:
         yield node
@@ -94,7 +100,7 @@ def imports_of(path: Path, *, at_import_time: bool = False) -> Iterator[tuple[st
                 for alias in names:
                     yield f"{origin}.{alias.name}", node.lineno
             case ast.Call(func=func, args=[ast.Constant(value=str(target)), *_]):
-                if ast.unparse(func).split(".")[-1] in {"import_module", "__import__"}:
+                if getattr(func, "attr", getattr(func, "id", None)) in {"import_module", "__import__"}:
                     yield target, node.lineno
 
 

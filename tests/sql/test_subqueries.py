@@ -49,7 +49,7 @@ def _follow(path: Path, seed: int, rounds: int, stride: int = 1) -> None:
 
 
 def test_subqueries_are_right_after_every_change(tmp_path: Path) -> None:
-    _follow(tmp_path / "home", 5, 1, stride=2)  # all of them in the slow test
+    _follow(tmp_path / "home", 5, 1, stride=3)  # all of them in the slow test
 
 
 @pytest.mark.slow

@@ -117,7 +117,7 @@ def test_by_slices_without_panes(story: Story) -> None:
         Player(story, script, "by slices", keeps_panes=False).play()
 
 
-@pytest.mark.sampled(60)
+@pytest.mark.sampled(40)
 @each([s for s in ALL if not s.crashes])
 def test_crashed_in_every_epoch_and_resumed_with_other_shards(story: Story) -> None:
     with short_lived() as folder, MemoryScript(story.flow(), folder) as script:
@@ -168,7 +168,7 @@ def same_in_the_end(story: Story, run: str, player: Player) -> None:
 # ---------------------------------------------------------------- on Spark
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(9)
 @pytest.mark.spark
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("story", one_of_each_theme_first())

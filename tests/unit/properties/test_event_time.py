@@ -76,7 +76,7 @@ SLICED = st.one_of(cases(ALIGNED, tr.on_change()), cases(("tumbling", "hopping")
 )
 
 
-@settings(max_examples=EXAMPLES // 2)
+@settings(max_examples=EXAMPLES // 3)
 @given(SLICED, SEEDS)
 def test_both_kernels_give_what_the_reference_gives_where_slices_would_do(case: Case, seed: int) -> None:
     assert stage_of(case, panes=False).windowing.by_slices

@@ -20,7 +20,7 @@ from millstream.runtime.inventory import kind_of
 from . import rich_homes as homes
 
 SEED = 12
-SAMPLE, FEW = 3, 1
+SAMPLE, FEW = 2, 1
 SHARES = 16
 MAY_DIFFER = {"flows/loose/stopped.json": ("loose",)}
 """A flow that may lose records does so without the note that it has ended well."""
