@@ -95,6 +95,7 @@ def check(spark: Any, path: Path, seed: int, queries: int = QUERIES) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_live_views_are_what_a_batch_query_gives(spark: Any, tmp_path: Path) -> None:
     check(spark, tmp_path, 0, QUERIES // 4)
 

@@ -106,6 +106,7 @@ def test_a_case_gives_what_is_expected(file: str, name: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", [n for f, n in CASES if f == SPARK])
 def test_a_case_on_spark_gives_what_is_expected(spark: object, name: str) -> None:
     _check(SPARK, name)

@@ -302,7 +302,7 @@ def check(chains: dict[str, Sequence[str]], seed: int, *, epochs: int = 3, most:
                     script.resume(shards=chance.choice([1, 3]))
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", sorted(OPERATORS))
 def test_an_operator_is_what_a_batch_gives_after_every_epoch(name: str) -> None:
     check({"v": ["distinct", name] if name in ORDERED else [name]}, seed=1)

@@ -117,7 +117,7 @@ def test_by_slices_without_panes(story: Story) -> None:
         Player(story, script, "by slices", keeps_panes=False).play()
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(20)
 @each([s for s in ALL if not s.crashes])
 def test_crashed_in_every_epoch_and_resumed_with_other_shards(story: Story) -> None:
     with short_lived() as folder, MemoryScript(story.flow(), folder) as script:
@@ -134,7 +134,7 @@ def test_replayed_at_once(story: Story) -> None:
         same_in_the_end(story, "all at once, then the end", player)
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(20)
 @each([s for s in ALL if s.cuts])
 def test_cut_into_epochs_of_one_record(story: Story) -> None:
     with short_lived() as folder, MemoryScript(story.flow(), folder, shards=2) as script:

@@ -286,6 +286,7 @@ STATEMENTS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_statement_killed_at_any_moment_is_done_or_was_not_said(tmp_path: Path) -> None:
     moments = 0
     with world(tmp_path, 0) as made:

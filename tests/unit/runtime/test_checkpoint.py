@@ -231,6 +231,7 @@ class Dies(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.slow
 def test_a_restore_that_dies_anywhere_is_finished_or_forgotten(home: Path, tmp_path: Path) -> None:
     save(home)
     with LocalScript(flow(), home, shards=1) as script:

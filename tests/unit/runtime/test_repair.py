@@ -135,7 +135,7 @@ class Dies(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["rebuild", "older", "record"])
 def test_a_repair_that_dies_anywhere_is_finished_or_forgotten(homes: Path, tmp_path: Path, how: str) -> None:
     store, record = ("older" if how == "older" else "same"), ("open damaged" if how == "record" else "closed")
