@@ -54,18 +54,14 @@ def count(tests: Iterable[str], seconds: Mapping[str, float]) -> int:
 class Shards:
     """The plugin: leaves one shard of the collected tests, and writes down what they took."""
 
-    def __init__(self, shard: str | None, *, record: bool = False, only_count: bool = False) -> None:
-        self.shard, self.record, self.only_count = shard, record, only_count
-        self.shards = 0
+    def __init__(self, shard: str | None, *, record: bool) -> None:
+        self.shard, self.record = shard, record
         self.took: dict[str, list[float]] = defaultdict(list)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """After the markers have left the slow tests alone."""
         tests = [item.nodeid for item in items]
-        if self.only_count:
-            self.shards = count(tests, timed())
-            items.clear()
         if self.shard is not None:
             k, n = (int(part) for part in self.shard.split("/"))
             mine = set(dealt(tests, n, timed())[k - 1])
@@ -90,9 +86,16 @@ class Shards:
         SECONDS.write_text(json.dumps(dict(sorted(now.items())), indent=1) + "\n", encoding="utf-8")
 
 
+class _Counted:
+    """A plugin that counts the shards of the collected tests."""
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.shards = count([item.nodeid for item in session.items], timed())
+
+
 def main() -> None:
     """Print how many shards there are."""
-    counted = Shards(None, only_count=True)
+    counted = _Counted()
     with redirect_stdout(StringIO()):
         pytest.main(["-q", "--collect-only", "-m", "slow"], plugins=[counted])
     print(counted.shards)  # noqa: T201

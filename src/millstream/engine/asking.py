@@ -23,6 +23,7 @@ from millstream.kernels.ask import Ask, answers, questions_of
 from millstream.kernels.keyed import KEY
 from millstream.plan.processing import Asking
 from millstream.plan.stages import Chained
+from millstream.state.ipc import ipc_bytes
 from millstream.state.run import write_durably
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
@@ -151,8 +152,4 @@ def _read(path: Path) -> pl.DataFrame | None:
 
 def _write(path: Path, frame: pl.DataFrame) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    sink = pa.BufferOutputStream()
-    table = frame.to_arrow()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    write_durably(path, sink.getvalue())
+    write_durably(path, ipc_bytes(frame.to_arrow()))

@@ -79,7 +79,7 @@ def _check_columns(view: ViewStage) -> None:
         if pa.types.is_null(column.type):
             raise SchemaError(
                 f"the column `{column.name}` of `{view.name}` is NULL in all rows and has no type",
-                hint=f"say which it has: CAST(NULL AS STRING) AS {column.name}",
+                hint=f"give it a type: CAST(NULL AS STRING) AS {column.name}",
             )
 
 

@@ -12,7 +12,7 @@ from sqlglot import exp
 from millstream.errors import DefinitionError, RecordRefused, SchemaError
 from millstream.live import questions
 from millstream.live.answer import Answer
-from millstream.live.changes import Changes, Clause, Side, bound, chosen, held, matches, present, said
+from millstream.live.changes import Changes, Chosen, Clause, Side, bound, chosen, held, matches, present, said
 from millstream.live.keys import assigned_columns, check_required, key_of, spelled, told
 from millstream.model.schema import Schema
 from millstream.model.values import python_values
@@ -186,12 +186,7 @@ def _matched(
 def _not_matched_by_source(
     session: Session, statement: Merge, changes: Changes, target: Side, alone: np.ndarray
 ) -> None:
-    whens = [w for w in statement.whens if w.kind == "not matched by source"]
-    if not whens or not len(alone):
-        return
-    side = Side(target.name, target.rows.take(pa.array(alone)), target.code)
-    found = chosen(session, side.flat(), [_clause(w, changes.schema, (side,)) for w in whens])
-    for when, mine in zip(whens, found, strict=True):
+    for when, mine in _chosen_alone(session, statement, changes.schema, target, alone, "not matched by source"):
         _change(changes, when, alone[mine.rows], mine.values)
 
 
@@ -203,16 +198,23 @@ def _change(changes: Changes, when: When, places: np.ndarray, values: Mapping[st
 
 
 def _not_matched(session: Session, statement: Merge, changes: Changes, other: Side, alone: np.ndarray) -> None:
-    whens = [w for w in statement.whens if w.kind == "not matched"]
-    if not whens or not len(alone):
-        return
-    side = Side(other.name, other.rows.take(pa.array(alone)), other.code)
-    found = chosen(session, side.flat(), [_clause(w, changes.schema, (side,)) for w in whens])
-    for when, mine in zip(whens, found, strict=True):
+    for when, mine in _chosen_alone(session, statement, changes.schema, other, alone, "not matched"):
         if when.action == "insert" and len(mine.rows):
             rows = assigned_columns(changes.schema, dict(mine.values), len(mine.rows))
             check_required(changes.entry, rows, named=None)
             changes.insert(rows)
+
+
+def _chosen_alone(
+    session: Session, statement: Merge, schema: Schema, side: Side, alone: np.ndarray, kind: str
+) -> list[tuple[When, Chosen]]:
+    """The rows of one side without a match that each WHEN of a kind takes."""
+    whens = [w for w in statement.whens if w.kind == kind]
+    if not whens or not len(alone):
+        return []
+    rows = Side(side.name, side.rows.take(pa.array(alone)), side.code)
+    found = chosen(session, rows.flat(), [_clause(w, schema, (rows,)) for w in whens])
+    return list(zip(whens, found, strict=True))
 
 
 def _clause(when: When, schema: Schema, sides: tuple[Side, ...]) -> Clause:

@@ -21,7 +21,7 @@ from millstream.model.aggregate import Kind
 from millstream.model.expression import Expr, col
 from millstream.model.relational import Function, Joined
 from millstream.model.reserved import OF
-from millstream.model.scalars import WIDTHS
+from millstream.model.scalars import widest
 from millstream.model.schema import Schema, ddl_type
 from millstream.model.step import Order, Top
 from millstream.model.stream import Stream
@@ -151,11 +151,10 @@ def _alike(left: Schema, right: Schema, mine: Expr, theirs: Expr) -> tuple[Expr,
     kinds = (mine.type_in(left), theirs.type_in(right))
     if None in kinds or kinds[0] == kinds[1]:
         return mine, theirs
-    if all(k in WIDTHS for k in kinds):
-        wide = max(kinds, key=WIDTHS.index)
-    elif all(pa.types.is_date(k) or pa.types.is_timestamp(k) for k in kinds):
+    wide = widest(kinds)
+    if wide is None and all(pa.types.is_date(k) or pa.types.is_timestamp(k) for k in kinds):
         wide = next(k for k in kinds if pa.types.is_timestamp(k))
-    else:
+    if wide is None:
         said = " with ".join(ddl_type(k) for k in kinds)
         raise SchemaError(
             f"an as-of join cannot compare {said}", hint="cast one of them, as in CAST(a.id AS BIGINT) = b.id"

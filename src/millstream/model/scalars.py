@@ -63,11 +63,11 @@ DAY_TIME = ("DAY", "HOUR", "MINUTE", "SECOND")
 """The units of intervals that have a fixed length."""
 
 WIDTHS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
-"""Types of numbers, each of which can be made one that comes behind it."""
+"""Types of numbers, each of which can be cast to any that follows it."""
 
 
 def widest(kinds: Collection[pa.DataType | None]) -> pa.DataType | None:
-    """The type of numbers that all of these can be made; None where some are no such numbers."""
+    """The type of numbers that all of these can be cast to; None where one is not such a number."""
     return max(kinds, key=WIDTHS.index) if kinds and all(k in WIDTHS for k in kinds) else None
 
 

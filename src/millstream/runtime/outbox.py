@@ -24,6 +24,7 @@ from millstream import paths
 from millstream.connect.sinks import Reach, SinkPort, TopicSink
 from millstream.errors import HomeDamaged
 from millstream.plan.stages import Plan, ViewStage
+from millstream.state.ipc import ipc_bytes
 from millstream.state.run import write_durably
 
 EXACTLY, AT_LEAST, AT_MOST = "exactly_once", "at_least_once", "at_most_once"
@@ -160,10 +161,7 @@ class Outbox:
 
     def _put(self, epoch: int, name: str, table: pa.Table, digest: str) -> str:
         shown = self._sinks[name][0].for_sink(table).replace_schema_metadata({b"digest": digest.encode()})
-        out = pa.BufferOutputStream()
-        with pa.ipc.new_file(out, shown.schema) as writer:
-            writer.write_table(shown)
-        data = out.getvalue()
+        data = ipc_bytes(shown)
         self._root.mkdir(parents=True, exist_ok=True)
         file = f"{epoch:012d}-{name}.{zlib.crc32(data):08x}.arrow"
         write_durably(self._root / file, data)

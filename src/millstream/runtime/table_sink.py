@@ -17,6 +17,7 @@ from millstream.errors import RecordRefused
 from millstream.model.assignment import Unfit, assigned_table
 from millstream.model.connector import TableTarget
 from millstream.model.schema import ddl_type
+from millstream.state.ipc import ipc_bytes
 from millstream.store.port import Taken
 
 Change = Callable[[pa.Table, bytes | None], tuple[pa.Table, bytes | None]]
@@ -154,7 +155,8 @@ class TableSink:
         new = found.filter(lives)
         rows = pa.concat_tables([present.take(stay), given.take(new["$last"].sort().to_arrow())])
         now = pl.concat([known.join(found, on=keys, how="anti", maintain_order="left"), new.select(keys)])
-        return rows, _written(now.to_arrow().cast(present.select(keys).schema))
+        written = now.to_arrow().cast(present.select(keys).schema)
+        return rows, ipc_bytes(written, pa.ipc.new_stream).to_pybytes()
 
     def _same(self, present: pa.Table, at: int, given: pa.Table, gone: int) -> bool:
         """Whether a row of the table is the one that is retracted, in the columns that the sink writes."""
@@ -174,14 +176,6 @@ def _frame(rows: pa.Table, keys: list[str]) -> pl.DataFrame:
     frame = pl.from_arrow(rows.select(keys))
     assert isinstance(frame, pl.DataFrame)
     return frame
-
-
-def _written(keys: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, keys.schema) as writer:
-        writer.write_table(keys)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
 
 
 def _read(keys: bytes) -> pa.Table:

@@ -24,6 +24,7 @@ from millstream import paths
 from millstream.errors import DiskFull, HomeDamaged
 from millstream.log.files import encoded
 from millstream.runtime.place import HINT
+from millstream.state.ipc import ipc_bytes
 from millstream.state.run import sync_directory, write_durably
 
 
@@ -200,10 +201,7 @@ class Tables:
     @staticmethod
     def encoded(data: pa.Table) -> bytes:
         """A table as its file has it."""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, data.schema) as writer:
-            writer.write_table(data)
-        content: bytes = sink.getvalue().to_pybytes()
+        content: bytes = ipc_bytes(data).to_pybytes()
         return content
 
     def rows(self, name: str, version: int) -> pa.Table:

@@ -216,7 +216,7 @@ class _Query:
         return ctes
 
     def with_cte(self, given: exp.Expr, cte: exp.CTE, ctes: Mapping[str, Relation]) -> Mapping[str, Relation]:
-        """The CTEs in sight behind one CTE of a WITH."""
+        """The CTEs in scope after one CTE of a WITH."""
         columns = [c.name for c in (cte.args["alias"].args.get("columns") or [])]
         if given.args.get("recursive") and recursive.calls_itself(cte):
             return {**ctes, cte.alias.lower(): recursive.loop(self, cte, columns, ctes)}

@@ -114,7 +114,7 @@ def _make(path: Path) -> None:
 def _copied(content: bytes, file: Path) -> bool:
     """Whether a file could be written; where not, DuckDB says why."""
     try:
-        with file.open("wb") as new:
+        with os.fdopen(paths.open_file(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), "wb") as new:
             new.write(content)
             new.flush()
             os.fsync(new.fileno())
