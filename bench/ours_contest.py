@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 import millstream as ms
 from bench.peers.protocol import COLUMNS, SIDE_ROWS, Asked, answer, asked
-from millstream.runtime.loop import FlowLoop
+from millstream.runtime.epoch.loop import FlowLoop
 
 INSIDE = "CREATE VIEW or CREATE SINK to the end of the flow: planning, reading, state, epoch records, views or files"
 

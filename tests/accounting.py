@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.home import Home
-from millstream.runtime.accounting import unbalanced
+from millstream.runtime.inspect.accounting import unbalanced
 
 
 def assert_balanced(home: Home) -> None:

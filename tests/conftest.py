@@ -33,7 +33,7 @@ settings.load_profile(os.environ.get("MILLSTREAM_HYPOTHESIS", "quick"))
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """The session of this process; flows started by a test use the same one."""
-    from millstream.engine import session
+    from millstream.engine.spark import session
 
     log: Path = tmp_path_factory.mktemp("spark") / "spark.log"
     yield session.start(log, memory="1g")

@@ -24,16 +24,16 @@ from millstream.clock import EARLIEST, LATEST
 from millstream.connect.log import LogSource
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import NO_TIME, OUT_OF_RANGE, SourcePort
-from millstream.engine.bind import bind_views
-from millstream.engine.readers import DELETES
-from millstream.engine.rejects import apart
-from millstream.engine.work import EpochInput, EpochOutput, Work, polars, records_state, write_outcome
+from millstream.engine.binding.bind import bind_views
+from millstream.engine.driver.work import EpochInput, EpochOutput, Work, polars, records_state, write_outcome
+from millstream.engine.input.readers import DELETES
+from millstream.engine.input.rejects import apart
 from millstream.home import Home
 from millstream.kernels.intake import Intake, Role, gather, take_in
 from millstream.kernels.stage import advance, unique
-from millstream.model.duck_arrow import arrow_table
-from millstream.model.values import python_rows
-from millstream.plan.guards import guarded
+from millstream.model.types.duckdb_values import arrow_table
+from millstream.model.types.values import python_rows
+from millstream.plan.rules.guards import guarded
 from millstream.plan.stages import Aggregation, Plan, Scan, SourceStage
 from millstream.state.shard import RunCache, StateReader, shard_of, shard_range
 from millstream.state.version import Version
@@ -83,7 +83,7 @@ class LocalEngine:
             shown += [*extra, f'CAST({version} AS BIGINT) AS "$ver"']
         time = source.options.event_time
         timed = f'SELECT *, {now if time is None else f"epoch_us({quoted(time)})"} AS "$ts" FROM rows'
-        if time is not None:  # as `engine/readers.py` marks them
+        if time is not None:  # as `engine/input/readers.py` marks them
             inside = f'"$ts" BETWEEN {EARLIEST} AND {LATEST}'
             lost = f'WHEN "$ts" IS NULL THEN {NO_TIME} WHEN NOT ({inside}) THEN {OUT_OF_RANGE}'
             bad = f'CASE WHEN "$bad" <> 0 THEN "$bad" {lost} ELSE 0 END AS "$bad"'

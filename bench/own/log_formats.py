@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millstream.engine import session
-from millstream.log.segment import placed
+from millstream.engine.spark import session
+from millstream.log.storage.segment import placed
 
 ROWS, FILES, ROUNDS = 1_300_000, 3, 5
 

@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 
 import millstream as ms
 from millstream.kernels.outcome import StageClock
-from millstream.kernels.process import advance
-from millstream.model.process import Output
-from millstream.model.schema import Schema
-from millstream.model.typed import TypedState
-from millstream.plan.processing import Processing
+from millstream.kernels.python.process import advance
+from millstream.model.python.process import Output
+from millstream.model.python.typed_state import TypedState
+from millstream.model.types.schema import Schema
+from millstream.plan.operators.process import Processing
 from millstream.plan.stages import Chained, Side
 from millstream.state.run import Run, write_run
 from millstream.state.shard import RunCache, StateReader

@@ -23,8 +23,8 @@ from bench.own import turns
 from bench.own.log_read import QUERY, SCHEMA, WINDOW
 from millstream.clock import SystemClock
 from millstream.log import Log
-from millstream.log.disk import RealDisk
-from millstream.model.schema import Schema
+from millstream.log.storage.disk import RealDisk
+from millstream.model.types.schema import Schema
 
 EVENTS, SECONDS = 3_400_000, 10
 FRAMES = {10_000: 1.0, 100: 1.0, 1: 0.03}

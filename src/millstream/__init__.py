@@ -20,8 +20,7 @@ import millstream.log  # noqa: F401 - the package first, or a later import of it
 from millstream.clock import ManualClock, SystemClock
 from millstream.errors import MillstreamError
 from millstream.home import Home
-from millstream.model.accumulation import accumulating, discarding, retracting
-from millstream.model.aggregate import (
+from millstream.model.aggregates.aggregate import (
     Aggregator,
     any_value,
     avg,
@@ -43,9 +42,14 @@ from millstream.model.aggregate import (
     user_aggregate,
     variance,
 )
-from millstream.model.approximate import approx_count_distinct, approx_f2, approx_percentile, approx_top_k, sample
-from millstream.model.connector import console, files, generator, log, memory, spark_stream
-from millstream.model.distribution import (
+from millstream.model.aggregates.approximate import (
+    approx_count_distinct,
+    approx_f2,
+    approx_percentile,
+    approx_top_k,
+    sample,
+)
+from millstream.model.aggregates.distribution import (
     kurtosis,
     median,
     mode,
@@ -55,12 +59,25 @@ from millstream.model.distribution import (
     stddev_pop,
     var_pop,
 )
+from millstream.model.connectors import console, files, generator, log, memory, spark_stream
 from millstream.model.expression import Expr, col, expr
 from millstream.model.flow import Flow
-from millstream.model.pattern import Pattern, pattern
-from millstream.model.process import Context, Process, Timer
-from millstream.model.stream import Stream, merge
-from millstream.model.trigger import (
+from millstream.model.patterns.pattern import Pattern, pattern
+from millstream.model.python.process import Context, Process, Timer
+from millstream.model.steps.window_functions import (
+    cume_dist,
+    dense_rank,
+    lag,
+    lead,
+    ntile,
+    percent_rank,
+    rank,
+    row_number,
+)
+from millstream.model.streams.stream import Stream, merge
+from millstream.model.windows.accumulation import accumulating, discarding, retracting
+from millstream.model.windows.kinds import calendar, count_window, cumulating, custom, session
+from millstream.model.windows.trigger import (
     after_count,
     after_delay,
     after_fraction,
@@ -75,23 +92,12 @@ from millstream.model.trigger import (
     repeatedly,
     until,
 )
-from millstream.model.window import Window, everything, hopping, tumbling
-from millstream.model.window_functions import (
-    cume_dist,
-    dense_rank,
-    lag,
-    lead,
-    ntile,
-    percent_rank,
-    rank,
-    row_number,
-)
-from millstream.model.window_kinds import calendar, count_window, cumulating, custom, session
+from millstream.model.windows.window import Window, everything, hopping, tumbling
 from millstream.nexmark import nexmark
 from millstream.reader import Reader
 from millstream.result import Result
-from millstream.runtime.run import Run
-from millstream.runtime.supervisor import Restarts
+from millstream.runtime.supervision.run import Run
+from millstream.runtime.supervision.supervisor import Restarts
 from millstream.takeover import standby
 
 __version__ = "0.1.0"

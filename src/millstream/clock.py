@@ -28,8 +28,8 @@ EARLIEST = Micros(-62_135_596_800_000_000)
 LATEST = Micros(253_402_300_799_999_999)
 """The last instant that an event may have: the end of the year 9999.
 
-With events between these two and durations of at most 10,000 years (`model/duration.py`), no sum of an event time,
-window sizes, offsets and lateness comes near the ends of a 64-bit number, or past BEGINNING and ALL_READ.
+With events between these two and durations of at most 10,000 years (`model/types/duration.py`), no sum of an event
+time, window sizes, offsets and lateness comes near the ends of a 64-bit number, or past BEGINNING and ALL_READ.
 """
 
 

@@ -35,37 +35,38 @@ from millstream.errors import DefinitionError, LeaseLost, MillstreamError, Unkno
 from millstream.limits import Limits
 from millstream.log.log import Log
 from millstream.log.topic import Topic
-from millstream.model.connector import SparkStream, check_name
-from millstream.model.duration import Duration
+from millstream.model.connectors import SparkStream, check_name
+from millstream.model.error_policy import FAIL
 from millstream.model.flow import Flow
-from millstream.model.onerror import FAIL
 from millstream.model.reserved import check_user_columns
-from millstream.model.schema import Schema, zoned
+from millstream.model.types.duration import Duration
+from millstream.model.types.schema import Schema, zoned
 from millstream.plan.planner import plan
 from millstream.plan.stages import Batches, Plan
 from millstream.result import Result
-from millstream.runtime import checkpoint, recovery, status, swap
-from millstream.runtime.accounting import account_rows
-from millstream.runtime.lag import lag_rows
-from millstream.runtime.lease import HomeLock
-from millstream.runtime.loop import EpochReport, FlowLoop
-from millstream.runtime.outbox import Outbox
-from millstream.runtime.place import check_format, files_named, make_home
-from millstream.runtime.port import EnginePort
-from millstream.runtime.ports import errors_of, sink_generations, sink_ports, source_port, view_specs
-from millstream.runtime.progress import Progress
-from millstream.runtime.records import RecordBook
-from millstream.runtime.run import BROKEN, ENDED, Run
-from millstream.runtime.states import state_table
-from millstream.runtime.supervisor import SET_APART, STOP, Restarts
-from millstream.runtime.table_sink import Change, changed
-from millstream.runtime.tables import Tables, as_table
-from millstream.sql.reading import question
+from millstream.runtime.engine_port import EnginePort
+from millstream.runtime.epoch.loop import EpochReport, FlowLoop
+from millstream.runtime.epoch.outbox import Outbox
+from millstream.runtime.epoch.progress import Progress
+from millstream.runtime.epoch.records import RecordBook
+from millstream.runtime.epoch.stored_tables import Tables, as_table
+from millstream.runtime.epoch.table_sink import Change, changed
+from millstream.runtime.home_dir import check_format, files_named, make_home
+from millstream.runtime.inspect import status
+from millstream.runtime.inspect.accounting import account_rows
+from millstream.runtime.inspect.lag import lag_rows
+from millstream.runtime.inspect.process_state import state_table
+from millstream.runtime.recovery import checkpoint, reconcile, swap
+from millstream.runtime.supervision.lease import HomeLock
+from millstream.runtime.supervision.run import BROKEN, ENDED, Run
+from millstream.runtime.supervision.supervisor import SET_APART, STOP, Restarts
+from millstream.runtime.wiring import errors_of, sink_generations, sink_ports, source_port, view_specs
+from millstream.sql.query.store_query import question
 from millstream.store.port import Taken
 
 if TYPE_CHECKING:
-    from millstream.engine.tap import Tap
-    from millstream.live.live import Live
+    from millstream.engine.input.tap import Tap
+    from millstream.live.deployment import Live
     from millstream.live.session import Session
     from millstream.sql.catalog import Catalog
     from millstream.store.duckdb import DuckStore
@@ -131,7 +132,7 @@ class Home:
                 from millstream.store.duckdb import DuckStore
 
                 with files_named(self.path):
-                    recovery.check_store(self.path)
+                    reconcile.check_store(self.path)
                     store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp", limits=self.limits)
                     self._store = self.tables.reconciled(store)
                 self._serve()  # from now on no other process can open the file
@@ -240,7 +241,7 @@ class Home:
         engine: Callable[[Plan, Mapping[str, SourcePort], Path], EnginePort] | None,
     ) -> FlowLoop:
         starting = self._begin(planned) if engine is None else None  # Java takes its time; the rest is done meanwhile
-        from millstream.engine.work import EpochInput, Replay
+        from millstream.engine.driver.work import EpochInput, Replay
 
         root = paths.flow_folder(self.path, planned.flow)
         last = self.store.last(planned.flow)
@@ -249,8 +250,8 @@ class Home:
             s.name: source_port(root, planned.flow, s, progress.offsets.get(s.name, {}), self.log)
             for s in planned.sources
         }
-        recovery.check(planned, self.store, RecordBook(root / "epochs"), root / "state", ports)
-        recovery.note_kinds(root, ports)
+        reconcile.check(planned, self.store, RecordBook(root / "epochs"), root / "state", ports)
+        reconcile.note_kinds(root, ports)
         self._ports[planned.flow] = ports
         progress.begin(planned, ports)
         newest = self.tables.newest()
@@ -292,7 +293,7 @@ class Home:
 
     def _begin(self, planned: Plan) -> Future[Any]:
         """Start Spark beside this thread."""
-        from millstream.engine import session
+        from millstream.engine.spark import session
 
         python = any(isinstance(op, Batches) for scan in planned.scans for op in scan.ops)
         return session.begin(self.spark_log, memory=self._memory, python=python)
@@ -348,7 +349,7 @@ class Home:
 
     def session(self, *, start: bool = True) -> Session:
         """A session of SQL. The first one brings what SQL has defined in this home to life (unless not to `start`)."""
-        from millstream.live.live import Live
+        from millstream.live.deployment import Live
         from millstream.live.session import Session
 
         with self._reviving, files_named(self.path):
@@ -424,7 +425,7 @@ class Home:
         A flow uses the newest version from its next epoch on, and says in the epoch's record which one it was. Rows for
         a table that SQL has made must fit its columns, NOT NULL and PRIMARY KEY; RecordRefused otherwise.
         """
-        from millstream.live.keys import constrained
+        from millstream.live.tables.constraints import constrained
 
         check_name(name, "table")
         table = as_table(data)
@@ -494,6 +495,6 @@ class Home:
     def _taps(self, planned: Plan, ports: Mapping[str, SourcePort], root: Path) -> list[Tap]:
         if not any(isinstance(s.connector, SparkStream) for s in planned.sources):
             return []
-        from millstream.engine.tap import taps
+        from millstream.engine.input.tap import taps
 
         return taps(planned.sources, ports, root / "taps", self.spark_log, self._memory)

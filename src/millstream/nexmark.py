@@ -9,7 +9,7 @@ import pyarrow as pa
 from millstream.clock import EARLIEST, LATEST
 from millstream.connect.nexmark import KINDS, SCHEMAS, Nexmark, events
 from millstream.errors import DefinitionError
-from millstream.model.connector import Generator
+from millstream.model.connectors import Generator
 from millstream.model.origin import here
 
 

@@ -15,11 +15,18 @@ from millstream.limits import Limits, interruptible
 from millstream.log.log import Log
 from millstream.log.topic import Topic
 from millstream.result import Result
-from millstream.runtime.lease import Owner, owner_of
-from millstream.runtime.place import check_format
-from millstream.runtime.status import ERROR, checked_failed_views, flow_rows, view_rows, warnings_for, watermark_rows
+from millstream.runtime.home_dir import check_format
+from millstream.runtime.inspect.status import (
+    ERROR,
+    checked_failed_views,
+    flow_rows,
+    view_rows,
+    warnings_for,
+    watermark_rows,
+)
+from millstream.runtime.supervision.lease import Owner, owner_of
 from millstream.serve.client import LocalClient
-from millstream.sql.reading import question
+from millstream.sql.query.store_query import question
 
 if TYPE_CHECKING:
     from millstream.store.duckdb import DuckStore

@@ -11,8 +11,8 @@ from unicodedata import category
 import pyarrow as pa
 
 from millstream.errors import QueryError
-from millstream.model.interval import interval_text
-from millstream.model.values import python_rows, python_values, representable
+from millstream.model.types.interval import interval_text
+from millstream.model.types.values import python_rows, python_values, representable
 
 if TYPE_CHECKING:
     import pandas as pd

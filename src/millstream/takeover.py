@@ -6,10 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from millstream.home import Home
-from millstream.model.duration import Duration
 from millstream.model.flow import Flow
+from millstream.model.types.duration import Duration
 from millstream.plan.planner import plan
-from millstream.runtime.standby import Standby
+from millstream.runtime.supervision.standby import Standby
 
 
 def standby(

@@ -1,6 +1,6 @@
 """Paths named in the documents exist: words in backticks that look like a path of the repository, and links.
 
-A path of a layer may be named short (`engine/errors.py`); it is held only once that layer exists.
+A path of a layer may be named short (`engine/spark/errors.py`); it is held only once that layer exists.
 Patterns (`<slug>`, `*`, `NNNN`) and code blocks are not looked at.
 """
 

@@ -31,10 +31,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "model": frozenset(),
     "sql": frozenset({"model"}),
     "plan": frozenset({"model"}),
-    "kernels": frozenset(
-        {"model", "plan.stages", "plan.chained", "plan.changelog", "plan.parts", "plan.matching", "plan.processing"}
-        | {"plan.looping", "plan.present"}
-    ),  # of plan only the stage values
+    "kernels": frozenset({"model", "plan.stages", "plan.parts", "plan.operators"}),  # of plan only the operator values
     "state": frozenset({"model"}),
     "log": frozenset({"model"}),
     "store": frozenset({"model"}),
@@ -187,11 +184,11 @@ def test_kernels_touch_neither_spark_nor_files_nor_the_time() -> None:
         ("kernels", "plan.planner", False),
         ("state", "log.topic", False),
         ("connect", "log.topic", True),
-        ("serve", "engine.session", False),
+        ("serve", "engine.spark.session", False),
         ("testing", "cli.wiring", False),
         ("runtime", "__init__", False),
         ("cli", "__init__", True),
-        ("home", "engine.session", True),
+        ("home", "engine.spark.session", True),
     ],
 )
 def test_the_table_answers_as_the_design_says(layer: str, target: str, answer: bool) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from millstream.sql import dialect, foreign, queries
-from millstream.sql.text import Text, tokens
+from millstream.sql.dialects import function_forms, function_names
+from millstream.sql.parse import queries
+from millstream.sql.parse.text import Text, tokens
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "steps.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("### Functions of Postgres and Flink")[2]
@@ -25,8 +26,8 @@ def test_the_page_says_what_spark_is_told() -> None:
 
 def test_the_page_names_every_function() -> None:
     named = {n.lower() for written, _ in ROWS for n in re.findall(r"(\w+)\(", written)}
-    inside = {foreign.BINNED, "all"}  # date_bin while it is read; ALL of an array, which is refused
-    assert {*dialect.FORMS, *foreign.FORMS} - inside - named == set()
+    inside = {function_forms.BINNED, "all"}  # date_bin while it is read; ALL of an array, which is refused
+    assert {*function_names.FORMS, *function_forms.FORMS} - inside - named == set()
 
 
 def test_an_element_never_meets_a_column_of_its_name() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
-from millstream.plan.explain import Node, as_json, explain, text
+from millstream.plan.explain.plan_tree import Node, as_json, explain, text
 from millstream.plan.planner import plan
 
 HERE = Path(__file__).parent

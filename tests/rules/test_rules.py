@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import millstream as ms
-from millstream.model.aggregate import Aggregate
-from millstream.plan.lower import lower
+from millstream.model.aggregates.aggregate import Aggregate
+from millstream.plan.lowering.lower import lower
 from millstream.plan.planner import RULES
 from millstream.plan.rules.identify import identify
 from millstream.plan.rules.order import ORDERED, order

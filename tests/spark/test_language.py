@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millstream.engine.frames import frame_of
+from millstream.engine.spark.frames import frame_of
 from millstream.testing import Script
 from tests.sql.language import Making, patterns
 from tests.sql.test_relations import row

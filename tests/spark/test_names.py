@@ -15,7 +15,7 @@ import pytest
 
 import millstream as ms
 from millstream import col
-from millstream.model.schema import TIMESTAMP
+from millstream.model.types.schema import TIMESTAMP
 from millstream.testing.script import Script
 
 pytestmark = pytest.mark.spark

@@ -13,8 +13,8 @@ import pytest
 
 import millstream as ms
 from millstream.errors import UserCodeFailed
-from millstream.runtime.loop import EpochReport
-from millstream.runtime.records import RecordBook
+from millstream.runtime.epoch.loop import EpochReport
+from millstream.runtime.epoch.records import RecordBook
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import HomeDamaged, HomeInUse, IncompatibleChange
-from millstream.runtime.loop import FIRST_ROWS
+from millstream.runtime.epoch.loop import FIRST_ROWS
 from millstream.testing import Crash, Script
 from millstream.testing.script import STEPS
 

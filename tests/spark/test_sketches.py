@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
-from millstream.engine.native import fits
-from millstream.kernels.combine import combine, fold
+from millstream.engine.input.combine import fits
+from millstream.kernels.aggregates.combine import combine, fold
+from millstream.kernels.aggregates.hyperloglog import estimate
 from millstream.kernels.intake import Role
-from millstream.kernels.sketches_hll import estimate
-from millstream.model.windowing import Windowing
+from millstream.model.windows.windowing import Windowing
 from millstream.plan.planner import plan
 from millstream.plan.stages import Aggregation, Measure
 from millstream.testing import Script

@@ -11,7 +11,7 @@ import pytest
 import millstream as ms
 from millstream.clock import ALL_READ
 from millstream.errors import SchemaError
-from millstream.model.connector import Memory
+from millstream.model.connectors import Memory
 from millstream.testing import Crash, Script
 
 pytestmark = pytest.mark.spark

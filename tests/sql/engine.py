@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 
 from millstream.clock import EARLIEST, LATEST
 from millstream.connect.port import SourcePort
-from millstream.engine import bind
-from millstream.engine.work import EpochInput, EpochOutput, polars
+from millstream.engine.binding import bind
+from millstream.engine.driver.work import EpochInput, EpochOutput, polars
 from millstream.errors import EngineFailed
 from millstream.home import Home
-from millstream.model.duck_arrow import arrow_table
 from millstream.model.reserved import OP
-from millstream.model.schema import Schema
+from millstream.model.types.duckdb_values import arrow_table
+from millstream.model.types.schema import Schema
 from millstream.plan.stages import Explode, Op, Plan, Project, Scan, SourceStage
 from millstream.state.version import Version
 from millstream.store.names import quoted

@@ -30,10 +30,10 @@ from typing import Any
 
 from millstream.errors import MillstreamError
 from millstream.plan.stages import Aggregation, Append, Chained, First, Once, Plan, Project, Regroup, Stage, ViewStage
-from millstream.sql import grammar
 from millstream.sql.catalog import Catalog
-from millstream.sql.statements import Create
-from millstream.sql.text import Text, pieces
+from millstream.sql.parse import grammar
+from millstream.sql.parse.statements import Create
+from millstream.sql.parse.text import Text, pieces
 from tests.sql import kit
 
 HERE = Path(__file__).parent

@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 
 from millstream.model.flow import Flow
-from millstream.model.function import Function
+from millstream.model.python.function import Function
 from millstream.nexmark import nexmark
-from millstream.plan.explain import explain, text
+from millstream.plan.explain.plan_tree import explain, text
 from millstream.plan.planner import plan
 from millstream.plan.stages import Plan
-from millstream.sql import grammar, reading
-from millstream.sql.bind import Binder
+from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
-from millstream.sql.statements import (
+from millstream.sql.parse import grammar
+from millstream.sql.parse.statements import (
     Ask,
     Create,
     CreateFunction,
@@ -24,7 +24,8 @@ from millstream.sql.statements import (
     Insert,
     Statement,
 )
-from millstream.sql.text import Text
+from millstream.sql.parse.text import Text
+from millstream.sql.query import store_query
 
 GENERATORS = {"nexmark": nexmark}
 
@@ -115,9 +116,9 @@ def bound(statement: Statement, catalog: Catalog) -> object:
     if isinstance(statement, Create):
         return take(catalog, statement)
     if isinstance(statement, Ask):
-        return reading.asked(statement.query, TABLES).sql
+        return store_query.asked(statement.query, TABLES).sql
     if isinstance(statement, Insert) and statement.query is not None:
-        return reading.asked(statement.query, TABLES).sql
+        return store_query.asked(statement.query, TABLES).sql
     if isinstance(statement, Explain) and statement.query is not None:
         flow = Flow("query")
         binder = Binder(flow, catalog, GENERATORS)

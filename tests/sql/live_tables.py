@@ -11,12 +11,12 @@ from typing import Any
 import duckdb
 
 from millstream.home import Home
-from millstream.model.duck_arrow import arrow_table
+from millstream.model.types.duckdb_values import arrow_table
 from millstream.plan.planner import plan
-from millstream.sql import grammar
 from millstream.sql.catalog import Catalog
-from millstream.sql.statements import Create
-from millstream.sql.text import Text
+from millstream.sql.parse import grammar
+from millstream.sql.parse.statements import Create
+from millstream.sql.parse.text import Text
 from tests.sql.engine import QueryEngine
 from tests.sql.kit import flow_of
 

@@ -18,13 +18,13 @@ import millstream as ms
 from millstream import col
 from millstream.errors import MillstreamError
 from millstream.home import Home
-from millstream.model.schema import TIMESTAMP
-from millstream.model.stream import Stream
+from millstream.model.streams.stream import Stream
+from millstream.model.types.schema import TIMESTAMP
 from millstream.plan.planner import plan
-from millstream.sql import grammar
-from millstream.sql.bind import Binder
+from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
-from millstream.sql.text import Text
+from millstream.sql.parse import grammar
+from millstream.sql.parse.text import Text
 from tests.sql.engine import QueryScript
 
 COLUMNS = ("k", "v", "s", "g", "t", "u")

@@ -10,10 +10,10 @@ import pytest
 from millstream.errors import MillstreamError, Unsupported
 from millstream.model.flow import Flow
 from millstream.plan.planner import plan
-from millstream.sql import grammar
-from millstream.sql.bind import Binder
-from millstream.sql.statements import CreateView
-from millstream.sql.text import Text, pieces
+from millstream.sql.bind.binder import Binder
+from millstream.sql.parse import grammar
+from millstream.sql.parse.statements import CreateView
+from millstream.sql.parse.text import Text, pieces
 from tests.sql import kit
 from tests.sql.live_tables import LiveTables
 from tests.unit.live.world import Spoken, opened

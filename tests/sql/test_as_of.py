@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from millstream.model.schema import Schema
+from millstream.model.types.schema import Schema
 from millstream.plan.stages import AsOf, Chained
 from millstream.sql.catalog import Catalog
-from millstream.sql.grammar import read
-from millstream.sql.text import Text
+from millstream.sql.parse.grammar import read
+from millstream.sql.parse.text import Text
 from tests.sql.engine import QueryScript, with_topics
 from tests.sql.kit import bound, defined, flow_of, view_plan, world
 from tests.sql.live_tables import LiveTables

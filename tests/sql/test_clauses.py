@@ -11,11 +11,12 @@ import pytest
 
 from millstream.errors import MillstreamError
 from millstream.model.functions import AGGREGATE, SCALAR
-from millstream.model.schema import ddl_type
-from millstream.sql import queries, store_forms
+from millstream.model.types.schema import ddl_type
 from millstream.sql.catalog import schema_of
-from millstream.sql.dialect import FORMS
-from millstream.sql.text import Text, tokens
+from millstream.sql.dialects.function_names import FORMS
+from millstream.sql.parse import queries
+from millstream.sql.parse.text import Text, tokens
+from millstream.sql.query import clauses
 from tests.sql import kit
 from tests.unit.live.world import Spoken, opened
 
@@ -255,5 +256,5 @@ def test_a_question_refuses_ties_that_it_cannot_tell(world: Spoken) -> None:
 def test_a_question_to_a_history_keeps_its_ties() -> None:
     text = Text("SELECT a FROM HISTORY OF t ORDER BY a FETCH FIRST 2 ROWS WITH TIES")
     query = queries.parse(text, tuple(tokens(text)))
-    store_forms.without_ties(query)
+    clauses.without_ties(query)
     assert "RANK() OVER (ORDER BY a)" in query.sql(dialect="spark")

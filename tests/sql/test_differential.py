@@ -16,12 +16,12 @@ import pytest
 
 from millstream.errors import MillstreamError
 from millstream.model.flow import Flow
-from millstream.model.schema import Schema
-from millstream.sql import grammar
-from millstream.sql.bind import Binder
+from millstream.model.types.schema import Schema
+from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
-from millstream.sql.statements import CreateView
-from millstream.sql.text import Text
+from millstream.sql.parse import grammar
+from millstream.sql.parse.statements import CreateView
+from millstream.sql.parse.text import Text
 from millstream.testing.script import Script
 from tests.sql import kit
 from tests.sql.engine import with_topics

@@ -11,7 +11,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import MillstreamError
-from millstream.model.function import Function
+from millstream.model.python.function import Function
 from millstream.sql.catalog import Catalog
 from tests.sql.engine import QueryScript, with_topics
 from tests.sql.kit import defined, flow_of, view_plan, world

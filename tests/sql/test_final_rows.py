@@ -11,9 +11,9 @@ import pytest
 
 import millstream as ms
 from millstream.model.flow import Flow
-from millstream.sql.bind import Binder
+from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
-from millstream.sql.relation import Relation
+from millstream.sql.relations.relation import Relation
 from tests.sql.engine import QueryScript
 from tests.sql.kit import GENERATORS, defined
 

@@ -12,8 +12,8 @@ import pytest
 
 import millstream as ms
 from millstream.errors import Unsupported
-from millstream.model.duck_arrow import arrow_table
-from millstream.model.values import python_rows
+from millstream.model.types.duckdb_values import arrow_table
+from millstream.model.types.values import python_rows
 from millstream.plan.planner import plan
 from tests.sql.live_tables import LiveTables, normal, same
 from tests.sql.test_shards import _Script

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import MillstreamError
-from millstream.sql import grammar
-from millstream.sql.text import Text, pieces, tokens
+from millstream.sql.parse import grammar
+from millstream.sql.parse.text import Text, pieces, tokens
 from tests.sql import kit
 
 SLOWEST = 10.0

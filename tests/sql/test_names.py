@@ -22,7 +22,7 @@ import millstream as ms
 from millstream.errors import MillstreamError, SchemaError
 from millstream.home import Home
 from millstream.model.reserved import PANES, folded
-from millstream.model.schema import Schema
+from millstream.model.types.schema import Schema
 from tests.sql.names_kit import ALIASES, COLUMNS, PLAIN, QUERIES, RELATIONS, STREAMS, Given, given, given_python
 
 WORDS = """op Op epoch _op _epoch op_1 window window_start window_end window_index window_time _1 _c0 column_1 key_0
@@ -179,8 +179,8 @@ def test_two_names_that_some_part_takes_for_one_are_refused(pair: tuple[str, str
 
 
 def test_a_reserved_name_in_a_statement_is_refused_at_its_place() -> None:
-    from millstream.sql import grammar
-    from millstream.sql.text import Text
+    from millstream.sql.parse import grammar
+    from millstream.sql.parse.text import Text
 
     with pytest.raises(MillstreamError, match="reserved") as error:
         grammar.read(Text("CREATE VIEW v AS SELECT a AS _of_w0 FROM b"))

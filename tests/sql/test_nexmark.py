@@ -13,7 +13,7 @@ import pytest
 
 import millstream as ms
 from millstream.connect.nexmark import Nexmark, events
-from millstream.model.schema import ddl_type
+from millstream.model.types.schema import ddl_type
 
 TEXT = (Path(__file__).parent / "nexmark.sql").read_text(encoding="utf-8")
 QUERIES = re.findall(r"^-- query (\w+)\n(.*?)\n-- batch\n(.*?)\s*(?=^-- query|\Z)", TEXT, re.DOTALL | re.MULTILINE)

@@ -10,8 +10,8 @@ import pytest
 import millstream as ms
 from millstream.errors import DefinitionError, MillstreamError, PlanError, QueryError
 from millstream.plan.planner import plan
-from millstream.sql import grammar
-from millstream.sql.text import Text, pieces
+from millstream.sql.parse import grammar
+from millstream.sql.parse.text import Text, pieces
 from tests.sql import kit
 from tests.sql.test_mutated import words
 from tests.sql.test_refused import CORPUS

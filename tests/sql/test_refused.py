@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
-from millstream.engine import session as spark_session
+from millstream.engine.spark import session as spark_session
 from millstream.errors import DefinitionError, MillstreamError, PlanError, QueryError
 from millstream.home import Home
 from millstream.live.session import Session

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from millstream.engine.widths import common
+from millstream.engine.binding.union_types import common
 from millstream.errors import SchemaError
 from tests.sql.test_relations import KINDS, Script, flow_of, multiset, row
 

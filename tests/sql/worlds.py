@@ -29,14 +29,14 @@ import sqlglot
 import millstream as ms
 from millstream.home import Home
 from millstream.model.flow import Flow
-from millstream.plan import chains, lower
+from millstream.plan.lowering import lower, stateful
 from millstream.plan.planner import plan
-from millstream.sql import grammar
-from millstream.sql.bind import Binder
+from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
-from millstream.sql.relation import Relation
-from millstream.sql.statements import Create
-from millstream.sql.text import Text
+from millstream.sql.parse import grammar
+from millstream.sql.parse.statements import Create
+from millstream.sql.parse.text import Text
+from millstream.sql.relations.relation import Relation
 from tests.sql.engine import QueryEngine
 from tests.sql.language import BASES, Deck, Making
 from tests.sql.test_relations import BASE, KINDS, Script, row
@@ -214,7 +214,7 @@ def unoptimised() -> Iterator[None]:
     fresh = itertools.count()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lower, "needed", lambda _: {})
-        patch.setattr(chains.Chains, "signature", lambda *_: str(next(fresh)))
+        patch.setattr(stateful.Chains, "signature", lambda *_: str(next(fresh)))
         yield
 
 

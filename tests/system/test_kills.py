@@ -28,8 +28,8 @@ from millstream.errors import MillstreamError
 from millstream.home import Home
 from millstream.plan.planner import plan
 from millstream.reader import Reader
-from millstream.runtime.lease import owner_of, wait_for
-from millstream.runtime.run import Run
+from millstream.runtime.supervision.lease import owner_of, wait_for
+from millstream.runtime.supervision.run import Run
 from tests.local import LocalEngine
 from tests.oracle import batch, same
 

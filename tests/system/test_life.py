@@ -14,7 +14,7 @@ import psutil
 import pyarrow.compute as pc
 import pytest
 
-from millstream.cli.demo_flow import NAME as HOUSE
+from millstream.cli.demo.flow import NAME as HOUSE
 from millstream.connect.nexmark import Nexmark, count, events
 from millstream.errors import MillstreamError
 from millstream.reader import Reader

@@ -14,9 +14,9 @@ import pytest
 
 import millstream as ms
 from millstream.errors import HomeTooNew
-from millstream.model.schema import TIMESTAMP
-from millstream.runtime import checkpoint
-from millstream.runtime.records import RecordBook
+from millstream.model.types.schema import TIMESTAMP
+from millstream.runtime.epoch.records import RecordBook
+from millstream.runtime.recovery import checkpoint
 from millstream.store.duckdb import DuckStore
 from millstream.testing import Script
 from tests import oracle

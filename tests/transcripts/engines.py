@@ -21,7 +21,7 @@ import orjson
 import polars as pl
 import pyarrow as pa
 
-from millstream.engine.bind import bind_views
+from millstream.engine.binding.bind import bind_views
 from millstream.home import Home
 from millstream.model.flow import Flow
 from millstream.plan.planner import plan

@@ -14,10 +14,10 @@ from typing import Any
 import orjson
 
 import millstream as ms
-from millstream.model.accumulation import Accumulation
-from millstream.model.connector import Memory
-from millstream.model.step import Aggregated
-from millstream.model.trigger import AfterDelay, Trigger, finishes, walk
+from millstream.model.connectors import Memory
+from millstream.model.steps.step import Aggregated
+from millstream.model.windows.accumulation import Accumulation
+from millstream.model.windows.trigger import AfterDelay, Trigger, finishes, walk
 from millstream.testing.script import STEPS
 
 FOLDER = Path(__file__).parent

@@ -9,8 +9,8 @@ import pytest
 from millstream import paths
 from millstream.errors import DefinitionError, HomeDamaged
 from millstream.home import Home
-from millstream.log.disk import RealDisk
-from millstream.runtime import checkpoint
+from millstream.log.storage.disk import RealDisk
+from millstream.runtime.recovery import checkpoint
 from millstream.state.run import write_durably
 
 HOSTILE = [

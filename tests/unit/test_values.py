@@ -12,8 +12,8 @@ from millstream import errors
 from millstream.clock import ManualClock, SystemClock
 from millstream.errors import HomeInUse, MillstreamError, Origin
 from millstream.result import Result, plain, text_table
-from millstream.runtime.progress import Progress
-from millstream.runtime.status import flow_rows, instant, view_rows
+from millstream.runtime.epoch.progress import Progress
+from millstream.runtime.inspect.status import flow_rows, instant, view_rows
 from millstream.store.port import EpochRow
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from millstream.cli.failures import report_millstream, report_unexpected, report_usage
+from millstream.cli.error_report import report_millstream, report_unexpected, report_usage
 from millstream.cli.options import Settings
 from millstream.errors import MillstreamError
 
@@ -39,7 +39,7 @@ class Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = importlib.import_module(f"millstream.cli.{cmd_name}").command
+        found: click.Command = importlib.import_module(f"millstream.cli.commands.{cmd_name}").command
         return found
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:

@@ -9,17 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from millstream.cli.shell_wait import patiently
+from millstream.cli.shell.waiting import patiently
 from millstream.errors import ConnectionLost, HomeInUse, MillstreamError, QueryError
-from millstream.model.values import python_values
-from millstream.runtime.status import has_failed
-from millstream.sql.text import Piece, Text, pieces, word
+from millstream.model.types.values import python_values
+from millstream.runtime.inspect.status import has_failed
+from millstream.sql.parse.text import Piece, Text, pieces, word
 
 if TYPE_CHECKING:
     from millstream.home import Home
     from millstream.live.answer import Answer, Changes
     from millstream.serve.client import LocalClient
-    from millstream.serve.spoken import Speaks
+    from millstream.serve.replies import Speaks
 
 READS = ("SELECT", "WITH", "VALUES", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "SET", "(")
 """How statements begin that can be repeated: they change nothing but the session."""

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from millstream.cli.output import plural, spoken_instant, spoken_seconds
 from millstream.clock import ALL_READ, BEGINNING
-from millstream.runtime.loop import EpochReport
+from millstream.runtime.epoch.loop import EpochReport
 
 RATE_SECONDS = 5.0
 """The rate shown is that of about the last so many seconds."""

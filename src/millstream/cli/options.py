@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from millstream.errors import DefinitionError
-from millstream.model.duration import Duration
+from millstream.model.types.duration import Duration
 
 DEFAULT_HOME = "millstream-home"
 F = TypeVar("F", bound=Callable[..., Any])

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import orjson
 
-from millstream.model.values import python_values
+from millstream.model.types.values import python_values
 from millstream.result import Result, distinct, plain, shown, text_table, visible
 
 FORMATS = ("table", "csv", "json")

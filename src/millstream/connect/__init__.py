@@ -1,1 +1,3 @@
-"""Records in and out: `port.py` is the contract, then one file per system. No Spark here; `engine/readers.py` reads."""
+"""Records in and out: `port.py` is the contract, then one file per system. No Spark here; `engine/input/readers.py`
+reads.
+"""

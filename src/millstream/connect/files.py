@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream import paths
-from millstream.connect.lines import is_plain, lines_of
 from millstream.connect.port import Offsets, SourceSlice
+from millstream.connect.text_lines import is_plain, lines_of
 from millstream.errors import HomeDamaged, SourceMissing, SourceUnreadable
-from millstream.model.connector import Files
-from millstream.model.schema import Schema
-from millstream.model.values import readable
+from millstream.model.connectors import Files
+from millstream.model.types.schema import Schema
+from millstream.model.types.values import readable
 
 BYTES_PER_EPOCH = 256 * 2**20
 _HEADER_BYTES = 100_000
@@ -127,7 +127,7 @@ class FileSource:
             )
 
     def is_plain(self, entry: FileEntry) -> bool:
-        """Whether Spark may read a text file by itself (see `connect/lines.py`)."""
+        """Whether Spark may read a text file by itself (see `connect/text_lines.py`)."""
         if entry.path not in self._plain:
             if len(self._plain) >= _REMEMBERED:
                 self._plain.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.connect.port import Offsets, SourceSlice
-from millstream.model.connector import Generator
+from millstream.model.connectors import Generator
 
 ROWS_PER_EPOCH = 1_000_000
 

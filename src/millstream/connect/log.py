@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from millstream.connect.port import Offsets, SourceSlice
 from millstream.errors import SourceUnreadable
-from millstream.log.reading import Part
+from millstream.log.reader import Part
 from millstream.log.topic import Topic
-from millstream.model.connector import LogTopic
-from millstream.model.schema import Schema
+from millstream.model.connectors import LogTopic
+from millstream.model.types.schema import Schema
 
 BOUND = 8_000_000
 """Rows that one epoch takes at most of a topic when nobody said how many."""

@@ -8,10 +8,10 @@ import orjson
 import pyarrow as pa
 
 from millstream.connect.port import MISTYPED, Offsets, SourceSlice
-from millstream.model.assignment import Unfit, from_values
-from millstream.model.connector import Memory
-from millstream.model.schema import Schema
-from millstream.model.values import in_json, readable
+from millstream.model.connectors import Memory
+from millstream.model.types.assignment import Unfit, from_values
+from millstream.model.types.schema import Schema
+from millstream.model.types.values import in_json, readable
 
 
 class MemorySource:

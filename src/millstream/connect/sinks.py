@@ -22,8 +22,8 @@ import pyarrow.parquet
 
 from millstream.errors import SourceError
 from millstream.log.topic import Topic
-from millstream.model.interval import interval_text
-from millstream.model.values import in_json, python_rows, python_values
+from millstream.model.types.interval import interval_text
+from millstream.model.types.values import in_json, python_rows, python_values
 
 Durably = Callable[[Path, bytes], None]
 """Writes a whole file, under another name first; durable when it returns."""

@@ -18,18 +18,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.connect.files import FileSource
 from millstream.connect.port import SourcePort
-from millstream.engine import exchange, functions, native, poison, prelude, rejects
-from millstream.engine.bind import bind
-from millstream.engine.errors import translated
-from millstream.engine.frames import frame_of
+from millstream.engine import exchange
+from millstream.engine.binding.bind import bind
+from millstream.engine.driver.projection import computed
+from millstream.engine.driver.work import EpochInput, EpochOutput, Work, polars
+from millstream.engine.input import combine, poison_rows, prelude, rejects
+from millstream.engine.input.readers import SliceRead, read
 from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Placement
-from millstream.engine.post import computed
-from millstream.engine.readers import SliceRead, read
-from millstream.engine.work import EpochInput, EpochOutput, Work, polars
+from millstream.engine.spark import python_functions
+from millstream.engine.spark.errors import translated
+from millstream.engine.spark.frames import frame_of
 from millstream.errors import SourceUnreadable
 from millstream.kernels.intake import Intake, Role, Tally, take_in
 from millstream.kernels.stage import records_step
-from millstream.model.connector import Files, Generator
+from millstream.model.connectors import Files, Generator
 from millstream.plan.stages import Aggregation, Append, Op, Plan, Scan
 from millstream.state.shard import RunCache
 from millstream.state.version import Version
@@ -63,7 +65,7 @@ class Engine:
         self.strict = {s.name for s in plan.sources if not isinstance(s.connector, Files)}
         """Sources that are read strictly; a file source becomes one when a row of it has a NULL (see `read`)."""
         self.placement = placement or Placement()
-        functions.register(spark, plan.functions)
+        python_functions.register(spark, plan.functions)
         self.plan = bind(spark, plan, self._stored(tables or {}), retract=retract)
 
     def run(self, version: Version, given: EpochInput) -> EpochOutput:
@@ -89,7 +91,7 @@ class Engine:
         """By source, partitions and positions of the good rows of its slice, in order; for the search for poison."""
         with translated(self._log):
             return {
-                name: poison.places(self.steady, self.plan.source(name), self._ports[name], part, given)
+                name: poison_rows.places(self.steady, self.plan.source(name), self._ports[name], part, given)
                 for name, part in given.slices.items()
                 if not part.empty
             }
@@ -97,7 +99,7 @@ class Engine:
     @cached_property
     def steady(self) -> SparkSession:
         """The session for readings by position (see `poison`)."""
-        return poison.steady(self._spark)
+        return poison_rows.steady(self._spark)
 
     def _stored(self, tables: Mapping[str, Path]) -> dict[str, DataFrame]:
         frames = {}
@@ -143,8 +145,8 @@ class _Epoch(Work):
         source, part = self.plan.source(name), self.given.slices[name]
         port = self.engine._ports[name]
         strict = name in self.engine.strict
-        if poison.concerns(self.given, name):
-            strict, reading = True, poison.reading(self.engine.steady, source, port, part, self.given)
+        if poison_rows.concerns(self.given, name):
+            strict, reading = True, poison_rows.reading(self.engine.steady, source, port, part, self.given)
         else:
             reading = read(self.spark, source, port, part, self.given.now, strict=strict)
         scans = self.plan.scans_of(name)
@@ -175,7 +177,7 @@ class _Epoch(Work):
         roles = self.roles(scan)
         placement = self.engine.placement
         known = None if scan.ops else self.given.newest.get(scan.source)
-        where = placement.of(scan.id, expected, native=known is None and native.fits(roles))
+        where = placement.of(scan.id, expected, native=known is None and combine.fits(roles))
         if where == SPREAD and not self._may_spread(roles):
             where = GATHERED
         if where == GATHERED and self.engine.placement.choice == "auto" and _only_hands_on(roles):
@@ -185,8 +187,8 @@ class _Epoch(Work):
             return take_in(polars(frame.toArrow()), roles, future, known)
         if where == COMBINED:
             partitioned = not isinstance(self.plan.source(scan.source).connector, Files | Generator)
-            rows = native.combined(frame, roles[0], partitioned=partitioned).toArrow()
-            intake = native.taken_in(polars(rows), roles[0], future)
+            rows = combine.combined(frame, roles[0], partitioned=partitioned).toArrow()
+            intake = combine.taken_in(polars(rows), roles[0], future)
             if intake is not None:
                 placement.learn(scan.id, intake.tally.rows, sum(len(f) for fs in intake.frames.values() for f in fs))
                 return intake
@@ -241,7 +243,7 @@ class _Epoch(Work):
                 port = self.engine._ports[name]
                 found = rejects.errors(self.spark, source, port, part, given.number, given.now)
                 if given.without.get(name):
-                    found = poison.errors(self.engine.steady, source, port, part, given, found)
+                    found = poison_rows.errors(self.engine.steady, source, port, part, given, found)
                     self._of_views(name, found.slice(found.num_rows - len(given.without[name])))
                 self.out.errors[name] = found
         for scan, role, dropped in self.apart(list(self.reads)):

@@ -15,7 +15,7 @@ import orjson
 import polars as pl
 import pyarrow as pa
 
-from millstream.engine.work import records_state, write_outcome
+from millstream.engine.driver.work import records_state, write_outcome
 from millstream.kernels.intake import Intake, Role, Tally, gather, take_in
 from millstream.kernels.outcome import Dropped, StageClock
 from millstream.kernels.stage import advance, unique

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from millstream.kernels import assign
-from millstream.kernels.aggregates import ORDER, is_exact
-from millstream.kernels.combine import combine, fold, group_columns
+from millstream.kernels.aggregates.combine import combine, fold, group_columns
+from millstream.kernels.aggregates.partials import ORDER, is_exact
 from millstream.kernels.disorder import buckets
-from millstream.model.window_kinds import Session
+from millstream.kernels.windows import assign
+from millstream.model.windows.kinds import Session
 from millstream.plan.stages import Aggregation, Append, Feed
 
 
@@ -169,8 +169,8 @@ def _behind(rows: pl.DataFrame, known: Mapping[int, int]) -> dict[int, int]:
 
 
 def _revisions(rows: pl.DataFrame, role: Role) -> list[pl.Expr]:
-    """Which record a row revises, and how (see `kernels/corrected.py`). A row of a source without corrections revises
-    none.
+    """Which record a row revises, and how (see `kernels/windows/corrections.py`). A row of a source without
+    corrections revises none.
     """
     feed = role.feed
     if "$key" in rows.columns:

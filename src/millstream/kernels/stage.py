@@ -8,32 +8,29 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 
-from millstream.kernels import (
-    aggregate,
-    as_of,
-    ask,
-    changelog,
-    corrected,
-    fold,
-    hold,
-    join,
-    loops,
-    match,
-    panes,
-    present,
-    process,
-    relate,
-    rows,
-    settle,
-)
-from millstream.kernels.combine import group_columns
+from millstream.kernels.aggregates import slices
+from millstream.kernels.aggregates.combine import group_columns
 from millstream.kernels.outcome import Outcome, StageClock, State, due_columns
-from millstream.kernels.slices import closes_between
-from millstream.plan.changelog import Logged
-from millstream.plan.looping import Loop
-from millstream.plan.matching import Match
-from millstream.plan.present import Present
-from millstream.plan.processing import Asking, Folded, Processing
+from millstream.kernels.patterns import pattern
+from millstream.kernels.python import lookup, process, user_aggregate
+from millstream.kernels.relations import (
+    as_of_join,
+    changelog,
+    changes,
+    hold_until,
+    join,
+    loop,
+    multiset,
+    ordered_merge,
+    temporal_filter,
+)
+from millstream.kernels.windows import corrections, panes
+from millstream.kernels.windows.slice_times import closes_between
+from millstream.plan.operators.changelog import Logged
+from millstream.plan.operators.loop import Loop
+from millstream.plan.operators.pattern import Match
+from millstream.plan.operators.process import Asking, Folded, Processing
+from millstream.plan.operators.temporal_filter import Present
 from millstream.plan.stages import Aggregation, Append, AsOf, Chained, Join, Settled, Stage
 
 
@@ -54,19 +51,19 @@ def advance(
 ) -> Outcome:
     """Run one epoch of a stage. `records` is the state of the rows it keeps one by one, if it does."""
     if isinstance(spec, Append):
-        return hold.advance(spec, partials, state, clock)
+        return ordered_merge.advance(spec, partials, state, clock)
     if spec.by_slices:
-        return aggregate.advance(spec, partials, state, clock)
+        return slices.advance(spec, partials, state, clock)
     return panes.advance(spec, partials, state, clock, records)
 
 
 _ONE_SIDED: dict[type, Callable[[Chained, pl.DataFrame | None, State, StageClock], Outcome]] = {
-    Settled: settle.advance,
+    Settled: hold_until.advance,
     Logged: changelog.advance,
-    Match: match.advance,
-    Folded: fold.advance,
+    Match: pattern.advance,
+    Folded: user_aggregate.advance,
     Processing: process.advance,
-    Present: present.advance,
+    Present: temporal_filter.advance,
 }
 """Kernels of chained stages with one side, by what they do; `relate` does the rest."""
 
@@ -77,22 +74,22 @@ def advance_chained(
     states: Sequence[State],
     clock: StageClock,
     holds: join.Holds,
-    asks: ask.Ask | None = None,
-    repeat: loops.Repeat | None = None,
+    asks: lookup.Ask | None = None,
+    repeat: loop.Repeat | None = None,
 ) -> Outcome:
     """Run one epoch of a chained stage: changes and state by side."""
     what = spec.what
     if isinstance(what, Join):
         return join.advance(spec, (came[0], came[1]), (states[0], states[1]), clock, holds)
     if isinstance(what, AsOf):
-        return as_of.advance(spec, (came[0], came[1]), (states[0], states[1]), clock)
+        return as_of_join.advance(spec, (came[0], came[1]), (states[0], states[1]), clock)
     if isinstance(what, Loop):
         assert repeat is not None, "somebody repeats"
-        return loops.advance(spec, came, states, clock, repeat)
+        return loop.advance(spec, came, states, clock, repeat)
     if isinstance(what, Asking):
         assert asks is not None, "somebody asks"
-        return ask.advance(spec, came[0], states[0], clock, asks)
-    kernel = _ONE_SIDED.get(type(what), relate.advance)
+        return lookup.advance(spec, came[0], states[0], clock, asks)
+    kernel = _ONE_SIDED.get(type(what), multiset.advance)
     return kernel(spec, came[0], states[0], clock)
 
 
@@ -108,14 +105,14 @@ def records_step(spec: Stage) -> str | None:
 def records_unique(spec: Stage) -> list[str]:
     """The columns that make such a row unique."""
     if not isinstance(spec, Aggregation):
-        return list(rows.UNIQUE)
-    return list(corrected.UNIQUE) if spec.corrected else ["$h", "$part", "$pos", *spec.keys]
+        return list(changes.UNIQUE)
+    return list(corrections.UNIQUE) if spec.corrected else ["$h", "$part", "$pos", *spec.keys]
 
 
 def unique(spec: Stage) -> list[str]:
     """The columns that make a row of a stage's state unique."""
     if not isinstance(spec, Aggregation):
-        return list(hold.UNIQUE if isinstance(spec, Append) else rows.UNIQUE)
+        return list(ordered_merge.UNIQUE if isinstance(spec, Append) else changes.UNIQUE)
     return group_columns(spec) if spec.by_slices else panes.identity(spec)
 
 
@@ -133,20 +130,20 @@ def lacks_its_row(spec: Stage, held: Rows) -> bool:
 def leaving(spec: Stage, held: pl.DataFrame) -> np.ndarray:
     """When each row of a stage's state may be forgotten."""
     if isinstance(spec, Aggregation) and spec.by_slices:
-        return aggregate.leaving(spec, held)
+        return slices.leaving(spec, held)
     return held["$x"].to_numpy()
 
 
 def _is_chained_due(spec: Chained, state: State, clock: StageClock) -> bool:
     """Whether a chained stage has something to do by the clock alone; most only have to do with what others give."""
     if isinstance(spec.what, Settled | AsOf):
-        return settle.is_due(state, clock)
+        return hold_until.is_due(state, clock)
     if isinstance(spec.what, Match):
-        return match.is_due(state, clock)
+        return pattern.is_due(state, clock)
     if isinstance(spec.what, Processing):
         return process.is_due(spec, state, clock)
     if isinstance(spec.what, Present):
-        return present.is_due(state, clock)
+        return temporal_filter.is_due(state, clock)
     return isinstance(spec.what, Join) and join.is_due(spec, state, clock)
 
 
@@ -155,7 +152,7 @@ def is_due(spec: Stage, state: State, clock: StageClock) -> bool:
     if isinstance(spec, Chained):
         return _is_chained_due(spec, state, clock)
     if isinstance(spec, Append):
-        return settle.is_due(state, clock)
+        return hold_until.is_due(state, clock)
     if not spec.by_slices:
         hashes = state.due(due_columns(clock), clock.before)
         found = state.lookup(hashes, clock.before) if len(hashes) else None

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from millstream.errors import DiskFull, HomeDamaged, MillstreamError
-from millstream.runtime import catalog
-from millstream.runtime.catalog import COPY, FILE
-from millstream.runtime.place import files_named
+from millstream.runtime.home_dir import files_named
+from millstream.runtime.recovery import catalog_file
+from millstream.runtime.recovery.catalog_file import COPY, FILE
 from millstream.state.run import write_durably
 
 HINT = "`millstream repair` says what can be done"
@@ -99,7 +99,7 @@ class Definitions:
         """Read them; none when there is no file, nor a copy of it. Only for the owner of the home. `kept` is the copy
         in the store, and `keep` puts one there.
         """
-        path, copy, known = home / FILE, home / COPY, catalog.revision_of(kept)
+        path, copy, known = home / FILE, home / COPY, catalog_file.revision_of(kept)
         if not os.path.lexists(path) and not os.path.lexists(copy):
             if known > 0:
                 raise HomeDamaged(f"the catalog {path} and its copy are missing", detail=OLDER, hint=HINT)
@@ -120,7 +120,7 @@ class Definitions:
     @classmethod
     def read(cls, path: Path) -> Definitions:
         """Read a catalog, or a copy of one."""
-        found = catalog.read(path)
+        found = catalog_file.read(path)
         try:
             entries = {e.pop("name"): Definition(**e) for e in found["entries"]}
             flows = {n: FlowNote(**f) for n, f in found["flows"].items()}
@@ -155,11 +155,11 @@ class Definitions:
 
     def _written(self) -> bytes:
         content: dict[str, Any] = {
-            "format": catalog.FORMAT,
+            "format": catalog_file.FORMAT,
             "entries": [{"name": n, **vars(d)} for n, d in self.entries.items()],
             "flows": {n: vars(f) for n, f in self.flows.items()},
             "dropped": self.dropped,
             "pending": self.pending,
             "revision": self.revision + 1,
         }
-        return catalog.encode(content)
+        return catalog_file.encode(content)

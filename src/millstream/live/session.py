@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DefinitionError, MillstreamError, Origin
 from millstream.limits import Limits, checked_seconds, parsed_bytes
-from millstream.live import listings, pausing, questions, rows, subscribe
+from millstream.live import pause, select, show, subscribe
 from millstream.live.answer import Answer
-from millstream.model.connector import check_name
-from millstream.runtime.status import checked_failed_views
-from millstream.runtime.supervisor import reason
-from millstream.sql import grammar
-from millstream.sql.places import check_start
-from millstream.sql.statements import (
+from millstream.live.tables import dml
+from millstream.model.connectors import check_name
+from millstream.runtime.inspect.status import checked_failed_views
+from millstream.runtime.supervision.supervisor import reason
+from millstream.sql.connectors import check_start
+from millstream.sql.parse import grammar
+from millstream.sql.parse.statements import (
     Ask,
     Copy,
     Create,
@@ -33,10 +34,10 @@ from millstream.sql.statements import (
     Subscribe,
     Update,
 )
-from millstream.sql.text import Piece, Text, pieces
+from millstream.sql.parse.text import Piece, Text, pieces
 
 if TYPE_CHECKING:
-    from millstream.live.live import Live
+    from millstream.live.deployment import Live
 
 SETTINGS: dict[str, tuple[Any, str]] = {
     "flow": ("", "the flow that new views join; empty: one is chosen"),
@@ -97,29 +98,29 @@ class Session:
             case Drop():
                 answer = live.drop(statement)
             case Pause():
-                answer = pausing.pause(live, statement, float(self.settings["wait"]))
+                answer = pause.pause(live, statement, float(self.settings["wait"]))
             case Insert():
-                answer = rows.insert(live, statement, self)
+                answer = dml.insert(live, statement, self)
             case Update():
-                answer = rows.update(live, statement, self)
+                answer = dml.update(live, statement, self)
                 self.written.add(statement.table)
             case Delete():
-                answer = rows.delete(live, statement, self)
+                answer = dml.delete(live, statement, self)
                 self.written.add(statement.table)
             case Copy():
-                answer = rows.copy(live, statement, self)
+                answer = dml.copy(live, statement, self)
             case Merge():
-                answer = rows.merge(live, statement, self)
+                answer = dml.merge(live, statement, self)
             case Ask():
-                answer = questions.ask(live, statement, self)
+                answer = select.ask(live, statement, self)
             case Subscribe():
                 answer = subscribe.subscribe(live, statement)
             case Explain():
-                answer = listings.explain(live, statement)
+                answer = show.explain(live, statement)
             case Describe():
-                answer = listings.describe(live, statement)
+                answer = show.describe(live, statement)
             case Show():
-                answer = listings.show(live, statement)
+                answer = show.show(live, statement)
             case SetOption():
                 answer = self._set(statement)
         assert answer is not None, statement
@@ -127,11 +128,11 @@ class Session:
 
     def _set(self, statement: SetOption) -> Answer:
         if not statement.name:
-            return listings.settings(self.settings, SETTINGS)
+            return show.settings(self.settings, SETTINGS)
         if statement.name not in SETTINGS:
             raise DefinitionError(f"there is no option `{statement.name}`", hint="options are: " + ", ".join(SETTINGS))
         if statement.value is None:
-            return listings.settings({statement.name: self.settings[statement.name]}, SETTINGS)
+            return show.settings({statement.name: self.settings[statement.name]}, SETTINGS)
         usual = SETTINGS[statement.name][0]
         if isinstance(usual, int) != isinstance(statement.value, int | float):
             raise DefinitionError(f"{statement.name} is a {'number' if isinstance(usual, int) else 'text'}")

@@ -16,15 +16,15 @@ import pyarrow.json
 import pyarrow.parquet
 
 from millstream.errors import DefinitionError, SchemaError, SourceMissing, SourceUnreadable, UnknownName
-from millstream.live.keys import check_keyable
-from millstream.model.connector import Files, LogTopic
-from millstream.model.duration import Duration
-from millstream.model.function import Function
-from millstream.model.schema import TIMESTAMP, Schema, ddl_type
+from millstream.live.tables.constraints import check_keyable
+from millstream.model.connectors import Files, LogTopic
+from millstream.model.python.function import Function
+from millstream.model.types.duration import Duration
+from millstream.model.types.schema import TIMESTAMP, Schema, ddl_type
 from millstream.nexmark import nexmark
 from millstream.sql.catalog import Catalog, schema_of
-from millstream.sql.places import connector_of, table_of, topic_name, topic_of
-from millstream.sql.statements import Create, CreateFunction, CreateSink, CreateSource, CreateTable
+from millstream.sql.connectors import connector_of, table_of, topic_name, topic_of
+from millstream.sql.parse.statements import Create, CreateFunction, CreateSink, CreateSource, CreateTable
 
 if TYPE_CHECKING:
     from millstream.home import Home

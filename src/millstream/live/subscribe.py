@@ -10,14 +10,14 @@ import pyarrow as pa
 from millstream.errors import ConnectionLost, MillstreamError, QueryError, Unsupported, ViewFailed
 from millstream.live.answer import Answer, Changes
 from millstream.model.reserved import OP, SHOWN_OP, free_name
-from millstream.runtime.run import BROKEN
-from millstream.sql.places import topic_of
-from millstream.sql.statements import CreateSource, CreateView, Subscribe
+from millstream.runtime.supervision.run import BROKEN
+from millstream.sql.connectors import topic_of
+from millstream.sql.parse.statements import CreateSource, CreateView, Subscribe
 from millstream.store.names import quoted
 
 if TYPE_CHECKING:
+    from millstream.live.deployment import Live
     from millstream.live.feed import Feed
-    from millstream.live.live import Live
     from millstream.log.topic import Topic
 
 PATIENCE = 0.5

@@ -1,8 +1,8 @@
 """Records kept: topic, partition, segment, offset. `Log` is the way in."""
 
+from millstream.log.append_ack import Ack
 from millstream.log.log import Log
-from millstream.log.pending import Ack
-from millstream.log.reading import Part
+from millstream.log.reader import Part
 from millstream.log.retention import TrimReport
 from millstream.log.topic import PartitionStats, Topic
 

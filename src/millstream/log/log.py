@@ -13,7 +13,12 @@ import pyarrow as pa
 
 from millstream.clock import Clock
 from millstream.errors import DuplicateName, LogInUse, MillstreamError, UnknownName
-from millstream.log.about import (
+from millstream.log.partitioner import check_key
+from millstream.log.rows import topic_schema
+from millstream.log.storage.disk import LOCKED_OUT, Disk, RealDisk
+from millstream.log.storage.files import disk_full_named, folder_of
+from millstream.log.topic import Topic
+from millstream.log.topic_info import (
     DROPPED,
     LINGER,
     NAME,
@@ -27,11 +32,6 @@ from millstream.log.about import (
     read_about,
     write_about,
 )
-from millstream.log.disk import LOCKED_OUT, Disk, RealDisk
-from millstream.log.files import disk_full_named, folder_of
-from millstream.log.keys import check_key
-from millstream.log.rows import topic_schema
-from millstream.log.topic import Topic
 from millstream.paths import topic_folder
 
 LOCK = "topics.lock"

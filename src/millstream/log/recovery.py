@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from millstream.log.disk import Disk
-from millstream.log.files import (
+from millstream.log.storage.disk import Disk
+from millstream.log.storage.files import (
     Durable,
     Files,
     SegmentName,
@@ -23,9 +23,9 @@ from millstream.log.files import (
     wal_name,
     write_whole,
 )
-from millstream.log.frame import Header, Producers, remember
-from millstream.log.segment import Owner, check_segment
-from millstream.log.wal import Wal, chain
+from millstream.log.storage.frame import Header, Producers, remember
+from millstream.log.storage.segment import Owner, check_segment
+from millstream.log.storage.wal import Wal, chain
 
 
 @dataclass(frozen=True)

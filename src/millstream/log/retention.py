@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from millstream import paths
 from millstream.errors import DefinitionError
-from millstream.log.disk import Disk
-from millstream.log.files import COPY, damaged, disk_full_named, read_kept, remove_kept, write_kept, write_small
-from millstream.log.reading import Layout, PartitionReader
+from millstream.log.reader import Layout, PartitionReader
+from millstream.log.storage.disk import Disk
+from millstream.log.storage.files import COPY, damaged, disk_full_named, read_kept, remove_kept, write_kept, write_small
 
 Offsets = Mapping[int, int]
 

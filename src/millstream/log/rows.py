@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import RecordRefused, SchemaError
-from millstream.model.assignment import Unfit, assigned, from_values
-from millstream.model.schema import TIMESTAMP, Schema, ddl_type, zoned
+from millstream.model.types.assignment import Unfit, assigned, from_values
+from millstream.model.types.schema import TIMESTAMP, Schema, ddl_type, zoned
 
 Rows = Any
 """A dict, dicts, a record batch, a table, or anything that hands over Arrow (polars, pandas)."""

@@ -19,9 +19,14 @@ from millstream.clock import Clock
 from millstream.errors import DefinitionError, HomeDamaged, LogFailed, MillstreamError, RecordRefused
 from millstream.log import recovery
 from millstream.log import rows as given
-from millstream.log.about import NOTE, About, read_about
-from millstream.log.disk import LOCKED_OUT, Disk
-from millstream.log.files import (
+from millstream.log.append_ack import Ack, Entry, Gather, Sent
+from millstream.log.group_commit import Group, too_large
+from millstream.log.holds import Keeper
+from millstream.log.partitioner import partition_of, partitions_of
+from millstream.log.reader import Part, PartitionReader
+from millstream.log.retention import Offsets, TrimReport
+from millstream.log.storage.disk import LOCKED_OUT, Disk
+from millstream.log.storage.files import (
     SegmentName,
     copy_of,
     damaged,
@@ -32,14 +37,9 @@ from millstream.log.files import (
     wal_name,
     write_copy,
 )
-from millstream.log.frame import MAX_FRAME
-from millstream.log.group import Group, too_large
-from millstream.log.keeping import Keeper
-from millstream.log.keys import partition_of, partitions_of
-from millstream.log.pending import Ack, Entry, Gather, Sent
-from millstream.log.reading import Part, PartitionReader
-from millstream.log.retention import Offsets, TrimReport
-from millstream.log.segment import Owner, check_segment
+from millstream.log.storage.frame import MAX_FRAME
+from millstream.log.storage.segment import Owner, check_segment
+from millstream.log.topic_info import NOTE, About, read_about
 from millstream.log.writer import Limits, PartitionWriter
 
 __all__ = ["Ack", "Part", "PartitionStats", "Topic", "TrimReport"]

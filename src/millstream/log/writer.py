@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from millstream.clock import Clock
 from millstream.errors import LogFailed, LogInUse, MillstreamError
-from millstream.log.disk import LOCKED_OUT, Disk
-from millstream.log.files import (
+from millstream.log.recovery import recover
+from millstream.log.storage.disk import LOCKED_OUT, Disk
+from millstream.log.storage.files import (
     Durable,
     NotSynced,
     disk_full,
@@ -30,10 +31,9 @@ from millstream.log.files import (
     write_kept,
     write_whole,
 )
-from millstream.log.frame import Header, Mark, pack_frame, remember, seed_of
-from millstream.log.recovery import recover
-from millstream.log.segment import Owner, write_segment
-from millstream.log.wal import Wal
+from millstream.log.storage.frame import Header, Mark, pack_frame, remember, seed_of
+from millstream.log.storage.segment import Owner, write_segment
+from millstream.log.storage.wal import Wal
 
 
 @dataclass(frozen=True)

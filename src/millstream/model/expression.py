@@ -21,12 +21,12 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, Origin, SchemaError, Unsupported
-from millstream.model import interval_types
-from millstream.model.duration import LONGEST, UNITS
 from millstream.model.functions import AGGREGATE, GENERATOR, KEYWORDS, SCALAR, UNREPEATABLE
-from millstream.model.interval_types import has_months
 from millstream.model.origin import here
-from millstream.model.schema import Schema, ddl_type, type_from_sqlglot
+from millstream.model.types import interval_types
+from millstream.model.types.duration import LONGEST, UNITS
+from millstream.model.types.interval_types import has_months
+from millstream.model.types.schema import Schema, ddl_type, type_from_sqlglot
 
 _AMOUNT = re.compile(r"[+-]?\d+(\.\d+)?")
 _DAY = UNITS["day"]
@@ -55,7 +55,9 @@ _CLOCK_WORDS = frozenset({"now", "today", "tomorrow", "yesterday"})
 _TIMES = frozenset(exp.DataType.Type[k] for k in ("DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMPNTZ"))
 
 CLOCK = frozenset({"now", "current_timestamp", "current_date", "curdate", "localtimestamp"})
-"""Functions of the present time: a condition may compare them with a time of the row (`model/moment.py`)."""
+"""Functions of the present time: a condition may compare them with a time of the row
+(`model/temporal_conditions.py`).
+"""
 
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 """Tokens that are texts or names in quotes."""
@@ -404,3 +406,8 @@ def is_lambda_parameter(column: exp.Column) -> bool:
             return True
         parent = parent.find_ancestor(exp.Lambda)
     return False
+
+
+def both(left: Expr | None, right: Expr) -> Expr:
+    """A condition that holds where both hold; the right one alone where there is no left one."""
+    return right if left is None else Expr(exp.and_(left.node.copy(), right.node.copy()), right.origin)

@@ -9,16 +9,16 @@ from datetime import timedelta
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, DuplicateName, SchemaError
-from millstream.model.connector import Connector, Corrections, Generator, SourceOptions, check_name
-from millstream.model.duration import Duration
+from millstream.model.connectors import Connector, Corrections, Generator, SourceOptions, check_name
 from millstream.model.expression import Expr, boolean, expr
-from millstream.model.function import Function
 from millstream.model.origin import here
-from millstream.model.relational import OneRow, TableRows
+from millstream.model.python.function import Function
 from millstream.model.reserved import check_user_columns
-from millstream.model.schema import TIMESTAMP, Field, Schema, ddl_type
-from millstream.model.step import Source, View
-from millstream.model.stream import Stream
+from millstream.model.steps.relational import OneRow, TableRows
+from millstream.model.steps.step import Source, View
+from millstream.model.streams.stream import Stream
+from millstream.model.types.duration import Duration
+from millstream.model.types.schema import TIMESTAMP, Field, Schema, ddl_type
 
 GUARANTEES = ("exactly_once", "at_least_once", "at_most_once")
 

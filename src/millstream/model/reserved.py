@@ -26,8 +26,8 @@ PANES = ("pane", "timing", "is_first", "is_last", "watermark", "epoch")
 """The columns that a history of panes has beside those of its view."""
 
 OF = "_of_"
-"""Begins the columns that a query adds for its own use (`sql/relation.py`). They lie in state on disk, so the prefix
-cannot move into the ``$`` names.
+"""Begins the columns that a query adds for its own use (`sql/relations/relation.py`). They lie in state on disk, so
+the prefix cannot move into the ``$`` names.
 """
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from millstream.model.aggregate import Aggregator
-from millstream.model.schema import Field, Schema
+from millstream.model.aggregates.aggregate import Aggregator
+from millstream.model.types.schema import Field, Schema
 
 _QUOTED = re.compile("`((?:[^`]|``)+)`")
 

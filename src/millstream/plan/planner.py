@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.errors import DefinitionError
 from millstream.model.flow import Flow
-from millstream.plan.lower import lower
+from millstream.plan.lowering.lower import lower
 from millstream.plan.rules.identify import identify
 from millstream.plan.rules.order import order
 from millstream.plan.rules.prune import prune

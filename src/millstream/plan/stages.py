@@ -16,17 +16,17 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from millstream.model.connector import Connector, Sink, SourceOptions
-from millstream.model.function import Function
-from millstream.model.onerror import QUARANTINE
+from millstream.model.connectors import Connector, Sink, SourceOptions
+from millstream.model.error_policy import QUARANTINE
+from millstream.model.python.function import Function
 from millstream.model.reserved import OP, SHOWN_OP, free_name
-from millstream.model.schema import Schema
-from millstream.model.step import borders_of
-from millstream.model.trigger import ON_CHANGE
-from millstream.model.window import Window
-from millstream.model.window_kinds import AnyWindow, CountWindow
-from millstream.model.windowing import Windowing
-from millstream.plan.chained import (
+from millstream.model.steps.step import borders_of
+from millstream.model.types.schema import Schema
+from millstream.model.windows.kinds import AnyWindow, CountWindow
+from millstream.model.windows.trigger import ON_CHANGE
+from millstream.model.windows.window import Window
+from millstream.model.windows.windowing import Windowing
+from millstream.plan.operators.chained import (
     ROW,
     AsOf,
     Call,

@@ -14,7 +14,7 @@ from millstream.errors import ConnectionLost, MillstreamError, QueryError
 from millstream.result import Result
 from millstream.serve import wire as wires
 from millstream.serve.local import SOCKET
-from millstream.serve.spoken import PATIENCE, Received, RemoteSession, lost, meant, refused, warnings_of
+from millstream.serve.replies import PATIENCE, Received, RemoteSession, lost, meant, refused, warnings_of
 from millstream.serve.wire import Closed, TooLarge, Wire
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from millstream.errors import MillstreamError, QueryError
 from millstream.limits import interruptible
 from millstream.result import Result, plain
 from millstream.serve import wire as wires
-from millstream.serve.spoken import Reply, Speaks, refused, told
+from millstream.serve.replies import Reply, Speaks, refused, told
 from millstream.serve.wire import Closed, Frame, Malformed, TooLarge, Wire
 
 SOCKET = "query.sock"

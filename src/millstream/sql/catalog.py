@@ -10,10 +10,10 @@ from typing import TypeVar
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, UnknownName
-from millstream.model.function import Function
-from millstream.model.schema import Schema
-from millstream.sql.reading import in_sight
-from millstream.sql.statements import Create, CreateFunction, CreateSink, CreateSource, CreateTable, CreateView
+from millstream.model.python.function import Function
+from millstream.model.types.schema import Schema
+from millstream.sql.parse.statements import Create, CreateFunction, CreateSink, CreateSource, CreateTable, CreateView
+from millstream.sql.query.store_query import in_sight
 
 Kind = TypeVar("Kind", bound=Create)
 KIND_OF: dict[type[Create], str] = {

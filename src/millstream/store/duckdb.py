@@ -27,23 +27,23 @@ from millstream.errors import (
     RecoveryFailed,
 )
 from millstream.limits import Limits
-from millstream.store.apart import answered as answered_apart
-from millstream.store.apart import discard_leftovers
-from millstream.store.asking import Used
-from millstream.store.asking import answered as answered_here
-from millstream.store.explained import explained
 from millstream.store.names import Columns, quoted, sql_type, stored_name
-from millstream.store.opening import copy_files, failed, is_damage, opened, reopened
-from millstream.store.pieces import TABLE_TAKEN, apply_changes, forget_taken, note_taken
-from millstream.store.pieces import as_json as _json
-from millstream.store.pieces import columns_of as _columns
-from millstream.store.pieces import count as _count
-from millstream.store.pieces import drop_view as _drop
-from millstream.store.pieces import insert as _insert
-from millstream.store.pieces import raise_generation as _raise
-from millstream.store.pieces import remove as _remove
-from millstream.store.pieces import value as _value
+from millstream.store.open import copy_files, failed, is_damage, opened, reopened
 from millstream.store.port import EpochCommit, EpochRow, Taken, ViewSpec
+from millstream.store.query import Used
+from millstream.store.query import answered as answered_here
+from millstream.store.query_errors import explained
+from millstream.store.statements import TABLE_TAKEN, apply_changes, forget_taken, note_taken
+from millstream.store.statements import as_json as _json
+from millstream.store.statements import columns_of as _columns
+from millstream.store.statements import count as _count
+from millstream.store.statements import drop_view as _drop
+from millstream.store.statements import insert as _insert
+from millstream.store.statements import raise_generation as _raise
+from millstream.store.statements import remove as _remove
+from millstream.store.statements import value as _value
+from millstream.store.subprocess_query import answered as answered_apart
+from millstream.store.subprocess_query import discard_leftovers
 from millstream.store.transaction import Transaction
 
 KEPT_EPOCHS = 100

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from millstream.errors import QueryError
-from millstream.model.scalars import STORED
+from millstream.model.types.scalars import STORED
 from millstream.store.port import ViewSpec
 
 

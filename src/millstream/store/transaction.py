@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import duckdb
 
-from millstream.store.opening import failed
+from millstream.store.open import failed
 
 
 class Transaction:

@@ -20,14 +20,14 @@ from typing import Any
 from millstream.clock import ManualClock
 from millstream.errors import UnknownName
 from millstream.home import Home
-from millstream.model.connector import Memory
-from millstream.model.duration import Duration
+from millstream.model.connectors import Memory
 from millstream.model.flow import Flow
 from millstream.model.reserved import OP, SHOWN_OP, free_name
-from millstream.model.values import python_rows
+from millstream.model.types.duration import Duration
+from millstream.model.types.values import python_rows
 from millstream.plan.planner import plan
 from millstream.result import plain, text_table
-from millstream.runtime.loop import EpochReport, FlowLoop
+from millstream.runtime.epoch.loop import EpochReport, FlowLoop
 
 STEPS = ("before open", "before work", "before sinks", "before commit", "after commit", "before close", "after close")
 """Where an epoch can be made to crash."""

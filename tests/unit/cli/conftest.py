@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from millstream.cli.app import cli
 from millstream.home import Home
-from millstream.model.schema import TIMESTAMP
-from millstream.runtime.progress import Progress
+from millstream.model.types.schema import TIMESTAMP
+from millstream.runtime.epoch.progress import Progress
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 
 NOW = 1_767_225_700_000_000

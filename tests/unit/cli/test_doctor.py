@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli import doctor
-from millstream.cli.doctor import BROKEN, LOW, OK, Finding, check_home
+from millstream.cli.commands import doctor
+from millstream.cli.commands.doctor import BROKEN, LOW, OK, Finding, check_home
 from millstream.home import Home
 
 from .conftest import Cli

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.flowfile import load
+from millstream.cli.flow_file import load
 from millstream.errors import DefinitionError, DuplicateName, UnknownName
 
 from .conftest import Cli

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from millstream.cli.demo_flow import PANELS, house
-from millstream.cli.demo_screen import draw
+from millstream.cli.demo.flow import PANELS, house
+from millstream.cli.demo.screen import draw
 from millstream.cli.meter import Meter
 from millstream.cli.output import spoken_seconds
 from millstream.clock import ALL_READ
 from millstream.plan.planner import plan
-from millstream.runtime.loop import EpochReport
+from millstream.runtime.epoch.loop import EpochReport
 
 
 def report(number: int, *, rows: int = 100, seconds: float = 0.05, watermark: int | None = None) -> EpochReport:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.cli.output import csv_text, json_text, rich_table
-from millstream.cli.shell_output import expanded_text, table_text
+from millstream.cli.shell.output import expanded_text, table_text
 from millstream.errors import QueryError
 from millstream.result import Result
 

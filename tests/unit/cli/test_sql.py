@@ -19,20 +19,20 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from millstream.cli import connection as connections
-from millstream.cli import shell_wait
 from millstream.cli.connection import Connection, connected
 from millstream.cli.options import Settings
-from millstream.cli.shell import Shell
-from millstream.cli.shell_orders import HELP, LISTS, read_order
-from millstream.cli.shell_output import MOST_SHOWN, Output, expanded_text
-from millstream.cli.shell_typing import SqlCompleter, coloured, history_file, is_ready, kept_history
-from millstream.cli.shell_wait import Listening, patiently
-from millstream.cli.shell_watch import read_watch
+from millstream.cli.shell import waiting as shell_wait
+from millstream.cli.shell.backslash_commands import HELP, LISTS, read_order
+from millstream.cli.shell.output import MOST_SHOWN, Output, expanded_text
+from millstream.cli.shell.prompt import SqlCompleter, coloured, history_file, is_ready, kept_history
+from millstream.cli.shell.shell import Shell
+from millstream.cli.shell.waiting import Listening, patiently
+from millstream.cli.shell.watch import read_watch
 from millstream.errors import ConnectionLost, DefinitionError, MillstreamError, QueryError, UnknownName
 from millstream.live.answer import Answer, Changes
 from millstream.result import Result
 from millstream.serve.wire import greeting
-from millstream.sql.text import Text, pieces, word
+from millstream.sql.parse.text import Text, pieces, word
 
 from .conftest import Cli
 

@@ -31,8 +31,8 @@ import itertools, sys, threading
 import pyarrow as pa
 from millstream.cli.connection import Connection
 from millstream.cli.options import Settings
-from millstream.cli.shell import Shell
-from millstream.cli.shell_typing import make_prompt
+from millstream.cli.shell.shell import Shell
+from millstream.cli.shell.prompt import make_prompt
 from millstream.live.answer import Answer, Changes
 from millstream.result import Result
 

@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from millstream.cli import test as command
+from millstream.cli.commands import test as command
 from millstream.errors import DefinitionError, MillstreamError
-from millstream.testing.sqltest import Outcome, play_all
-from millstream.testing.sqltest_file import find_files, read_tests
-from millstream.testing.sqltest_rows import Expected, cells_of, difference, same, written
+from millstream.testing.sql_test import Outcome, play_all
+from millstream.testing.sql_test_file import find_files, read_tests
+from millstream.testing.sql_test_rows import Expected, cells_of, difference, same, written
 from tests.local import LocalScript
 
 from .conftest import Cli

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.watermarks import NAMES, told
+from millstream.cli.commands.watermarks import NAMES, told
 from millstream.home import Home
-from millstream.runtime.progress import Progress
-from millstream.runtime.watermarks import Look, Watermarks
+from millstream.runtime.epoch.progress import Progress
+from millstream.runtime.epoch.watermarks import Look, Watermarks
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 
 from .conftest import NOW, SCHEMA, Cli

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from millstream.connect.files import BYTES_PER_EPOCH, FileSource
 from millstream.connect.port import SourceSlice
 from millstream.errors import HomeDamaged, SourceMissing, SourceUnreadable
-from millstream.model.connector import Files
-from millstream.model.schema import Schema
+from millstream.model.connectors import Files
+from millstream.model.types.schema import Schema
 
 SCHEMA = Schema.parse("a BIGINT, s STRING, ts TIMESTAMP")
 

@@ -14,7 +14,7 @@ from millstream.clock import ManualClock
 from millstream.connect.generator import ROWS_PER_EPOCH, GeneratorSource
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import MISTYPED, SourceSlice
-from millstream.model.schema import Schema
+from millstream.model.types.schema import Schema
 
 
 def make(start: int, end: int) -> pa.Table:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.engine.careful import MOST, evaluated
+from millstream.engine.driver.evaluate import MOST, evaluated
 from millstream.errors import DiskFull, EngineFailed, MillstreamError, UserCodeFailed
-from millstream.model.onerror import FAIL, QUARANTINE
+from millstream.model.error_policy import FAIL, QUARANTINE
 from millstream.plan.stages import Column, Op, Project
 
 DOUBLED: Sequence[Op] = (Project(None, (Column("n", "f(`n`)"),)),)

@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import IllegalArgumentException
 
-from millstream.engine.errors import translated
+from millstream.engine.spark.errors import translated
 from millstream.errors import DiskFull, EngineFailed, LeaseLost
 
 SRC = Path(__file__).parents[3] / "src"
@@ -77,7 +77,8 @@ def test_the_log_may_be_out_of_reach(tmp_path: Path) -> None:
 
 def test_the_words_can_be_had_without_spark() -> None:
     script = (
-        "import sys, millstream.engine.errors; print(*[n for n in ('pyspark', 'py4j', 'duckdb') if n in sys.modules])"
+        "import sys, millstream.engine.spark.errors; "
+        "print(*[n for n in ('pyspark', 'py4j', 'duckdb') if n in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],

@@ -20,15 +20,14 @@ import pyarrow as pa
 import sqlglot
 
 from millstream.clock import ALL_READ, BEGINNING
-from millstream.engine.work import write_outcome
-from millstream.kernels.match import UNIQUE, advance
+from millstream.engine.driver.work import write_outcome
 from millstream.kernels.outcome import StageClock
-from millstream.model.connector import memory
+from millstream.kernels.patterns.pattern import UNIQUE, advance
+from millstream.model.connectors import memory
 from millstream.model.expression import col
 from millstream.model.flow import Flow
-from millstream.model.matched import Matched, of_pattern
-from millstream.model.pattern import Pattern
-from millstream.model.pattern_tree import (
+from millstream.model.patterns.pattern import Pattern
+from millstream.model.patterns.tree import (
     Choice,
     Excluded,
     Gap,
@@ -39,9 +38,10 @@ from millstream.model.pattern_tree import (
     Sequence,
     Variable,
 )
-from millstream.model.schema import Schema
-from millstream.model.step import Select
-from millstream.plan.match_lower import Lowered, lowered
+from millstream.model.steps.pattern import Matched, of_pattern
+from millstream.model.steps.step import Select
+from millstream.model.types.schema import Schema
+from millstream.plan.lowering.pattern import Lowered, lowered
 from millstream.plan.stages import Chained, Side, Take
 from millstream.state.run import Run
 from millstream.state.shard import RunCache, StateReader

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 
 from millstream.clock import BEGINNING
-from millstream.engine import asking
-from millstream.engine.asking import asked, forget, recorder
+from millstream.engine.driver import lookup_calls
+from millstream.engine.driver.lookup_calls import asked, forget, recorder
 from millstream.errors import UserCodeFailed
-from millstream.kernels.ask import advance
-from millstream.kernels.keyed import KEY
 from millstream.kernels.outcome import StageClock
-from millstream.kernels.process import Processed
-from millstream.model.schema import Schema
-from millstream.plan.processing import Asking
+from millstream.kernels.python.by_key import KEY
+from millstream.kernels.python.lookup import advance
+from millstream.kernels.python.process import Processed
+from millstream.model.types.schema import Schema
+from millstream.plan.operators.process import Asking
 from millstream.plan.stages import Chained, Side
 from millstream.state.run import Run, write_run
 from millstream.state.shard import RunCache, StateReader
@@ -152,7 +152,7 @@ def test_an_epoch_that_is_run_again_has_the_same_answers(tmp_path: Path) -> None
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause before a call is tried again."""
-    monkeypatch.setattr(asking, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(lookup_calls, "FIRST_PAUSE", 0.0)
 
 
 @pytest.mark.usefixtures("quick")

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.kernels.fold import advance
 from millstream.kernels.outcome import StageClock
-from millstream.plan.processing import Folded
+from millstream.kernels.python.user_aggregate import advance
+from millstream.plan.operators.process import Folded
 from millstream.plan.stages import Chained, Measure, Side
 from millstream.state.run import Run, write_run
 from millstream.state.shard import RunCache, StateReader

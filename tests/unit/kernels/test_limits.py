@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import RunError, UserCodeFailed
-from millstream.kernels.aggregate import advance
-from millstream.kernels.aggregates import is_exact
-from millstream.kernels.combine import combine, fold, group_columns
+from millstream.kernels.aggregates.combine import combine, fold, group_columns
+from millstream.kernels.aggregates.partials import is_exact
+from millstream.kernels.aggregates.slices import advance
 from millstream.kernels.outcome import StageClock
-from millstream.kernels.slices import window_ends
-from millstream.model.window import hopping
-from millstream.model.windowing import Windowing
+from millstream.kernels.windows.slice_times import window_ends
+from millstream.model.windows.window import hopping
+from millstream.model.windows.windowing import Windowing
 from millstream.plan.stages import Aggregation, Measure
 
 

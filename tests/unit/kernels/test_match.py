@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from millstream.clock import BEGINNING
 from millstream.errors import RunError
-from millstream.kernels import match_program
-from millstream.kernels.match import is_due
-from millstream.kernels.match_terms import NotVector, column, evaluated
-from millstream.kernels.match_terms import Path as Taken
 from millstream.kernels.outcome import StageClock
-from millstream.model.pattern import Pattern, pattern
-from millstream.plan.matching import At, Call, Constant, Term
+from millstream.kernels.patterns import program
+from millstream.kernels.patterns.pattern import is_due
+from millstream.kernels.patterns.terms import NotVector, column, evaluated
+from millstream.kernels.patterns.terms import Path as Taken
+from millstream.model.patterns.pattern import Pattern, pattern
+from millstream.plan.operators.pattern import At, Call, Constant, Term
 from tests.unit.kernels.match_kit import Row, Stage, at, micros, row, step_of
 
 
@@ -189,9 +189,9 @@ def test_without_keys_all_rows_are_one_stream() -> None:
 
 def test_rows_of_one_time_go_by_what_else_is_said() -> None:
     from millstream.model.expression import col
-    from millstream.model.matched import matched
-    from millstream.model.navigation import parsed
-    from millstream.model.pattern import PAST_LAST
+    from millstream.model.patterns.navigation import parsed
+    from millstream.model.patterns.pattern import PAST_LAST
+    from millstream.model.steps.pattern import matched
     from tests.unit.kernels.match_kit import GIVEN
 
     made = pattern().then("a", HIGH).then("b", LOW)
@@ -283,7 +283,7 @@ def test_a_number_that_does_not_fit_is_an_error_where_it_is_looked_at() -> None:
 
 
 def test_a_pattern_that_explodes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(match_program, "MOST_STEPS", 20_000)
+    monkeypatch.setattr(program, "MOST_STEPS", 20_000)
     twice = pattern().then(pattern().then("a", "x <= first(x)", times=(1, None)), times=(1, None)).then("b", HIGH)
     with pytest.raises(RunError, match="20,000 ways"):
         all_at_once(twice, *[1] * 30)
@@ -296,7 +296,7 @@ def test_a_pattern_inside_itself_does_not_explode_where_conditions_are_of_the_ro
 
 
 def test_rows_that_many_repetitions_could_take_are_not_tried_in_all_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(match_program, "MOST_STEPS", 20_000)
+    monkeypatch.setattr(program, "MOST_STEPS", 20_000)
     made = pattern().then("a").then("b", times=(0, None)).then("c", times=(0, None)).then("d", times=(0, None))
     assert all_at_once(made.then("e", HIGH), *[1] * 1_000) == []
     assert all_at_once(made.then("e", HIGH), *[1] * 1_000, 9) == [(0, 1_000)]

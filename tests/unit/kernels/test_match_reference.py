@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from millstream.errors import MillstreamError
-from millstream.kernels import match_search
-from millstream.model.duration import Duration
+from millstream.kernels.patterns import search
 from millstream.model.expression import col
-from millstream.model.matched import Matched, matched
-from millstream.model.navigation import parsed
-from millstream.model.pattern import PAST_LAST, TO_NEXT, Skip
-from millstream.model.pattern_tree import (
+from millstream.model.patterns.navigation import parsed
+from millstream.model.patterns.pattern import PAST_LAST, TO_NEXT, Skip
+from millstream.model.patterns.tree import (
     Choice,
     Excluded,
     Gap,
@@ -29,7 +27,9 @@ from millstream.model.pattern_tree import (
     named,
     unwanted,
 )
-from millstream.model.step import Select
+from millstream.model.steps.pattern import Matched, matched
+from millstream.model.steps.step import Select
+from millstream.model.types.duration import Duration
 from tests.unit.kernels.match_kit import GIVEN, Row, Stage, Taken, expected, row
 
 Test = Callable[[list[Row], Taken, int], Any]
@@ -293,7 +293,7 @@ def test_any_pattern_over_any_rows_gives_what_a_plain_search_gives(block: int) -
 
 
 def test_patterns_over_long_runs_are_searched_by_steps_with_the_same_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(match_search, "_LONG", 2)
+    monkeypatch.setattr(search, "_LONG", 2)
     for seed in range(200, 220):
         case(seed)
 

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from millstream.clock import ALL_READ, BEGINNING
 from millstream.errors import UserCodeFailed
-from millstream.kernels.keyed import KEY
 from millstream.kernels.outcome import StageClock
-from millstream.kernels.process import Processed, advance, is_due
-from millstream.model.process import Context, Output, Process, Timer
-from millstream.model.schema import Schema
-from millstream.model.typed import TypedState
-from millstream.plan.processing import Processing
+from millstream.kernels.python.by_key import KEY
+from millstream.kernels.python.process import Processed, advance, is_due
+from millstream.model.python.process import Context, Output, Process, Timer
+from millstream.model.python.typed_state import TypedState
+from millstream.model.types.schema import Schema
+from millstream.plan.operators.process import Processing
 from millstream.plan.stages import Chained, Side
 from millstream.state.run import Run, write_run
 from millstream.state.shard import RunCache, StateReader

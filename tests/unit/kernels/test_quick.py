@@ -8,8 +8,8 @@ import duckdb
 import polars as pl
 import pytest
 
-from millstream.kernels import quick
-from millstream.plan.quick import quick_sql
+from millstream.kernels import native_expressions
+from millstream.plan.lowering.native_subset import quick_sql
 
 ROWS = pl.DataFrame(
     {
@@ -43,14 +43,14 @@ ROWS = pl.DataFrame(
 def test_a_condition_is_what_a_batch_gives(sql: str) -> None:
     told = quick_sql(sql)
     assert told is not None
-    held = quick.holds(told, pl.concat([ROWS[:1], ROWS[1:]], rechunk=False))
+    held = native_expressions.holds(told, pl.concat([ROWS[:1], ROWS[1:]], rechunk=False))
     with duckdb.connect() as batch:
         batch.register("given", ROWS.to_arrow())
         found = [v for (v,) in batch.sql(f"SELECT coalesce({sql}, false) FROM given").fetchall()]
         shown = [v for (v,) in batch.sql(f"SELECT {sql} FROM given").fetchall()]
     assert held is not None
     assert held.to_list() == found
-    value = quick.value(told, ROWS)
+    value = native_expressions.value(told, ROWS)
     assert value is not None
     assert ROWS.with_columns(value.alias("$v"))["$v"].to_list() == shown, "as a column it may be NULL"
 
@@ -62,7 +62,7 @@ def test_a_condition_has_a_value_for_every_row_without_values(sql: str, length: 
     rows = pl.DataFrame({n: [None] * length for n in kinds}, schema=kinds)
     told = quick_sql(sql)
     assert told is not None
-    held, value = quick.holds(told, rows), quick.value(told, rows)
+    held, value = native_expressions.holds(told, rows), native_expressions.value(told, rows)
     assert held is not None
     assert value is not None
     assert held.to_list() == [False] * length
@@ -80,7 +80,7 @@ def test_values_are_columns_and_instants() -> None:
     ):
         told = quick_sql(sql)
         assert told is not None
-        value = quick.value(told, ROWS)
+        value = native_expressions.value(told, ROWS)
         assert value is not None
         assert ROWS.select(value).to_series().to_list()[: len(expected)] == expected
 
@@ -94,4 +94,4 @@ def test_what_is_not_so_plain_is_left_to_spark(sql: str) -> None:
 def test_kinds_that_are_not_alike_are_left_to_spark(sql: str) -> None:
     told = quick_sql(sql)
     assert told is not None
-    assert quick.holds(told, ROWS) is None
+    assert native_expressions.holds(told, ROWS) is None

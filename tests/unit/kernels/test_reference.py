@@ -23,17 +23,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.clock import BEGINNING, END_OF_TIME
-from millstream.kernels import aggregate
-from millstream.kernels.aggregate import advance
-from millstream.kernels.combine import group_columns
+from millstream.kernels.aggregates import slices
+from millstream.kernels.aggregates.combine import group_columns
+from millstream.kernels.aggregates.slices import advance
 from millstream.kernels.intake import Intake, Role, gather, take_in
 from millstream.kernels.outcome import StageClock
-from millstream.model.duration import Duration
-from millstream.model.trigger import ON_CHANGE, ON_CLOSE
-from millstream.model.window import Window
-from millstream.model.windowing import Windowing
+from millstream.model.types.duration import Duration
+from millstream.model.windows.trigger import ON_CHANGE, ON_CLOSE
+from millstream.model.windows.window import Window
+from millstream.model.windows.windowing import Windowing
 from millstream.plan.stages import Aggregation, Feed, Measure
-from millstream.runtime.compaction import Compactor
+from millstream.runtime.epoch.compaction import Compactor
 from millstream.state.run import write_run
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version
@@ -350,7 +350,7 @@ def test_the_changes_of_every_epoch_give_the_table_of_the_reference(case: Case) 
     )
 )
 def test_windows_that_close_together_are_answered_the_same_in_short_stretches(case: Case) -> None:
-    with patch.object(aggregate, "CLOSE_ROWS", 1):
+    with patch.object(slices, "CLOSE_ROWS", 1):
         run(case, compact=False)
 
 

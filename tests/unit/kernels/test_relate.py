@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.engine.bind import _measures
-from millstream.engine.work import write_outcome
+from millstream.engine.binding.bind import _measures
+from millstream.engine.driver.work import write_outcome
 from millstream.kernels.hashing import hashed
 from millstream.kernels.outcome import StageClock
-from millstream.kernels.relate import advance
+from millstream.kernels.relations.multiset import advance
 from millstream.kernels.stage import leaving, unique
 from millstream.plan.stages import Chained, First, Measure, Once, Regroup, Side, Sort, Take
 from millstream.state.run import Run

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millstream as ms
-from millstream.kernels import sketches_hll
-from millstream.kernels.aggregates import is_exact
-from millstream.kernels.combine import combine, fold, partial_columns, results
-from millstream.kernels.sketches import SKETCHES
-from millstream.model.aggregate import Aggregate
-from millstream.model.windowing import Windowing
+from millstream.kernels.aggregates import hyperloglog
+from millstream.kernels.aggregates.combine import combine, fold, partial_columns, results
+from millstream.kernels.aggregates.partials import is_exact
+from millstream.kernels.aggregates.sketches import SKETCHES
+from millstream.model.aggregates.aggregate import Aggregate
+from millstream.model.windows.windowing import Windowing
 from millstream.plan.stages import Aggregation, Measure
 
 BY = ["$h", "$s", "k"]
@@ -255,7 +255,7 @@ def test_a_sketch_that_spark_wrote_is_joined_to_ours() -> None:
     theirs = ours.with_columns(pl.Series("x$h", [bytes([2, 1, 7, 12, 3, 0, 3, 8]) + places], dtype=pl.Binary))
     assert fold(spec, theirs, BY)["x$h"].to_list() == ours["x$h"].to_list()
     assert fold(spec, pl.concat([theirs, ours]), BY)["x$h"].to_list() == ours["x$h"].to_list()
-    assert sketches_hll.estimate(ours["x$h"][0]) == 3
+    assert hyperloglog.estimate(ours["x$h"][0]) == 3
 
 
 # ------------------------------------------------------------ heavy hitters, frequency moments, samples

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from millstream.cli.log import append
+from millstream.cli.commands.log import append
 from millstream.errors import MillstreamError, RecordRefused
-from millstream.model.assignment import Unfit, assigned, from_values
-from millstream.model.schema import Schema
+from millstream.model.types.assignment import Unfit, assigned, from_values
+from millstream.model.types.schema import Schema
 from tests.unit.live.world import Spoken, opened
 
 REFUSED = object()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import MillstreamError, RecordRefused, Unsupported
-from millstream.sql import grammar
-from millstream.sql.statements import CreateTable
-from millstream.sql.text import Text, pieces
+from millstream.sql.parse import grammar
+from millstream.sql.parse.statements import CreateTable
+from millstream.sql.parse.text import Text, pieces
 from tests.unit.live.world import Spoken, opened
 
 

@@ -21,9 +21,9 @@ from millstream.errors import (
     SourceUnreadable,
     Unsupported,
 )
-from millstream.model.assignment import Unfit
-from millstream.model.schema import Schema
-from millstream.model.texts import _read, fit, from_texts
+from millstream.model.types.assignment import Unfit
+from millstream.model.types.schema import Schema
+from millstream.model.types.text_values import _read, fit, from_texts
 from tests.unit.live.world import Spoken, opened
 
 TABLE = "CREATE TABLE t (k INT PRIMARY KEY, v STRING, n DECIMAL(5, 2) NOT NULL)"

@@ -31,8 +31,8 @@ from millstream.live.definitions import Definitions
 from millstream.live.session import Session
 from millstream.model.flow import Flow
 from millstream.reader import Reader
-from millstream.runtime.loop import FlowLoop
-from millstream.runtime.run import Run
+from millstream.runtime.epoch.loop import FlowLoop
+from millstream.runtime.supervision.run import Run
 from millstream.serve.client import LocalClient
 from tests.sql.engine import QueryEngine
 from tests.unit.live.world import BIDS, HOT

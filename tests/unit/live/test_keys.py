@@ -12,7 +12,7 @@ import pytest
 
 from millstream.errors import MillstreamError, RecordRefused, SchemaError, StatementRefused, Unsupported
 from millstream.home import Home
-from millstream.live import loading
+from millstream.live.tables import copy
 from tests.unit.live.world import Spoken, opened
 
 PAIRS = "CREATE TABLE pairs (a INT, b STRING, v INT, CONSTRAINT pairs_key PRIMARY KEY (a, b))"
@@ -178,7 +178,7 @@ def test_a_table_that_is_replaced_meanwhile_keeps_its_own_constraints(
     path = tmp_path / "rows.csv"
     path.write_text("k,v\n1,\n1,2\n")
     one.say("CREATE TABLE t (k BIGINT, v BIGINT)")
-    read = loading.load
+    read = copy.load
 
     def slow(*given: Any) -> Any:
         def replace() -> None:
@@ -196,7 +196,7 @@ def test_a_table_that_is_replaced_meanwhile_keeps_its_own_constraints(
         assert not other.is_alive()
         return read(*given)
 
-    monkeypatch.setattr(loading, "load", slow)
+    monkeypatch.setattr(copy, "load", slow)
     with pytest.raises(StatementRefused, match="`t` was dropped or replaced during the") as error:
         one.say(statement.format(path))
     assert error.value.hint == "run the statement again"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.sql.bind import Binder
+from millstream.sql.bind.binder import Binder
 from tests.unit.live.world import Spoken, opened
 
 VIEW = """CREATE VIEW v WITH (tables = 'live') AS SELECT a.k, b.x FROM a, b

@@ -9,8 +9,8 @@ import pytest
 
 import millstream as ms
 from millstream.errors import DefinitionError, Unsupported
-from millstream.sql.text import Text, tokens
-from millstream.store.explained import explained
+from millstream.sql.parse.text import Text, tokens
+from millstream.store.query_errors import explained
 from tests.unit.live.world import BIDS, Spoken, opened
 
 

@@ -19,9 +19,9 @@ from millstream import paths
 from millstream.errors import MillstreamError
 from millstream.home import Home
 from millstream.live.definitions import Definitions
-from millstream.log.disk import RealDisk
-from millstream.runtime import repair
-from millstream.runtime.tables import Tables
+from millstream.log.storage.disk import RealDisk
+from millstream.runtime.epoch.stored_tables import Tables
+from millstream.runtime.recovery import repair
 from millstream.store.transaction import Transaction
 from tests.unit.live.statements_model import Model, Speaker, Step
 from tests.unit.live.world import Spoken

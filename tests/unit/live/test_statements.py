@@ -11,7 +11,7 @@ import pytest
 
 from millstream.errors import DefinitionError, DuplicateName, HomeDamaged, MillstreamError
 from millstream.live.definitions import FILE, Definition, Definitions, FlowNote
-from millstream.runtime.run import Run
+from millstream.runtime.supervision.run import Run
 from tests.sql.engine import QueryEngine
 from tests.unit.live.world import BIDS, HOT, ITEMS, Spoken, opened
 
@@ -279,7 +279,7 @@ def test_generations_grow_whatever_happens(tmp_path: Path) -> None:
 
 
 def test_a_home_that_goes_back_to_a_checkpoint_uses_no_generation_twice(tmp_path: Path) -> None:
-    from millstream.runtime import checkpoint
+    from millstream.runtime.recovery import checkpoint
 
     path = tmp_path / "home"
     with opened(path) as one:
@@ -338,7 +338,7 @@ def test_rows_of_a_table_that_cannot_be_kept_are_not_there(tmp_path: Path, monke
             raise OSError(28, "no space")
 
         with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
-            patch.setattr("millstream.runtime.tables.write_durably", full)
+            patch.setattr("millstream.runtime.epoch.stored_tables.write_durably", full)
             one.say("INSERT INTO t VALUES (2)")
         assert one.rows("SELECT a FROM t") == [{"a": 1}]
         assert one.home.tables.newest() == {"t": 2}

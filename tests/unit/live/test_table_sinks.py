@@ -16,7 +16,7 @@ from millstream.errors import (
     SchemaError,
     Unsupported,
 )
-from millstream.runtime import tables
+from millstream.runtime.epoch import stored_tables
 from millstream.store.duckdb import DuckStore
 from millstream.testing.script import STEPS, Crash
 from tests.sql.engine import QueryEngine
@@ -99,7 +99,7 @@ def _killed(path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
         )
         with monkeypatch.context() as patch:
             if step == "file":
-                patch.setattr(tables, "write_durably", dies)
+                patch.setattr(stored_tables, "write_durably", dies)
             elif step == "store":
                 patch.setattr(DuckStore, "put_table", dies)
             elif step == "stored":

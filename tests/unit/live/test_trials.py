@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import MillstreamError
-from millstream.sql.bind import Binder
-from millstream.sql.statements import Create
+from millstream.sql.bind.binder import Binder
+from millstream.sql.parse.statements import Create
 from tests.unit.live.world import Spoken, opened
 
 VIEW = "CREATE VIEW {} WITH (flow = 'f', tables = 'live') AS SELECT {} FROM {}"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millstream.log.disk import LOCKED_OUT
+from millstream.log.storage.disk import LOCKED_OUT
 
 Write = tuple[int, bytes]
 """Where, and what; a cut is ``(size, None)``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError
-from millstream.log.files import read_small, write_small
+from millstream.log.storage.files import read_small, write_small
 
 from .disk import Node, SimDisk
 from .world import ROOT, World, run

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from millstream.clock import SystemClock
-from millstream.log import Log, group
-from millstream.log.disk import RealDisk
+from millstream.log import Log, group_commit
+from millstream.log.storage.disk import RealDisk
 
 NUMBERS = pa.schema({"n": pa.int64()})
 
@@ -105,7 +105,7 @@ def test_the_linger_ends_when_as_many_are_there_as_last_time(tmp_path: Path, dis
 def test_a_sender_is_held_back_while_too_much_waits(
     tmp_path: Path, disk: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group, "QUEUE_BYTES", 1000)
+    monkeypatch.setattr(group_commit, "QUEUE_BYTES", 1000)
     topic = Log(tmp_path, SystemClock(), disk).create("t", NUMBERS)
     topic.append({"n": 0})
     disk.open.clear()

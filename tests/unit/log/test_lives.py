@@ -9,8 +9,8 @@ import pytest
 from millstream.clock import ManualClock
 from millstream.errors import LogInUse, UnknownName
 from millstream.log import Log
-from millstream.log.disk import LOCKED_OUT, RealDisk
 from millstream.log.log import LOCK
+from millstream.log.storage.disk import LOCKED_OUT, RealDisk
 
 from .conftest import BIDS
 

@@ -11,8 +11,8 @@ import pytest
 
 from millstream.clock import SystemClock
 from millstream.errors import HomeDamaged, MillstreamError, UnknownName
-from millstream.log import Log, mending
-from millstream.log.disk import RealDisk
+from millstream.log import Log, repair
+from millstream.log.storage.disk import RealDisk
 
 from .world import SCHEMA
 
@@ -45,7 +45,7 @@ def mend(root: Path) -> list[str]:
     """Do what is found until nothing is."""
     said = []
     for _ in range(5):
-        found = list(mending.look(root, SystemClock()))
+        found = list(repair.look(root, SystemClock()))
         if not found:
             return said
         for wrong in found:
@@ -93,7 +93,7 @@ def test_without_a_copy_the_note_cannot_be_put_back(root: Path) -> None:
     (root / "t/topic.json.copy").unlink()
     with pytest.raises(HomeDamaged):
         opened(root).topic("t")
-    (wrong,) = mending.look(root, SystemClock())
+    (wrong,) = repair.look(root, SystemClock())
     assert wrong.path is None and "no copy" in wrong.would
 
 

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from millstream.log import frame
+from millstream.log.storage import frame
 
 from .crashing import Crashes
 from .disk import SimDisk

@@ -15,9 +15,9 @@ import pytest
 from millstream.clock import ManualClock, SystemClock
 from millstream.errors import DiskFull, LogFailed, LogInUse
 from millstream.log import Log
-from millstream.log.disk import RealDisk
-from millstream.log.files import folder_of, wal_name
-from millstream.log.reading import Layout
+from millstream.log.reader import Layout
+from millstream.log.storage.disk import RealDisk
+from millstream.log.storage.files import folder_of, wal_name
 
 NUMBERS = pa.schema({"n": pa.int64()})
 

@@ -11,8 +11,8 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.errors import LogFailed
-from millstream.log.disk import Lock, RealDisk
 from millstream.log.log import Log
+from millstream.log.storage.disk import Lock, RealDisk
 
 SCHEMA = pa.schema([("a", pa.int64())])
 

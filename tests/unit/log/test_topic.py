@@ -24,9 +24,10 @@ from millstream.errors import (
     SchemaError,
     UnknownName,
 )
-from millstream.log import Ack, Log, Topic, frame
-from millstream.log.keys import partition_of, partitions_of
+from millstream.log import Ack, Log, Topic
+from millstream.log.partitioner import partition_of, partitions_of
 from millstream.log.rows import infer
+from millstream.log.storage import frame
 
 from .conftest import BIDS
 

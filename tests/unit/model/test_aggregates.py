@@ -10,8 +10,8 @@ import pytest
 
 import millstream as ms
 from millstream.errors import DefinitionError, SchemaError
-from millstream.model.aggregate import Aggregate, Kind, settings_of
-from millstream.model.schema import ddl_type
+from millstream.model.aggregates.aggregate import Aggregate, Kind, settings_of
+from millstream.model.types.schema import ddl_type
 from millstream.plan.planner import plan
 from tests.sql.engine import QueryScript
 

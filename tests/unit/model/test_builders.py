@@ -8,9 +8,9 @@ import pytest
 
 import millstream as ms
 from millstream.errors import DefinitionError, DuplicateName, MillstreamError, SchemaError, Unsupported
-from millstream.kernels.aggregates import PARTIALS
-from millstream.model.aggregate import KINDS
-from millstream.model.schema import TIMESTAMP, Schema
+from millstream.kernels.aggregates.partials import PARTIALS
+from millstream.model.aggregates.aggregate import KINDS
+from millstream.model.types.schema import TIMESTAMP, Schema
 
 COLUMNS = "a BIGINT, s STRING, f DOUBLE, xs ARRAY<BIGINT>, ts TIMESTAMP"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import DefinitionError
-from millstream.model.duration import LONGEST, Duration
+from millstream.model.types.duration import LONGEST, Duration
 
 UNITS = {
     1: ("microsecond", "microseconds", "us"),

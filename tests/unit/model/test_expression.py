@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import DefinitionError, MillstreamError, SchemaError, Unsupported
 from millstream.model.expression import Expr, boolean, col, expr, literal
-from millstream.model.schema import TIMESTAMP, Schema
+from millstream.model.types.schema import TIMESTAMP, Schema
 
 DB = duckdb.connect()
 SCHEMA = Schema.parse(

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from millstream.cli.output import csv_text, json_text
 from millstream.connect.sinks import encoded
 from millstream.errors import SchemaError, Unsupported
-from millstream.kernels.spans import mean_of
+from millstream.kernels.aggregates.interval_sums import mean_of
 from millstream.log.rows import infer, to_batch, topic_schema
-from millstream.model.assignment import Unfit, assigned, from_values
 from millstream.model.expression import expr
-from millstream.model.interval import MOST, interval_micros_of, interval_text, micros_of
-from millstream.model.scalars import INTERVAL, LOCAL_TIMESTAMP, TIMESTAMP
-from millstream.model.schema import Schema, ddl_type
-from millstream.model.typed import TypedState
+from millstream.model.python.typed_state import TypedState
+from millstream.model.types.assignment import Unfit, assigned, from_values
+from millstream.model.types.interval import MOST, interval_micros_of, interval_text, micros_of
+from millstream.model.types.scalars import INTERVAL, LOCAL_TIMESTAMP, TIMESTAMP
+from millstream.model.types.schema import Schema, ddl_type
 from millstream.result import Result, text_table
 
 DAY, SECOND = timedelta(days=1), timedelta(seconds=1)

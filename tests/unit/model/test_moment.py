@@ -12,9 +12,9 @@ import pytest
 import millstream as ms
 from millstream.errors import MillstreamError, SchemaError, Unsupported
 from millstream.model.expression import boolean
-from millstream.model.moment import spans
-from millstream.model.schema import Schema
-from millstream.model.temporal import Temporal
+from millstream.model.steps.temporal_filter import Temporal
+from millstream.model.temporal_conditions import spans
+from millstream.model.types.schema import Schema
 from tests.local import _duck
 
 START = datetime(2026, 3, 1, 22, 30, tzinfo=UTC)

@@ -9,10 +9,10 @@ import pytest
 
 import millstream as ms
 from millstream.errors import DefinitionError, MillstreamError, SchemaError, Unsupported
-from millstream.model.matched import Matched
-from millstream.model.step import Select
-from millstream.model.times import times_of
-from millstream.plan.match_lower import lowered
+from millstream.model.event_times import times_of
+from millstream.model.steps.pattern import Matched
+from millstream.model.steps.step import Select
+from millstream.plan.lowering.pattern import lowered
 from millstream.plan.planner import plan
 
 SCHEMA = "item INT, price BIGINT, name STRING, place STRUCT<lat: DOUBLE>, at TIMESTAMP"

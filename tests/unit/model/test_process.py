@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import DefinitionError
-from millstream.model.process import Context, Hooks, Output, Process, rows_of
-from millstream.model.schema import TIMESTAMP, Schema
-from millstream.model.typed import TypedState
+from millstream.model.python.process import Context, Hooks, Output, Process, rows_of
+from millstream.model.python.typed_state import TypedState
+from millstream.model.types.schema import TIMESTAMP, Schema
 
 
 @dataclass

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import SchemaError, Unsupported
-from millstream.model.schema import TIMESTAMP, Field, Schema, ddl_type
+from millstream.model.types.schema import TIMESTAMP, Field, Schema, ddl_type
 
 PLAIN = [
     pa.bool_(),

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from millstream.clock import END_OF_TIME
 from millstream.errors import DefinitionError
-from millstream.kernels.slices import closes_between, expiry, window_ends
-from millstream.model.duration import Duration
-from millstream.model.window import Window, everything, hopping, tumbling
+from millstream.kernels.windows.slice_times import closes_between, expiry, window_ends
+from millstream.model.types.duration import Duration
+from millstream.model.windows.window import Window, everything, hopping, tumbling
 
 
 @st.composite

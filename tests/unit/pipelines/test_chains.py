@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import millstream as ms
 from millstream.errors import IncompatibleChange, MillstreamError, SchemaError, Unsupported
-from millstream.model.keyed import Keyed
+from millstream.model.streams.keyed import Keyed
 from millstream.plan.planner import plan
 from millstream.plan.stages import Aggregation, Append, Chained
 from millstream.state.version import Version

@@ -11,7 +11,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import MillstreamError, SchemaError, Unsupported
-from millstream.plan.explain import explain, text
+from millstream.plan.explain.plan_tree import explain, text
 from millstream.testing.script import Crash
 from tests.sql.kit import view_plan, world
 from tests.sql.live_tables import LiveTables

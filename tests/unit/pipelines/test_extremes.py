@@ -21,7 +21,7 @@ import millstream as ms
 from millstream.cli.output import csv_text, json_text
 from millstream.clock import EARLIEST, LATEST
 from millstream.errors import DefinitionError, RunError
-from millstream.model.values import python_values
+from millstream.model.types.values import python_values
 from millstream.result import Result
 from tests.accounting import assert_balanced
 from tests.sql.engine import QueryScript

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import millstream as ms
-from millstream.engine import work
-from millstream.runtime import compaction
-from millstream.runtime.upkeep import Upkeep
+from millstream.engine.driver import work
+from millstream.runtime.epoch import compaction
+from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.state import run as runs
 from millstream.store.duckdb import DuckStore
 from millstream.testing.script import Crash

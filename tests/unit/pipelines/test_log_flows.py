@@ -11,7 +11,7 @@ import pytest
 import millstream as ms
 from millstream.errors import IncompatibleChange, RecoveryFailed, SourceUnreadable
 from millstream.home import Home
-from millstream.model.schema import Schema
+from millstream.model.types.schema import Schema
 from millstream.testing.script import STEPS, Crash
 from tests.local import LocalScript
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
-from millstream.cli.shell_output import ChangeJson
+from millstream.cli.shell.output import ChangeJson
 from millstream.live.answer import Changes
 from millstream.live.feed import Feed
 from tests.sql.engine import QueryEngine, QueryScript

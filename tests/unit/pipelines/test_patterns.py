@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import millstream as ms
-from millstream.plan.explain import explain, text
+from millstream.plan.explain.plan_tree import explain, text
 from millstream.plan.planner import plan
 from millstream.testing.script import STEPS, Crash
 from tests.accounting import assert_balanced

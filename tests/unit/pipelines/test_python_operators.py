@@ -253,7 +253,7 @@ def test_explain_says_what_runs_and_what_is_kept() -> None:
 
 
 def ms_explain(flow: ms.Flow) -> str:
-    from millstream.plan.explain import explain
+    from millstream.plan.explain.plan_tree import explain
 
     return str(explain(plan(flow)))
 

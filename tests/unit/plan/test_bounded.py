@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.errors import Unsupported
-from millstream.plan.bounded import bounded
+from millstream.plan.rules.output_bounds import bounded
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import millstream as ms
-from millstream.plan.guards import guarded
 from millstream.plan.planner import plan
+from millstream.plan.rules.guards import guarded
 from millstream.plan.stages import Plan
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import millstream as ms
-from millstream.plan.lower import code_identity
+from millstream.plan.code_identity import code_identity
 from millstream.plan.planner import plan
 
 COLUMNS = "auction BIGINT, price BIGINT, ts TIMESTAMP"

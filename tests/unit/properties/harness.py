@@ -18,18 +18,18 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from millstream.engine.rejects import apart
-from millstream.engine.work import records_state, write_outcome
+from millstream.engine.driver.work import records_state, write_outcome
+from millstream.engine.input.rejects import apart
 from millstream.kernels.intake import Intake, Role, gather, take_in
 from millstream.kernels.outcome import Outcome, StageClock, net
 from millstream.kernels.stage import advance, is_due, leaving, records_step, records_unique, unique
-from millstream.model import trigger as mt
-from millstream.model.accumulation import Accumulation
-from millstream.model.duration import Duration
 from millstream.model.expression import expr
-from millstream.model.window import Window, everything, hopping, tumbling
-from millstream.model.window_kinds import AnyWindow, Cumulating, calendar, count_window, cumulating, custom, session
-from millstream.model.windowing import Windowing
+from millstream.model.types.duration import Duration
+from millstream.model.windows import trigger as mt
+from millstream.model.windows.accumulation import Accumulation
+from millstream.model.windows.kinds import AnyWindow, Cumulating, calendar, count_window, cumulating, custom, session
+from millstream.model.windows.window import Window, everything, hopping, tumbling
+from millstream.model.windows.windowing import Windowing
 from millstream.plan.stages import Aggregation, Feed, Measure
 from millstream.state.shard import RunCache, StateReader, shard_of, shard_range
 from millstream.state.version import Version, merge

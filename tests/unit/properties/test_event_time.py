@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import UserCodeFailed
-from millstream.kernels.firing import LAST_INSTANT
+from millstream.kernels.windows.firing import LAST_INSTANT
 from tests.reference import triggers as tr
 from tests.reference import windows as win
 from tests.reference.model import DISCARDING, RETRACTING, Row, bag

@@ -24,10 +24,10 @@ from millstream.errors import MillstreamError
 from millstream.home import Home
 from millstream.live.session import Session
 from millstream.log import Log
-from millstream.model.schema import TIMESTAMP
+from millstream.model.types.schema import TIMESTAMP
 from millstream.plan.planner import plan
-from millstream.runtime import repair
-from millstream.runtime.findings import NOTHING
+from millstream.runtime.recovery import repair
+from millstream.runtime.recovery.repair_actions import NOTHING
 from millstream.testing import Crash
 from tests.local import LocalEngine
 from tests.sql.engine import QueryEngine

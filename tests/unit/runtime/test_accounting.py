@@ -12,8 +12,8 @@ import millstream as ms
 from millstream.connect.files import FileSource
 from millstream.connect.generator import GeneratorSource
 from millstream.plan.planner import plan
-from millstream.runtime.accounting import account_rows
-from millstream.runtime.progress import Progress
+from millstream.runtime.epoch.progress import Progress
+from millstream.runtime.inspect.accounting import account_rows
 from millstream.store.port import EpochRow
 from millstream.testing import Crash
 from millstream.testing.script import STEPS

@@ -21,9 +21,9 @@ from millstream.clock import SystemClock
 from millstream.errors import DefinitionError, HomeDamaged, HomeTooNew, UnknownName
 from millstream.home import Home
 from millstream.log import Log
-from millstream.runtime import checkpoint
-from millstream.runtime.lease import HomeLock
-from millstream.runtime.upkeep import KEEP
+from millstream.runtime.epoch.kept_versions import KEEP
+from millstream.runtime.recovery import checkpoint
+from millstream.runtime.supervision.lease import HomeLock
 from millstream.state.version import Version
 from millstream.store.duckdb import DuckStore
 from tests.local import LocalScript
@@ -341,7 +341,7 @@ def test_the_command_saves_lists_restores_and_drops(home: Path) -> None:
 COMMAND = """
 import sys
 from millstream.cli.app import guarded
-from millstream.cli.checkpoint import command
+from millstream.cli.commands.checkpoint import command
 from millstream.cli.options import Settings
 sys.exit(guarded(Settings(), lambda: command.main(sys.argv[1:], standalone_mode=False, obj=Settings())))
 """

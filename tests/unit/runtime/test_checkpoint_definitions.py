@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from millstream.home import Home
-from millstream.model.schema import TIMESTAMP
-from millstream.runtime import checkpoint, repair
+from millstream.model.types.schema import TIMESTAMP
+from millstream.runtime.recovery import checkpoint, repair
 from tests.unit.live.world import BIDS, HOT, opened
 
 from .recovery_homes import flip, said_by

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from millstream.cli.doctor import OK, check_home
+from millstream.cli.commands.doctor import OK, check_home
 from millstream.errors import MillstreamError
-from millstream.runtime.inventory import kind_of
+from millstream.runtime.recovery.file_inventory import kind_of
 
 from . import rich_homes as homes
 
@@ -64,7 +64,7 @@ def cases(built: Path) -> list[tuple[str, str]]:
 
 def test_every_file_has_a_kind(built: Path) -> None:
     unknown = [f for f in files(built) if kind_of(f) is None]
-    assert unknown == [], "add its kind to runtime/inventory.py"
+    assert unknown == [], "add its kind to runtime/recovery/file_inventory.py"
 
 
 def test_the_rich_home_has_what_it_is_for(built: Path) -> None:

@@ -24,14 +24,15 @@ import millstream as ms
 from millstream.errors import HomeDamaged, HomeInUse, LeaseLost
 from millstream.home import Home
 from millstream.plan.planner import plan
-from millstream.runtime import lease, processes, repair
-from millstream.runtime.lease import HomeLock, Owner, fence, in_use, owner_of, wait_for
+from millstream.runtime.recovery import repair
+from millstream.runtime.supervision import lease, processes
+from millstream.runtime.supervision.lease import HomeLock, Owner, fence, in_use, owner_of, wait_for
 from tests.local import LocalEngine
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from millstream.runtime.lease import HomeLock
+from millstream.runtime.supervision.lease import HomeLock
 lock = HomeLock(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

@@ -16,15 +16,15 @@ from millstream.clock import ALL_READ, BEGINNING, ManualClock
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import SourceSlice
 from millstream.errors import HomeDamaged, LeaseLost, MillstreamError, RecoveryFailed, RunError
-from millstream.kernels.combine import group_columns
+from millstream.kernels.aggregates.combine import group_columns
 from millstream.kernels.intake import Tally
 from millstream.plan.planner import plan
 from millstream.plan.stages import Aggregation, Plan
-from millstream.runtime.loop import EpochReport, FlowLoop
-from millstream.runtime.outbox import Outbox
-from millstream.runtime.progress import Progress
-from millstream.runtime.run import STATES, Run
-from millstream.runtime.tables import Tables
+from millstream.runtime.epoch.loop import EpochReport, FlowLoop
+from millstream.runtime.epoch.outbox import Outbox
+from millstream.runtime.epoch.progress import Progress
+from millstream.runtime.epoch.stored_tables import Tables
+from millstream.runtime.supervision.run import STATES, Run
 from millstream.state.run import write_run
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version

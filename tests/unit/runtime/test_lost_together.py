@@ -14,11 +14,11 @@ import pytest
 import millstream as ms
 from millstream.errors import HomeDamaged
 from millstream.home import Home
-from millstream.log.files import encoded
+from millstream.log.storage.files import encoded
 from millstream.plan.planner import plan
-from millstream.runtime import repair
-from millstream.runtime.catalog import COPY, FILE
-from millstream.runtime.tables import SUMS
+from millstream.runtime.epoch.stored_tables import SUMS
+from millstream.runtime.recovery import repair
+from millstream.runtime.recovery.catalog_file import COPY, FILE
 from tests.local import LocalEngine
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from millstream.errors import MemoryExceeded
 from millstream.home import Home
-from millstream.runtime.memory import bounded, held, usual_limit
-from millstream.runtime.supervisor import is_suspect
+from millstream.runtime.epoch.memory_limit import bounded, held, usual_limit
+from millstream.runtime.supervision.supervisor import is_suspect
 from tests.sql.engine import QueryEngine
 from tests.unit.live.world import BIDS, HOT
 
@@ -58,7 +58,7 @@ def test_work_within_the_limit_is_not_touched_and_no_thread_is_left() -> None:
 
 TRACED = """
 import sys
-from millstream.runtime.memory import bounded
+from millstream.runtime.epoch.memory_limit import bounded
 
 def called():
     return 1

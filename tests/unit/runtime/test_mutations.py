@@ -14,8 +14,8 @@ import pytest
 
 import millstream as ms
 from millstream.errors import LeaseLost, MillstreamError
-from millstream.runtime import recovery
-from millstream.runtime.outbox import Outbox
+from millstream.runtime.epoch.outbox import Outbox
+from millstream.runtime.recovery import reconcile
 from millstream.store.duckdb import DuckStore
 from tests.local import LocalScript
 
@@ -81,7 +81,7 @@ real_send = Outbox._send
 
 MUTATIONS = {
     "the token in the store's transaction": (fenced, DuckStore, "_fence", lambda *_: None),
-    "the comparison of slices": (compared, recovery, "_of_record", lambda *_: iter(())),
+    "the comparison of slices": (compared, reconcile, "_of_record", lambda *_: iter(())),
 }
 
 

@@ -14,16 +14,16 @@ import pytest
 import millstream as ms
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import SourcePort, SourceSlice
-from millstream.engine.rejects import ERRORS
-from millstream.engine.work import EpochInput, EpochOutput
+from millstream.engine.driver.work import EpochInput, EpochOutput
+from millstream.engine.input.rejects import ERRORS
 from millstream.errors import DiskFull, EngineLost, MillstreamError, UserCodeFailed
 from millstream.home import Home
 from millstream.kernels.intake import Tally
 from millstream.plan.planner import plan
 from millstream.plan.stages import Plan
-from millstream.runtime import poison
-from millstream.runtime.run import Run
-from millstream.runtime.supervisor import Restarts
+from millstream.runtime.supervision import poison_search
+from millstream.runtime.supervision.run import Run
+from millstream.runtime.supervision.supervisor import Restarts
 from millstream.state.version import Version
 from tests.local import LocalEngine
 
@@ -149,7 +149,7 @@ def test_finding_one_record_takes_few_tries(tmp_path: Path) -> None:
     with Home(tmp_path) as home:
         world.run(home).catch_up(timeout=60).stop()
         (searching,) = [e for e in world.engines if e.tries > 5]
-        assert searching.tries <= 2 * 10 + poison.PROBES + 3
+        assert searching.tries <= 2 * 10 + poison_search.PROBES + 3
 
 
 def test_what_was_found_is_in_the_record_before_the_epoch_is_performed(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_what_was_found_is_in_the_record_before_the_epoch_is_performed(tmp_path:
         loop = world.loop(home)
         with pytest.raises(UserCodeFailed):
             loop.step()
-        poison.search(loop, UserCodeFailed("cannot stand 17"))
+        poison_search.search(loop, UserCodeFailed("cannot stand 17"))
         record = loop.book.read(1)
         assert record.state == "open" and loop.number == 0
         assert record.poison == {"s0": [(1, 5, "poisonous: cannot stand 17")]}
@@ -206,11 +206,11 @@ def test_when_every_record_fails_it_is_the_code(tmp_path: Path) -> None:
     _, error = failing(world, tmp_path)
     assert "it is the code, not the data of epoch 1" in str(error)
     assert error.message == "no numbers, please"
-    assert sum(e.tries for e in world.engines) <= 3 + poison.PROBES + 2
+    assert sum(e.tries for e in world.engines) <= 3 + poison_search.PROBES + 2
 
 
 def test_more_poison_than_the_bound_is_the_code_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poison, "MOST", 5)
+    monkeypatch.setattr(poison_search, "MOST", 5)
     _, error = failing(World(tmp_path, refusing(*range(1, 30, 4))), tmp_path)
     assert "more than 5 of its records fail alone" in str(error)
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from millstream.connect.port import SourceSlice
 from millstream.errors import HomeDamaged
-from millstream.runtime.progress import Progress, count
-from millstream.runtime.records import KEPT, EpochRecord, RecordBook
-from millstream.runtime.watermarks import Watermarks
+from millstream.runtime.epoch.progress import Progress, count
+from millstream.runtime.epoch.records import KEPT, EpochRecord, RecordBook
+from millstream.runtime.epoch.watermarks import Watermarks
 
 NAMES = st.sampled_from(["bids", "sales"])
 NUMBERS = st.integers(-(2**62), 2**62)

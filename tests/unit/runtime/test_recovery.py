@@ -14,9 +14,9 @@ from millstream.connect.memory import MemorySource
 from millstream.connect.port import SourceSlice
 from millstream.errors import HomeDamaged, HomeTooNew, RecoveryFailed
 from millstream.plan.planner import plan
-from millstream.runtime import recovery
-from millstream.runtime.records import EpochRecord, RecordBook
-from millstream.runtime.upkeep import Upkeep, remove_left_overs
+from millstream.runtime.epoch.kept_versions import Upkeep, remove_left_overs
+from millstream.runtime.epoch.records import EpochRecord, RecordBook
+from millstream.runtime.recovery import reconcile
 from millstream.state.run import Batch, Run
 from millstream.state.version import Version
 from millstream.store.port import EpochRow
@@ -55,20 +55,20 @@ def test_an_open_record_must_begin_where_the_store_ends(tmp_path: Path) -> None:
     def kinds(offset: int | None) -> list[str]:
         offsets = {} if offset is None else {"s": {"0": offset}}
         row = EpochRow(2, "p", {}, {"now": 0}, {}, {"offsets": offsets})
-        return [p.kind for p in recovery.of_records("f", row, book)]
+        return [p.kind for p in reconcile.of_records("f", row, book)]
 
     assert kinds(2) == [] and kinds(None) == []  # a source that is new to the flow begins anywhere
-    assert kinds(1) == kinds(3) == [recovery.ELSEWHERE]
+    assert kinds(1) == kinds(3) == [reconcile.ELSEWHERE]
 
 
 def test_a_record_that_a_newer_plan_has_run_again_is_explained_by_a_crash(tmp_path: Path) -> None:
     book = RecordBook(tmp_path)
     row = EpochRow(3, "new", RECORD.slices_json(), {"now": 0}, {}, {"offsets": {}})
     book.open(RECORD)
-    assert list(recovery.of_records("f", row, book)) == []
+    assert list(reconcile.of_records("f", row, book)) == []
     book.close(RECORD)
-    (problem,) = recovery.of_records("f", row, book)
-    assert problem.kind == recovery.DIFFERS and "one plan in the store and another" in problem.error.message
+    (problem,) = reconcile.of_records("f", row, book)
+    assert problem.kind == reconcile.DIFFERS and "one plan in the store and another" in problem.error.message
 
 
 def memory_flow() -> tuple[ms.Flow, Any]:
@@ -113,8 +113,8 @@ def test_a_source_must_have_what_comes_next(tmp_path: Path, first: int, sent: in
     port = Keeping(memory, plan(made).source("s").schema)
     port.first = first
     row = EpochRow(2, "p", {}, {"now": 0}, {}, {"offsets": {"s": {"0": 2}}})
-    found = list(recovery.of_sources("f", row, RecordBook(tmp_path), {"s": port}))
-    assert [p.kind for p in found] == ([] if said is None else [recovery.SOURCE])
+    found = list(reconcile.of_sources("f", row, RecordBook(tmp_path), {"s": port}))
+    assert [p.kind for p in found] == ([] if said is None else [reconcile.SOURCE])
     assert said is None or said in found[0].error.message
 
 
@@ -173,4 +173,4 @@ def test_a_record_of_the_future_is_no_damage(tmp_path: Path) -> None:
     book = RecordBook(tmp_path)
     book.path(3).write_bytes(orjson.dumps({**replace(RECORD, state="closed").to_json(), "format": 3}))
     with pytest.raises(HomeTooNew, match="has format 3"):
-        list(recovery.of_records("f", None, book))
+        list(reconcile.of_records("f", None, book))

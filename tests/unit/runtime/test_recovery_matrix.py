@@ -16,8 +16,8 @@ import pytest
 
 from millstream.errors import HomeDamaged, RecoveryFailed
 from millstream.home import Home
-from millstream.runtime import repair
-from millstream.runtime.lease import HomeLock
+from millstream.runtime.recovery import repair
+from millstream.runtime.supervision.lease import HomeLock
 from millstream.state.version import Version
 
 from .recovery_homes import EPOCHS, RECORDS, SOURCES, STATES, STORES, findings_say, go_on, harm, hashes, last, prepare

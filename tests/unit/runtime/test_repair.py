@@ -17,15 +17,15 @@ import millstream as ms
 from millstream.connect.files import FileSource
 from millstream.errors import HomeDamaged, RecoveryFailed, UnknownName
 from millstream.plan.planner import plan
-from millstream.runtime import recovery, repair
-from millstream.runtime.beginnings import cannot_begin, wrong_offsets
-from millstream.runtime.findings import NOTHING
-from millstream.runtime.lease import HomeLock
-from millstream.runtime.records import RecordBook
-from millstream.runtime.swap import Swap, finish
+from millstream.runtime.epoch.records import RecordBook
+from millstream.runtime.recovery import reconcile, repair
+from millstream.runtime.recovery.repair_actions import NOTHING
+from millstream.runtime.recovery.source_checks import cannot_begin, wrong_offsets
+from millstream.runtime.recovery.swap import Swap, finish
+from millstream.runtime.supervision.lease import HomeLock
 from millstream.state.version import Version
 from millstream.store.duckdb import DuckStore
-from millstream.store.mending import drop_flow, following
+from millstream.store.repair import drop_flow, following
 from tests.local import LocalScript
 
 from .recovery_homes import EPOCHS, ROWS, SCHEMA, flip, flow, go_on, harm, hashes, last, prepare, said_by
@@ -228,7 +228,7 @@ def test_files_can_be_read_again_while_they_are_there(tmp_path: Path) -> None:
     stage = plan(made).source("s")
     port = FileSource(stage.connector, stage.schema, root / "sources/s.jsonl")  # type: ignore[arg-type]
     port.head(0)
-    recovery.note_kinds(root, {"s": port})
+    reconcile.note_kinds(root, {"s": port})
     assert wrong_offsets(tmp_path, root, {"s": {"0": 2}}) == [] and cannot_begin(tmp_path, "f", None) is None
     assert "has 2 files, but 3 were read" in wrong_offsets(tmp_path, root, {"s": {"0": 3}})[0]
     (tmp_path / "in" / "a.json").unlink()
@@ -244,8 +244,8 @@ def test_a_lost_ledger_is_refused_by_name(tmp_path: Path) -> None:
     stage = plan(made).source("s")
     port = FileSource(stage.connector, stage.schema, tmp_path / "s.jsonl")  # type: ignore[arg-type]
     row = replace(epoch_row(), progress={"offsets": {"s": {"0": 2}}})
-    (problem,) = recovery.of_sources("f", row, RecordBook(tmp_path / "epochs"), {"s": port})
-    assert problem.kind == recovery.SOURCE and "ends at offset 0, but `f` has come to 2" in problem.error.message
+    (problem,) = reconcile.of_sources("f", row, RecordBook(tmp_path / "epochs"), {"s": port})
+    assert problem.kind == reconcile.SOURCE and "ends at offset 0, but `f` has come to 2" in problem.error.message
 
 
 def epoch_row() -> Any:

@@ -15,11 +15,11 @@ from millstream.connect.files import FileSource
 from millstream.connect.port import SourceSlice
 from millstream.errors import DefinitionError
 from millstream.home import Home
-from millstream.model.connector import Files
-from millstream.model.schema import Schema
+from millstream.model.connectors import Files
+from millstream.model.types.schema import Schema
 from millstream.plan.planner import plan
-from millstream.runtime.lease import HomeLock
-from millstream.runtime.standby import FollowedFiles, Standby
+from millstream.runtime.supervision.lease import HomeLock
+from millstream.runtime.supervision.standby import FollowedFiles, Standby
 from tests.local import LocalEngine
 
 SCHEMA = Schema.parse("n BIGINT")

@@ -25,9 +25,9 @@ from millstream.errors import (
     SourceMissing,
     UserCodeFailed,
 )
-from millstream.runtime.loop import EpochReport
-from millstream.runtime.run import ENDED, STATES, Run
-from millstream.runtime.supervisor import GOOD_EPOCHS, SAME, Restarts, Supervisor, Then, failure
+from millstream.runtime.epoch.loop import EpochReport
+from millstream.runtime.supervision.run import ENDED, STATES, Run
+from millstream.runtime.supervision.supervisor import GOOD_EPOCHS, SAME, Restarts, Supervisor, Then, failure
 
 LOST = EngineLost("Spark's Java process has ended")
 

@@ -10,8 +10,8 @@ import pytest
 
 from millstream.errors import DiskFull, HomeDamaged
 from millstream.home import Home
-from millstream.runtime import repair
-from millstream.runtime.tables import Tables
+from millstream.runtime.epoch.stored_tables import Tables
+from millstream.runtime.recovery import repair
 from tests.unit.live.world import opened
 
 from .recovery_homes import said_by

@@ -15,9 +15,9 @@ from millstream.connect.memory import MemorySource
 from millstream.connect.port import SourceSlice
 from millstream.kernels.disorder import buckets, upper, within
 from millstream.kernels.intake import Tally, take_in
-from millstream.runtime.progress import Progress
-from millstream.runtime.status import watermark_rows
-from millstream.runtime.watermarks import Look, Watermarks, look_at
+from millstream.runtime.epoch.progress import Progress
+from millstream.runtime.epoch.watermarks import Look, Watermarks, look_at
+from millstream.runtime.inspect.status import watermark_rows
 from millstream.store.port import EpochRow
 
 BIDS = Look("bids", 1, lateness=2)

@@ -23,7 +23,7 @@ from millstream.result import Result
 from millstream.serve import wire as wires
 from millstream.serve.client import LocalClient
 from millstream.serve.local import SOCKET, Bounds, LocalServer
-from millstream.serve.spoken import Received
+from millstream.serve.replies import Received
 from millstream.serve.wire import GREETING, LONGEST_BODY, LONGEST_HEAD, MARK, Closed, Wire, greeting
 
 

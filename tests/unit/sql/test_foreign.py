@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from millstream.errors import MillstreamError
-from millstream.sql import queries
-from millstream.sql.foreign import spark_format
-from millstream.sql.text import Text, tokens
+from millstream.sql.dialects.function_forms import spark_format
+from millstream.sql.parse import queries
+from millstream.sql.parse.text import Text, tokens
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from millstream.errors import DefinitionError
-from millstream.sql import lexing, queries
-from millstream.sql.grammar import statement
-from millstream.sql.literals import NOT_LITERAL, literal, plain
-from millstream.sql.text import DIALECT, Text, pieces
+from millstream.sql.parse import lexer, queries
+from millstream.sql.parse.grammar import statement
+from millstream.sql.parse.literals import NOT_LITERAL, literal, plain
+from millstream.sql.parse.text import DIALECT, Text, pieces
 
 PLAIN = ["1", "-1", "0", "007", "1.5", "-0.25", "9" * 60, "'text'", "''", "'it\\'s'", "'a\\nb'", "'ü☃'", '"text"',
          "NULL", "null", "TRUE", "false", "1e5", "-1.5E-3", "DATE '2026-01-01'", "timestamp '2026-01-01 12:00:00.5'",
@@ -52,14 +52,14 @@ def test_the_short_way_gives_the_same_tokens(seed: int, monkeypatch: pytest.Monk
         return chance.choice(heads) + rows + chance.choice(["", " ON CONFLICT DO NOTHING", " -- done\n"])
 
     sql = ";\n".join(said() for _ in range(chance.randrange(1, 5)))
-    assert len(sql) < lexing.SHORT
+    assert len(sql) < lexer.SHORT
     slow = _told(sql)
-    monkeypatch.setattr(lexing, "SHORT", 0)
+    monkeypatch.setattr(lexer, "SHORT", 0)
     assert _told(sql) == slow
 
 
 def _told(sql: str) -> list[tuple[object, ...]]:
-    return [(t.token_type, t.text, t.start, t.end) for p in pieces(Text(sql, f"{lexing.SHORT}")) for t in p.tokens]
+    return [(t.token_type, t.text, t.start, t.end) for p in pieces(Text(sql, f"{lexer.SHORT}")) for t in p.tokens]
 
 
 def test_errors_after_a_long_list_of_values_name_their_place() -> None:
@@ -104,7 +104,7 @@ def test_places_are_found_in_one_way_through_the_text() -> None:
 
     sql = Counted("".join(f"INSERT INTO t\n  VALUES ({i}, 'a');\n" for i in range(1000)))
     tokenize = DIALECT.tokenize
-    found = [t for part, _ in lexing.parts(sql, tokenize, limit=10**6) for t in part]
+    found = [t for part, _ in lexer.parts(sql, tokenize, limit=10**6) for t in part]
     assert counted <= len(sql)
     plain = tokenize(str(sql))
     assert [(t.token_type, t.text, t.line, t.col, t.start, t.end) for t in found] == [

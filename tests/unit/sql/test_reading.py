@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import MillstreamError, QueryError, Unsupported, ViewNotFound
-from millstream.model.schema import TIMESTAMP
-from millstream.sql.reading import question, translate
+from millstream.model.types.schema import TIMESTAMP
+from millstream.sql.query.store_query import question, translate
 from millstream.store.duckdb import DuckStore
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 

@@ -6,7 +6,7 @@ import pytest
 from sqlglot.parsers.spark import SparkParser
 
 from millstream.errors import Unsupported
-from millstream.sql.text import check_extensible
+from millstream.sql.parse.text import check_extensible
 
 
 class Compiled:

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from millstream.sql.reading import _quoted
+from millstream.sql.query.store_query import _quoted
 
 _CPU_SECONDS = 10
 _ASK = """
 import sys
 from millstream.errors import MillstreamError
-from millstream.sql.reading import question
+from millstream.sql.query.store_query import question
 try:
     question("SELECT " + sys.stdin.read(), {})
 except MillstreamError:

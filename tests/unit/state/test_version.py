@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import HomeDamaged
-from millstream.model.duration import Duration
-from millstream.model.window import Window
-from millstream.model.windowing import Windowing
+from millstream.model.types.duration import Duration
+from millstream.model.windows.window import Window
+from millstream.model.windows.windowing import Windowing
 from millstream.plan.stages import Aggregation, Measure
-from millstream.runtime import compaction
-from millstream.runtime.compaction import Compactor
+from millstream.runtime.epoch import compaction
+from millstream.runtime.epoch.compaction import Compactor
 from millstream.state.run import Batch, Run, write_run
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import FANOUT, Version, due, merge

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from millstream.store import apart
+from millstream.store import subprocess_query
 from millstream.store.duckdb import DuckStore
 
 ENDLESS = "SELECT sum((a.range * b.range) % 7) FROM range(1000000000) a, range(100000) b"
@@ -16,7 +16,7 @@ ENDLESS = "SELECT sum((a.range * b.range) % 7) FROM range(1000000000) a, range(1
 
 def test_the_process_ends_with_the_one_that_asks(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_bytes(orjson.dumps({"sql": ENDLESS, "bytes": 1 << 28, "tables": {}}))
-    child = subprocess.Popen([sys.executable, "-I", str(apart._CHILD), str(tmp_path)], stdin=subprocess.PIPE)
+    child = subprocess.Popen([sys.executable, "-I", str(subprocess_query._CHILD), str(tmp_path)], stdin=subprocess.PIPE)
     try:
         assert child.stdin is not None
         child.stdin.close()  # as the system does when the process that asks is killed

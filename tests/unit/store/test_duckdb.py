@@ -22,7 +22,7 @@ from millstream.errors import (
     QueryError,
     RecoveryFailed,
 )
-from millstream.model.schema import TIMESTAMP
+from millstream.model.types.schema import TIMESTAMP
 from millstream.store.duckdb import KEPT_EPOCHS, DuckStore
 from millstream.store.names import sql_type
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec

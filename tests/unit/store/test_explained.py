@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from millstream.store.explained import explained
+from millstream.store.query_errors import explained
 
 
 @pytest.fixture(scope="module")

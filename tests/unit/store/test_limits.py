@@ -17,10 +17,10 @@ from millstream.errors import DefinitionError, HomeInUse, LimitExceeded, QueryEr
 from millstream.home import Home
 from millstream.limits import Limits, Watch, interruptible, parsed_bytes
 from millstream.reader import Reader
-from millstream.sql.growth import may_grow
-from millstream.sql.reading import question
-from millstream.sql.text import Bounded
-from millstream.store import opening
+from millstream.sql.parse.text import Bounded
+from millstream.sql.query.growth import may_grow
+from millstream.sql.query.store_query import question
+from millstream.store import open
 
 MEMORY = "200MB"
 MOST_GROWTH = 900 << 20
@@ -236,7 +236,7 @@ def test_a_reader_that_looks_into_the_files_makes_way_for_a_new_owner(
         return plain(store, sql, how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(readers, "_answered", answered)
-    for module in (readers, opening):  # a busy machine may take its time
+    for module in (readers, open):  # a busy machine may take its time
         monkeypatch.setattr(module, "PAUSES", 1_200)
     found: list[BaseException] = []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import HomeInUse
-from millstream.store import opening
+from millstream.store import open
 from millstream.store.duckdb import DuckStore
 
 READING = """
@@ -60,7 +60,7 @@ def test_the_owner_waits_for_a_reader_to_end(
         waits.set()
         time.sleep(seconds)
 
-    monkeypatch.setattr(opening, "sleep", seen)
+    monkeypatch.setattr(open, "sleep", seen)
     tokens: list[int] = []
 
     def own() -> None:
@@ -79,7 +79,7 @@ def test_the_owner_waits_for_a_reader_to_end(
 def test_a_reader_that_does_not_end_is_named(
     tmp_path: Path, reader: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "PAUSES", 1)
+    monkeypatch.setattr(open, "PAUSES", 1)
     with pytest.raises(HomeInUse, match="open in another process") as caught:
         DuckStore(tmp_path / "store.duckdb")
     assert caught.value.detail is not None

@@ -8,10 +8,10 @@ import hashlib
 import re
 from dataclasses import replace
 
-from millstream.model.connector import Files, Generator, LogTopic, SparkStream
-from millstream.model.onerror import QUARANTINE
-from millstream.model.window_kinds import Custom, Session
-from millstream.plan.lower import code_identity
+from millstream.model.connectors import Files, Generator, LogTopic, SparkStream
+from millstream.model.error_policy import QUARANTINE
+from millstream.model.windows.kinds import Custom, Session
+from millstream.plan.code_identity import code_identity
 from millstream.plan.stages import (
     Aggregation,
     Append,

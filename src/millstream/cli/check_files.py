@@ -1,0 +1,203 @@
+"""Files of SQL read into one catalog, statement by statement; every mistake is noted, and nothing runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlglot import exp
+
+from millstream.cli.commands.check import Report
+from millstream.cli.shell.shell import read_file
+from millstream.errors import DuplicateName, MillstreamError, Origin
+from millstream.live import sources
+from millstream.model.connectors import Files
+from millstream.model.flow import Flow
+from millstream.plan.explain.node import growing
+from millstream.plan.explain.plan_tree import explain
+from millstream.plan.planner import plan
+from millstream.sql.bind.binder import Binder
+from millstream.sql.catalog import Catalog, read_by, schema_of, tables_of
+from millstream.sql.connectors import connector_of, topic_of
+from millstream.sql.parse import grammar
+from millstream.sql.parse.statements import (
+    Ask,
+    Create,
+    CreateFunction,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Delete,
+    Describe,
+    Drop,
+    Explain,
+    Insert,
+    Statement,
+    Subscribe,
+    Update,
+)
+from millstream.sql.parse.text import Piece, Text, pieces, word
+
+
+class Checking:
+    """Reads files of SQL into one catalog, statement by statement."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self.catalog = Catalog()
+        self.unsure: set[str] = set()
+        """Names whose definition is wrong or not known: what depends on them is not looked at."""
+
+    def file(self, path: Path) -> None:
+        """Check the statements of a file."""
+        try:
+            found = pieces(Text(*read_file(path)))
+        except MillstreamError as error:
+            error.origin = error.origin or Origin(str(path), 1)
+            self.report.errors.append(error)
+            return
+        for piece in found:
+            self.report.statements += 1
+            self.piece(piece)
+
+    def piece(self, piece: Piece) -> None:
+        """Check one statement."""
+        try:
+            statement = grammar.statement(piece, functions=self.catalog.functions)
+        except MillstreamError as error:
+            self.report.errors.append(error)
+            self._doubt(piece)
+            return
+        try:
+            with piece.text.at(piece.tokens[0]):
+                if isinstance(statement, Create):
+                    self._create(statement)
+                else:
+                    self._other(statement)
+        except MillstreamError as error:
+            self.report.errors.append(error)
+            if isinstance(statement, Create):
+                self.unsure.add(statement.name.lower())
+
+    def _doubt(self, piece: Piece) -> None:
+        """A definition that cannot be read still takes its name, so that what uses it is not called unknown."""
+        words = [word(t) for t in piece.tokens[:10]]
+        kind = next((i for i, w in enumerate(words) if w in grammar.KINDS), None)
+        if words[:1] != ["CREATE"] or kind is None:
+            return
+        rest = piece.tokens[kind + 1 :]
+        while rest and word(rest[0]) in ("IF", "NOT", "EXISTS"):
+            rest = rest[1:]
+        if rest:
+            self.unsure.add(str(rest[0].text).lower())
+
+    # ------------------------------------------------------------ definitions
+
+    def _create(self, entry: Create) -> None:
+        self.catalog.check_free(entry)
+        there = self.catalog.get(entry.name)
+        if there is not None and not entry.or_replace:
+            if entry.if_not_exists:
+                return
+            raise DuplicateName(f"`{entry.name}` is defined already", detail=f"at {_place(there)}")
+        self.catalog.add(entry)
+        self.unsure.discard(entry.name.lower())
+        if isinstance(entry, CreateFunction):
+            self.catalog.functions[entry.name.lower()] = sources.function(entry)
+        elif isinstance(entry, CreateSource) and not self._columns_known(entry):
+            self.unsure.add(entry.name.lower())
+        elif read_by(entry) & self.unsure:
+            self.unsure.add(entry.name.lower())
+        else:
+            self._bind(entry)
+
+    def _columns_known(self, entry: CreateSource) -> bool:
+        """Whether the columns of a source are declared, or can be found; else that is a warning."""
+        if schema_of(self.catalog, entry) is not None or entry.place.kind == "GENERATOR":
+            return True
+        why, connector = "they are those of its topic", connector_of(entry, {})
+        if isinstance(connector, Files):
+            try:
+                self.catalog.add(entry, sources.inferred(connector))
+                return True
+            except MillstreamError as error:
+                why = error.message
+        self.report.warnings.append(
+            MillstreamError(
+                f"the columns of `{entry.name}` are not declared: what reads it cannot be checked here",
+                detail=why,
+                hint=f"CREATE SOURCE {entry.name} (column TYPE, ...) FROM ...",
+                origin=entry.piece.text.of_token(entry.piece.tokens[0]),
+            )
+        )
+        return False
+
+    def _bind(self, entry: Create) -> None:
+        flow = Flow("checked")
+        if isinstance(entry, CreateTable):
+            schema_of(self.catalog, entry)
+        elif Binder(flow, self.catalog, sources.GENERATORS).definition(entry) is not None:
+            planned = plan(flow)
+            if isinstance(entry, CreateView):
+                self.report.warnings += [self._warning(entry, said) for said in growing(explain(planned))]
+
+    def _warning(self, entry: CreateView, said: str) -> MillstreamError:
+        text: Text = entry.piece.text
+        group = entry.query.find(exp.Group, exp.Distinct)
+        return MillstreamError(
+            f"the state of the view `{entry.name}` grows without bound",
+            detail=f"kept: {said}",
+            hint=self._clause(entry),
+            origin=text.of_node(group) or text.of_token(entry.piece.tokens[0]),
+        )
+
+    def _clause(self, entry: Create) -> str:
+        """The clause that would bound the state of a view."""
+        for name in sorted(self.catalog.sources_of(entry)):
+            source = self.catalog.get(name)
+            if isinstance(source, CreateSource) and source.watermark is not None:
+                return f"a window in GROUP BY bounds it: GROUP BY TUMBLE({source.watermark[0]}, INTERVAL '1' HOUR), ..."
+        return (
+            "a window in GROUP BY bounds it; it needs an event time of the source: "
+            "WATERMARK FOR ts AS ts - INTERVAL '4' SECOND"
+        )
+
+    # ------------------------------------------------------------ everything else
+
+    def _other(self, statement: Statement) -> None:
+        for name in _named(statement):
+            plain = name.partition("$")[0].lower()
+            if plain in self.unsure or self.catalog.get(plain) is not None or plain in self._topics():
+                continue
+            if isinstance(statement, Drop) and statement.if_exists:
+                continue
+            token = next((t for t in statement.piece.tokens if str(t.text) == name), None)
+            with statement.piece.text.at(token):
+                raise self.catalog.missing(name)
+        if isinstance(statement, Drop):
+            gone = [statement.name, *(d.name for d in self.catalog.dependents(statement.name))]
+            for name in gone if statement.cascade else gone[:1]:
+                self.catalog.remove(name)
+
+    def _topics(self) -> set[str]:
+        return {topic.lower() for e in self.catalog.entries.values() if (topic := topic_of(e)) is not None}
+
+
+def _named(statement: Statement) -> list[str]:
+    """The names that a statement other than a definition uses."""
+    match statement:
+        case Ask(query=query):
+            return list(tables_of(query))
+        case Insert(target=target, query=query):
+            return [target, *(tables_of(query) if query is not None else ())]
+        case Update(table=name) | Delete(table=name) | Describe(name=name) | Subscribe(view=name):
+            return [name]
+        case Drop(kind=kind, name=name):
+            return [] if kind == "TOPIC" else [name]
+        case Explain(view=view, query=query):
+            return list(tables_of(query)) if query is not None else [view]
+    return []
+
+
+def _place(entry: Create) -> str:
+    origin = entry.piece.text.of_token(entry.piece.tokens[0])
+    return f"{origin.file}:{origin.line}"

@@ -1,0 +1,149 @@
+"""`millstream checkpoint`: keep the whole home as it is, and put it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millstream.cli.options import format_option, home_option
+from millstream.cli.output import FORMATS, print_listing, spoken_instant
+
+if TYPE_CHECKING:
+    from millstream.runtime.recovery.checkpoint import Manifest
+
+COLUMNS = {name: name.replace("_", " ") for name in ("checkpoint", "made_at", "flows", "bytes", "problem")}
+
+
+@click.group(short_help="Keep the whole home as it is, and put it back.")
+def command() -> None:
+    """Keep the whole home as it is between two epochs, and put it back.
+
+    A checkpoint is a folder with views, their definitions, state, epoch records, ledgers and stored tables, and a
+    checksum for every file. Topics of the log are not in it.
+
+    \b
+    Examples:
+      millstream checkpoint save before_friday
+      millstream checkpoint save nightly --to /backup        a folder that can be carried elsewhere
+      millstream checkpoint list
+      millstream checkpoint restore before_friday
+      millstream checkpoint restore /backup/nightly --home ./elsewhere
+    """  # noqa: D301 - click reads the control character \b
+
+
+@command.command("save", short_help="Make a checkpoint, also while flows run.")
+@click.argument("name")
+@click.option("--to", metavar="DIR", help="Put it there, instead of into the home.")
+@home_option()
+def save(name: str, to: str | None, home: Path) -> None:
+    """Make a checkpoint, also while flows run: the process that owns the home makes it then."""
+    from millstream.errors import HomeInUse
+    from millstream.home import Home
+    from millstream.serve.client import LocalClient
+
+    check_home(home)
+    place = None if to is None else str(Path(to).expanduser().absolute())
+    try:
+        with Home(home) as opened:
+            folder = str(opened.checkpoint(name, place))
+    except HomeInUse as error:
+        try:
+            client = LocalClient(home.absolute())
+        except OSError:
+            raise error from None
+        folder = client.checkpoint(name, place)
+        client.close()
+    click.echo(f"kept in {folder}")
+
+
+@command.command("restore", short_help="Put the home back to a checkpoint.")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do it; without this, only say what would be done.")
+@home_option()
+def restore(name: str, yes: bool, home: Path) -> None:
+    """Put the home back to a checkpoint: one of its own by name, or a folder. No flow may run in it.
+
+    What is there now is kept under repair/ in the home. Flows go on from the checkpoint when they are started.
+    """
+    from millstream.home import Home
+    from millstream.runtime.recovery import checkpoint
+
+    with Home(home) as opened:  # nobody else has it; the store is not opened
+        folder = checkpoint.find(opened.path, name)
+        manifest = checkpoint.verify(folder)
+        for line in _changes(opened.path, folder, manifest):
+            click.echo(line)
+        if not yes:
+            click.echo("nothing was changed; to do it, add --yes")
+            return
+        kept = checkpoint.restore(opened.path, name)
+    click.echo(f"done; what was there is in {kept}")
+
+
+@command.command("list", short_help="List the checkpoints of the home.")
+@home_option()
+@format_option(*FORMATS)
+def list_(home: Path, form: str) -> None:
+    """List the checkpoints of the home, newest first. `flows` says up to which epoch it has each."""
+    from millstream.runtime.recovery import checkpoint
+
+    check_home(home)
+    nothing = "no checkpoints yet: make one with `millstream checkpoint save NAME`"
+    print_listing(checkpoint.listed(home.absolute()), COLUMNS, form, spoken=_spoken, none=nothing)
+
+
+@command.command("drop", short_help="Remove a checkpoint of the home.")
+@click.argument("name")
+@home_option()
+def drop(name: str, home: Path) -> None:
+    """Remove a checkpoint of the home."""
+    from millstream.clock import SystemClock
+    from millstream.log.log import Log
+    from millstream.runtime.recovery import checkpoint
+
+    check_home(home)
+    checkpoint.drop(home.absolute(), name, Log(home.absolute() / "log", SystemClock()))
+    click.echo(f"removed the checkpoint {name}")
+
+
+def _changes(home: Path, folder: Path, manifest: Manifest) -> Iterator[str]:
+    """What a restore does, one line each."""
+    from millstream.runtime.recovery import catalog_file
+    from millstream.runtime.recovery.source_checks import wrong_offsets
+
+    for flow, told in manifest.flows.items():
+        yield f"{flow} goes back to epoch {told['epoch']}"
+        for problem in wrong_offsets(home, folder / "flows" / flow, told["offsets"]):
+            yield f"  it cannot run here afterwards: {problem}"
+    if not (folder / catalog_file.FILE).exists():
+        yield "definitions stay as they are: the checkpoint was made by an earlier version and has none"
+        return
+    newer, older = catalog_file.differences(catalog_file.read(folder / catalog_file.FILE), catalog_file.present(home))
+    if newer:
+        yield f"made or replaced since, and undone: {', '.join(newer)}"
+    if older:
+        yield f"defined again: {', '.join(older)}"
+
+
+def check_home(home: Path) -> None:
+    """Refuse a directory that is no home, or one of a newer version."""
+    from millstream.errors import HomeDamaged
+    from millstream.runtime.home_dir import check_format
+
+    if not (home / "millstream.json").exists():
+        raise HomeDamaged(
+            f"there is no Millstream home at {home.absolute()}",
+            hint="name the directory given to `millstream run --home DIR`",
+        )
+    check_format(home / "millstream.json")
+
+
+def _spoken(column: str, value: Any) -> Any:
+    if column == "made_at":
+        return spoken_instant(value)
+    if column == "flows" and value is not None:
+        return ", ".join(f"{flow} {epoch}" for flow, epoch in value.items())
+    return "-" if value is None else value

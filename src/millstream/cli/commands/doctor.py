@@ -1,0 +1,299 @@
+"""`millstream doctor`: is this machine ready, and if not, how is it repaired."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millstream.cli.options import home_option
+from millstream.cli.output import plural, spoken_seconds
+from millstream.errors import MillstreamError, plain
+
+OK, LOW, BROKEN = "ok", "low", "problem"
+_COLOURS = {OK: "green", LOW: "yellow", BROKEN: "red"}
+
+PYTHON = (3, 11)
+GIB = 1 << 30
+MEMORY = {BROKEN: 1 * GIB, LOW: 3 * GIB}
+DISK = {BROKEN: GIB // 2, LOW: 5 * GIB}
+"""Less than this is broken, or low."""
+
+PACKAGES = ("pyspark", "pyarrow", "polars", "duckdb", "sqlglot")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    what: str
+    state: str
+    said: str
+    repair: str = ""
+
+
+@click.command(short_help="Check this machine, and say how to repair it.")
+@home_option(text="Also look at this home.")
+@click.pass_context
+def command(ctx: click.Context, home: Path) -> None:
+    """Check this machine: Java, Python, memory, disk, packages, the home, and Spark itself.
+
+    Every line says ok, low or problem, and how to repair it. Spark is really started and runs a small job,
+    which takes some 10 seconds. The exit code is 1 when something is broken.
+
+    \b
+    Examples:
+      millstream doctor
+      millstream doctor --home ./millstream-home
+    """  # noqa: D301 - click reads the control character \b
+    broken = 0
+    for finding in findings(home):
+        mark = click.style(finding.state.ljust(7), fg=_COLOURS[finding.state], bold=finding.state != OK)
+        click.echo(f"{mark}  {finding.what.ljust(8)}  {finding.said}")
+        if finding.repair:
+            click.echo(f"{' ' * 19}{click.style('repair:', fg='cyan')} {finding.repair}")
+        broken += finding.state == BROKEN
+    if broken:
+        click.echo(f"\n{plural(broken, 'problem')} to repair")
+        ctx.exit(1)
+    click.echo("\nready: try `millstream demo`")
+
+
+def findings(home: Path) -> Iterator[Finding]:
+    """Each check as it is done, the slow one last."""
+    java = check_java()
+    yield java
+    yield check_python()
+    yield from check_packages()
+    yield check_memory()
+    yield check_disk(home)
+    yield check_home(home)
+    if java.state == OK:
+        yield check_spark()
+    else:
+        yield Finding("spark", BROKEN, "not tried, because it needs Java")
+
+
+def check_java() -> Finding:
+    """Java is there and new enough."""
+    from millstream.engine.spark.java import java_command, java_version, require_java
+
+    try:
+        require_java()
+    except MillstreamError as error:
+        return Finding("java", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or "")
+    return Finding("java", OK, f"version {java_version()}, {java_command()}")
+
+
+def check_python() -> Finding:
+    """This Python is new enough."""
+    said = f"{platform.python_version()}, {sys.executable}"
+    if sys.version_info < PYTHON:
+        wanted = ".".join(map(str, PYTHON))
+        return Finding("python", BROKEN, said, f"Millstream needs Python {wanted} or later")
+    return Finding("python", OK, said)
+
+
+def check_packages() -> Iterator[Finding]:
+    """The libraries are installed, in versions that Millstream was made for."""
+    from importlib.metadata import PackageNotFoundError, requires, version
+
+    found, missing = [], []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    try:
+        found.insert(0, f"millstream {version('millstream')}")
+        wanted = [r for r in requires("millstream") or [] if "extra ==" not in r]
+    except PackageNotFoundError:
+        wanted = list(PACKAGES)
+    if missing:
+        repair = "pip install " + " ".join(repr(r) for r in wanted if r.startswith(tuple(missing)))
+        yield Finding("packages", BROKEN, f"missing: {', '.join(missing)}", repair)
+    yield Finding("packages", OK, ", ".join(found))
+
+
+def check_memory() -> Finding:
+    """There is room for Spark's JVM and the kernels."""
+    free = available_memory()
+    if free is None:
+        return Finding("memory", OK, "the free memory cannot be told on this system")
+    return _enough("memory", free, "available", MEMORY, "close other programs, or use a machine with more")
+
+
+def available_memory() -> int | None:
+    """Bytes that can be had without swapping, on Linux."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
+def check_disk(home: Path) -> Finding:
+    """There is room where the home is, or would be."""
+    import shutil
+
+    place = home.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    return _enough("disk", free, f"free at {place}", DISK, "free some space, or choose another --home")
+
+
+def _enough(what: str, free: int, where: str, bounds: dict[str, int], repair: str) -> Finding:
+    said = f"{free / GIB:,.1f} GiB {where}"
+    for state in (BROKEN, LOW):
+        if free < bounds[state]:
+            return Finding(what, state, said, repair)
+    return Finding(what, OK, said)
+
+
+def check_home(home: Path) -> Finding:
+    """The home, if it is there, can be read by this version; says who uses it."""
+    known = home / "millstream.json"
+    if not known.exists():
+        return _no_home(home)
+    try:
+        number = _format(known)
+    except MillstreamError as error:
+        return Finding("home", BROKEN, error.message, error.hint or "")
+    owner = lock_owner(home / "lock")
+    used = f"in use by {owner}" if owner else "not in use"
+    if owner is None and (wrong := _damage(home.absolute())):
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        return Finding("home", BROKEN, wrong[0] + more, "`millstream repair` says what can be done")
+    if not (home / "store.duckdb").exists() and owner is None:
+        return Finding("home", OK, f"{home}, format {number}, {used}, no views yet")
+    return _read(home, f"{home}, format {number}, {used}")
+
+
+def _no_home(home: Path) -> Finding:
+    """A directory without a millstream.json."""
+    from millstream.runtime.home_dir import was_home
+
+    if not home.exists():
+        return Finding("home", OK, f"{home} is not there yet; `millstream run` makes it")
+    if was_home(home):
+        missing = f"the file {home / 'millstream.json'} is missing"
+        return Finding("home", BROKEN, missing, "`millstream repair` says what can be done")
+    if home.is_dir() and not any(home.iterdir()):
+        return Finding("home", OK, f"{home} is empty; `millstream run` makes a home of it")
+    return Finding("home", BROKEN, f"{home} is not a Millstream home", "name another directory with --home")
+
+
+def _read(home: Path, said: str) -> Finding:
+    """Ask the home for its views."""
+    from millstream.reader import Reader
+
+    try:
+        with Reader(home) as reader:
+            views = reader.views()
+    except MillstreamError as error:
+        wrong = "; ".join(p for p in (error.message, error.detail) if p)
+        return Finding("home", BROKEN, wrong, error.hint or "restore it from a copy")
+    except OSError:
+        return Finding("home", LOW, f"{said}, which does not answer", "try again in a moment")
+    return Finding("home", OK, f"{said}, {plural(len(views), 'view')}")
+
+
+def _damage(home: Path) -> list[str]:
+    """What a repair would find, as far as it keeps anything from working; nothing while somebody owns the home."""
+    from millstream.errors import HomeInUse
+    from millstream.runtime.home_dir import files_named
+    from millstream.runtime.recovery import repair
+    from millstream.runtime.supervision.lease import HomeLock
+
+    try:
+        with files_named(home):
+            lock = HomeLock(home / "lock")
+    except HomeInUse:
+        return []
+    except MillstreamError as error:
+        return [error.message]
+    try:
+        return [f.found for f in repair.look(home) if not f.harmless]
+    except MillstreamError as error:
+        return [error.message]
+    finally:
+        lock.release()
+
+
+def _format(path: Path) -> int:
+    import orjson
+
+    from millstream.errors import HomeDamaged, HomeTooNew
+    from millstream.runtime.home_dir import FORMAT
+
+    try:
+        number = int(orjson.loads(path.read_bytes())["format"])
+    except (OSError, ValueError, KeyError, TypeError):
+        message = f"{path} cannot be read"
+        raise HomeDamaged(message, hint="check its permissions, or restore it from a copy") from None
+    if number > FORMAT:
+        message = f"{path.parent} has format {number}, and this Millstream knows formats up to {FORMAT}"
+        raise HomeTooNew(message, hint="upgrade: pip install --upgrade millstream")
+    return number
+
+
+def lock_owner(path: Path) -> str | None:
+    """The process that holds a home's lock and how it is, or None."""
+    import fcntl
+
+    from millstream.runtime.supervision.lease import owner_of
+
+    try:
+        with path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                owner = owner_of(path)
+                return "process unknown" if owner is None else owner.told()
+    except OSError:
+        pass
+    return None
+
+
+def check_spark() -> Finding:
+    """Spark starts, counts, and reaches Python on its executors."""
+    from millstream.engine.spark import session
+
+    with tempfile.TemporaryDirectory(prefix="millstream-doctor-", ignore_cleanup_errors=True) as folder:
+        try:
+            begun = time.perf_counter()
+            spark = session.start(Path(folder) / "spark.log")
+            started = time.perf_counter()
+            answer = spark.range(1000).mapInArrow(_same, "id BIGINT").count()
+            counted = time.perf_counter()
+        except MillstreamError as error:
+            return Finding("spark", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or "")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+            said = plain(next(iter(str(error).strip().splitlines()), ""))
+            return Finding("spark", BROKEN, f"a small job failed: {said}")
+        finally:
+            _quietly(session.stop)
+    if answer != 1000:
+        return Finding("spark", BROKEN, f"a small job counted {answer} of 1000 rows", "reinstall pyspark")
+    start, job = spoken_seconds(started - begun), spoken_seconds(counted - started)
+    return Finding("spark", OK, f"started in {start}, first job with a Python worker in {job}")
+
+
+def _same(batches: Iterator[Any]) -> Iterator[Any]:
+    """Hand batches back, on an executor."""
+    yield from batches
+
+
+def _quietly(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception:  # noqa: BLE001 - what Spark says while it goes must not hide what was found
+        return

@@ -1,0 +1,66 @@
+"""`millstream repair`: what is wrong with a home, what can be done about it, and doing it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millstream.cli.options import home_option
+
+ROUNDS = 9
+"""A repair looks again when something is mended, because the rest can be seen only then; not for ever."""
+
+
+@click.command(short_help="Say what is wrong with a home, and mend it.")
+@click.option("--yes", is_flag=True, help="Do it; without this, only say what would be done.")
+@click.option("--rebuild", metavar="FLOW", multiple=True, help="Compute this flow again from its sources.")
+@home_option()
+def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
+    """Look at a home in which no flow runs, and say what is wrong, what would be done, and what would be lost.
+
+    Nothing is changed without --yes, and the exit code says whether something is damaged. What is replaced is
+    kept under repair/ in the home. Everything in the home is checked, also the contents of state files.
+
+    \b
+    Examples:
+      millstream repair
+      millstream repair --yes
+      millstream repair --rebuild auctions --yes      empty its views and compute them again
+    """  # noqa: D301 - click reads the control character \b
+    from millstream.cli.commands.checkpoint import check_home
+    from millstream.errors import HomeDamaged, RecoveryFailed
+    from millstream.runtime.home_dir import was_home
+    from millstream.runtime.recovery import repair
+
+    path = home.absolute()
+    if not was_home(path):
+        check_home(home)
+    lock = repair.locked(path)
+    try:
+        findings = repair.look(path, rebuild=rebuild)
+        if not findings:
+            click.echo("all is well: there is nothing to repair")
+            return
+        for _ in range(ROUNDS):
+            for finding in findings:
+                click.echo(f"{finding.flow}: {finding.found}" if finding.flow else finding.found)
+                click.echo(f"  {finding.would}")
+                click.echo(f"  {finding.lost}")
+            if any(f.do is None for f in findings):
+                raise RecoveryFailed(
+                    "this cannot be repaired here", hint="restore the home from a copy, or begin a new one"
+                )
+            if not yes:
+                click.echo("nothing was changed; to do it, add --yes")
+                if rebuild or all(f.harmless for f in findings):
+                    return
+                raise click.exceptions.Exit(HomeDamaged.exit_code)
+            kept = repair.mend(path, findings)
+            click.echo(f"done; what was replaced is in {kept}")
+            findings = repair.look(path)
+            if not findings:
+                return
+        raise RecoveryFailed(findings[0].found, hint="restore the home from a copy, or begin a new one")
+    finally:
+        lock.release()

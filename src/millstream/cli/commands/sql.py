@@ -1,0 +1,67 @@
+"""`millstream sql`: the SQL shell; or the statements of -c, -f or standard input, for programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from millstream.cli.options import Settings, check_memory, format_option, home_option
+
+
+@click.command(short_help="The SQL shell: define views, ask, watch them change.")
+@home_option()
+@click.option("-c", "commands", metavar="SQL", multiple=True, help="Carry this out, then leave; may be repeated.")
+@click.option(
+    "-f",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Carry the statements of a file out, then leave; files come before -c.",
+)
+@format_option("table", "csv", "json", "arrow")
+@click.option(
+    "--memory", default="2g", show_default=True, callback=check_memory, help="Memory for Spark's Java process, e.g. 4g."
+)
+@click.pass_obj
+def command(
+    settings: Settings, home: Path, commands: tuple[str, ...], files: tuple[Path, ...], form: str, memory: str
+) -> None:
+    """The SQL shell.
+
+    If a process owns the home, it carries the statements out. If none does, the shell opens the home itself, and the
+    flows of its views run as long as the shell does. In the shell, \\? lists the commands. Without a terminal, and
+    with -c or -f, the first error ends it with an exit code.
+
+    \b
+    Examples:
+      millstream sql                                              the shell
+      millstream sql -c "SELECT * FROM hot_auctions LIMIT 10"
+      millstream sql -f views.sql -c "SHOW VIEWS"
+      millstream sql -c "SUBSCRIBE TO hot_auctions" --format json one line per change, as they come
+      millstream sql --format arrow < question.sql > answer.arrows
+    """  # noqa: D301 - click reads the control character \b
+    from millstream.cli.connection import connected
+    from millstream.cli.shell.output import Output
+    from millstream.cli.shell.shell import Runner, Shell, on_terminal, read_file
+
+    given = [read_file(f) for f in files] + [(c, "-c") for c in commands]
+    interactive = not given and on_terminal()
+    if not given and not interactive:
+        given = [(sys.stdin.read(), "stdin")]
+    output = Output(form)
+    with connected(home, memory) as connection:
+        if interactive:
+            from millstream.cli.shell.prompt import make_prompt
+
+            Shell(connection, settings, form).run(make_prompt(connection))
+            return
+        runner = Runner(connection, output)
+        try:
+            for text, name in given:
+                runner.run(text, name)
+        except BrokenPipeError:  # whoever read the answer has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

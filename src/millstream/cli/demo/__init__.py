@@ -1,0 +1,1 @@
+"""The auction house of `millstream demo`: its flow and its screen."""

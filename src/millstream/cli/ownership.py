@@ -1,0 +1,73 @@
+"""How `millstream run` comes to own a home: at once, by waiting as a standby, or by ending a frozen owner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.cli.commands.run import Shows
+    from millstream.cli.signals import Stop
+    from millstream.home import Home
+    from millstream.model.flow import Flow
+    from millstream.runtime.epoch.loop import EpochReport
+    from millstream.runtime.supervision.standby import TakenOver
+
+
+@contextmanager
+def owned(
+    flows: Sequence[Flow],
+    path: Path,
+    memory: str,
+    stop: Stop,
+    show: Shows,
+    *,
+    standby: str | None,
+    take_over: bool,
+) -> Iterator[tuple[Home, TakenOver | None] | None]:
+    """The home, owned, and whom it was taken from, if it was; None when somebody asked to stop before."""
+    from millstream.home import Home
+    from millstream.plan.planner import plan
+    from millstream.runtime.supervision.lease import owner_of
+    from millstream.runtime.supervision.standby import PASSIVE, Standby
+
+    if standby is None and not take_over:
+        with Home(path, memory=memory) as home:
+            yield home, None
+        return
+    waiting = Standby(path, [plan(f) for f in flows], standby or PASSIVE, memory=memory)
+    try:
+        if standby is not None:
+            show.note(f"standby ({standby}): starting Spark ...")
+            waiting.warm()
+        owner = owner_of(path / "lock")
+        show.note(f"waiting for {path}: it is in use by {owner.told()}" if owner is not None else f"opening {path}")
+        taken = waiting.wait(lambda: stop.asked)
+        if taken is None:
+            yield None
+            return
+        with Home(path, memory=memory, lock=taken.lock) as home:
+            yield home, taken if taken.before is not None else None
+    finally:
+        waiting.close()
+
+
+class Gap:
+    """Tells, once, for how long a flow made no progress while it changed hands."""
+
+    def __init__(self, flow: str, taken: TakenOver | None, show: Shows) -> None:
+        self._flow, self._taken, self._show = flow, taken, show
+
+    def take(self, report: EpochReport) -> None:
+        """The first epoch under the new owner ends the gap."""
+        if self._taken is None:
+            return
+        taken, self._taken = self._taken, None
+        before = f"process {taken.before.pid}" if taken.before is not None else "nobody"
+        seconds = max(0.0, time.time() - taken.closed[self._flow])
+        self._show.note(
+            f"{self._flow}: took over from {before}; no progress for {seconds:.1f} s, epoch {report.number}"
+        )

@@ -1,0 +1,1 @@
+"""The SQL shell: prompt, completion, output, backslash commands, WATCH."""

@@ -1,0 +1,272 @@
+"""Answers as they are printed: for people in the shell, for programs with --format."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from millstream.cli.output import csv_text, json_text, plural, print_warnings, spoken_seconds
+from millstream.errors import StatementRefused
+from millstream.model.reserved import SHOWN_EPOCH, free_name
+from millstream.model.types.values import python_values
+from millstream.result import plain, shown, text_table, visible
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millstream.live.answer import Answer, Changes
+    from millstream.result import Result
+
+FORMATS = ("table", "csv", "json", "arrow")
+MOST_SHOWN = 10_000
+"""Rows of an answer that a terminal gets to see."""
+
+MOST_DRAWN = 500
+"""Rows that are fitted to the width of the terminal."""
+
+_COLOURS = {"+": "green", "-": "red"}
+
+
+@dataclass
+class Look:
+    """How the shell shows things; its backslash commands change it."""
+
+    timing: bool = True
+    expanded: bool = False
+    pager: bool = True
+
+
+class Output:
+    """Prints answers on standard output. What is said beside rows goes to standard error where programs read."""
+
+    def __init__(self, form: str = "table", look: Look | None = None) -> None:
+        self.form = form
+        self.look = look
+        """How a person in the shell wants it; None outside the shell."""
+        if form == "arrow" and sys.stdout.isatty():
+            raise StatementRefused(
+                "Arrow is not for a terminal", hint="send it to a file or a program: --format arrow > answer.arrows"
+            )
+
+    def answer(self, answer: Answer, seconds: float) -> None:
+        """What a statement gave, but for its changes."""
+        took = f", {spoken_seconds(seconds)}" if self.look is not None and self.look.timing else ""
+        if answer.result is not None:
+            print_warnings(answer.result)
+            self._rows(answer.result, took)
+        if answer.text:
+            click.echo(answer.text, err=self.form == "arrow")
+        if answer.said:
+            click.echo(f"{answer.said} ({took[2:]})" if took else answer.said, err=self.form != "table")
+
+    def listener(self) -> ChangeOutput:
+        """What prints the changes of one subscription."""
+        return _LISTENERS[self.form]()
+
+    def _rows(self, result: Result, took: str) -> None:
+        table = result.arrow()
+        if self.form == "arrow":
+            writer = ArrowOutput(table.schema)
+            writer.write(table)
+            writer.close()
+            return
+        more = table.num_rows - MOST_SHOWN if self.look is not None and self.form == "table" else 0
+        columns = [python_values(c) for c in (table.slice(0, MOST_SHOWN) if more > 0 else table).columns]
+        rows = [list(row) for row in zip(*columns, strict=True)]
+        if self.form == "json":
+            click.echo(json_text(result.columns, rows))
+        elif self.form == "csv":
+            click.echo(csv_text(result.columns, rows), nl=False)
+        elif self.look is None and not sys.stdout.isatty():
+            click.echo(text_table(result.columns, rows))
+        else:
+            count = f"({plural(table.num_rows, 'row')}{took})"
+            if more > 0:
+                count = f"{more:,} more rows are not shown; --format csv gives them all\n{count}"
+            self._for_a_person(result.columns, rows, count)
+
+    def _for_a_person(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], count: str) -> None:
+        expanded = self.look is not None and self.look.expanded
+        text = expanded_text(columns, rows) if expanded else table_text(columns, rows)
+        lines = text.count("\n") + count.count("\n") + 2
+        if self.look is not None and self.look.pager and lines > shutil.get_terminal_size().lines and _on_terminal():
+            click.echo_via_pager(f"{text}\n{count}\n")
+            click.echo(click.style(count, dim=True))
+        else:
+            click.echo(f"{text}\n{click.style(count, dim=True)}")
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def table_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table as wide as the terminal, coloured where somebody can see it; a long one is plain, as that is quicker."""
+    if len(rows) > MOST_DRAWN:
+        return text_table(list(columns), [list(r) for r in rows]).rpartition("\n")[0]
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for i, name in enumerate(columns):
+        numbers = bool(rows) and all(isinstance(r[i], int | float | Decimal | None) for r in rows)
+        table.add_column(Text(visible(name)), justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(shown(v)) for v in row))
+    file = StringIO()
+    console = Console(
+        file=file, width=shutil.get_terminal_size().columns, force_terminal=sys.stdout.isatty(), highlight=False
+    )
+    console.print(table)
+    lines = [line.rstrip() for line in file.getvalue().splitlines()]
+    return "\n".join(lines[1:] if lines and not lines[0] else lines).rstrip("\n")
+
+
+def expanded_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """One line per value, row after row.
+
+    >>> print(expanded_text(["auction", "n"], [[7, 3]]))
+    -- row 1
+    auction  7
+    n        3
+    """
+    columns = [visible(c) for c in columns]
+    width = max((len(c) for c in columns), default=0)
+    lines = []
+    for number, row in enumerate(rows, 1):
+        lines.append(f"-- row {number:,}")
+        lines += [f"{name.ljust(width)}  {shown(value)}".rstrip() for name, value in zip(columns, row, strict=True)]
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- changes, as they come
+
+
+class ChangeOutput:
+    """Prints changes, one subscription after the other."""
+
+    def take(self, changes: Changes) -> None:
+        """Print what one epoch changed."""
+        if changes.table is None:
+            return
+        table = changes.table
+        name = free_name(SHOWN_EPOCH, table.column_names)
+        columns = [python_values(c) for c in table.columns]
+        rows = [[changes.epoch, *row] for row in zip(*columns, strict=True)]
+        self.rows([name, *table.column_names], rows)
+        sys.stdout.flush()
+
+    def rows(self, columns: list[str], rows: list[list[Any]]) -> None:
+        """Print rows; epoch and op come first."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """No more will come."""
+
+
+class ChangeLines(ChangeOutput):
+    """A line for a person: what comes is green, what goes is red."""
+
+    def __init__(self) -> None:
+        self._widths: list[int] = []
+
+    def rows(self, columns: list[str], rows: list[list[Any]]) -> None:
+        """One line per change, in columns; the heading comes once."""
+        cells = [[shown(v) for v in row] for row in rows]
+        first = not self._widths
+        known = self._widths or [len(c) for c in columns]
+        self._widths = [max(w, *(len(r[i]) for r in cells)) if cells else w for i, w in enumerate(known)]
+        if first:
+            click.secho(self._line(columns), bold=True)
+        for row, cell in zip(rows, cells, strict=True):
+            click.secho(self._line(cell), fg=_COLOURS.get(str(row[1])[:1]))
+
+    def _line(self, cells: Sequence[str]) -> str:
+        return "  ".join(c.ljust(w) for c, w in zip(cells, self._widths, strict=True)).rstrip()
+
+
+class ChangeJson(ChangeOutput):
+    """One line of JSON per change."""
+
+    def rows(self, columns: list[str], rows: list[list[Any]]) -> None:
+        """Each as an object with epoch, op and the columns of the view."""
+        for row in rows:
+            record: Mapping[str, Any] = dict(zip(columns, (plain(v) for v in row), strict=True))
+            click.echo(orjson.dumps(record, default=str))
+
+
+class ChangeCsv(ChangeOutput):
+    """A heading, then one line per change."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def rows(self, columns: list[str], rows: list[list[Any]]) -> None:
+        """The heading comes once."""
+        text = csv_text(columns, rows)
+        click.echo(text.partition("\n")[2] if self._begun else text, nl=False)
+        self._begun = True
+
+
+class ChangeArrow(ChangeOutput):
+    """A stream of record batches, with the epoch as the first column."""
+
+    def __init__(self) -> None:
+        self._writer: ArrowOutput | None = None
+
+    def take(self, changes: Changes) -> None:
+        """Write a batch."""
+        import pyarrow as pa
+
+        if changes.table is None:
+            return
+        table = changes.table
+        name = free_name(SHOWN_EPOCH, table.column_names)
+        table = table.add_column(0, name, pa.array([changes.epoch] * table.num_rows, pa.int64()))
+        if self._writer is None:
+            self._writer = ArrowOutput(table.schema)
+        self._writer.write(table.cast(self._writer.schema))
+
+    def close(self) -> None:
+        """End the stream."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+class ArrowOutput:
+    """An Arrow IPC stream on standard output."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        import pyarrow as pa
+
+        self.schema = schema
+        self._out = sys.stdout.buffer
+        self._writer = pa.ipc.new_stream(self._out, schema)
+
+    def write(self, table: pa.Table) -> None:
+        """Write rows, and let go of them at once."""
+        self._writer.write_table(table)
+        self._out.flush()
+
+    def close(self) -> None:
+        """End the stream; standard output stays open."""
+        self._writer.close()
+        self._out.flush()
+
+
+_LISTENERS: Mapping[str, Callable[[], ChangeOutput]] = {
+    "table": ChangeLines,
+    "csv": ChangeCsv,
+    "json": ChangeJson,
+    "arrow": ChangeArrow,
+}

@@ -1,0 +1,191 @@
+"""The SQL shell: reads statements, has them carried out, prints what they give, and lives on whatever goes wrong."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from millstream import __version__
+from millstream.cli.connection import Connection
+from millstream.cli.error_report import report_millstream, report_unexpected
+from millstream.cli.options import Settings
+from millstream.cli.shell.backslash_commands import SWITCHES, Order, help_text, is_order, read_order, switched
+from millstream.cli.shell.output import Look, Output
+from millstream.cli.shell.waiting import Listening, patiently
+from millstream.cli.shell.watch import is_watch, read_watch, watch
+from millstream.errors import DefinitionError, MillstreamError, QueryError
+from millstream.result import Result
+from millstream.sql.parse.text import Text, pieces, word
+
+STARTING = "starting Spark ..."
+_CHANGING = ("CREATE", "DROP")
+
+
+class Runner:
+    """Has texts carried out, statement by statement, and prints the answers. The first error is raised."""
+
+    def __init__(self, connection: Connection, output: Output) -> None:
+        self.connection, self.output = connection, output
+
+    def run(self, text: str, name: str = "SQL") -> None:
+        """Carry out a text; `name` is what error messages call it."""
+        changing = False
+        try:
+            for part, watched in _parts(Text(text, name)):
+                if watched:
+                    self.watch(part)
+                else:
+                    changing = changing or any(word(p.tokens[0]) in _CHANGING for p in pieces(Text(part, name)))
+                    self._execute(part, name)
+        finally:
+            if changing:
+                self.connection.forget_names()
+
+    def watch(self, sql: str) -> None:
+        """Draw a view or query until Ctrl-C."""
+        watch(read_watch(sql, self.connection.columns), self.ask)
+        self.connection.anew()  # a question may have been left without its answer
+
+    def ask(self, sql: str) -> Result:
+        """The rows of one question."""
+        for answer in patiently(lambda: list(self.connection.execute(sql)), self._notice):
+            if answer.result is not None:
+                return answer.result
+        raise QueryError("the question gave no rows")
+
+    def _execute(self, sql: str, name: str) -> None:
+        answers = self.connection.execute(sql, name=name)
+        while True:
+            since = time.perf_counter()
+            answer = patiently(lambda: next(answers, None), self._notice)
+            if answer is None:
+                return
+            self.output.answer(answer, time.perf_counter() - since)
+            if answer.changes is not None and not self._listen(Listening(answer.changes)):
+                return
+
+    def _listen(self, listening: Listening) -> bool:
+        """Print changes until there are no more; False when Ctrl-C ended it, and with it the rest of the text."""
+        printer = self.output.listener()
+        try:
+            with listening:
+                for changes in listening:
+                    printer.take(changes)
+        except KeyboardInterrupt:
+            if self.output.look is None:
+                raise
+            click.echo("\nno longer listening")
+            if self.connection.hangs_up or not listening.ended:
+                self.connection.anew()
+            return False
+        finally:
+            printer.close()
+        return True
+
+    def _notice(self) -> str:
+        return STARTING if self.connection.starting() else ""
+
+
+def _parts(text: Text) -> Iterator[tuple[str, bool]]:
+    """A text as it is carried out: whole, or cut where a WATCH stands; a part keeps its place for error messages."""
+    found = pieces(text)
+    if not any(is_watch(p.sql) for p in found):
+        yield text.sql, False
+        return
+    for piece in found:
+        if is_watch(piece.sql):
+            yield piece.sql, True
+            continue
+        start = piece.tokens[0].start
+        line = text.sql.count("\n", 0, start)
+        yield "\n" * line + " " * (start - text.sql.rfind("\n", 0, start) - 1) + piece.sql, False
+
+
+class Shell:
+    """The shell on a terminal."""
+
+    def __init__(self, connection: Connection, settings: Settings, form: str = "table") -> None:
+        self.look = Look()
+        self.connection, self.settings = connection, settings
+        self.runner = Runner(connection, Output(form, self.look))
+
+    def run(self, prompt: Callable[[], str]) -> None:
+        """Read and carry out until somebody leaves."""
+        click.echo(f"millstream {__version__}, home {self.connection.where}. \\? for help, \\q to leave.")
+        while True:
+            try:
+                line = prompt()
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return
+            if not self.take(line):
+                return
+
+    def take(self, line: str) -> bool:
+        """Carry out what was typed; False when it asks to leave. Nothing that goes wrong ends the shell."""
+        try:
+            if is_order(line):
+                return self.order(read_order(line))
+            self.runner.run(line)
+        except KeyboardInterrupt:
+            self._cancelled()
+        except MillstreamError as error:
+            if self.settings.debug:
+                traceback.print_exception(error)
+            report_millstream(error, self.settings)
+        except Exception as error:  # noqa: BLE001 - told, and the shell goes on
+            report_unexpected(error, self.settings)
+        return True
+
+    def order(self, order: Order) -> bool:
+        """Carry out a backslash command; False when it asks to leave."""
+        if order.name == "q":
+            return False
+        if order.name == "?":
+            click.echo(help_text())
+        elif order.name == "i":
+            self.runner.run(*read_file(Path(order.argument).expanduser()))
+        elif order.name == "watch":
+            view, _, every = order.argument.rpartition(" ")
+            timed = bool(view) and every[:1].isdigit()
+            self.runner.watch(f"WATCH {view} EVERY {_spoken(every)}" if timed else f"WATCH {order.argument}")
+        elif order.name in SWITCHES:
+            name = "expanded" if order.name == "x" else order.name
+            now = switched(order, getattr(self.look, name))
+            setattr(self.look, name, now)
+            click.echo(f"{order.name} is {'on' if now else 'off'}")
+        for sql in order.statements:
+            self.runner.run(sql)
+        return True
+
+    def _cancelled(self) -> None:
+        """Leave what runs to itself, and go on in a new session."""
+        click.echo(click.style("\ncancelled", fg="yellow") + ": a change that had begun may still be made", err=True)
+        try:
+            self.connection.anew()
+        except MillstreamError as error:
+            report_millstream(error, self.settings)
+
+
+def _spoken(every: str) -> str:
+    return f"{every} seconds" if every.replace(".", "", 1).isdigit() else every
+
+
+def read_file(path: Path) -> tuple[str, str]:
+    """The text of a file of SQL, and what error messages call it."""
+    try:
+        return path.read_text(encoding="utf-8"), str(path)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise DefinitionError(f"the file {path} cannot be read", detail=why) from None
+
+
+def on_terminal() -> bool:
+    """Whether a person can type here."""
+    return sys.stdin.isatty() and sys.stdout.isatty()

@@ -1,0 +1,1 @@
+"""Types of a plan, from the analyser of Spark."""

@@ -1,0 +1,127 @@
+"""Unions of values of different types: numbers become the widest of them and NULL what it stands beside, as in SQL.
+
+SQL casts where a query says the types (`sql/relations/from_items.py`). The types of some expressions only the engine
+knows: it casts those when it binds a plan. Fingerprints are known by then, and no view changes its identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from millstream.model.types.scalars import widest
+from millstream.model.types.schema import ddl_type
+from millstream.plan.stages import Aggregation, Append, Column, Feed, Plan, Project, Scan, Stage, Take
+
+ScanTypes = Mapping[int, Mapping[str, pa.DataType]]
+"""By scan, the types of the columns that it gives."""
+
+
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
+"""How many digits integers have."""
+_MOST_DIGITS = 38
+
+
+def common(kinds: Collection[pa.DataType]) -> pa.DataType | None:
+    """The type that values of all these types become in a union; None where there is none."""
+    found = {k for k in kinds if not pa.types.is_null(k)}
+    if len(found) < 2:
+        return next(iter(found or kinds))
+    decimals = [k for k in found if pa.types.is_decimal(k)]
+    plain = found.difference(decimals)
+    if not decimals or (plain and widest(plain) is None):
+        return widest(found)
+    if any(pa.types.is_floating(k) for k in plain):
+        return pa.float64()
+    scale = max(k.scale for k in decimals)
+    digits = scale + max([*(k.precision - k.scale for k in decimals), *(_DIGITS[k] for k in plain)])
+    return pa.decimal128(digits, scale) if digits <= _MOST_DIGITS else None
+
+
+def scans_widened(plan: Plan, types: ScanTypes) -> tuple[Plan, dict[int, dict[str, pa.DataType]]]:
+    """The plan whose stages take columns of one type from all their scans; and the columns that the scans then give."""
+    scans = {s.id: _Columns(s, dict(types[s.id])) for s in plan.scans}
+    views = tuple(replace(v, stage=_stage(v.stage, scans)) for v in plan.views)
+    known = {i: s.types for i, s in scans.items()}
+    if all(s.added == {} for s in scans.values()):
+        return plan, known
+    return replace(plan, scans=tuple(s.scan for s in scans.values()), views=views), known
+
+
+def take_widened(
+    take: Take, given: Mapping[str, pa.DataType], wanted: Mapping[str, pa.DataType], names: Iterable[str]
+) -> Take:
+    """A take whose columns have the wanted types."""
+    casts = {n for n in names if given[n] != wanted[n]}
+    if not casts:
+        return take
+    last = take.ops[-1] if take.ops else None
+    if isinstance(last, Project):
+        columns = tuple(Column(c.name, _cast(c.sql, wanted[c.name])) if c.name in casts else c for c in last.columns)
+        return replace(take, ops=(*take.ops[:-1], replace(last, columns=columns)))
+    quoted = ((n, f"`{n}`") for n in names)
+    columns = tuple(Column(n, _cast(sql, wanted[n]) if n in casts else sql) for n, sql in quoted)
+    return replace(take, ops=(*take.ops, Project(None, columns)))
+
+
+@dataclass
+class _Columns:
+    """The columns of a scan, and those that are added to it."""
+
+    before: Scan
+    types: dict[str, pa.DataType]
+    added: dict[str, str] = field(default_factory=dict)
+    """By their SQL, the names of added columns."""
+
+    def sql(self, name: str) -> str:
+        """The SQL of a column."""
+        return next(c.sql for c in self.scan.columns if c.name == name)
+
+    def add(self, sql: str, kind: pa.DataType) -> str:
+        """The name of a column with this SQL."""
+        name = self.added.setdefault(sql, f"$wide{len(self.added)}")
+        self.types[name] = kind
+        return name
+
+    @property
+    def scan(self) -> Scan:
+        """The scan with all of them."""
+        return replace(self.before, columns=(*self.before.columns, *(Column(n, s) for s, n in self.added.items())))
+
+
+def _stage(stage: Stage, scans: Mapping[int, _Columns]) -> Stage:
+    if not isinstance(stage, Append | Aggregation) or len(stage.feeds) < 2:
+        return stage
+    keys = len(stage.keys) if isinstance(stage, Aggregation) else 0
+    wide: dict[int, pa.DataType] = {}
+    for place in range(len(stage.feeds[0].columns)):
+        kinds = {scans[f.scan].types[f.columns[place]] for f in stage.feeds}
+        found = common(kinds) if len(kinds) > 1 else None
+        if found is not None:
+            wide[place] = pa.float64() if place < keys and pa.types.is_floating(found) else found
+    if not wide:
+        return stage
+    return replace(stage, feeds=tuple(_feed(f, scans[f.scan], wide, keys) for f in stage.feeds))
+
+
+def _feed(feed: Feed, scan: _Columns, wide: Mapping[int, pa.DataType], keys: int) -> Feed:
+    """A feed with columns of other types, and with the hash of its keys as they are then."""
+    columns = list(feed.columns)
+    for place, kind in wide.items():
+        sql = scan.sql(columns[place])
+        if scan.types[columns[place]] != kind:
+            sql = _cast(sql, kind)
+        if place < keys and pa.types.is_floating(kind):
+            sql = f"({sql} + 0.0D)"  # -0.0 and 0.0 are one key
+        if sql != scan.sql(columns[place]):
+            columns[place] = scan.add(sql, kind)
+    made = replace(feed, columns=tuple(columns))
+    if made.columns[:keys] == feed.columns[:keys]:
+        return made
+    return replace(made, hash=scan.add(f"xxhash64({', '.join(scan.sql(c) for c in columns[:keys])})", pa.int64()))
+
+
+def _cast(sql: str, kind: pa.DataType) -> str:
+    return f"CAST({sql} AS {ddl_type(kind)})"

@@ -1,0 +1,1 @@
+"""The part of an epoch that runs in the driver."""

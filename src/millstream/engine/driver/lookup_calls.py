@@ -1,0 +1,155 @@
+"""Asking the outside: a function called with batches of questions, several at a time, with a timeout and retries.
+
+Answers are written down, durably, before anything is made of them: an epoch that is run again takes those, so it gives
+the same. Asynchronous functions run in one event loop that lives as long as the process, so that a client they keep
+stays good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from millstream import paths
+from millstream.kernels.python.by_key import KEY
+from millstream.kernels.python.lookup import Ask, answers, questions_of
+from millstream.plan.operators.process import Asking
+from millstream.plan.stages import Chained
+from millstream.state.ipc import ipc_bytes
+from millstream.state.run import write_durably
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+"""How long, in seconds, a call waits before it is tried again: longer each time."""
+
+
+def recorder(spec: Chained, what: Asking, folder: Path, epoch: int) -> Ask:
+    """What asks for an epoch of a stage, and takes answers that an earlier try of the same epoch has written down."""
+
+    def ask(questions: pl.DataFrame) -> pl.DataFrame:
+        path = folder / spec.step / f"{epoch:012d}-{spec.fingerprint}.arrow"
+        known = _read(path)
+        new = questions if known is None else questions.join(known, on=KEY, how="anti", maintain_order="left")
+        if len(new):
+            given = answers(what, new, asked(what, questions_of(spec, new)))
+            known = given if known is None else pl.concat([known, given], how="vertical_relaxed")
+            _write(path, known)
+        assert known is not None, "there are questions"
+        return known.join(questions, on=KEY, how="semi", maintain_order="left")
+
+    return ask
+
+
+def forget(folder: Path, step: str, before: int) -> None:
+    """Remove what was written down for epochs before this one."""
+    for path in (folder / step).glob("*.arrow"):
+        if int(path.stem.partition("-")[0]) < before:
+            paths.delete_file(path, missing_ok=True)
+
+
+def asked(what: Asking, questions: Sequence[Any]) -> list[Any]:
+    """The answers of the function, in order; an error stands for each question of a call that failed for good."""
+    batches = [questions[i : i + what.batch] for i in range(0, len(questions), what.batch)]
+
+    async def all_of_them() -> list[list[Any]]:
+        gate = asyncio.Semaphore(what.parallel)
+        return await asyncio.gather(*(_one(what, batch, gate) for batch in batches))
+
+    found = asyncio.run_coroutine_threadsafe(all_of_them(), _loop()).result()
+    return [answer for batch in found for answer in batch]
+
+
+async def _one(what: Asking, batch: Sequence[Any], gate: asyncio.Semaphore) -> list[Any]:
+    pause = FIRST_PAUSE
+    async with gate:
+        for attempt in range(what.retries + 1):
+            try:
+                given = await asyncio.wait_for(_called(what, list(batch)), _seconds(what.timeout))
+                return _aligned(what, given, len(batch))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it may pass
+                if attempt == what.retries:
+                    return [_named(what, error)] * len(batch)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+    raise AssertionError
+
+
+def _named(what: Asking, error: Exception) -> Exception:
+    if isinstance(error, TimeoutError) and what.timeout is not None:
+        return TimeoutError(f"no answer within {what.timeout / 1e6:g} s, asked {what.retries + 1} times")
+    return error
+
+
+def _aligned(what: Asking, given: Any, count: int) -> list[Any]:
+    found = list(given)
+    if len(found) != count:
+        msg = f"{len(found)} answers were given to {count} questions"
+        raise ValueError(msg)
+    return found
+
+
+async def _called(what: Asking, batch: list[Any]) -> Any:
+    if inspect.iscoroutinefunction(what.function) or inspect.iscoroutinefunction(
+        getattr(what.function, "__call__", None)  # noqa: B004 - an object whose call is asynchronous
+    ):
+        return await what.function(batch)
+    return await _in_thread(lambda: what.function(batch))
+
+
+def _in_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
+    """A call in a thread that does not keep the process alive, should it never return."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def done(value: Any, error: Exception | None) -> None:
+        if future.done():  # it came too late
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        value: Any = None
+        error: Exception | None = None
+        try:
+            value = call()
+        except StopIteration as stop:  # a future takes any other
+            error = RuntimeError(f"StopIteration: {stop}")
+        except Exception as problem:  # noqa: BLE001 - it is told where it is awaited
+            error = problem
+        loop.call_soon_threadsafe(done, value, error)
+
+    threading.Thread(target=run, name="millstream-ask", daemon=True).start()
+    return future
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="millstream-asking", daemon=True).start()
+    return loop
+
+
+def _seconds(micros: int | None) -> float | None:
+    return None if micros is None else micros / 1e6
+
+
+def _read(path: Path) -> pl.DataFrame | None:
+    if not path.exists():
+        return None
+    frame = pl.from_arrow(pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all())
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _write(path: Path, frame: pl.DataFrame) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(path, ipc_bytes(frame.to_arrow()))

@@ -1,0 +1,78 @@
+"""Steps behind one that keeps state: where, select and with_columns over changes, in Spark SQL like all expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from millstream.engine.input import prelude
+from millstream.engine.spark.frames import frame_of
+from millstream.errors import Unsupported
+from millstream.kernels import native_expressions
+from millstream.model.reserved import OP
+from millstream.plan.lowering.native_subset import quick_sql
+from millstream.plan.rules.output_bounds import bounded
+from millstream.plan.stages import Batches, Explode, Op, Project
+
+
+def computed(spark: Any, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
+    """The changes behind ops. A Python function sees rows that come and rows that go apart from one another."""
+    swift = _swift(ops, changes)
+    if swift is not None:
+        return swift
+    if any(isinstance(op, Batches) for op in ops):
+        signs = pc.is_in(changes[OP], pa.array(["+I", "+U"]))
+        halves = [(changes.filter(pc.invert(signs)), "-D"), (changes.filter(signs), "+I")]
+        there = [h for h in halves if h[0].num_rows] or halves[:1]
+        done = [through(frame_of(spark, h.drop_columns(OP)), ops, op) for h, op in there]
+        return pa.concat_tables(done)
+    return through(frame_of(spark, changes), ops).toArrow()
+
+
+def _swift(ops: Sequence[Op], changes: pa.Table) -> pa.Table | None:
+    """What projections make of changes, where no Spark is needed for it: columns under other names, plain comparisons.
+    For few rows a job of Spark takes longer than all the rest.
+    """
+    if not changes.num_rows or not all(isinstance(op, Project) for op in ops):
+        return None
+    rows = pl.from_arrow(changes)
+    assert isinstance(rows, pl.DataFrame)
+    for op in ops:
+        assert isinstance(op, Project)
+        told = [quick_sql(c.sql) for c in op.columns]
+        made = [None if t is None else native_expressions.value(t, rows) for t in told]
+        if any(m is None for m in made):
+            return None
+        if op.keep is not None:
+            condition = quick_sql(op.keep)
+            kept = None if condition is None else native_expressions.holds(condition, rows)
+            if kept is None:
+                return None
+            rows = rows.filter(kept)
+        named = [m.alias(c.name) for m, c in zip(made, op.columns, strict=True) if m is not None]
+        rows = rows.select(OP, *named)
+    return rows.to_arrow()
+
+
+def through(frame: DataFrame, ops: Sequence[Op], op: str | None = None) -> Any:
+    """Rows behind ops, with their kind of change first; an Arrow table where one `op` is given that all have."""
+    kept = [] if op is not None else [f"`{OP}`"]
+    for part in ops:
+        if isinstance(part, Project):
+            frame = frame if part.keep is None else frame.where(bounded(part.keep))
+            frame = frame.selectExpr(*kept, *(f"{bounded(c.sql)} AS `{c.name}`" for c in part.columns))
+        elif isinstance(part, Explode):
+            frame = prelude.exploded(frame, part)
+        elif isinstance(part, Batches):
+            frame = prelude.mapped(frame, part)
+        else:
+            raise Unsupported(f"a stored table cannot be joined behind a step that keeps state: `{part.table}`")
+    if op is None:
+        return frame
+    found = frame.toArrow()
+    return found.add_column(0, OP, pa.array([op] * found.num_rows, pa.string()))

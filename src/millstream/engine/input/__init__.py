@@ -1,0 +1,1 @@
+"""Records into an epoch: readers of slices, the prelude, combining, rejected rows."""

@@ -1,0 +1,88 @@
+"""Native combining: Spark's own groupBy makes the partials, where one exact aggregation is all that a scan feeds.
+
+Rows that the stage does not keep fall into groups of their own, so the same pass also counts every row and finds the
+newest event time.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from millstream.kernels.aggregates.combine import fold, group_columns, in_order
+from millstream.kernels.aggregates.partials import PARTIALS, is_exact
+from millstream.kernels.aggregates.sketches import SKETCHES
+from millstream.kernels.intake import Intake, Role, Tally
+from millstream.kernels.windows import assign
+from millstream.plan.stages import Aggregation
+
+_BAD, _FILTERED = -(2**63) + 1, -(2**63) + 2
+
+
+def fits(roles: list[Role]) -> bool:
+    """Whether Spark can combine for this scan as exactly as the kernels would."""
+    if len(roles) != 1 or not isinstance(roles[0].stage, Aggregation):
+        return False
+    if roles[0].stage.corrected or not assign.by_slices(roles[0].stage):
+        return False
+    return all(is_exact(m) and PARTIALS[m.kind].native is not None for m in roles[0].stage.measures)
+
+
+def combined(frame: DataFrame, role: Role, *, partitioned: bool) -> DataFrame:
+    """The scan's columns, combined: one row per kept key and slice, one for errors, one for rows filtered away.
+
+    The last two are told by impossible slices, which costs less than another column to group by. `partitioned` says
+    that rows are counted per partition of the source.
+    """
+    stage = role.stage
+    assert isinstance(stage, Aggregation)
+    feed = role.feed
+    kept = "`$bad` = 0" + (f" AND coalesce(`{feed.keep}`, false)" if feed.keep else "")
+    others = f"WHEN NOT coalesce(`{feed.keep}`, false) THEN {_FILTERED}L" if feed.keep else ""
+    places = feed.columns[: len(stage.keys)]
+    group = [F.expr(f"CASE WHEN `$bad` <> 0 THEN {_BAD}L {others} ELSE `{feed.slice}` END").alias("$s")]
+    group += [F.expr(f"IF({kept}, `{c}`, NULL)").alias(n) for c, n in zip(places, stage.keys, strict=True)]
+    if partitioned:
+        group.append(F.col("$part"))
+    columns = iter(feed.columns[len(stage.keys) :])
+    partials = []
+    for measure in stage.measures:
+        native = PARTIALS[measure.kind].native
+        assert native is not None
+        argument = f"`{next(columns)}`" if measure.has_argument else ""
+        partials += [F.expr(sql).alias(name) for name, sql in native(measure, argument)]
+    marks = [F.max("$mark").alias("$mark")] if "$mark" in frame.columns else []
+    rows = frame.groupBy(*group).agg(F.count(F.lit(1)).alias("$n"), F.max("$ts").alias("$newest"), *marks, *partials)
+    hashed = f"xxhash64({', '.join(f'`{n}`' for n in stage.keys)})" if stage.keys else "0L"
+    return rows.withColumn("$h", F.expr(hashed))
+
+
+def taken_in(rows: pl.DataFrame, role: Role, future: int) -> Intake | None:
+    """What `take_in` would have given; None when rows from the future must be picked out one by one."""
+    stage = role.stage
+    assert isinstance(stage, Aggregation)
+    good = rows.filter(pl.col("$s") != _BAD)
+    partition = pl.col("$part") if "$part" in rows.columns else pl.lit(0).alias("$part")
+    newest = good.group_by(partition).agg(pl.col("$newest").max())
+    times = dict(zip(newest["$part"].to_list(), newest["$newest"].to_list(), strict=True))
+    if any(t > future for t in times.values()):
+        return None
+    if "$mark" in rows.columns:
+        marked = good.group_by(partition).agg(pl.col("$mark").max()).drop_nulls()
+        times = dict(zip(marked["$part"].to_list(), marked["$mark"].to_list(), strict=True))
+    counted, healthy = int(rows["$n"].sum()), int(good["$n"].sum())
+    intake = Intake(Tally(counted, counted - healthy, 0, times))
+    kept = good.filter(pl.col("$s") != _FILTERED)
+    intake.filtered[role.view] = healthy - int(kept["$n"].sum())
+    in_time, late = assign.in_time(stage, kept, role.watermark)
+    if late.any():
+        intake.late[role.view] = int(kept.filter(late)["$n"].sum())
+    kept = in_time
+    intake.applied[role.view] = int(kept["$n"].sum())
+    if len(kept):
+        by = group_columns(stage)
+        partials = in_order(stage, kept, by)
+        sketched = any(m.kind in SKETCHES for m in stage.measures)  # Spark's bytes have more in them than ours
+        intake.frames[role.view] = [fold(stage, partials, by) if sketched or "$part" in kept.columns else partials]
+    return intake

@@ -1,0 +1,134 @@
+"""Rows left out of an epoch: which rows a slice has, a reader without some of them, and what is told of those.
+
+A row is named by (``$part``, ``$pos``). For files the position depends on how Spark cuts them into tasks, so that every
+reading by position goes through a session that cuts them the same way on any number of cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from millstream.connect.port import SourcePort, SourceSlice
+from millstream.connect.text_lines import shortened
+from millstream.engine.driver.work import EpochInput
+from millstream.engine.input.readers import SliceRead, read
+from millstream.engine.input.rejects import ERRORS, _in_files
+from millstream.errors import EngineLost, MillstreamError
+from millstream.plan.stages import SourceStage
+
+TASKS = 8
+"""Into how many tasks the files of a slice are cut at least (large files into more)."""
+
+_MARK = 1_000
+
+
+def steady(spark: SparkSession) -> SparkSession:
+    """A session in which a slice of files is always cut the same way."""
+    own = spark.newSession()
+    own.conf.set("spark.sql.files.minPartitionNum", str(TASKS))
+    return own
+
+
+def concerns(given: EpochInput, source: str) -> bool:
+    """Whether rows of a source are left out."""
+    return given.only is not None or bool(given.without.get(source))
+
+
+def reading(
+    spark: SparkSession, stage: SourceStage, port: SourcePort, part: SourceSlice, given: EpochInput
+) -> SliceRead:
+    """A slice without the rows that are left out."""
+    whole = read(spark, replace(stage, positions=True), port, part, given.now)
+    frame = whole.frame
+    if given.only is not None:
+        frame = frame.where(_inside(given.only.get(stage.name, ())))
+    out = given.without.get(stage.name, ())
+    if out:
+        frame = frame.where(f"NOT ({_one_of(out)})")
+    return SliceRead(frame, whole.scanned)
+
+
+def places(
+    spark: SparkSession, stage: SourceStage, port: SourcePort, part: SourceSlice, given: EpochInput
+) -> tuple[np.ndarray, np.ndarray]:
+    """The partitions and positions of the good rows of a slice, in order."""
+    rows = reading(spark, stage, port, part, given).frame.where("`$bad` = 0").select("$part", "$pos").toArrow()
+    rows = rows.sort_by([("$part", "ascending"), ("$pos", "ascending")])
+    return rows["$part"].to_numpy(), rows["$pos"].to_numpy()
+
+
+def errors(
+    spark: SparkSession, stage: SourceStage, port: SourcePort, part: SourceSlice, given: EpochInput, others: pa.Table
+) -> pa.Table:
+    """The rows for the error table: those of `others`, and the poison records, as far as they can be read."""
+    out = given.without[stage.name]
+    try:
+        found = _looked_up(spark, stage, port, part, given.now, out)
+    except EngineLost:
+        raise
+    except MillstreamError:
+        found = {}
+    rows = [
+        {
+            "epoch": given.number,
+            "reason": reason,
+            "raw": _readable(found.get(i, {}).get("raw")),
+            "partition": found.get(i, {}).get("place", str(partition)),
+            "offset": found.get(i, {}).get("position", position),
+            "seen_at": given.now,
+        }
+        for i, (partition, position, reason) in enumerate(out)
+    ]
+    told = {(r["partition"], r["offset"]) for r in rows}
+    rest = [r for r in others.to_pylist() if (r["partition"], r["offset"]) not in told]
+    return pa.Table.from_pylist([*rest, *rows], schema=ERRORS)
+
+
+def _looked_up(
+    spark: SparkSession,
+    stage: SourceStage,
+    port: SourcePort,
+    part: SourceSlice,
+    now: int,
+    out: Sequence[tuple[int, int, str]],
+) -> Mapping[int, dict[str, Any]]:
+    """Raw text and place of the poison records, by their number in the list."""
+    frame = read(spark, stage, port, part, now, details=True).frame
+    cases = " ".join(f"WHEN {_is(p, q)} THEN {_MARK + i}" for i, (p, q, _) in enumerate(out))
+    frame = frame.withColumn("$bad", F.expr(f"CASE {cases} ELSE 0 END"))
+    raw = f"to_json(struct({', '.join(f'`{n}`' for n in stage.schema.names)}))"
+    if "$block" in frame.columns:
+        rows = _in_files(frame, raw)
+    else:
+        chosen = frame.where("`$bad` <> 0")
+        wanted = ("`$bad` AS bad", f"CAST({raw} AS BINARY) AS raw", "`$where` AS place", "`$pos` AS position")
+        rows = chosen.selectExpr(*wanted).toArrow().to_pylist()
+    return {r["bad"] - _MARK: r for r in rows}
+
+
+def _readable(raw: bytes | None) -> str | None:
+    return None if raw is None else shortened(bytes(raw))
+
+
+def _is(partition: int, position: int) -> str:
+    return f"(`$part` = {partition} AND `$pos` = {position}L)"
+
+
+def _one_of(rows: Sequence[tuple[int, int, str]]) -> str:
+    by: dict[int, list[int]] = {}
+    for partition, position, _ in rows:
+        by.setdefault(partition, []).append(position)
+    return " OR ".join(f"(`$part` = {p} AND `$pos` IN ({', '.join(f'{q}L' for q in qs)}))" for p, qs in by.items())
+
+
+def _inside(ranges: Sequence[tuple[int, int, int]]) -> str:
+    if not ranges:
+        return "false"
+    return " OR ".join(f"(`$part` = {p} AND `$pos` BETWEEN {first}L AND {last}L)" for p, first, last in ranges)

@@ -1,0 +1,95 @@
+"""A tap: a Spark Structured Streaming source whose records land in a topic of the log, each exactly once.
+
+Spark numbers its micro-batches and, after a crash, gives the last one again with the same records; the topic knows a
+batch by its number and by the checkpoint that numbered it, and takes it once. The flow reads the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import orjson
+from pyspark.sql import DataFrame, SparkSession
+
+from millstream.connect.log import LogSource
+from millstream.connect.port import SourcePort
+from millstream.engine.spark import session
+from millstream.engine.spark.errors import translated
+from millstream.errors import RunError, SourceUnreadable
+from millstream.model.connectors import SparkStream
+from millstream.model.types.schema import ddl_type
+from millstream.plan.stages import SourceStage
+
+
+def taps(
+    sources: Iterable[SourceStage], ports: Mapping[str, SourcePort], root: Path, log: Path, memory: str
+) -> list[Tap]:
+    """Start what lands the records of Spark's own streams in the log while a flow runs."""
+    tapped = [s for s in sources if isinstance(s.connector, SparkStream)]
+    spark = session.start(log, memory=memory)
+    return [Tap(spark, s, ports[s.name], root / s.name) for s in tapped]
+
+
+class Tap:
+    """One running tap."""
+
+    def __init__(self, spark: SparkSession, source: SourceStage, port: SourcePort, checkpoint: Path) -> None:
+        assert isinstance(source.connector, SparkStream)
+        assert isinstance(port, LogSource)
+        self._source, self._topic, self._checkpoint = source, port.topic, checkpoint
+        self._failed: BaseException | None = None
+        with translated(None):
+            frame = spark.readStream.format(source.connector.format).options(**source.connector.options).load()
+            self._check(frame)
+            named = frame.selectExpr(
+                *(f"CAST(`{f.name}` AS {ddl_type(f.type)}) AS `{f.name}`" for f in source.schema if f.type is not None)
+            )
+            self._query = (
+                named.writeStream.foreachBatch(self._land)
+                .option("checkpointLocation", str(checkpoint))
+                .queryName(f"tap_{source.name}")
+                .start()
+            )
+
+    def check(self) -> None:
+        """Raise what stopped the tap."""
+        if self._failed is not None:
+            raise self._failed
+        error = self._query.exception()
+        if error is not None:
+            raise RunError(
+                f"the tap of the source `{self._source.name}` stopped",
+                detail=str(error).splitlines()[0],
+                hint="what it had landed is kept; it goes on from there when the flow starts again",
+            )
+
+    def close(self) -> None:
+        """Stop landing; the batch that is being landed is given again on the next start, and known by its number."""
+        self._query.stop()
+
+    def _land(self, batch: DataFrame, number: int) -> None:
+        try:
+            rows = batch.toArrow()
+            if rows.num_rows:
+                self._topic.append(
+                    rows.cast(self._topic.schema),
+                    producer=f"tap/{self._source.name}/{self._numbered_by()}",
+                    sequence=number,
+                )
+        except BaseException as error:
+            self._failed = error
+            raise
+
+    def _numbered_by(self) -> str:
+        """The identity of the checkpoint: another one numbers its batches anew."""
+        return str(orjson.loads((self._checkpoint / "metadata").read_bytes())["id"])
+
+    def _check(self, frame: DataFrame) -> None:
+        for name in self._source.schema.names:
+            if name not in frame.columns:
+                raise SourceUnreadable(
+                    f"the Spark stream of `{self._source.name}` has no column `{name}`",
+                    detail="it has: " + ", ".join(frame.columns),
+                    hint="correct the schema of the source",
+                )

@@ -1,0 +1,224 @@
+"""The one Spark session of a process: settings for many small batch jobs, loopback only, logs in a file."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from millstream.engine.spark.class_archive import archive_options
+from millstream.engine.spark.errors import has_ended, translated
+from millstream.engine.spark.java import require_java
+
+_LOCK = threading.Lock()
+_WARMING = 20.0
+"""Seconds that a process which ends waits, at most, for the first small job of a new session."""
+
+LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.filePattern = {path}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 20MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+logger.python.name = org.apache.spark.api.python
+logger.python.level = error
+"""
+
+
+def settings(log: Path, memory: str) -> dict[str, str]:
+    """What a session is started with; docs/decisions/0001 says why."""
+    cores = str(os.cpu_count() or 2)
+    return {
+        "spark.master": os.environ.get("MILLSTREAM_MASTER", "local[*,4]"),
+        "spark.app.name": "millstream",
+        "spark.driver.memory": memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join(
+            (
+                "-XX:+UseParallelGC",  # scans are some 15 % faster than with G1, and the heap is small
+                "-XX:+ExitOnOutOfMemoryError",  # a thread that dies of it leaves its job waiting for ever
+                *archive_options(),
+                f"-Dlog4j2.configurationFile=file:{log.with_suffix('.properties')}",
+            )
+        ),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.ui.retainedExecutions": "5",
+        "spark.ui.retainedJobs": "5",
+        "spark.ui.retainedStages": "5",
+        "spark.ui.retainedTasks": "50",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": cores,
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.runSQLOnFiles": "false",
+        "spark.sql.variable.substitute": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        "spark.sql.execution.arrow.localRelationThreshold": "4MB",  # more is read by tasks, not by the driver
+        "spark.sql.files.ignoreMissingFiles": "false",
+        "spark.sql.caseSensitive": "true",
+        "spark.speculation": "false",
+        "spark.cleaner.periodicGC.interval": "10min",
+        "spark.sql.codegen.cache.maxEntries": "500",
+        "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "millstream.engine.spark.worker_daemon",
+        "spark.executorEnv.POLARS_MAX_THREADS": "1",  # one task per core is enough
+        "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    }
+
+
+def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = None) -> Any:
+    """The session, started if there is none yet. `log` is where Spark writes its own messages."""
+    with _LOCK, translated(log):
+        import warnings
+
+        from pyspark.sql import SparkSession
+
+        if has_ended():
+            _forget()
+        running = SparkSession._instantiatedSession
+        if running is not None and running.sparkContext._jsc is not None:
+            return running
+        require_java()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.with_suffix(".properties").write_text(LOG4J.format(path=log))
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        chosen: dict[str, Any] = {**settings(log, memory), **(extra or {})}
+        for name in ("SQLQueryContextLogger", "py4j"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # our errors say it in one line
+        logging.getLogger().addFilter(_is_news)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _launch(log, chosen)
+            return SparkSession.builder.config(map=chosen).getOrCreate()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether somebody should read it: that Java has hung up, which py4j logs with a traceback, our errors say."""
+    return record.msg != "Exception while sending command."
+
+
+def begin(log: Path, *, memory: str = "2g", python: bool = False) -> Future[Any]:
+    """Start the session in a thread of its own, so that the caller can do other things until it needs it.
+
+    A new session first performs a small job, while the caller goes on: what every job needs is loaded then, and with
+    `python` its Python workers too.
+    """
+    found: Future[Any] = Future()
+    fresh = not _is_running()  # this also imports pyspark, which two threads had better not do at once
+
+    def work() -> None:
+        try:
+            found.set_result(start(log, memory=memory))
+        except BaseException as error:  # noqa: BLE001 - whoever asks for the session gets it
+            found.set_exception(error)
+            return
+        if fresh:
+            with suppress(Exception):  # whatever it is, the first epoch meets it too, and tells it
+                _warm(found.result(), python=python)
+
+    thread = threading.Thread(target=work, name="millstream-session", daemon=True)
+    thread.start()
+    # Python aborts when it ends while a thread takes the rows of that job.
+    atexit.register(thread.join, _WARMING)
+    return found
+
+
+def _is_running() -> bool:
+    """Whether there is a session to go on with."""
+    from pyspark.sql import SparkSession
+
+    running = SparkSession._instantiatedSession
+    return running is not None and running.sparkContext._jsc is not None and not has_ended()
+
+
+def _warm(spark: Any, *, python: bool) -> None:
+    """A job with one task, so that there is room for those of the first epoch."""
+    frame = spark.range(0, 1, 1, 1)
+    (frame.mapInArrow(_unchanged, "id BIGINT") if python else frame).toArrow()
+
+
+def _unchanged(batches: Iterator[Any]) -> Iterator[Any]:
+    yield from batches
+
+
+def _launch(log: Path, chosen: Mapping[str, str]) -> None:
+    """Start the JVM, with the log file as its standard error."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway:
+        return
+    conf = SparkConf().setAll(list(chosen.items()))
+    with log.open("ab") as errors:
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": errors}))
+
+
+def _forget() -> None:
+    """Let go of a session whose JVM has ended, so that a new one can be started."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.shutdown()
+    if context is not None:
+        context._jsc = None
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    if gateway is not None:
+        with suppress(Exception):  # nobody is at the other end
+            gateway.close()
+        for pipe in (gateway.proc.stdin, gateway.proc.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+def end() -> None:
+    """End the Java process at once; the next who needs a session starts another."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        process.kill()
+        process.wait(timeout=30)
+
+
+def stop() -> None:
+    """Stop the session and its JVM."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with _LOCK:
+        if has_ended():
+            _forget()
+        active = SparkSession._instantiatedSession
+        if active is not None:
+            active.stop()
+        gateway = SparkContext._gateway
+        if gateway is not None:
+            gateway.shutdown()
+            process = getattr(gateway, "proc", None)
+            if process is not None and process.stdin is not None:
+                process.stdin.close()
+                process.wait(timeout=30)
+            SparkContext._gateway = None
+            SparkContext._jvm = None

@@ -1,0 +1,1 @@
+"""Aggregates as partials: how rows become partials, how partials combine, and what they answer."""

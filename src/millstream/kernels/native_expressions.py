@@ -1,0 +1,79 @@
+"""Conditions told as nested tuples (see `plan/lowering/native_subset.py`), computed over rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+_KINDS = {"int": "number", "text": "text"}
+_MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+_CONDITIONS = frozenset({"and", "or", "not", "null", "eq", "ne", "lt", "le", "gt", "ge"})
+
+
+def holds(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Series | None:
+    """Which rows a condition holds for; None where it compares kinds of values that are not surely alike."""
+    made = _condition(told, rows.schema)
+    if made is None:
+        return None
+    # beside the rows: even a constant has as many values as there are rows
+    return rows.with_columns(made.fill_null(value=False).alias("$holds"))["$holds"]
+
+
+def value(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Expr | None:
+    """A value over rows; None where it is not sure to be what Spark would give."""
+    if told[0] == "col":
+        return pl.col(told[1])
+    if told[0] in _CONDITIONS:
+        return _condition(told, rows.schema)
+    made, kind = _value(told, rows.schema)
+    return None if kind is None or told[0] in ("int", "text") else made
+
+
+def _condition(told: tuple[Any, ...], schema: pl.Schema) -> pl.Expr | None:
+    name, *parts = told
+    if name in ("and", "or"):
+        left, right = (_condition(p, schema) for p in parts)
+        if left is None or right is None:
+            return None
+        return left & right if name == "and" else left | right
+    if name == "not":
+        inner = _condition(parts[0], schema)
+        return None if inner is None else ~inner
+    if name == "null":
+        return _value(parts[0])[0].is_null()
+    if parts[0][0] in _KINDS:  # Polars takes a constant before two NULLs for one row
+        name, parts = _MIRRORED[name], parts[::-1]
+    (left, left_kind), (right, right_kind) = (_value(p, schema) for p in parts)
+    if left_kind is None or left_kind != right_kind:
+        return None
+    compared: pl.Expr = getattr(left, name)(right)
+    return compared
+
+
+def _value(told: tuple[Any, ...], schema: pl.Schema | None = None) -> tuple[pl.Expr, str | None]:
+    """An expression and of what kind its values are."""
+    name, *parts = told
+    if name == "col":
+        return pl.col(parts[0]), None if schema is None else _kind(schema[parts[0]])
+    if name == "micros":
+        moment, kind = _value(parts[0], schema)
+        return moment.dt.epoch("us"), "number" if kind == "time" else None
+    if name == "plus":
+        number, kind = _value(parts[0], schema)
+        return number + parts[1], kind
+    if name == "least":
+        each = [_value(p, schema) for p in parts]
+        return pl.min_horizontal(*(e for e, _ in each)), None if any(k is None for _, k in each) else "number"
+    if name == "move":
+        moved, kind = _value(parts[0], schema)
+        return moved + pl.duration(microseconds=parts[1]), kind if kind == "time" else None
+    return pl.lit(parts[0]), _KINDS[name]
+
+
+def _kind(dtype: pl.DataType) -> str | None:
+    if dtype.is_integer():
+        return "number"
+    if isinstance(dtype, pl.Datetime):
+        return "time" if dtype.time_zone is not None else "local time"
+    return {pl.String: "text", pl.Boolean: "truth", pl.Date: "day"}.get(type(dtype))

@@ -1,0 +1,149 @@
+"""What is given of matches: values at their rows and totals over them, as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from millstream.errors import RunError
+from millstream.kernels.aggregates.interval_sums import SPAN, is_span, mean, micros
+from millstream.kernels.patterns.search import Found, Rows
+from millstream.model.steps.pattern import TIMED_OUT
+from millstream.plan.operators.pattern import Match, Output
+
+_FIT = 9.2e18
+
+
+def outputs(match: Match, keys: tuple[str, ...], rows: Rows, found: Found, numbers: np.ndarray) -> pl.DataFrame:
+    """One row per match, or per row of a match. `numbers` are those of the matches."""
+    first = np.array(found.first, dtype=np.int64)
+    if match.all_rows:
+        shown = np.flatnonzero(~found.hidden)
+        base, of = found.rows[shown], found.match[shown]
+    else:
+        shown, base, of = None, first, np.arange(len(first))
+    view = _View(match, rows, found, shown, of, len(first))
+    at = pl.Series(base, dtype=pl.UInt32)
+    columns = [rows.frame[name].gather(at) for name in (*keys, *match.shown)]
+    columns += [view.column(o, numbers) for o in match.outputs]
+    if match.timeouts:
+        columns.append(pl.Series(TIMED_OUT, np.array(found.timed_out, dtype=bool)[of]))
+    return pl.DataFrame(columns)
+
+
+@dataclass
+class _View:
+    match: Match
+    rows: Rows
+    found: Found
+    shown: np.ndarray | None
+    """The places in `found` of the rows that are shown; None: one row per match."""
+    of: np.ndarray
+    """By result: its match."""
+    matches: int
+
+    def column(self, output: Output, numbers: np.ndarray) -> pl.Series:
+        """The values of an output."""
+        if output.kind == "number":
+            return pl.Series(output.name, numbers[self.of], dtype=pl.Int64)
+        if output.kind == "classifier":
+            return self._classifier(output)
+        chosen, upto, before = self._chosen(output)
+        if output.kind == "at":
+            return self._at(output, chosen, upto, before)
+        return self._total(output, chosen, upto, before)
+
+    def _classifier(self, output: Output) -> pl.Series:
+        """The variable of the row that is shown, or of the last one."""
+        found = self.found
+        if self.shown is not None and output.running:
+            at = self.shown
+        else:
+            counts = np.bincount(found.match, minlength=self.matches)
+            at = (np.cumsum(counts) - 1)[self.of]
+        names = pl.Series(list(self.match.variables), dtype=pl.String)
+        return names[pl.Series(found.variable[at], dtype=pl.UInt32)].alias(output.name)
+
+    def _chosen(self, output: Output) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The rows that an output speaks of; by result, how many of them are in sight, and how many are of matches
+        before.
+        """
+        found = self.found
+        chosen = np.isin(found.variable, output.of) if output.of else np.ones(len(found.rows), dtype=bool)
+        counts = np.bincount(found.match[chosen], minlength=self.matches)
+        before = (np.cumsum(counts) - counts)[self.of]
+        if self.shown is not None and output.running:
+            upto = np.cumsum(chosen)[self.shown] - before
+        else:
+            upto = counts[self.of]
+        return np.flatnonzero(chosen), upto, before
+
+    def _at(self, output: Output, chosen: np.ndarray, upto: np.ndarray, before: np.ndarray) -> pl.Series:
+        assert output.column is not None
+        place = before + (output.offset if output.first else upto - 1 - output.offset)
+        there = upto > output.offset
+        rows = np.zeros(len(upto), dtype=np.int64)
+        rows[there] = self.found.rows[chosen[place[there]]]
+        if output.shift:
+            key = np.searchsorted(self.rows.starts, rows, side="right") - 1
+            rows += output.shift
+            there = there & (rows >= self.rows.starts[key]) & (rows < self.rows.ends[key])
+        return _gathered(self.rows.frame[output.column], rows, there).alias(output.name)
+
+    def _total(self, output: Output, chosen: np.ndarray, upto: np.ndarray, before: np.ndarray) -> pl.Series:
+        if output.column is None:
+            return pl.Series(output.name, upto, dtype=pl.Int64)
+        rows = pl.Series(self.found.rows[chosen], dtype=pl.UInt32)
+        given = self.rows.frame[output.column].gather(rows)
+        span = output.kind in ("sum", "avg") and is_span(given.dtype)
+        values = pl.DataFrame({"m": self.found.match[chosen], "v": micros(given) if span else given})
+        made = _of_spans(output.kind) if span else _cumulated(output.kind, values.schema["v"])
+        running = values.select(made.alias("t"))["t"]
+        if output.kind in ("sum", "avg") and values.schema["v"].is_integer():
+            rough = values.select(pl.col("v").cast(pl.Float64).fill_null(0).cum_sum().over("m"))["v"].abs()
+            if (output.kind == "sum" or span) and len(rough) and rough.max() > _FIT:  # type: ignore[operator]
+                raise RunError(
+                    "a sum over the rows of a match does not fit into 64 bits", hint="sum CAST(... AS DOUBLE)"
+                )
+        if output.kind == "sum" and isinstance(values.schema["v"], pl.Decimal):
+            rough = values.select(pl.col("v").cast(pl.Float64).fill_null(0).cum_sum().over("m"))["v"].abs()
+            if len(rough) and rough.max() >= 10.0 ** (38 - values.schema["v"].scale):  # type: ignore[operator]
+                raise RunError("a sum over the rows of a match has more than 38 digits", hint="sum CAST(... AS DOUBLE)")
+        there = upto > 0
+        found = _gathered(running, np.where(there, before + upto - 1, 0), there)
+        return (found.fill_null(0) if output.kind == "count" else found).alias(output.name)
+
+
+def _cumulated(kind: str, of: pl.DataType) -> pl.Expr:
+    """A total over the rows of a match up to each of them; NULL where no value is there yet."""
+    value = pl.col("v")
+    known = value.is_not_null().cast(pl.Int64).cum_sum().over("m")
+    if kind == "count":
+        return known
+    if kind in ("min", "max"):
+        extreme = value.cum_min() if kind == "min" else value.cum_max()
+        return extreme.forward_fill().over("m")
+    if kind == "avg":
+        total = value.cast(pl.Float64).fill_null(0).cum_sum().over("m")
+        return pl.when(known > 0).then(total / known)
+    wide = value.cast(pl.Int64) if of.is_integer() else value if of.is_decimal() else value.cast(pl.Float64)
+    return pl.when(known > 0).then(wide.fill_null(0).cum_sum().over("m"))
+
+
+def _of_spans(kind: str) -> pl.Expr:
+    """A sum or mean of intervals, given in microseconds."""
+    known = pl.col("v").is_not_null().cast(pl.Int64).cum_sum().over("m")
+    total = pl.col("v").fill_null(0).cum_sum().over("m")
+    return mean(total, known) if kind == "avg" else pl.when(known > 0).then(total).cast(SPAN)
+
+
+def _gathered(values: pl.Series, at: np.ndarray, there: np.ndarray) -> pl.Series:
+    """The values at some places; NULL where they are not there."""
+    if not len(values):
+        return pl.Series([None], dtype=values.dtype).new_from_index(0, len(at))
+    found = values.gather(pl.Series(np.where(there, at, 0), dtype=pl.UInt32))
+    if there.all():
+        return found
+    return found.to_frame("v").select(pl.when(pl.Series(there)).then(pl.col("v")))["v"]

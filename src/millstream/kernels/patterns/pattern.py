@@ -1,0 +1,196 @@
+"""The kernel of patterns: rows of each key, in the order of event time, and the matches that they come to.
+
+Its state is the **tail** of each key: the rows from the first one at which a match may still begin, and the few before
+it that conditions may speak of. An epoch puts new rows behind the tail, searches, gives the matches that can be told,
+and drops the rows that can take part in none. A search that waits ends with its time (`within`) by the watermark alone.
+
+Columns of state: ``$h`` and ``$a`` hashes of the key, ``$b`` the place of the row among those of its key, ``$open``
+whether a match may begin there, ``$wd`` the watermark at which to look again, ``$num`` how many matches the key has had
+(on a row of its own, with ``$b`` -1), ``$x`` when it is forgotten, ``$gone`` for a row that is no more, and the row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from millstream.clock import ALL_READ, END_OF_TIME
+from millstream.kernels.hashing import hashed
+from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.patterns.outputs import outputs
+from millstream.kernels.patterns.search import Found, Rows, search
+from millstream.model.patterns.pattern import TO_NEXT
+from millstream.model.reserved import OP
+from millstream.plan.operators.pattern import Match
+from millstream.plan.stages import Chained
+
+UNIQUE = ("$h", "$a", "$b")
+_GROUP = ("$h", "$a")
+_COUNTED = -1
+"""The `$b` of the row that counts the matches of a key."""
+
+
+def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
+    """Run one epoch. `changes` are new rows, none of them before one that came in an earlier epoch."""
+    match = _match(spec)
+    came = None if changes is None or not len(changes) else _arranged(spec, match, changes)
+    hashes = state.due({"$wd": (clock.before, clock.watermark)}, clock.before)
+    if came is not None:
+        hashes = np.unique(np.concatenate([hashes, came["$h"].to_numpy()]))
+    held = state.lookup(hashes, clock.before) if len(hashes) else None
+    held = None if held is None else held.filter(~pl.col("$gone"))
+    if came is None and (held is None or not len(held)):
+        return Outcome(None, None, np.empty(0, dtype=np.int64))
+    rows, counted = _rows(spec, match, held, came, clock)
+    if not len(rows.frame):
+        return Outcome(None, None, np.empty(0, dtype=np.int64))
+    found = search(match, rows)
+    numbers, counts = _numbered(match, rows, counted, found)
+    changed = None
+    if found.first:
+        changed = outputs(match, spec.keys, rows, found, numbers)
+        changed = changed.select(pl.lit("+I").alias(OP), *spec.result) if len(changed) else None
+    kept = _kept(match, rows, found)
+    parts = [part for part in (kept, counts) if part is not None and len(part)]
+    if not parts:
+        return Outcome(changed, None, np.empty(0, dtype=np.int64))
+    columns = [*UNIQUE, "$open", "$wd", "$num", "$x", "$gone", *spec.columns]
+    written = pl.concat([p.select(columns) for p in parts], how="vertical_relaxed").sort("$h", "$a", "$b")
+    return Outcome(changed, written, written["$x"].to_numpy())
+
+
+def _match(spec: Chained) -> Match:
+    assert isinstance(spec.what, Match)
+    return spec.what
+
+
+def _arranged(spec: Chained, match: Match, changes: pl.DataFrame) -> pl.DataFrame:
+    """New rows with the hashes of their keys, in the order they go."""
+    empty = pl.from_arrow(pa.schema(list(zip(spec.columns, spec.types, strict=True))).empty_table())
+    assert isinstance(empty, pl.DataFrame)
+    rows = changes.select(*spec.columns).cast(dict(empty.schema))  # type: ignore[arg-type]
+    rows = rows.with_columns(pl.col(k) + 0.0 for k in spec.keys if rows.schema[k].is_float())
+    first, second = hashed(rows, spec.keys)
+    rows = rows.with_columns(pl.Series("$h", first), pl.Series("$a", second))
+    by = [match.time, *(c for c, _, _ in match.order)]
+    down = [False, *(d for _, d, _ in match.order)]
+    last = [False, *(not n for _, _, n in match.order)]
+    if match.order or not rows[match.time].is_sorted():
+        rows = rows.sort(by, descending=down, nulls_last=last, maintain_order=True)
+    return _by_key(rows)
+
+
+def _by_key(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of a key together, in the order they stand."""
+    h = rows["$h"].to_numpy()
+    together = rows[pl.Series(np.argsort(h, kind="stable"), dtype=pl.UInt32)]
+    h, a = together["$h"].to_numpy(), together["$a"].to_numpy()
+    if ((h[1:] == h[:-1]) & (a[1:] != a[:-1])).any():  # two keys with one hash
+        return together.sort(_GROUP, maintain_order=True)
+    return together
+
+
+def _rows(
+    spec: Chained, match: Match, held: pl.DataFrame | None, came: pl.DataFrame | None, clock: StageClock
+) -> tuple[Rows, pl.DataFrame | None]:
+    """The rows of the keys that are looked at, and how many matches these had."""
+    counted = None
+    parts = []
+    if held is not None and len(held):
+        counted = held.filter(pl.col("$b") == _COUNTED).select(*_GROUP, "$num")
+        tail = held.filter(pl.col("$b") != _COUNTED).sort("$b")
+        parts.append(tail.select(*UNIQUE, "$open", "$wd", *spec.columns, pl.lit(True).alias("$held")))
+    if came is not None:
+        place = pl.int_range(pl.len(), dtype=pl.Int64).over(*_GROUP)
+        if parts and len(parts[0]):
+            next_no = parts[0].group_by(_GROUP).agg((pl.col("$b").max() + 1).alias("$next"))
+            came = came.join(next_no, on=list(_GROUP), how="left", maintain_order="left")
+            place = place + pl.col("$next").fill_null(0)
+        new = came.with_columns(place.alias("$b"))
+        marks = [pl.lit(True).alias("$open"), pl.lit(END_OF_TIME, pl.Int64).alias("$wd")]
+        parts.append(new.select(*UNIQUE, *marks, *spec.columns, pl.lit(False).alias("$held")))
+    frame = pl.concat(parts, how="vertical_relaxed")
+    if held is not None:
+        frame = _by_key(frame)
+    h, g = frame["$h"].to_numpy(), frame["$a"].to_numpy()
+    new_key = np.flatnonzero(np.concatenate(([len(h) > 0], (h[1:] != h[:-1]) | (g[1:] != g[:-1]))))
+    ends = np.append(new_key[1:], len(h))[: len(new_key)]
+    closed = clock.watermark >= ALL_READ
+    passed = clock.watermark - match.slack + 1
+    ready = ends if closed else np.maximum(new_key, ends - match.lead)
+    times = frame[match.time].cast(pl.Datetime("us", "UTC")).cast(pl.Int64).to_numpy()
+    may_begin = frame["$open"].to_numpy()
+    return Rows(frame, new_key, ends, ready, times, may_begin, passed, closed), counted
+
+
+def _numbered(
+    match: Match, rows: Rows, counted: pl.DataFrame | None, found: Found
+) -> tuple[np.ndarray, pl.DataFrame | None]:
+    """The numbers of the matches, and the rows that count those of their keys from now on."""
+    first = np.array(found.first, dtype=np.int64)
+    if not match.numbered or not len(first):
+        return first, None
+    key = np.searchsorted(rows.starts, first, side="right") - 1
+    heads = rows.frame[pl.Series(rows.starts, dtype=pl.UInt32)]
+    before = heads.select(*_GROUP)
+    if counted is not None:
+        before = before.join(counted, on=list(_GROUP), how="left", maintain_order="left")
+    had = before["$num"].fill_null(0).to_numpy() if "$num" in before.columns else np.zeros(len(before), np.int64)
+    order = np.argsort(key, kind="stable")
+    counts = np.bincount(key, minlength=len(had))
+    numbers = np.empty(len(key), dtype=np.int64)
+    numbers[order] = np.arange(len(key)) - np.repeat(np.cumsum(counts) - counts, counts) + 1
+    numbers += had[key]
+    touched = counts > 0
+    kept = heads.filter(pl.Series(touched)).with_columns(
+        pl.lit(_COUNTED, pl.Int64).alias("$b"),
+        pl.lit(False).alias("$open"),
+        pl.lit(END_OF_TIME, pl.Int64).alias("$wd"),
+        pl.Series("$num", (had + counts)[touched], dtype=pl.Int64),
+        pl.lit(END_OF_TIME, pl.Int64).alias("$x"),
+        pl.lit(False).alias("$gone"),
+    )
+    return numbers, kept
+
+
+def _kept(match: Match, rows: Rows, found: Found) -> pl.DataFrame | None:
+    """The rows of the tails that are new or not as they were, and those that are no more."""
+    count = len(rows.frame)
+    if not count:
+        return None
+    waiting = np.zeros(count, dtype=bool)
+    waiting[np.array(found.waiting, dtype=np.int64)] = True
+    place = np.arange(count)
+    lengths = rows.ends - rows.starts
+    unready = place >= np.repeat(rows.ready, lengths)
+    open_now = waiting | (unready & rows.may_begin)
+    begin = np.full(len(rows.starts), count, dtype=np.int64)  # by key: its first row that may begin a match
+    key = rows.keys
+    np.minimum.at(begin, key[open_now], place[open_now])
+    begin = np.minimum(begin, rows.ends)
+    needed = place >= np.repeat(np.maximum(rows.starts, begin - match.lag), lengths)
+    if rows.closed:
+        needed[:] = False
+    may_begin = (open_now if match.skip == TO_NEXT else place >= np.repeat(begin, lengths)) & needed
+    until = np.where(waiting | unready, ALL_READ, END_OF_TIME)
+    if match.within is not None:
+        over = rows.times + match.within
+        until = np.where(waiting & (over > rows.passed), over + match.slack - 1, until)
+    frame = rows.frame.with_columns(
+        pl.Series("$open", may_begin),
+        pl.Series("$wd", until, dtype=pl.Int64),
+        pl.lit(None, pl.Int64).alias("$num"),
+        pl.lit(END_OF_TIME, pl.Int64).alias("$x"),
+        pl.Series("$gone", ~needed),
+    )
+    was = rows.frame["$held"].to_numpy()
+    same = (rows.frame["$open"].to_numpy() == may_begin) & (rows.frame["$wd"].to_numpy() == until)
+    return frame.filter(pl.Series(np.where(was, ~needed | ~same, needed)))
+
+
+def is_due(state: State, clock: StageClock) -> bool:
+    """Whether the time of a match that is waited for is over, by the clock alone."""
+    hashes = state.due({"$wd": (clock.before, clock.watermark)}, clock.before)
+    found = state.lookup(hashes, clock.before) if len(hashes) else None
+    return found is not None and bool(((found["$wd"] <= clock.watermark) & ~found["$gone"]).any())

@@ -1,0 +1,400 @@
+"""The search: which rows of every key match a pattern, and from which rows on a match may still come.
+
+Rows of a key stand together, in their order. A search begins at each row that may begin a match, the first one first;
+what it finds decides where the next one begins. Where it must wait for rows to come, the key waits too, unless the
+pattern goes on at the next row anyway: then the rows behind are searched without waiting.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from millstream.kernels.patterns.program import (
+    CLOSED,
+    FOUND,
+    NONE,
+    OPEN,
+    WAITS,
+    Expression,
+    Program,
+    Symbols,
+    expression,
+    is_safe,
+    steps_of,
+)
+from millstream.kernels.patterns.terms import NotVector, Path, all_of, column, columns_of
+from millstream.model.patterns.pattern import PAST_LAST, TO_NEXT
+from millstream.model.patterns.tree import Part, Sequence, Variable, children, takes_nothing
+from millstream.model.types.values import plain_values
+from millstream.plan.operators.pattern import Match, Term
+
+_FIRST_CHAR = 0x100
+_SURROGATES = 0xD800
+_LONG = 2_000
+"""From so many rows on that one repetition can take, a program is quicker: it remembers where it has failed."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The known rows of the keys that are looked at."""
+
+    frame: pl.DataFrame
+    starts: np.ndarray
+    """By key: its first row."""
+    ends: np.ndarray
+    ready: np.ndarray
+    """By key: behind the last row that can be judged; those after it wait for rows behind them."""
+    times: np.ndarray
+    may_begin: np.ndarray
+    """By row: whether a match may begin there."""
+    passed: int
+    """Rows to come are not before this time."""
+    closed: bool
+    """Whether no more rows come."""
+
+    @property
+    def keys(self) -> np.ndarray:
+        """By row: the number of its key."""
+        return np.repeat(np.arange(len(self.starts)), self.ends - self.starts)
+
+
+@dataclass
+class Found:
+    """Matches in the order they were found, with the rows that were taken for them."""
+
+    first: list[int] = field(default_factory=list)
+    """By match: its first row."""
+    timed_out: list[bool] = field(default_factory=list)
+    rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    """By row of a match: its place, the match, the variable, and whether it is hidden."""
+    match: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    variable: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    hidden: np.ndarray = field(default_factory=lambda: np.empty(0, bool))
+    waiting: list[int] = field(default_factory=list)
+    """Rows at which a match may still begin, but not be judged yet."""
+
+
+def search(match: Match, rows: Rows) -> Found:
+    """All matches that can be told now."""
+    masks, far = _masks(match, rows)
+    numbers = {n: i for i, n in enumerate(match.variables)}
+    if not any(far) and is_safe(match.pattern):
+        text, symbols = _text(rows, masks, apart=match.skip != TO_NEXT)
+        found = expression(match.pattern, numbers, symbols)
+        way = _ByExpression(text, found, rows)
+        if found.tame and (match.within is not None or _longest(text, found) < _LONG):
+            if found.groups is None:
+                steps = steps_of(match.pattern, numbers)
+                program = Program(steps, masks.tolist(), [None] * len(numbers), Path(len(numbers)))
+                return _walk(match, rows, masks, _ByBoth(way, _ByProgram(program, rows)))
+            if match.within is None and match.skip == PAST_LAST:
+                return _at_once(way, rows)
+            return _walk(match, rows, masks, way)
+    values = _values(rows.frame, [t for terms in far for t in terms])
+    whole = {n for n in values if rows.frame.schema[n].is_integer()}
+    conditions = [all_of(terms, values, whole) for terms in far]
+    program = Program(steps_of(match.pattern, numbers), masks.tolist(), conditions, Path(len(numbers)))
+    return _walk(match, rows, masks, _ByProgram(program, rows))
+
+
+def _longest(text: str, found: Expression) -> int:
+    """The most rows that a repetition without bound can take. (Were it long, it would be tried from each of them.)"""
+    most = 0
+    chars = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+    for run in found.runs:
+        others = np.flatnonzero(~np.isin(chars, np.array([ord(c) for c in run], dtype=np.uint32)))
+        most = max(most, int(np.diff(others, prepend=-1).max(initial=0)) - 1)
+    return most
+
+
+def _masks(match: Match, rows: Rows) -> tuple[np.ndarray, list[tuple[Term, ...]]]:
+    """By row: the variables that it fulfils; by variable: the conditions that depend on rows taken before."""
+    count = len(rows.frame)
+    masks = np.zeros(count, dtype=np.int64)
+    place = np.arange(count) - np.repeat(rows.starts, rows.ends - rows.starts)
+    left = np.repeat(rows.ends, rows.ends - rows.starts) - np.arange(count) - 1
+    far: list[tuple[Term, ...]] = []
+    for i, condition in enumerate(match.conditions):
+        fulfilled = np.ones(count, dtype=bool)
+        for name in condition.native:
+            fulfilled &= rows.frame[name].fill_null(False).to_numpy()
+        late = list(condition.far)
+        for term in condition.near:
+            try:
+                fulfilled &= column(term, rows.frame, place, left).fill_null(False).to_numpy()
+            except NotVector:
+                late.append(term)
+        far.append(tuple(late))
+        masks |= fulfilled.astype(np.int64) << i
+    return masks, far
+
+
+def _values(frame: pl.DataFrame, terms: list[Term]) -> dict[str, list[Any]]:
+    found = {}
+    for name in columns_of(list(terms)):
+        values = frame[name]
+        found[name] = plain_values(values.cast(pl.Datetime("us")) if isinstance(values.dtype, pl.Datetime) else values)
+    return found
+
+
+def _begins(part: Part, numbers: dict[str, int]) -> int:
+    """The variables that the first row of a match can be taken for, as a mask."""
+    if isinstance(part, Variable):
+        return 1 << numbers[part.name]
+    mask = 0
+    for inner in children(part):
+        mask |= _begins(inner, numbers)
+        if isinstance(part, Sequence) and not takes_nothing(inner):
+            break
+    return mask
+
+
+# ---------------------------------------------------------------- the ways to judge a row
+
+
+class _ByProgram:
+    """Row by row, as the program goes."""
+
+    def __init__(self, program: Program, rows: Rows) -> None:
+        self.program = program
+        self.key = -1
+        self.starts, self.ends = rows.starts.tolist(), rows.ends.tolist()
+        self.kept: list[list[tuple[int, int, bool]]] = []
+
+    def attempt(self, start: int, limit: int, key: int, waits: bool) -> str:
+        """What is to be told of the rows from one on."""
+        path = self.program.path
+        if key != self.key:
+            self.key, path.low, path.high = key, self.starts[key], self.ends[key]
+        return self.program.attempt(start, limit, waits=waits)
+
+    def was_on_the_way(self, start: int, limit: int, key: int) -> bool:
+        """Whether rows up to a limit were on the way to a match, if more of them could have come."""
+        return self.attempt(start, limit, key, True) == WAITS
+
+    def keep(self) -> None:
+        """Note the rows of the last attempt."""
+        self.kept.append(self.program.path.taken.copy())
+
+    def last_of(self, variable: int | None, *, first: bool = False) -> int | None:
+        """The last (or first) row of a variable in the last attempt, or of all."""
+        taken = self.program.path.taken
+        of = taken if variable is None else [t for t in taken if t[1] == variable]
+        return (of[0] if first else of[-1])[0] if of else None
+
+    def spread(self, made: Found) -> Found:
+        """What was found, with all rows that were noted."""
+        count = sum(map(len, self.kept))
+        values = (v for taken in self.kept for one in taken for v in one)
+        all_of = np.fromiter(values, np.int64, 3 * count).reshape(-1, 3)
+        made.rows, made.variable, made.hidden = all_of[:, 0], all_of[:, 1], all_of[:, 2].astype(bool)
+        made.match = np.repeat(np.arange(len(self.kept)), [len(t) for t in self.kept])
+        return made
+
+
+class _ByExpression:
+    """Rows as symbols in one text: those of a key together, behind them OPEN or CLOSED."""
+
+    def __init__(self, text: str, found: Expression, rows: Rows) -> None:
+        self.text, self.expression = text, found
+        self.groups = found.groups or ()
+        self.judge = found.compiled.match
+        unready = rows.ends - rows.ready
+        self.shift: list[int] = (2 * np.arange(len(unready)) - np.cumsum(unready) + unready).tolist()
+        """By key: how far its rows stand from their place in the text."""
+        self.last: Any = None
+        self.moved = self.limit = 0
+        self.kept: list[tuple[tuple[int, int], ...]] = []
+        self.borders: list[tuple[int, int]] = []
+
+    def attempt(self, start: int, limit: int, key: int, waits: bool) -> str:
+        """What is to be told of the rows from one on."""
+        self.moved = shift = self.shift[key]
+        self.limit = limit
+        self.last = found = self.judge(self.text, start + shift, limit + shift + (2 if waits else 0))
+        if found is None:
+            return NONE
+        return WAITS if waits and found.end() == limit + shift + 1 else FOUND
+
+    def was_on_the_way(self, start: int, limit: int, key: int) -> bool:
+        """Whether rows up to a limit were on the way to a match, if more of them could have come."""
+        shift = self.shift[key]
+        self.last = self.judge(self.text[start + shift : limit + shift] + OPEN)
+        self.moved, self.limit = -start, limit
+        return self.last is not None and self.last.end() == limit - start + 1
+
+    def keep(self) -> None:
+        """Note the rows of the last attempt."""
+        self.kept.append(self.last.regs)
+        self.borders.append((self.moved, self.limit))
+
+    def last_of(self, variable: int | None, *, first: bool = False) -> int | None:
+        """The last (or first) row of a variable in the last attempt, or of all."""
+        spans = [
+            span
+            for (of, _), span in zip(self.groups, self.last.regs[1:], strict=True)
+            if (variable is None or of == variable) and span[0] < span[1]
+        ]
+        if not spans:
+            return None
+        return int(spans[0][0] if first else spans[-1][1] - 1) - self.moved
+
+    def spread(self, made: Found) -> Found:
+        """What was found, with all rows that were noted."""
+        borders = np.array(self.borders, dtype=np.int64).reshape(-1, 2)
+        return _spread(made, self.groups, _spans(self.kept, len(self.groups)), borders[:, 0], borders[:, 1])
+
+
+class _ByBoth:
+    """Judged by the expression; the rows of what it finds are told by the program."""
+
+    def __init__(self, judging: _ByExpression, telling: _ByProgram) -> None:
+        self.judging, self.telling = judging, telling
+        self.last = (0, 0, 0, False)
+
+    def attempt(self, start: int, limit: int, key: int, waits: bool) -> str:
+        """What is to be told of the rows from one on."""
+        self.last = (start, limit, key, waits)
+        return self.judging.attempt(start, limit, key, waits)
+
+    def was_on_the_way(self, start: int, limit: int, key: int) -> bool:
+        """Whether rows up to a limit were on the way to a match, if more of them could have come."""
+        self.last = (start, limit, key, True)
+        return self.judging.was_on_the_way(start, limit, key)
+
+    def keep(self) -> None:
+        """Note the rows of the last attempt."""
+        self.telling.attempt(*self.last)
+        self.telling.keep()
+
+    def last_of(self, variable: int | None, *, first: bool = False) -> int | None:
+        """The last (or first) row of a variable in what was noted last, or of all."""
+        return self.telling.last_of(variable, first=first)
+
+    def spread(self, made: Found) -> Found:
+        """What was found, with all rows that were noted."""
+        return self.telling.spread(made)
+
+
+_Way = _ByProgram | _ByExpression | _ByBoth
+
+
+def _text(rows: Rows, masks: np.ndarray, *, apart: bool) -> tuple[str, Symbols]:
+    """The ready rows as symbols, and the symbols. `apart`: rows at which no match may begin are in none at all."""
+    known, inverse = np.unique(masks, return_inverse=True)
+    codes = np.arange(len(known)) + _FIRST_CHAR
+    codes[codes >= _SURROGATES] += 0x800
+    drawn = codes[inverse]
+    if apart:
+        drawn[~rows.may_begin] = ord(CLOSED[0])
+    lengths = rows.ready - rows.starts
+    text = np.empty(int(lengths.sum()) + 2 * len(lengths), dtype="<u4")
+    behind = np.cumsum(lengths + 2)
+    mark = CLOSED if rows.closed else OPEN
+    text[behind - 2], text[behind - 1] = ord(mark[0]), ord(mark[1])
+    place = np.arange(len(masks)) - np.repeat(rows.starts, rows.ends - rows.starts)
+    there = place < np.repeat(lengths, rows.ends - rows.starts)
+    at = np.repeat(behind - lengths - 2, rows.ends - rows.starts) + place
+    text[at[there]] = drawn[there]
+    chars = {int(m): chr(c) for m, c in zip(known.tolist(), codes.tolist(), strict=True)}
+    return text.tobytes().decode("utf-32-le"), Symbols(chars)
+
+
+def _spans(regs: list[tuple[tuple[int, int], ...]], groups: int) -> np.ndarray:
+    """By match, then by group (the whole first): begin and end in the text."""
+    numbers = chain.from_iterable(chain.from_iterable(regs))
+    return np.fromiter(numbers, np.int64, len(regs) * 2 * (groups + 1)).reshape(-1, groups + 1, 2)
+
+
+def _spread(
+    made: Found, groups: tuple[tuple[int, bool], ...], regs: np.ndarray, moved: np.ndarray, limit: np.ndarray
+) -> Found:
+    """What was found, with the rows that groups of the expression took."""
+    there = regs[:, 1:, 0] >= 0
+    low = np.where(there, regs[:, 1:, 0] - moved[:, None], 0)
+    high = np.where(there, np.minimum(regs[:, 1:, 1] - moved[:, None], limit[:, None]), 0)
+    lengths = np.maximum(high - low, 0)
+    flat = lengths.ravel()
+    begins = np.repeat(low.ravel() - (np.cumsum(flat) - flat), flat)
+    made.rows = begins + np.arange(len(begins))
+    made.match = np.repeat(np.arange(len(regs)), lengths.sum(axis=1))
+    made.variable = np.repeat(np.tile(np.array([v for v, _ in groups], dtype=np.int64), len(regs)), flat)
+    made.hidden = np.repeat(np.tile(np.array([h for _, h in groups], dtype=bool), len(regs)), flat)
+    return made
+
+
+# ---------------------------------------------------------------- from row to row
+
+
+def _at_once(way: _ByExpression, rows: Rows) -> Found:
+    """All matches by one pass over the text."""
+    regs = _spans([m.regs for m in way.expression.compiled.finditer(way.text)], len(way.groups))
+    chars = np.frombuffer(way.text.encode("utf-32-le"), dtype="<u4")
+    shift = np.array(way.shift, dtype=np.int64)
+    begins = rows.starts + shift
+    """Where the rows of a key begin in the text."""
+    moved = shift[np.searchsorted(begins, regs[:, 0, 0], side="right") - 1]
+    first = regs[:, 0, 0] - moved
+    waits = chars[regs[:, 0, 1] - 1] == ord(OPEN[0])
+    made = Found(waiting=first[waits & (chars[regs[:, 0, 0]] > ord(CLOSED[0]))].tolist())  # else no row is there
+    made.first = first[~waits].tolist()
+    made.timed_out = [False] * len(made.first)
+    ends = np.full(len(made.first), len(rows.frame), dtype=np.int64)
+    return _spread(made, way.groups, regs[~waits], moved[~waits], ends)
+
+
+def _walk(match: Match, rows: Rows, masks: np.ndarray, way: _Way) -> Found:
+    """All matches, from row to row."""
+    numbers = {n: i for i, n in enumerate(match.variables)}
+    can = rows.may_begin & (masks & _begins(match.pattern, numbers) != 0)
+    can &= np.arange(len(can)) < np.repeat(rows.ready, rows.ends - rows.starts)
+    begin = np.flatnonzero(can)
+    made, times = Found(), rows.times.tolist()
+    ready, ends = rows.ready.tolist(), rows.ends.tolist()
+    resume, blocked = 0, -1
+    overlapping = match.skip == TO_NEXT
+    for start, key in zip(begin.tolist(), rows.keys[begin].tolist(), strict=True):
+        if start < resume or key == blocked:
+            continue
+        limit, waits = _limit(match, rows, start, times, ready[key], ends[key])
+        told = way.attempt(start, limit, key, waits)
+        if told == WAITS:
+            made.waiting.append(start)
+            blocked = blocked if overlapping else key
+            continue
+        timed_out = told == NONE and match.timeouts and way.was_on_the_way(start, limit, key)
+        if told == NONE and not timed_out:
+            continue
+        way.keep()
+        made.first.append(start)
+        made.timed_out.append(timed_out)
+        if not timed_out and not overlapping:
+            resume = max(start + 1, _after(match, way, numbers))
+    return way.spread(made)
+
+
+def _limit(match: Match, rows: Rows, start: int, times: list[int], ready: int, end: int) -> tuple[int, bool]:
+    """Behind which row a match from here has ended, and whether rows may still come before that."""
+    if match.within is None:
+        return ready, not rows.closed
+    over = times[start] + match.within
+    if times[ready - 1] >= over:
+        return bisect_left(times, over, start, ready), False
+    if ready < end and times[ready] < over:
+        return ready, True  # known rows that cannot be judged yet
+    return ready, rows.passed < over and not rows.closed
+
+
+def _after(match: Match, way: _Way, numbers: dict[str, int]) -> int:
+    """The first row at which the next match may begin; the next one, where the variable to skip to has no row."""
+    skip = match.skip
+    if skip.variable is None:
+        last = way.last_of(None)
+        return 0 if last is None else last + 1
+    return way.last_of(numbers[skip.variable], first=skip.to == "to first") or 0

@@ -1,0 +1,405 @@
+"""Conditions over other rows: as columns where rows stand at fixed places, else one by one as a match is looked for.
+
+Both give what Spark would: NULL is not known, NaN is greater than all numbers and equal to itself, and a number that
+does not fit or a division by zero is an error (of a row that is looked at, not of others).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence, Set
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from millstream.errors import RunError
+from millstream.kernels.aggregates.interval_sums import mean_of
+from millstream.plan.operators.pattern import At, Call, Constant, Over, Term
+
+_MOST = 2**63 - 1
+_COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_COMPUTED: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_MOMENTS = ("time", "wall time")
+
+
+class NotVector(Exception):
+    """A term that cannot be computed as a column with Spark's meaning."""
+
+
+class Path:
+    """The rows that a match has taken so far, with the borders of the rows that are known of its key."""
+
+    def __init__(self, variables: int) -> None:
+        self.by: list[list[int]] = [[] for _ in range(variables)]
+        self.taken: list[tuple[int, int, bool]] = []
+        """Row, variable, and whether it is hidden."""
+        self.low = self.high = 0
+
+    def cut(self, length: int) -> None:
+        """Give back the rows behind the first ones."""
+        taken, by = self.taken, self.by
+        while len(taken) > length:
+            by[taken.pop()[1]].pop()
+
+    def rows(self, of: tuple[int, ...]) -> list[int]:
+        """The rows of some variables, in order; of all if none is named."""
+        if len(of) == 1:
+            return self.by[of[0]]
+        return [row for row, variable, _ in self.taken if not of or variable in of]
+
+
+Evaluated = Callable[[Path, int], Any]
+
+
+# ---------------------------------------------------------------- as columns
+
+
+def column(term: Term, rows: pl.DataFrame, place: np.ndarray, left: np.ndarray) -> pl.Series:
+    """A condition for all rows at once. `place` and `left` say how many rows of the key are before and behind each."""
+    found = _vector(term, rows, place, left)
+    if not isinstance(found, pl.Series) or found.dtype != pl.Boolean:
+        raise NotVector
+    return found
+
+
+def _vector(term: Term, rows: pl.DataFrame, place: np.ndarray, left: np.ndarray) -> Any:
+    if isinstance(term, Constant):
+        return term.value
+    if isinstance(term, At):
+        return _shifted(rows[term.column], term.shift, place, left)
+    if isinstance(term, Over):
+        raise NotVector
+    given = [_vector(a, rows, place, left) for a in term.arguments]
+    name = term.name
+    if name in _COMPARED or name in _COMPUTED or name == "/":
+        return _binary(name, *given)
+    whole = [v if isinstance(v, pl.Series) else pl.lit(v, pl.Boolean) for v in given]
+    frame = pl.DataFrame([v.alias(f"v{i}") for i, v in enumerate(given) if isinstance(v, pl.Series)])
+    exprs: list[pl.Expr] = [pl.col(f"v{i}") if isinstance(v, pl.Series) else v for i, v in enumerate(whole)]
+    if name == "is null" and isinstance(given[0], pl.Series):
+        return given[0].is_null()
+    if name not in ("and", "or", "not") or not frame.width:
+        raise NotVector
+    if any(isinstance(v, pl.Series) and v.dtype != pl.Boolean for v in given):
+        raise NotVector
+    made = ~exprs[0] if name == "not" else exprs[0] & exprs[1] if name == "and" else exprs[0] | exprs[1]
+    return frame.select(made).to_series()
+
+
+def _shifted(values: pl.Series, shift: int, place: np.ndarray, left: np.ndarray) -> pl.Series:
+    """Values some rows before or behind; NULL where the key has no such row."""
+    if values.dtype.is_decimal() or values.dtype.is_nested():
+        raise NotVector
+    if not shift:
+        return values
+    there = place >= -shift if shift < 0 else left >= shift
+    moved = values.shift(-shift)
+    return moved.zip_with(pl.Series(there), pl.Series([None], dtype=values.dtype).new_from_index(0, len(values)))
+
+
+def _binary(name: str, left: Any, right: Any) -> Any:
+    if not isinstance(left, pl.Series) and not isinstance(right, pl.Series):
+        raise NotVector
+    kinds = [_kind(v) for v in (left, right)]
+    if kinds in (["float", "decimal"], ["decimal", "float"]):
+        left, right = (float(v) if isinstance(v, Decimal) else v for v in (left, right))
+        kinds = ["float", "float"]
+    numbers = all(k in ("int", "float") for k in kinds)
+    if name in _COMPARED:
+        if not numbers and (kinds[0] != kinds[1] or kinds[0] in ("decimal", "other")):
+            raise NotVector
+        return _COMPARED[name](left, right)
+    if not numbers:
+        spans = name != "*" and kinds[0] in _MOMENTS and kinds[1] in (kinds[0], "span")
+        if not spans or (name == "+" and kinds[1] in _MOMENTS) or name == "/":
+            raise NotVector
+        return _COMPUTED[name](left, right)
+    if name == "/":
+        divisor = right if isinstance(right, pl.Series) else pl.Series([right])
+        if (divisor == 0).any():
+            raise NotVector  # an error, but only where the row is looked at
+        return _float(left) / _float(right)
+    if "float" in kinds:
+        return _COMPUTED[name](_float(left), _float(right))
+    rough = _COMPUTED[name](_float(left), _float(right))
+    if (rough.abs() > 9e18).any():
+        raise NotVector
+    return _COMPUTED[name](_whole(left), _whole(right))
+
+
+def _kind(value: Any) -> str:
+    if not isinstance(value, pl.Series):
+        kinds = {bool: "bool", int: "int", float: "float", str: "text", Decimal: "decimal", timedelta: "span"}
+        return kinds.get(type(value), "other")
+    kind = value.dtype
+    if kind.is_integer() or kind.is_float():
+        return "int" if kind.is_integer() else "float"
+    if isinstance(kind, pl.Datetime):
+        return "wall time" if kind.time_zone is None else "time"
+    if isinstance(kind, pl.Duration):
+        return "span"
+    return {"String": "text", "Boolean": "bool", "Date": "date"}.get(str(kind), "other")
+
+
+def _float(value: Any) -> Any:
+    return value.cast(pl.Float64) if isinstance(value, pl.Series) else float(value)
+
+
+def _whole(value: Any) -> Any:
+    return value.cast(pl.Int64) if isinstance(value, pl.Series) else value
+
+
+# ---------------------------------------------------------------- row by row
+
+
+def columns_of(terms: list[Term]) -> set[str]:
+    """The columns that terms read."""
+    found: set[str] = set()
+    while terms:
+        term = terms.pop()
+        if isinstance(term, Call):
+            terms += term.arguments
+        elif not isinstance(term, Constant) and term.column is not None:
+            found.add(term.column)
+    return found
+
+
+def all_of(terms: Sequence[Term], values: Mapping[str, list[Any]], exact: Set[str]) -> Evaluated | None:
+    """Several conditions as one; None if there is none. Of `exact` columns values are compared as Python does."""
+    if not terms:
+        return None
+    found = [_simple(t, values, exact) or evaluated(t, values) for t in terms]
+    if len(found) == 1:
+        return found[0]
+
+    def holds(path: Path, row: int) -> bool:
+        for one in found:
+            if one(path, row) is not True:
+                return False
+        return True
+
+    return holds
+
+
+def _simple(term: Term, values: Mapping[str, list[Any]], exact: Set[str]) -> Evaluated | None:
+    """The usual case, made short: the row at hand compared with the first or last row of one variable."""
+    if not isinstance(term, Call) or term.name not in _COMPARED:
+        return None
+    left, right = term.arguments
+    if not isinstance(left, At) or not isinstance(right, At) or not {left.column, right.column} <= exact:
+        return None
+    if left.of is not None or right.of is None or len(right.of) != 1 or right.offset or left.shift or right.shift:
+        return None
+    mine, theirs, compare = values[left.column], values[right.column], _COMPARED[term.name]
+    (one,) = right.of
+    end = 0 if right.first else -1
+
+    def compared(path: Path, row: int) -> Any:
+        rows = path.by[one]
+        if not rows:
+            return None
+        a, b = mine[row], theirs[rows[end]]
+        return None if a is None or b is None else compare(a, b)
+
+    return compared
+
+
+def evaluated(term: Term, values: Mapping[str, list[Any]]) -> Evaluated:
+    """A term as a function of the match so far and of the row at hand, which is taken already."""
+    if isinstance(term, Constant):
+        value = term.value
+        return lambda path, row: value
+    if isinstance(term, At):
+        return _at(term, values[term.column])
+    if isinstance(term, Over):
+        return _over(term, values[term.column] if term.column is not None else None)
+    given = [evaluated(a, values) for a in term.arguments]
+    return _call(term.name, given)
+
+
+def _at(term: At, values: list[Any]) -> Evaluated:
+    shift, offset = term.shift, term.offset
+    if term.of is None and not shift:
+        return lambda path, row: values[row]
+    of = term.of
+
+    def at(path: Path, row: int) -> Any:
+        if of is not None:
+            rows = path.rows(of)
+            if offset >= len(rows):
+                return None
+            row = rows[offset] if term.first else rows[-1 - offset]
+        row += shift
+        return values[row] if path.low <= row < path.high else None
+
+    if of is not None and len(of) == 1 and not shift and not offset:
+        (one,) = of
+        end = 0 if term.first else -1
+
+        def near(path: Path, row: int) -> Any:
+            rows = path.by[one]
+            return values[rows[end]] if rows else None
+
+        return near
+    return at
+
+
+def _over(term: Over, values: list[Any] | None) -> Evaluated:
+    def total(path: Path, row: int) -> Any:
+        rows = path.rows(term.of)
+        if values is None:
+            return len(rows)
+        there = [v for r in rows if (v := values[r]) is not None]
+        if term.kind == "count":
+            return len(there)
+        if not there:
+            return None
+        if term.kind in ("min", "max"):
+            found = there[0]
+            for value in there[1:]:
+                if _order(value, found) * (1 if term.kind == "max" else -1) > 0:
+                    found = value
+            return found
+        if term.kind == "avg":
+            return mean_of(there) if type(there[0]) is timedelta else sum(map(float, there)) / len(there)
+        return _checked(sum(there[1:], there[0]))
+
+    return total
+
+
+def _call(name: str, given: list[Evaluated]) -> Evaluated:
+    if name in _COMPARED:
+        return _comparison(name, *given)
+    if name in ("+", "-", "*", "/", "%"):
+        left, right = given
+        compute = _arithmetic(name)
+
+        def computed(path: Path, row: int) -> Any:
+            a = left(path, row)
+            b = right(path, row) if a is not None else None
+            return None if a is None or b is None else compute(a, b)
+
+        return computed
+    if name in ("and", "or"):
+        left, right = given
+        deciding = name == "or"
+
+        def joined(path: Path, row: int) -> Any:
+            a = left(path, row)
+            if a is deciding:
+                return deciding
+            b = right(path, row)
+            return deciding if b is deciding else None if a is None or b is None else not deciding
+
+        return joined
+    return _function(name, given)
+
+
+def _function(name: str, given: list[Evaluated]) -> Evaluated:
+    one = given[0]
+    if name == "not":
+        return lambda path, row: None if (v := one(path, row)) is None else not v
+    if name == "is null":
+        return lambda path, row: one(path, row) is None
+    if name == "abs":
+        return lambda path, row: None if (v := one(path, row)) is None else _checked(abs(v))
+    if name == "case":
+        when, then, otherwise = given
+        return lambda path, row: then(path, row) if when(path, row) is True else otherwise(path, row)
+    if name == "coalesce":
+        return lambda path, row: next((v for f in given if (v := f(path, row)) is not None), None)
+    if name == "<=>":
+        other = given[1]
+
+        def same(path: Path, row: int) -> bool:
+            a, b = one(path, row), other(path, row)
+            return a is b if a is None or b is None else _order(a, b) == 0
+
+        return same
+    sign = 1 if name == "greatest" else -1
+
+    def extreme(path: Path, row: int) -> Any:
+        found = None
+        for f in given:
+            value = f(path, row)
+            if value is not None and (found is None or _order(value, found) * sign > 0):
+                found = value
+        return found
+
+    return extreme
+
+
+def _comparison(name: str, left: Evaluated, right: Evaluated) -> Evaluated:
+    compare = _COMPARED[name]
+
+    def compared(path: Path, row: int) -> Any:
+        a = left(path, row)
+        b = right(path, row) if a is not None else None
+        if a is None or b is None:
+            return None
+        if type(a) is type(b) and type(a) is not float:
+            return compare(a, b)
+        return compare(_order(a, b), 0)
+
+    return compared
+
+
+def _order(a: Any, b: Any) -> int:
+    """How two values stand to one another: below, equal (0) or above. NaN is above all numbers."""
+    if type(a) is Decimal and type(b) is float:
+        a = float(a)
+    elif type(b) is Decimal and type(a) is float:
+        b = float(b)
+    a_is_nan, b_is_nan = a != a, b != b  # noqa: PLR0124 - only NaN is not itself
+    if a_is_nan or b_is_nan:
+        return int(a_is_nan) - int(b_is_nan)
+    try:
+        return int(a > b) - int(a < b)
+    except TypeError:
+        raise _unfit(a, b) from None
+
+
+def _arithmetic(name: str) -> Callable[[Any, Any], Any]:
+    def compute(a: Any, b: Any) -> Any:
+        if type(a) is not type(b):
+            a, b = (float(v) if type(v) is Decimal and float in (type(a), type(b)) else v for v in (a, b))
+        try:
+            if name in ("/", "%"):
+                return _divided(name, a, b)
+            return _checked(_COMPUTED[name](a, b))
+        except TypeError:
+            raise _unfit(a, b) from None
+
+    return compute
+
+
+def _divided(name: str, a: Any, b: Any) -> Any:
+    if not b:
+        raise RunError("a condition of a pattern divides by zero", hint="guard it: x <> 0 AND ...")
+    if name == "/":
+        return a / b
+    if type(a) is int and type(b) is int:
+        return a - b * (abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1))
+    return a % b if type(a) is Decimal or type(b) is Decimal else float(np.fmod(a, b))
+
+
+def _checked(value: Any) -> Any:
+    if type(value) is int and not -_MOST - 1 <= value <= _MOST:
+        raise RunError("a number in a condition of a pattern does not fit into 64 bits", hint="CAST it to DOUBLE")
+    return value
+
+
+def _unfit(a: Any, b: Any) -> RunError:
+    return RunError(
+        f"a condition of a pattern joins {type(a).__name__} and {type(b).__name__}", hint="CAST one of them"
+    )

@@ -1,0 +1,105 @@
+"""What user code did wrong, told so that its author finds it: the function, its line, the row, and the key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+import pyarrow as pa
+
+from millstream.errors import Origin, UserCodeFailed
+from millstream.model.python.process import user_line
+from millstream.model.types.values import FarTime, in_json
+
+WRONG_TYPE = (pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError)
+_PLAIN = {
+    pa.int8(): pl.Int8,
+    pa.int16(): pl.Int16,
+    pa.int32(): pl.Int32,
+    pa.int64(): pl.Int64,
+    pa.float32(): pl.Float32,
+    pa.float64(): pl.Float64,
+    pa.string(): pl.String,
+    pa.bool_(): pl.Boolean,
+}
+
+
+class Failure(NamedTuple):
+    """A row that user code failed on, as it is set apart."""
+
+    reason: str
+    record: str
+
+
+class Mistyped(Exception):
+    """A value does not fit its column; which call gave it is found out by looking at each."""
+
+
+def failure(where: str, error: Exception, record: Mapping[str, Any], *, redact: bool) -> Failure:
+    """A failed call as it is set apart."""
+    return Failure(f"{where} failed: {_said(error, redact=redact)}{_at(error)}", told(record, redact=redact))
+
+
+def failed(where: str, error: Exception, record: Mapping[str, Any], *, redact: bool) -> UserCodeFailed:
+    """A failed call as the error that stops the flow."""
+    return UserCodeFailed(
+        f"{where} failed: {_said(error, redact=redact)}",
+        detail=f"it was given {told(record, redact=redact)}",
+        hint="errors='skip' leaves such rows out, errors='quarantine' sets them apart in `<view>$errors`",
+        origin=user_line(error.__traceback__),
+    )
+
+
+def told(record: Mapping[str, Any], *, redact: bool) -> str:
+    """A row as JSON; redacted, the types of its values only."""
+    shown = {n: type(v).__name__ for n, v in record.items()} if redact else dict(record)
+    return json.dumps(shown, default=in_json, ensure_ascii=False)
+
+
+def checked(values: Sequence[Any], names: Sequence[str], types: Sequence[pa.DataType], what: str) -> None:
+    """Refuse a value that does not fit its column, by name."""
+    for value, name, kind in zip(values, names, types, strict=True):
+        try:
+            column([value], kind)
+        except WRONG_TYPE:
+            msg = f"{what} `{name}` is {kind}, but a {type(value).__name__} was given"
+            raise TypeError(msg) from None
+
+
+def columns(rows: Sequence[Sequence[Any]], types: Sequence[pa.DataType]) -> list[pl.Series]:
+    """Rows as columns of these types; Mistyped when some value does not fit."""
+    try:
+        return [column([row[i] for row in rows], kind) for i, kind in enumerate(types)]
+    except WRONG_TYPE as error:
+        raise Mistyped from error
+
+
+def column(values: Sequence[Any], kind: pa.DataType) -> pl.Series:
+    """Values as a column; nothing is cut off to make them fit."""
+    plain = _PLAIN.get(kind)
+    if plain is not None:
+        return pl.Series(values, dtype=plain, strict=True)
+    try:
+        return pl.Series(pa.array(list(values), kind))
+    except WRONG_TYPE:
+        if not any(isinstance(v, FarTime) for v in values):
+            raise
+    return pl.Series(pa.array([v.value if isinstance(v, FarTime) else v for v in values], kind))
+
+
+def written(values: Sequence[Any], writes: Sequence[Callable[[Any], Any] | None]) -> list[Any]:
+    """Values as Arrow takes them."""
+    return [v if w is None or v is None else w(v) for v, w in zip(values, writes, strict=True)]
+
+
+def _said(error: Exception, *, redact: bool) -> str:
+    name = type(error).__name__
+    text = "" if redact else " ".join(str(error).split())
+    return f"{name}: {text}" if text else name
+
+
+def _at(error: Exception) -> str:
+    origin: Origin | None = user_line(error.__traceback__)
+    return "" if origin is None else f" ({origin})"

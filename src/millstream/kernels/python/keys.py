@@ -1,0 +1,321 @@
+"""The keys of one epoch of a Python operator, called one after the other: rows, timers, time to live, failures.
+
+Per key, what is due by processing time comes first, then its rows, and then what is due by the watermark. Rows that
+come in the order of event time have timers between them instead: one for a time goes before the rows at it, because
+then no earlier row can come. So what a key does depends on its rows and not on where epochs were cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from millstream.clock import ALL_READ, END_OF_TIME
+from millstream.kernels.outcome import StageClock
+from millstream.kernels.python.failures import Failure, checked, failed, failure, written
+from millstream.model.python.process import FAIL, NO_TIMERS, QUARANTINE, Context, Hooks, Timer, instant, rows_of
+from millstream.plan.operators.process import Processing
+
+BEFORE, BETWEEN, BEHIND = 0, 1, 2
+"""Where a call by the clock stands: before the rows of the epoch, among them by its time, or behind them."""
+
+
+class Held(NamedTuple):
+    """What is kept of a key besides its state: its timers, and when it was last touched."""
+
+    events: Mapping[str, int]
+    clocks: Mapping[str, int]
+    touched: int
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The keys of an epoch: where the rows of each lie, and what was kept of it (None: it is new)."""
+
+    keys: Sequence[Any]
+    starts: Sequence[int]
+    ends: Sequence[int]
+    values: Sequence[tuple[Any, ...] | None]
+    events: Sequence[Mapping[str, int]] | None = None
+    clocks: Sequence[Mapping[str, int]] | None = None
+    touched: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of an epoch, those of a key together, in its order."""
+
+    names: Sequence[str]
+    columns: Sequence[Sequence[Any]]
+    times: Sequence[int] | None
+    """Their event times in micros, where they count."""
+    retracted: Sequence[bool] | None
+    """Which of them are taken back; None: none is."""
+    time_at: int | None
+    """Which value of a row is its event time."""
+
+    @cached_property
+    def rows(self) -> list[Any]:
+        """The rows as user code gets them."""
+        return list(rows_of(self.names, self.columns))
+
+    def record(self, at: int) -> dict[str, Any]:
+        """A row by column."""
+        return {n: c[at] for n, c in zip(self.names, self.columns, strict=True)}
+
+
+class Keys:
+    """Calls a process for all keys of an epoch, and gathers what is kept, what goes, and what failed."""
+
+    def __init__(self, what: Processing, clock: StageClock, rows: Rows, *, strict: bool = False) -> None:
+        self.what, self.clock, self.rows, self.strict = what, clock, rows, strict
+        self.hooks = Hooks.of(what.function)
+        self.ctx = Context(what.outputs, now=clock.now, timed=self.hooks.on_timer is not None)
+        self.kept: list[int] = []
+        """The keys, by number, of which something is kept: with their state, and (where there is any) the rest."""
+        self.values: list[tuple[Any, ...]] = []
+        self.held: list[Held] = []
+        self.gone: list[int] = []
+        self.moments: list[tuple[int, int]] = []
+        """Calls by the clock: where each stands, and its time. A result of the n-th has the place -n - 1."""
+        self.failures: list[Failure] = []
+        self.skipped = 0
+        state = what.held
+        self._new: Callable[[], Any] = (lambda: None) if state is None else state.kind
+        self._make: Callable[..., Any] = (lambda: None) if state is None else state.maker()
+        self._get: Callable[[Any], tuple[Any, ...]] = (lambda _: ()) if state is None else state.getter()
+        self._safe: Callable[[Any], tuple[Any, ...]] = (lambda _: ()) if state is None else state.snapshot()
+        self._careful = what.errors != FAIL or strict
+        self._moves = self.hooks.on_timer is not None or what.ttl is not None
+        self._state: Any = None
+        self._known = False
+        self._touched = 0
+        self._over: set[str] = set()
+        self._doing, self._given = "on_row", range(0)
+
+    def run(self, groups: Groups) -> None:
+        """Call the process for every key."""
+        try:
+            if self._careful or self._moves or self.hooks.on_row is None or self.rows.retracted is not None:
+                self._all(groups)
+            else:
+                self._plainly(groups, self.hooks.on_row)
+        except Exception as error:
+            if self.what.errors != FAIL:
+                raise  # those of the user's code were set apart
+            raise failed(self._where(), error, self._record(), redact=self.what.redact) from error
+
+    def _plainly(self, groups: Groups, on_row: Callable[[Any, Any, Context], Any]) -> None:
+        """All keys, where nothing but rows can be due and the first failure ends it: the quick way."""
+        ctx, time_at, times = self.ctx, self.rows.time_at, self.rows.times
+        rows = rows_of(self.rows.names, self.rows.columns)
+        new, make, get, width = self._new, self._make, self._get, len(self.what.outputs[0].schema.names)
+        kept, keep, give, place = self.kept.append, self.values.append, ctx._rows[0].append, ctx._places[0].append
+        ctx._watermark = self.clock.before
+        moves = self.what.ordered and times is not None
+        spans = zip(groups.keys, groups.starts, groups.ends, groups.values, strict=True)
+        for group, (key, start, end, values) in enumerate(spans):
+            ctx._key, state, known = key, new() if values is None else make(*values), False
+            for at in range(start, end):
+                row = next(rows)
+                ctx._at, known = at, True
+                if time_at is not None:
+                    ctx._time = row[time_at]
+                    if moves:
+                        ctx._watermark = times[at]  # type: ignore[index]
+                given = on_row(row, state, ctx)
+                if type(given) is tuple and len(given) == width:
+                    give(given)
+                    place(at)
+                elif given is not None:
+                    ctx.take(given)
+                if ctx._forget:
+                    ctx._forget, known, state = False, False, new()
+            if known:
+                kept(group)
+                keep(get(state))
+            elif values is not None:
+                self.gone.append(group)
+
+    def _all(self, groups: Groups) -> None:
+        ctx, clock, timed = self.ctx, self.clock, self.hooks.on_timer is not None
+        for group, (key, start, end, values) in enumerate(
+            zip(groups.keys, groups.starts, groups.ends, groups.values, strict=True)
+        ):
+            ctx._key, self._known, self._over = key, values is not None, set()
+            self._state = self._new() if values is None else self._make(*values)
+            ctx._events = ctx._clocks = NO_TIMERS
+            if timed and values is not None:
+                ctx._events, ctx._clocks = groups.events[group], groups.clocks[group]  # type: ignore[index]
+            self._touched = 0 if groups.touched is None or values is None else groups.touched[group]
+            ctx._watermark = clock.before
+            if self._moves:
+                self._by_clock()
+            self._take_rows(start, end)
+            if not self.what.ordered:
+                ctx._watermark = clock.watermark
+            if self._moves:
+                self._until(clock.watermark, BETWEEN if self.what.ordered else BEHIND)
+            if self._known:
+                self.kept.append(group)
+                self.values.append(self._get(self._state))
+                self.held.append(Held(ctx._events, ctx._clocks, self._touched))
+            elif values is not None:
+                self.gone.append(group)
+
+    def _take_rows(self, start: int, end: int) -> None:
+        """The rows of a key, in runs that one call may take: no timer is due between them."""
+        times, undone = self.rows.times, self.rows.retracted
+        whole = self.hooks.on_rows is not None and not (self.what.ordered and self._moves)
+        at = start
+        while at < end:
+            if self.what.ordered and times is not None:
+                self._until(times[at], BETWEEN)
+                self.ctx._watermark = times[at]
+            retract = undone is not None and undone[at]
+            upto = at + 1
+            while whole and not retract and upto < end and not (undone is not None and undone[upto]):
+                upto += 1
+            self._rows_call(at, upto, retract=retract)
+            at = upto
+
+    def _rows_call(self, start: int, end: int, *, retract: bool) -> None:
+        hooks, ctx, rows = self.hooks, self.ctx, self.rows
+        ctx._at, self._given = start, range(start, end)
+        if rows.time_at is not None:
+            ctx._time = rows.rows[end - 1][rows.time_at]
+        if retract:
+            assert hooks.on_retract is not None, "the model refuses changing input without it"
+            done = self._call("on_retract", hooks.on_retract, rows.rows[start])
+        elif hooks.on_rows is not None:
+            done = self._call("on_rows", hooks.on_rows, rows.rows[start:end])
+        else:
+            assert hooks.on_row is not None
+            done = self._call("on_row", hooks.on_row, rows.rows[start])
+        if done and rows.times is not None:
+            self._touch(max(rows.times[end - 1], self.clock.before))
+        elif done:
+            self._touch(0)
+
+    def _touch(self, time: int) -> None:
+        self._touched = self.clock.now if self.what.by_clock else max(self._touched, time)
+
+    def _by_clock(self) -> None:
+        """What processing time has reached."""
+        ctx, now = self.ctx, self.clock.now
+        while ctx._clocks:
+            at, name = min((at, name) for name, at in ctx._clocks.items())
+            if at > now:
+                return
+            self._fire(at, name, BEFORE, by_clock=True)
+        if self.what.by_clock and self._deadline() <= now:
+            self._idle(self._deadline(), BEFORE)
+
+    def _until(self, upto: int, phase: int) -> None:
+        """What event time has reached."""
+        ctx = self.ctx
+        while ctx._events:
+            due = [(at, name) for name, at in ctx._events.items() if at <= upto and name not in self._over]
+            if not due:
+                break
+            at, name = min(due)
+            if upto >= ALL_READ:
+                self._over.add(name)  # time has ended: a timer that sets itself again would never cease
+            self._fire(at, name, phase, by_clock=False)
+        if self.what.ttl is not None and not self.what.by_clock and self._deadline() <= upto:
+            self._idle(self._deadline(), phase)
+
+    def _deadline(self) -> int:
+        """When the key is forgotten if nothing comes; timers that are set keep it."""
+        if self.what.ttl is None or not self._known or self.ctx._events or self.ctx._clocks:
+            return END_OF_TIME
+        return self._touched + self.what.ttl
+
+    def _fire(self, at: int, name: str, phase: int, *, by_clock: bool) -> None:
+        ctx = self.ctx
+        assert self.hooks.on_timer is not None, "no timer without it"
+        if by_clock:
+            ctx.cancel_processing_timer(name)
+        else:
+            ctx.cancel_timer(name)
+        self._moment(at, phase)
+        ctx._firing = None if by_clock else at
+        self._call("on_timer", self.hooks.on_timer, Timer(instant(at), name, by_clock))
+        ctx._firing = None
+        self._touch(at if not by_clock else self.clock.before)
+
+    def _idle(self, at: int, phase: int) -> None:
+        if self.hooks.on_idle is not None:
+            self._moment(at, phase)
+            self._call("on_idle", self.hooks.on_idle)
+        self._forgotten()
+
+    def _moment(self, at: int, phase: int) -> None:
+        ctx = self.ctx
+        self.moments.append((phase, at))
+        ctx._at, ctx._time, self._given = -len(self.moments), instant(at), range(0)
+        if phase == BETWEEN:
+            ctx._watermark = at
+
+    def _forgotten(self) -> None:
+        self.ctx._forget, self._known, self._touched = False, False, 0
+        self.ctx._events = self.ctx._clocks = NO_TIMERS
+        self._state = self._new()
+
+    def _call(self, hook: str, method: Callable[..., Any], *arguments: Any) -> bool:
+        """Call a method; whether it went well. One that fails leaves everything as it was."""
+        self._doing = hook
+        ctx, state = self.ctx, self._state
+        if not self._careful:
+            ctx.take(method(*arguments, state, ctx))
+        else:
+            values, marks = self._safe(state), (ctx._events, ctx._clocks)
+            lengths = [len(rows) for rows in ctx._rows]
+            try:
+                ctx.take(method(*arguments, state, ctx))
+                if self.strict:
+                    self._check(lengths)
+            except Exception as error:
+                if self.what.errors == FAIL:
+                    raise
+                self._state = self._make(*values)
+                ctx._events, ctx._clocks = marks
+                ctx._forget = False
+                for length, rows, places in zip(lengths, ctx._rows, ctx._places, strict=True):
+                    del rows[length:], places[length:]
+                self._set_apart(error)
+                return False
+        if ctx._forget:
+            self._forgotten()
+        else:
+            self._known = True
+        return True
+
+    def _check(self, lengths: list[int]) -> None:
+        """Refuse results and state that do not fit their columns."""
+        for length, rows, output in zip(lengths, self.ctx._rows, self.what.outputs, strict=True):
+            schema = output.schema
+            for row in rows[length:]:
+                checked(row, schema.names, [f.type for f in schema], "the column")
+        if self.what.held is not None:
+            cells = self.what.held.cells
+            values = written(self._get(self._state), [c.write for c in cells])
+            checked(values, [c.name for c in cells], [c.type for c in cells], "the state")
+
+    def _set_apart(self, error: Exception) -> None:
+        if self.what.errors != QUARANTINE:
+            self.skipped += max(1, len(self._given))
+            return
+        for at in self._given or [None]:
+            self.failures.append(failure(self._where(), error, self._record(at), redact=self.what.redact))
+
+    def _where(self) -> str:
+        return f"{self.what.name}.{self._doing}" if hasattr(self.what.function, self._doing) else self.what.name
+
+    def _record(self, at: int | None = None) -> dict[str, Any]:
+        """What a call was given: its row, or the key and the time of a timer."""
+        if self.ctx._at >= 0:
+            return self.rows.record(self.ctx._at if at is None else at)
+        return {"key": self.ctx._key, "time": self.ctx._time}

@@ -1,0 +1,1 @@
+"""Kernels of relational operators: joins, sets, top-N, window functions, loops and the like."""

@@ -1,0 +1,85 @@
+"""The kernel of a changelog: a stream of changes becomes a stream of rows that are only added, and keeps nothing.
+
+A change is ``+I`` for a new row, ``-U`` and ``+U`` for what a row was and what it became, ``-D`` for one that is gone.
+On their way here changes may have been filtered and projected. So an update of which one half was left out is an insert
+or a delete, and one that changed no column is none. The rows of an epoch are in a fixed order: by what tells rows
+apart (by all columns, where nothing does), and of one row in the order in which it changed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.relations.changes import CONTENT, GROUP, pair, types_of
+from millstream.model.reserved import OP
+from millstream.plan.operators.changelog import Logged
+from millstream.plan.stages import Chained, Side
+
+_OLD, _NEW = "-U", "+U"
+_COMES = ("+I", _NEW)
+
+
+def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
+    """Give each change of an epoch as a row."""
+    what, side = spec.what, spec.sides[0]
+    assert isinstance(what, Logged)
+    nothing = np.empty(0, dtype=np.int64)
+    if changes is None or not len(changes):
+        return Outcome(None, None, nothing)
+    found = _ordered(side, changes)
+    if not len(found):
+        return Outcome(None, None, nothing)
+    op, epoch, time = what.names
+    given = found.select(
+        pl.col(OP).alias(op),
+        pl.lit(clock.epoch, pl.Int64).alias(epoch),
+        pl.lit(clock.now, pl.Int64).cast(pl.Datetime("us", "UTC")).alias(time),
+        *side.columns,
+    )
+    return Outcome(given.select(pl.lit("+I").alias(OP), *spec.result), None, nothing)
+
+
+def _ordered(side: Side, changes: pl.DataFrame) -> pl.DataFrame:
+    """The changes that say something, each with its kind, in a fixed order."""
+    taken = dict.fromkeys((*side.columns, *side.names))
+    rows = changes.select(OP, *taken).cast(types_of(side))  # type: ignore[arg-type]
+    identified = side.single or bool(side.names)
+    told_by = list(side.names if identified else side.columns)
+    group = [pl.lit(0, pl.Int64).alias(n) for n in GROUP] if side.single else pair(GROUP, rows, told_by)
+    rows = rows.with_columns(group).with_columns(pair(CONTENT, rows, list(side.columns)))
+    by = [c for c in told_by if not rows.schema[c].is_nested()]
+    if side.grows:
+        return rows.sort(*by, *GROUP, *CONTENT, maintain_order=True)
+    if identified:
+        rows = _without_equal(rows)
+        before, after = (pl.col(OP).shift(n).over(*GROUP) for n in (1, -1))
+    else:  # nothing says which row became which
+        rows = _net(rows)
+        before = after = pl.lit(None, pl.String)
+    op = (
+        pl.when((pl.col(OP) == _OLD) & after.ne_missing(_NEW))
+        .then(pl.lit("-D"))
+        .when((pl.col(OP) == _NEW) & before.ne_missing(_OLD))
+        .then(pl.lit("+I"))
+        .otherwise(pl.col(OP))
+    )
+    last = () if identified else (*CONTENT, OP)
+    return rows.with_columns(op.alias(OP)).sort(*by, *GROUP, *last, maintain_order=True)
+
+
+def _without_equal(rows: pl.DataFrame) -> pl.DataFrame:
+    """Changes without the updates that changed nothing: both halves are there, and equal."""
+    update = pl.col(OP).is_in([_OLD, _NEW])
+    same = [*GROUP, *CONTENT]
+    count = pl.min_horizontal(*((pl.col(OP) == op).sum().over(same) for op in (_OLD, _NEW)))
+    number = pl.int_range(pl.len()).over(*same, OP)
+    return rows.filter(~(update & (number < count)))
+
+
+def _net(rows: pl.DataFrame) -> pl.DataFrame:
+    """What changes come to, for rows that only their content tells apart."""
+    comes = pl.col(OP).is_in(_COMES)
+    count = pl.min_horizontal(comes.sum().over(CONTENT), (~comes).sum().over(CONTENT))
+    return rows.filter(pl.int_range(pl.len()).over(*CONTENT, comes) >= count)

@@ -1,0 +1,1 @@
+"""Kernels of windowed state: assignment, panes, triggers, count windows, corrections, replay of late rows."""

@@ -1,0 +1,303 @@
+"""Assigning windows: from a record's time, or a slice of time, to the windows over it, in columns ``$s`` and ``$e``.
+
+Windows that are cut from slices (aligned and cumulating ones) are assigned late, to partials; others early, to rows.
+Custom windows are assigned late where the kernel must know which records it refused: to partials of one event time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from millstream.clock import ALL_READ, BEGINNING, END_OF_TIME
+from millstream.errors import UserCodeFailed
+from millstream.kernels.windows.slice_times import expiry, window_ends
+from millstream.model.windows.kinds import Calendar, CountWindow, Cumulating, Custom, Session, Span
+from millstream.model.windows.trigger import finishes
+from millstream.model.windows.window import Window
+from millstream.plan.stages import Aggregation, Append
+
+_TRUNCATE = {"day": "1d", "week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICRO = timedelta(microseconds=1)
+
+
+def by_slices(spec: Aggregation) -> bool:
+    """Whether rows are combined by slice, and windows put together from slices."""
+    if isinstance(spec.window, Custom):  # a slice is one event time
+        return spec.window.merge is not None or finishes(spec.windowing.trigger)
+    return isinstance(spec.window, Window | Cumulating)
+
+
+def sliced(spec: Aggregation, frame: pl.DataFrame) -> pl.DataFrame:
+    """Times in ``$s`` as the starts of their slices."""
+    window = spec.window
+    if isinstance(window, Cumulating):
+        width, offset = window.step.micros, window.offset.micros
+    else:
+        assert isinstance(window, Window)
+        if window.size is None:
+            return frame.with_columns(pl.lit(0, pl.Int64).alias("$s"))
+        width, offset = window.slice.micros, window.offset.micros
+    return frame.with_columns((pl.col("$s") - (pl.col("$s") - offset) % width).alias("$s"))
+
+
+def may_have_none(stage: Aggregation | Append) -> bool:
+    """Whether a record may belong to no window at all."""
+    if isinstance(stage, Append):
+        return False
+    window = stage.window
+    return isinstance(window, Custom) or (isinstance(window, Session) and window.gap_by is not None)
+
+
+def last_end(spec: Aggregation, starts: np.ndarray) -> np.ndarray:
+    """The end of the last window over each slice."""
+    window = spec.window
+    if isinstance(window, Cumulating):
+        return _cycle(window, starts) + window.size.micros
+    assert isinstance(window, Window)
+    return expiry(window, starts)
+
+
+def in_time(spec: Aggregation, frame: pl.DataFrame, watermark: int) -> tuple[pl.DataFrame, pl.Series]:
+    """The rows that some window still takes (each once per window, where windows are assigned to rows), and which rows
+    of the frame are late. Windows that merge are decided on in the kernel, when it is known what they become.
+    """
+    ended = watermark - spec.windowing.lateness.micros
+    if by_slices(spec):
+        ends = last_ends(spec, frame)
+        late = ends.is_null() if spec.windowing.merges else (ends <= ended).fill_null(value=True)
+        return (frame.filter(~late) if late.any() else frame), late
+    if isinstance(spec.window, CountWindow):
+        return frame, pl.repeat(value=False, n=len(frame), eager=True)
+    windowed = rows(spec, frame.with_row_index("$row"))
+    if spec.windowing.merges:
+        return windowed.drop("$row"), pl.Series(~np.isin(np.arange(len(frame)), windowed["$row"].to_numpy()))
+    live = windowed.filter(pl.col("$e") > ended)
+    late = pl.Series(~np.isin(np.arange(len(frame)), live["$row"].to_numpy()))
+    return live.drop("$row"), late
+
+
+def last_ends(spec: Aggregation, frame: pl.DataFrame) -> pl.Series:
+    """The end of the last window of each row; null for a row that belongs to none."""
+    if isinstance(spec.window, Window | Cumulating):
+        return pl.Series("$e", last_end(spec, frame["$s"].to_numpy()), dtype=pl.Int64)
+    numbered = frame.with_row_index("$row")
+    ends = rows(spec, numbered).group_by("$row").agg(pl.col("$e").max())
+    return numbered.select("$row").join(ends, on="$row", how="left", maintain_order="left")["$e"]
+
+
+def rows(spec: Aggregation, frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows (``$s`` is their time; ``$gap`` where a session asks for it) with their windows; one row per window."""
+    window = spec.window
+    if isinstance(window, Session):
+        if window.gap is not None:
+            return frame.with_columns((pl.col("$s") + window.gap.micros).alias("$e"))
+        return frame.filter(pl.col("$gap") > 0).with_columns((pl.col("$s") + pl.col("$gap")).alias("$e")).drop("$gap")
+    if isinstance(window, Calendar):
+        return _in_calendar(window, frame)
+    assert isinstance(window, Custom)
+    return _custom(window, frame)
+
+
+def slices(spec: Aggregation, frame: pl.DataFrame, after: int) -> pl.DataFrame:
+    """Partials of slices (kept in ``$slice``), copied to the windows over them that end after an instant."""
+    window = spec.window
+    frame = frame.with_columns(pl.col("$s").alias("$slice"))
+    if isinstance(window, Cumulating):
+        return _cumulated(window, frame, after)
+    if isinstance(window, Custom):
+        windowed = _custom(window, frame)
+        return windowed if window.merge is not None else windowed.filter(pl.col("$e") > after)
+    assert isinstance(window, Window)
+    if window.size is None:
+        return frame.with_columns(pl.lit(ALL_READ, dtype=pl.Int64).alias("$e"))
+    ended = window_ends(window, frame, after)
+    return ended.with_columns((pl.col("$end") - window.size.micros).alias("$s")).rename({"$end": "$e"})
+
+
+def slice_borders(spec: Aggregation) -> tuple[pl.Expr, pl.Expr]:
+    """Start and end of the slice in ``$slice``."""
+    window = spec.window
+    if isinstance(window, Cumulating):
+        return pl.col("$slice"), pl.col("$slice") + window.step.micros
+    if isinstance(window, Custom):
+        return pl.col("$slice"), pl.col("$slice") + 1
+    assert isinstance(window, Window)
+    if window.size is None:
+        return pl.lit(BEGINNING, dtype=pl.Int64), pl.lit(ALL_READ, dtype=pl.Int64)
+    return pl.col("$slice"), pl.col("$slice") + window.slice.micros
+
+
+def sessions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Rows or partials of sessions, each under the span of all that belong together with it."""
+    merged = spans(frame, keys)
+    return merged.with_columns(pl.col("$s2").alias("$s"), pl.col("$e2").alias("$e")).drop("$s2", "$e2")
+
+
+def spans(frame: pl.DataFrame, keys: Sequence[str], merge: Custom | None = None) -> pl.DataFrame:
+    """For windows (``$h``, keys, ``$s``, ``$e``; several rows may be equal): the merged window each belongs to, as
+    ``$s2`` and ``$e2``. Windows that overlap or touch are merged in a chain, or as a custom function says.
+    """
+    by = ["$h", *keys]
+    if merge is not None:
+        return _merged_by(merge, frame, by)
+    ordered = frame.sort([*by, "$s"], maintain_order=True)
+    if not len(ordered):
+        return ordered.with_columns(pl.col("$s").alias("$s2"), pl.col("$e").alias("$e2"))
+    changed = ordered.select(pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift(1)) for c in by)).to_series()
+    key_begins = changed.to_numpy().copy()
+    key_begins[0] = True
+    starts, ends = ordered["$s"].to_numpy(), ordered["$e"].to_numpy()
+    begins = key_begins.copy()
+    begins[1:] |= starts[1:] > _reach(ends, key_begins)[:-1]
+    first = np.flatnonzero(begins)
+    lengths = np.diff(np.append(first, len(ordered)))
+    return ordered.with_columns(
+        pl.Series("$s2", np.repeat(starts[first], lengths), dtype=pl.Int64),
+        pl.Series("$e2", np.repeat(np.maximum.reduceat(ends, first), lengths), dtype=pl.Int64),
+    )
+
+
+def _reach(ends: np.ndarray, key_begins: np.ndarray) -> np.ndarray:
+    """The greatest end so far, beginning anew with every key. Keys are set so far apart that one maximum serves all."""
+    least = int(ends.min())
+    width = int(ends.max()) - least + 1
+    keys = np.cumsum(key_begins) - 1
+    if width * (int(keys[-1]) + 1) >= END_OF_TIME:  # too far apart for whole numbers: key by key
+        reach = ends.copy()
+        for part in np.split(np.arange(len(ends)), np.flatnonzero(key_begins)[1:]):
+            reach[part] = np.maximum.accumulate(ends[part])
+        return reach
+    shifted = (ends - least) + keys * width
+    reached: np.ndarray = np.maximum.accumulate(shifted) - keys * width + least
+    return reached
+
+
+def _cycle(window: Cumulating, starts: np.ndarray) -> np.ndarray:
+    size, offset = window.size.micros, window.offset.micros
+    return (starts - offset) // size * size + offset
+
+
+def _cumulated(window: Cumulating, frame: pl.DataFrame, after: int) -> pl.DataFrame:
+    step = window.step.micros
+    starts = frame["$s"].to_numpy()
+    cycle = _cycle(window, starts)
+    last = cycle + window.size.micros
+    first = starts + step
+    first = np.maximum(first, np.where(after >= first, first + ((after - first) // step + 1) * step, first))
+    counts = np.maximum((last - first) // step + 1, 0)
+    chosen = np.repeat(np.arange(len(frame)), counts)
+    places = np.arange(len(chosen)) - np.repeat(np.cumsum(counts) - counts, counts)
+    ends = first[chosen] + places * step
+    return frame[pl.Series(chosen, dtype=pl.UInt32)].with_columns(
+        pl.Series("$s", cycle[chosen], dtype=pl.Int64), pl.Series("$e", ends, dtype=pl.Int64)
+    )
+
+
+def _in_calendar(window: Calendar, frame: pl.DataFrame) -> pl.DataFrame:
+    every = _TRUNCATE[window.unit]
+    local = pl.from_epoch("$s", time_unit="us").dt.replace_time_zone("UTC").dt.convert_time_zone(window.zone)
+    wall = local.dt.replace_time_zone(None).dt.truncate(every).alias("$wall")
+    times = frame.select(pl.col("$s").unique()).with_columns(wall)
+    following = pl.col("$wall").dt.offset_by(every)
+    days = times.select(pl.col("$wall").unique()).with_columns(
+        _instant(pl.col("$wall"), window.zone).alias("$start"),
+        _instant(following, window.zone).alias("$end"),
+        _instant(following.dt.offset_by(every), window.zone).alias("$after"),
+    )
+    again = pl.col("$s") >= pl.col("$end")  # set back across midnight: a day ends when it is midnight the first time
+    borders = times.join(days, on="$wall", how="left").select(
+        "$s",
+        pl.when(again).then("$end").otherwise("$start").alias("$s2"),
+        pl.when(again).then("$after").otherwise("$end").alias("$e"),
+    )
+    joined = frame.join(borders, on="$s", how="left", maintain_order="left")
+    return joined.with_columns(pl.col("$s2").alias("$s")).drop("$s2")
+
+
+def _instant(wall: pl.Expr, zone: str) -> pl.Expr:
+    """The instant of a local midnight; of the first instant of its day where the clock skips midnight."""
+    found = wall.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+    skipped = [
+        wall.dt.offset_by(by).dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+        for by in ("15m", "30m", "40m", "45m", *(f"{hours}h" for hours in range(1, 9)), "1d")
+    ]
+    return pl.coalesce(found, *skipped).dt.convert_time_zone("UTC").dt.epoch("us")
+
+
+def _custom(window: Custom, frame: pl.DataFrame) -> pl.DataFrame:
+    times = frame["$s"].unique().sort().to_list()
+    given: list[tuple[int, int, int]] = []
+    for time in times:
+        try:
+            found = list(window.assign(_EPOCH + time * _MICRO))
+        except Exception as error:
+            raise _failed(window, "assign", error) from error
+        spans = sorted({_checked(window, span) for span in found})
+        if window.merge is not None and len(spans) > 1:
+            raise UserCodeFailed(
+                f"the custom window {window.name} merges, but gave {len(spans)} windows for one record",
+                detail="a record would count twice in the window they become",
+                hint="with merge, let assign give one window per record",
+            )
+        given += [(time, *span) for span in spans]
+    borders = pl.DataFrame(given, schema={"$s": pl.Int64, "$s2": pl.Int64, "$e": pl.Int64}, orient="row")
+    joined = frame.join(borders, on="$s", how="inner", maintain_order="left")
+    return joined.with_columns(pl.col("$s2").alias("$s")).drop("$s2")
+
+
+def _merged_by(window: Custom, frame: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    assert window.merge is not None
+    distinct = frame.select(*by, "$s", "$e").unique().sort([*by, "$s", "$e"])
+    found: list[pl.DataFrame] = []
+    for part in distinct.partition_by(by, maintain_order=True):
+        given = list(zip(part["$s"].to_list(), part["$e"].to_list(), strict=True))
+        try:
+            merged = list(window.merge([(_EPOCH + s * _MICRO, _EPOCH + e * _MICRO) for s, e in given]))
+        except Exception as error:
+            raise _failed(window, "merge", error) from error
+        become = [_checked(window, span) for span in merged]
+        homes = [next(((a, b) for a, b in become if a <= s and e <= b), None) for s, e in given]
+        if None in homes:
+            raise UserCodeFailed(
+                f"the merge of the custom window {window.name} gave no window over {given[homes.index(None)]}",
+                hint="every window it is given must lie within one of those it returns",
+            )
+        found.append(
+            part.with_columns(
+                pl.Series("$s2", [h[0] for h in homes if h], dtype=pl.Int64),
+                pl.Series("$e2", [h[1] for h in homes if h], dtype=pl.Int64),
+            )
+        )
+    return frame.join(pl.concat(found), on=[*by, "$s", "$e"], how="left", nulls_equal=True, maintain_order="left")
+
+
+def _checked(window: Custom, span: Span) -> tuple[int, int]:
+    try:
+        start, end = (_micros(t) for t in span)
+    except (TypeError, ValueError) as error:
+        raise _failed(window, "assign or merge", error) from error
+    if end <= start:
+        raise UserCodeFailed(
+            f"the custom window {window.name} gave a window that ends before it begins: {span}",
+            hint="give pairs of datetimes, start before end",
+        )
+    return start, end
+
+
+def _micros(time: object) -> int:
+    if not isinstance(time, datetime):
+        msg = f"{time!r} is not a datetime"
+        raise TypeError(msg)
+    return (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) // _MICRO
+
+
+def _failed(window: Custom, where: str, error: Exception) -> UserCodeFailed:
+    return UserCodeFailed(
+        f"the custom window {window.name} failed in {where}: {type(error).__name__}: {error}",
+        hint="fix the function and start the flow again; it goes on where it was",
+    )

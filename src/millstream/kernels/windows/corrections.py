@@ -1,0 +1,122 @@
+"""Corrections: records that revise or delete earlier ones by key, and the windows over them given anew.
+
+Rows are kept one by one under the hash of their key, as long as a window over them takes records. A window that an old
+or a new version of a record belongs to is combined anew from all of its rows, which is right for every aggregate.
+
+Columns of a row: ``$h`` hash and ``$key`` text of the record's key, ``$g`` hash of the group, ``$ver`` its version,
+``$dead`` for a record that was deleted, and the columns of any row. Of a row that comes, ``$del`` says what it does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from millstream.clock import BEGINNING, END_OF_TIME
+from millstream.kernels.aggregates.combine import combine
+from millstream.kernels.aggregates.partials import ORDER
+from millstream.kernels.outcome import BEHIND, NOT_HELD, Dropped, StageClock, State
+from millstream.kernels.windows import assign
+from millstream.plan.stages import Aggregation
+
+UNIQUE = ("$h", "$key")
+UPSERTS, DELETES, NOT_KEPT = 0, 1, 2
+"""What a record does: it is a new version, it deletes its record, or the stage's condition does not keep it."""
+
+
+@dataclass
+class Revised:
+    """What an epoch did: windows with all of their contents (``$n`` 0 for those that are empty now; ``$new`` records
+    that touched them), rows to keep, and records that could not be taken.
+    """
+
+    contents: pl.DataFrame | None = None
+    records: pl.DataFrame | None = None
+    dropped: list[Dropped] = field(default_factory=list)
+
+
+def revise(spec: Aggregation, records: State, clock: StageClock, came: pl.DataFrame) -> Revised:
+    """Take records in; each is new, or a new version of one that is held, or deletes it."""
+    late, place = spec.windowing.lateness.micros, list(UNIQUE)
+    came = came.rename({"$h": "$g", "$kh": "$h"}).with_columns(_ends(spec, came).alias("$last"))
+    order = ["$ver", *(c for c in ORDER[1:] if c in came.columns)]
+    newest = came.sort(order, nulls_last=False, maintain_order=True).unique("$key", keep="last", maintain_order=True)
+    held = records.scan(clock.before)
+    alive = None if held is None else held.filter(pl.col("$x") > clock.before)
+    old = None if alive is None else alive.join(newest, on=place, how="semi")
+    newest, dropped = _refuse(newest, old, clock.watermark - late)
+    if not len(newest):
+        return Revised(dropped=dropped)
+    written = _written(newest, old, late)
+    touched = [written.filter(~pl.col("$dead"))]
+    if old is not None:
+        before = old.join(newest, on=place, how="semi").filter(~pl.col("$dead"))
+        touched.append(before.select(written.columns))
+    where = ["$h", "$s", "$e", *spec.keys]
+    windows = _windows(spec, pl.concat(touched, how="vertical_relaxed")).filter(pl.col("$e") + late > clock.watermark)
+    windows = windows.group_by(where).agg(pl.len().cast(pl.Int64).alias("$new"))
+    now = written
+    if alive is not None:
+        others = alive.join(written, on=place, how="anti")
+        now = pl.concat([others.select(written.columns), written], how="vertical_relaxed")
+    groups = windows.select(pl.col("$h").alias("$g")).unique()
+    rows = now.filter(~pl.col("$dead")).join(groups, on="$g", how="semi")
+    inside = _windows(spec, rows).join(windows, on=where, how="semi", nulls_equal=True)
+    contents = combine(spec, inside, where) if len(inside) else None
+    return Revised(_with_empty(windows, contents, where), written, dropped)
+
+
+def _ends(spec: Aggregation, rows: pl.DataFrame) -> pl.Series:
+    ends = assign.last_ends(spec, rows.select("$s"))
+    return ends.fill_null(BEGINNING)
+
+
+def _refuse(newest: pl.DataFrame, old: pl.DataFrame | None, ended: int) -> tuple[pl.DataFrame, list[Dropped]]:
+    """Leave out versions that are older than what is held; set apart what comes too late."""
+    marked = newest.with_columns(pl.lit(None, pl.Int64).alias("$was"), pl.lit(value=False).alias("$there"))
+    if old is not None and len(old):
+        known = old.select("$key", pl.col("$ver").alias("$was"), (~pl.col("$dead")).alias("$there"))
+        marked = newest.join(known, on="$key", how="left", maintain_order="left")
+        marked = marked.with_columns(pl.col("$there").fill_null(value=False))
+    marked = marked.filter(~(pl.col("$ver") <= pl.col("$was")).fill_null(value=False))
+    versioned = pl.col("$ver").is_not_null()  # is remembered also of a record that is not there
+    marked = marked.filter((pl.col("$del") != NOT_KEPT) | pl.col("$there") | versioned)
+    missing = (pl.col("$del") == DELETES) & ~pl.col("$there")
+    behind = (pl.col("$del") == UPSERTS) & (pl.col("$last") <= ended)
+    dropped = [
+        Dropped(g, ts, ts + 1, reason, last, 1, (part, pos))
+        for reason, rows in ((NOT_HELD, marked.filter(missing)), (BEHIND, marked.filter(behind)))
+        for g, ts, last, part, pos in rows.select("$g", "$ts", "$last", "$part", "$pos").iter_rows()
+    ]
+    return marked.filter((~missing | versioned) & ~behind).drop("$was", "$there"), dropped
+
+
+def _windows(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows once per window, in ``$s`` and ``$e``, under the hash of their group."""
+    grouped = rows.drop("$h").rename({"$g": "$h"})
+    if assign.by_slices(spec):
+        return assign.slices(spec, grouped, BEGINNING).drop("$slice")
+    return assign.rows(spec, grouped)
+
+
+def _written(newest: pl.DataFrame, old: pl.DataFrame | None, late: int) -> pl.DataFrame:
+    """The rows for state: a version stays at least as long as the one before it would have."""
+    rows = newest.with_columns(
+        (pl.col("$del") != UPSERTS).alias("$dead"),
+        pl.min_horizontal(pl.col("$last") + late, pl.lit(END_OF_TIME - 1)).alias("$x"),
+        pl.lit(value=False).alias("$gone"),
+    ).drop("$del", "$last")
+    if old is not None and len(old):
+        before = old.select(*UNIQUE, pl.col("$x").alias("$was"))
+        rows = rows.join(before, on=list(UNIQUE), how="left", maintain_order="left")
+        rows = rows.with_columns(pl.max_horizontal("$x", "$was").alias("$x")).drop("$was")
+    return rows.select(sorted(rows.columns))
+
+
+def _with_empty(windows: pl.DataFrame, contents: pl.DataFrame | None, where: list[str]) -> pl.DataFrame:
+    if contents is None:
+        return windows.with_columns(pl.lit(0, pl.Int64).alias("$n"))
+    return windows.join(contents, on=where, how="left", nulls_equal=True, maintain_order="left").with_columns(
+        pl.col("$n").fill_null(0)
+    )

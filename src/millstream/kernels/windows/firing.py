@@ -1,0 +1,170 @@
+"""Firing: from windows that fire to panes, to changes of the view, and to the windows as they are afterwards.
+
+What is shown of a window are its answers, kept beside it as ``^name``; for count windows also its borders, which move
+when a record comes in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from millstream.clock import BEGINNING
+from millstream.kernels.aggregates.combine import partial_columns, results
+from millstream.kernels.outcome import StageClock
+from millstream.model.reserved import OP
+from millstream.model.steps.step import INDEX
+from millstream.model.windows.accumulation import Accumulation
+from millstream.model.windows.kinds import CountWindow
+from millstream.plan.stages import Aggregation
+
+TIMESTAMP = pl.Datetime("us", "UTC")
+EARLY, ON_TIME, LATE = "early", "on time", "late"
+LAST_INSTANT = 253402300799_000000
+"""The latest instant that is shown: the end of the year 9999."""
+
+
+def shown_watermark(watermark: int) -> int | None:
+    """A watermark as it is shown: none before there is one, and the end of time as the end of the year 9999."""
+    return None if watermark <= BEGINNING else min(watermark, LAST_INSTANT)
+
+
+def shown_names(spec: Aggregation) -> list[str]:
+    """The columns that are remembered as shown."""
+    moving = ["window_start", "window_end"] if isinstance(spec.window, CountWindow) else []
+    return [*moving, *(m.name for m in spec.measures)]
+
+
+def answers(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
+    """What windows show, from their contents."""
+    moving = []
+    if isinstance(spec.window, CountWindow):
+        moving = [
+            pl.col("$from").cast(TIMESTAMP).alias("window_start"),
+            pl.col("$to").cast(TIMESTAMP).alias("window_end"),
+        ]
+    return rows.select(*moving, *results(spec, rows))
+
+
+def result_rows(spec: Aggregation, rows: pl.DataFrame, given: pl.DataFrame, op: str) -> pl.DataFrame:
+    """Rows of a result: op, borders, keys, answers."""
+    whole = pl.concat([rows.select("$s", "$e", *spec.keys), given], how="horizontal")
+    named = {
+        INDEX: pl.col("$s").alias(INDEX),
+        "window_start": pl.col("$s").cast(TIMESTAMP).alias("window_start"),
+        "window_end": pl.col("$e").cast(TIMESTAMP).alias("window_end"),
+    }
+    borders = [pl.col(b) if b in given.columns else named[b] for b in spec.borders]
+    return whole.select(pl.lit(op).alias(OP), *borders, *spec.keys, *(m.name for m in spec.measures))
+
+
+@dataclass
+class Firing:
+    """The panes and changes that an epoch of a stage gives."""
+
+    spec: Aggregation
+    clock: StageClock
+    changes: list[pl.DataFrame] = field(default_factory=list)
+    panes: list[pl.DataFrame] = field(default_factory=list)
+
+    @property
+    def discarding(self) -> bool:
+        """Whether a pane answers over new records only."""
+        return self.spec.windowing.accumulation is Accumulation.DISCARDING
+
+    def fire(
+        self, rows: pl.DataFrame, fired: np.ndarray, finished: np.ndarray, expired: np.ndarray, *, by_clock: bool
+    ) -> pl.DataFrame:
+        """Give the panes of the windows that fire; returns all windows as they are afterwards."""
+        reached = rows["$end"].to_numpy() <= self.clock.watermark
+        past = rows["$o"].to_numpy()
+        on_time = fired & reached & ~past & by_clock
+        given = fired & ((rows["$p"].to_numpy() > 0) | on_time)
+        rows = rows.with_columns(pl.Series("$o", past | (fired & reached)))
+        if not given.any():
+            return rows
+        timing = np.where(on_time, ON_TIME, np.where(reached, LATE, EARLY))
+        firing = rows.filter(pl.Series(given))
+        new = self._nothing(firing, answers(self.spec, firing))
+        self._give(firing, new, pl.Series(timing[given]), pl.Series((expired | finished)[given]))
+        self._change(firing, new)
+        return self._after(rows, given, new)
+
+    def gone(self, rows: pl.DataFrame) -> None:
+        """Windows that are no more leave the view."""
+        shown = rows.filter(pl.col("$v"))
+        if len(shown):
+            self.changes.append(result_rows(self.spec, shown, self._old(shown), "-D"))
+
+    def _nothing(self, firing: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
+        """Answers over no record at all (an empty pane of discarded contents)."""
+        if not self.discarding or (firing["$n"] > 0).all():
+            return new
+        empty = firing["$n"] == 0
+        zero = {"count": 0, "count_distinct": 0, "collect": [], "ordered_list": []}
+        return new.with_columns(
+            pl.when(empty)
+            .then(pl.lit(zero.get(m.kind), dtype=new.schema[m.name]))
+            .otherwise(pl.col(m.name))
+            .alias(m.name)
+            for m in self.spec.measures
+            if m.user is None
+        )
+
+    def _give(self, firing: pl.DataFrame, new: pl.DataFrame, timing: pl.Series, last: pl.Series) -> None:
+        if self.spec.windowing.panes is None:
+            return
+        watermark = shown_watermark(self.clock.watermark)
+        marks = [
+            firing["$i"].alias("pane"),
+            timing.alias("timing"),
+            (firing["$i"] == 0).alias("is_first"),
+            last.alias("is_last"),
+            pl.Series("watermark", [watermark] * len(firing), dtype=pl.Int64).cast(TIMESTAMP),
+        ]
+        row = result_rows(self.spec, firing, new, "").drop(OP)
+        self.panes.append(pl.concat([row, pl.DataFrame(marks)], how="horizontal"))
+
+    def _change(self, firing: pl.DataFrame, new: pl.DataFrame) -> None:
+        """What the firing changes in the view."""
+        shown, differs = firing["$v"], firing["$p"] > 0
+        old = self._old(firing)
+        if not self.discarding:
+            same = shown
+            for name in shown_names(self.spec):
+                same = same & old[name].eq_missing(new[name])
+            differs = differs & ~same
+        first, again = differs & ~shown, differs & shown
+        for op, chosen, given in (("-U", again, old), ("+I", first, new), ("+U", again, new)):
+            if chosen.any() and (op != "-U" or self.spec.retract):
+                self.changes.append(result_rows(self.spec, firing, given, op).filter(chosen))
+
+    def _old(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.select(pl.col(f"^{name}").alias(name) for name in shown_names(self.spec))
+
+    def _after(self, rows: pl.DataFrame, given: np.ndarray, new: pl.DataFrame) -> pl.DataFrame:
+        """The windows once they have fired: nothing is unshown, and discarded contents are gone."""
+        fired = pl.Series(given)
+        place = np.zeros(len(rows), dtype=np.uint32)
+        place[given] = np.arange(len(new), dtype=np.uint32)
+        spread = new[pl.Series(place)]
+        mark = fired & (rows["$p"] > 0)
+        shown = [
+            pl.when(mark).then(spread[name]).otherwise(pl.col(f"^{name}")).alias(f"^{name}")
+            for name in shown_names(self.spec)
+        ]
+        rows = rows.with_columns(
+            (pl.col("$i") + fired.cast(pl.Int64)).alias("$i"),
+            pl.when(fired).then(0).otherwise(pl.col("$p")).cast(pl.Int64).alias("$p"),
+            (pl.col("$v") | mark).alias("$v"),
+            *shown,
+        )
+        if self.discarding:
+            contents = partial_columns(self.spec, rows)
+            rows = rows.with_columns(
+                pl.when(fired).then(0).otherwise(pl.col("$n")).cast(pl.Int64).alias("$n"),
+                *(pl.when(fired).then(None).otherwise(pl.col(c)).alias(c) for c in contents),
+            )
+        return rows

@@ -1,0 +1,82 @@
+"""Replaying late records: windows that have expired are computed anew from all records of their time.
+
+Their state is gone, so the records are read again; that is right for every aggregate. Which windows: all those that a
+late record belonged to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from millstream.clock import BEGINNING
+from millstream.errors import Unsupported
+from millstream.kernels.aggregates.combine import fold
+from millstream.kernels.windows import assign
+from millstream.kernels.windows.firing import answers, result_rows
+from millstream.kernels.windows.panes import identity
+from millstream.model.reserved import OP
+from millstream.model.windows.accumulation import Accumulation
+from millstream.model.windows.kinds import CountWindow
+from millstream.plan.stages import Aggregation, Append, Chained, Stage
+
+
+def check(stage: Stage, view: str) -> Aggregation:
+    """Refuse the stages whose late records cannot be replayed."""
+    why = None
+    if isinstance(stage, Chained):
+        why = "it is computed from the changes of another stage, whose windows have expired"
+    elif isinstance(stage, Append):
+        why = "its rows have gone on in order, and cannot be put between them afterwards"
+    elif stage.windowing.merges or isinstance(stage.window, CountWindow):
+        why = f"a late record may change the borders of its windows ({stage.window})"
+    elif stage.windowing.accumulation is Accumulation.DISCARDING:
+        why = "a discarding view shows the records since its last pane only"
+    if why is not None:
+        raise Unsupported(
+            f"the late records of `{view}` cannot be replayed",
+            detail=why,
+            hint=f"they can be read with SELECT * FROM `{view}$late`",
+        )
+    assert isinstance(stage, Aggregation)
+    return stage
+
+
+def windows_of(stage: Aggregation, times: Sequence[int]) -> pl.DataFrame:
+    """The windows (``$s``, ``$e``) that records of these times belong to."""
+    rows = pl.DataFrame({"$s": times}, schema={"$s": pl.Int64}).unique()
+    if assign.by_slices(stage):
+        rows = assign.slices(stage, assign.sliced(stage, rows), BEGINNING)
+    else:
+        rows = assign.rows(stage, rows)
+    return rows.select("$s", "$e").unique().sort("$s", "$e")
+
+
+def recomputed(stage: Aggregation, partials: pl.DataFrame | None, windows: pl.DataFrame) -> pl.DataFrame | None:
+    """The answers of these windows over partials of all records of their time; None when there are none."""
+    if partials is None:
+        return None
+    if assign.by_slices(stage):
+        partials = assign.slices(stage, partials, BEGINNING).drop("$slice")
+    inside = partials.join(windows, on=["$s", "$e"], how="semi")
+    whole = fold(stage, inside, identity(stage))
+    return result_rows(stage, whole, answers(stage, whole), "+I")
+
+
+def difference(old: pl.DataFrame, new: pl.DataFrame, identity: Sequence[str], *, retract: bool) -> pl.DataFrame:
+    """The changes (with `OP`) from the rows of a view to other rows."""
+    by = list(identity)
+    rows = [c for c in new.columns if c != OP]
+    old = old.select(rows)
+    gone, came = old, new.select(rows)
+    if not any(new.schema[c].is_nested() for c in rows):
+        same = old.join(came, on=rows, how="semi", nulls_equal=True)
+        gone = old.join(same, on=rows, how="anti", nulls_equal=True)
+        came = came.join(same, on=rows, how="anti", nulls_equal=True)
+    known = came.join(gone, on=by, how="semi", nulls_equal=True)
+    fresh = came.join(gone, on=by, how="anti", nulls_equal=True)
+    lost = gone.join(came, on=by, how="anti", nulls_equal=True)
+    again = gone.join(came, on=by, how="semi", nulls_equal=True)
+    parts = [(fresh, "+I"), (again if retract else again.clear(), "-U"), (known, "+U"), (lost, "-D")]
+    return pl.concat([f.select(pl.lit(op).alias(OP), pl.all()) for f, op in parts])

@@ -1,0 +1,382 @@
+"""The pane kernel: one row per key and window, with its partials, its trigger's state and what was last shown of it.
+
+An epoch has two halves (docs/decisions/0008-panes.md): the clock moves, then records come. `_Windows` is the table of
+the windows that are looked at; both halves evaluate the trigger over it and give panes for the windows that fire.
+
+Columns of a window besides its identity and partials: ``$n`` records it answers over, ``$p`` records no pane has shown,
+``$f`` processing time of the first of those, ``$i`` panes given, ``$o`` whether its on-time pane is past,
+``$t0..`` the trigger's state, ``^name`` the answers shown and ``$v`` whether they are, ``$gone`` for a window that has
+merged into another, ``$x`` when it leaves state; and when it must be looked at: ``$wd`` by the watermark, ``$fd`` by
+that for a fraction of the data, ``$pd`` by processing time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from millstream.clock import ALL_READ, END_OF_TIME
+from millstream.kernels.aggregates.combine import fold, partial_columns
+from millstream.kernels.outcome import BEHIND, FINISHED, Dropped, Outcome, StageClock, State, due_columns, together
+from millstream.kernels.windows import assign
+from millstream.kernels.windows.corrections import Revised, revise
+from millstream.kernels.windows.count_windows import keys_of
+from millstream.kernels.windows.firing import Firing, answers, shown_names
+from millstream.kernels.windows.triggers import Machine, Moment
+from millstream.model.windows.kinds import CountWindow, Custom
+from millstream.plan.stages import Aggregation
+
+
+def identity(spec: Aggregation) -> list[str]:
+    """The columns that make a row of this kernel's state unique."""
+    return ["$h", "$s", "$e", *spec.keys]
+
+
+def _leaving(spec: Aggregation, rows: pl.DataFrame) -> np.ndarray:
+    """When each window leaves state: so long after its end as records may come late."""
+    leaves: np.ndarray = np.minimum(rows["$end"].to_numpy() + spec.windowing.lateness.micros, END_OF_TIME - 1)
+    return leaves
+
+
+def advance(
+    spec: Aggregation, partials: pl.DataFrame | None, state: State, clock: StageClock, records: State | None = None
+) -> Outcome:
+    """Run one epoch of a stage. `partials` are combined rows by slice or by window (see `kernels/windows/assign.py`);
+    for count windows they are the rows themselves, and `records` the rows kept so far.
+    """
+    epoch = _Epoch(spec, state, clock)
+    if spec.corrected:
+        assert records is not None
+        return epoch.corrected(partials, records)
+    held = epoch.held(partials)
+    expired = epoch.clock_moves(held)
+    came = partials is not None and len(partials) > 0
+    if isinstance(spec.window, CountWindow):
+        assert records is not None
+        return epoch.counted(held, expired, partials if came else None, records)
+    if came:
+        assert partials is not None
+        arrivals = assign.slices(spec, partials, clock.horizon(spec)) if assign.by_slices(spec) else partials
+        epoch.records_come(held, arrivals)
+    return epoch.outcome()
+
+
+@dataclass
+class _Windows:
+    """Windows that are looked at: their rows, and the state of their trigger."""
+
+    rows: pl.DataFrame
+    machine: Machine
+
+    def moment(self, clock: StageClock) -> Moment:
+        return Moment(self.rows["$end"].to_numpy(), clock.watermark, clock.now, clock.fractions)
+
+
+@dataclass
+class _Epoch:
+    spec: Aggregation
+    state: State
+    clock: StageClock
+    kept: list[pl.DataFrame] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.firing = Firing(self.spec, self.clock)
+
+    def held(self, partials: pl.DataFrame | None) -> _Windows | None:
+        """The windows of all keys that have records or something due."""
+        hashes = self.state.due(due_columns(self.clock), self.clock.before)
+        if partials is not None and len(partials):
+            hashes = np.sort(np.concatenate([hashes, partials["$h"].to_numpy()]))
+            hashes = hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))]
+        found = self.state.lookup(hashes, self.clock.before) if len(hashes) else None
+        if found is None:
+            return None
+        rows = found.filter((pl.col("$x") > self.clock.before) & ~pl.col("$gone"))
+        return self._windows(rows) if len(rows) else None
+
+    def clock_moves(self, held: _Windows | None) -> pl.DataFrame | None:
+        """The first half: windows fire or expire by the clock alone. What is left of `held` are live windows; returns
+        those that expired.
+        """
+        if held is None:
+            return None
+        rows, machine, moment = held.rows, held.machine, held.moment(self.clock)
+        due = np.logical_or.reduce([rows[c].to_numpy() <= upto for c, (_, upto) in due_columns(self.clock).items()])
+        unfinished = ~machine.finished
+        unshown = rows["$p"].to_numpy() > 0
+        on_time = ~rows["$o"].to_numpy() & (moment.end <= self.clock.watermark)
+        ready = machine.ready(moment) & unfinished & (unshown | on_time)
+        expired = _leaving(self.spec, rows) <= self.clock.watermark
+        closing = expired & unfinished & unshown
+        machine.fire(ready, moment)
+        held.rows = after = self.firing.fire(rows, ready | closing, machine.finished, expired, by_clock=True)
+        self._keep(held, (due | ready) & ~expired)
+        self._bury(held, expired)
+        held.rows = after.with_columns(_trigger_columns(machine)).filter(pl.Series(~expired))
+        machine.columns = [c[~expired] for c in machine.columns]
+        return after.filter(pl.Series(expired))
+
+    def records_come(self, held: _Windows | None, arrivals: pl.DataFrame) -> None:
+        """The second half: records find their windows, windows merge, and those that got records may fire."""
+        targeted, gone = self._targets(held, arrivals)
+        arrivals = self._refuse(held, targeted, gone)
+        if not len(arrivals) and (gone is None or not len(gone)):
+            return
+        self._changed(self._taken(held, arrivals, gone))
+
+    def corrected(self, came: pl.DataFrame | None, records: State) -> Outcome:
+        """An epoch of records that revise others: the windows they touch are given anew."""
+        revised = Revised() if came is None or not len(came) else revise(self.spec, records, self.clock, came)
+        held = self.held(revised.contents)
+        self.clock_moves(held)
+        self.dropped += revised.dropped
+        if revised.contents is not None:
+            empty = revised.contents.filter(pl.col("$n") == 0)
+            if held is not None and len(empty):
+                self._emptied(held, empty)
+            filled = revised.contents.filter(pl.col("$n") > 0)
+            if len(filled):
+                self._contents(held, filled)
+        return replace(self.outcome(), records=revised.records)
+
+    def _emptied(self, held: _Windows, empty: pl.DataFrame) -> None:
+        """Windows that have lost their last record leave the view and the state."""
+        rows = held.rows.join(empty, on=identity(self.spec), how="semi", nulls_equal=True)
+        if len(rows):
+            self.firing.gone(rows)
+            dead = _dead(rows)
+            self.kept.append(_in_order(self.spec, dead))
+
+    def counted(
+        self, held: _Windows | None, expired: pl.DataFrame | None, came: pl.DataFrame | None, records: State
+    ) -> Outcome:
+        """The second half for count windows: rows are numbered anew, and windows given anew over them."""
+        keys = keys_of(self.spec, records, self.clock, expired, came)
+        if keys is None:
+            return self.outcome()
+        if expired is not None and len(expired):
+            keys.let_go(expired)
+        if came is not None:
+            self.dropped += keys.take(came)
+            contents = keys.contents()
+            if contents is not None:
+                done = self._contents(held, contents)
+                if len(done):
+                    keys.let_go(done)
+        return replace(self.outcome(), records=keys.changed())
+
+    def _contents(self, held: _Windows | None, contents: pl.DataFrame) -> pl.DataFrame:
+        """Windows that changed are given with all of their contents and may fire. Returns those that have expired."""
+        where = identity(self.spec)
+        old = None if held is None else held.rows.join(contents, on=where, how="semi", nulls_equal=True)
+        return self._changed(self._bookkeeping(contents, old, None))
+
+    def _changed(self, windows: _Windows) -> pl.DataFrame:
+        """Windows that got records: those that are ready fire. A count window may be complete and expire at once."""
+        machine, moment = windows.machine, windows.moment(self.clock)
+        ready = machine.ready(moment) & (windows.rows["$p"].to_numpy() > 0)
+        machine.fire(ready, moment)
+        expired = _leaving(self.spec, windows.rows) <= self.clock.watermark
+        windows.rows = self.firing.fire(windows.rows, ready | expired, machine.finished, expired, by_clock=False)
+        self._keep(windows, ~expired)
+        self._bury(windows, expired)
+        return windows.rows.filter(pl.Series(expired))
+
+    def outcome(self) -> Outcome:
+        """All that the epoch gave; of a window that was kept twice the newer row counts."""
+        rows = together(self.kept)
+        if rows is not None:
+            rows = rows.unique(identity(self.spec), keep="last", maintain_order=True)
+        return Outcome(
+            together(self.firing.changes),
+            rows,
+            np.empty(0, np.int64) if rows is None else rows["$x"].to_numpy(),
+            panes=together(self.firing.panes),
+            dropped=self.dropped,
+        )
+
+    def _windows(self, rows: pl.DataFrame) -> _Windows:
+        width = Machine(self.spec.windowing.trigger).width
+        return _Windows(
+            rows, Machine(self.spec.windowing.trigger, [rows[f"$t{i}"].to_numpy().copy() for i in range(width)])
+        )
+
+    def _targets(self, held: _Windows | None, arrivals: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """Arrivals with the window each goes to, and the held windows that become part of another one (their new window
+        in ``$s2``, ``$e2``).
+        """
+        if not self.spec.windowing.merges:
+            return arrivals, None
+        custom = self.spec.window if isinstance(self.spec.window, Custom) else None
+        place = ["$h", "$s", "$e", *self.spec.keys]
+        mine = arrivals.with_row_index("$a").select("$a", *place)
+        known = mine.clear() if held is None else held.rows.select(pl.lit(None, pl.UInt32).alias("$a"), *place)
+        by = ["$h", *self.spec.keys]
+        known = known.join(mine.select(by).unique(), on=by, how="semi", nulls_equal=True)
+        merged = assign.spans(pl.concat([known, mine]), self.spec.keys, custom)
+        homes = merged.filter(pl.col("$a").is_not_null()).sort("$a")
+        targeted = arrivals.with_columns(homes["$s2"].alias("$s"), homes["$e2"].alias("$e"))
+        others = merged.filter(pl.col("$a").is_null()).drop("$a")
+        grown = (pl.col("$s") != pl.col("$s2")) | (pl.col("$e") != pl.col("$e2"))
+        moved = others.filter(grown | (pl.len().over([*by, "$s2", "$e2"]) > 1))
+        return targeted, moved
+
+    def _refuse(self, held: _Windows | None, arrivals: pl.DataFrame, gone: pl.DataFrame | None) -> pl.DataFrame:
+        """Set arrivals apart whose window has expired, or has a finished trigger (and is not to begin anew); unless
+        another window took them.
+        """
+        late = self.spec.windowing.lateness.micros
+        behind = pl.col("$e") + late <= self.clock.watermark
+        marked = arrivals.with_columns(pl.when(behind).then(pl.lit(BEHIND)).alias("$why"))
+        if held is not None:
+            done = held.rows.filter(pl.Series(held.machine.finished)).select(
+                *identity(self.spec), pl.lit(FINISHED).alias("$done")
+            )
+            if gone is not None:
+                done = done.join(gone, on=identity(self.spec), how="anti", nulls_equal=True)
+            if len(done):
+                marked = marked.join(done, on=identity(self.spec), how="left", nulls_equal=True, maintain_order="left")
+                marked = marked.with_columns(pl.coalesce("$why", "$done").alias("$why")).drop("$done")
+        refused = marked.filter(pl.col("$why").is_not_null())
+        if len(refused):
+            marked = marked.filter(pl.col("$why").is_null())
+            times = [pl.col("$s").alias("$from"), pl.col("$e").alias("$to")]
+            if assign.by_slices(self.spec):
+                by = ["$h", "$slice", *self.spec.keys]
+                refused = refused.join(marked.select(by), on=by, how="anti", nulls_equal=True)
+                refused = refused.group_by(*by, "$why").agg(pl.col("$e").max(), pl.col("$n").first())  # of all windows
+                start, end = assign.slice_borders(self.spec)
+                times = [start.alias("$from"), end.alias("$to")]
+            listed = refused.group_by("$h", *times, "$why").agg(pl.col("$e").max(), pl.col("$n").sum())
+            self.dropped += [Dropped(*row) for row in listed.iter_rows()]
+        return marked.drop("$why")
+
+    def _taken(self, held: _Windows | None, arrivals: pl.DataFrame, gone: pl.DataFrame | None) -> _Windows:
+        """The windows that got records, with their new contents and bookkeeping."""
+        spec, where = self.spec, identity(self.spec)
+        parts = partial_columns(spec, arrivals)
+        came = fold(spec, arrivals.select(*where, "$n", *parts), where)
+        count = came.select(*where, pl.col("$n").alias("$new"))
+        old = None if held is None else held.rows
+        moved = self._moved(old, gone)
+        same = None if old is None else old.join(came.select(where), on=where, how="semi", nulls_equal=True)
+        if same is not None and gone is not None:
+            same = same.join(gone, on=where, how="anti", nulls_equal=True)
+        before = [f.select(*where, "$n", *parts) for f in (moved, same) if f is not None and len(f)]
+        if before:
+            pieces = pl.concat([*before, came.select(*where, "$n", *parts)], how="vertical_relaxed")
+            filled = pieces.filter(pl.col("$n") > 0)
+            contents = fold(spec, filled, where)
+            if len(filled) < len(pieces):  # windows that merge may have discarded all they had
+                empty = pieces.unique(where).join(contents, on=where, how="anti", nulls_equal=True)
+                contents = pl.concat([contents, empty.select(contents.columns)], how="vertical_relaxed")
+        else:
+            contents = came
+        frame = contents.join(count, on=where, how="left", nulls_equal=True, maintain_order="left")
+        return self._bookkeeping(frame, same, moved)
+
+    def _moved(self, old: pl.DataFrame | None, gone: pl.DataFrame | None) -> pl.DataFrame | None:
+        """The rows of held windows that became part of another window, under that window's identity."""
+        if gone is None or old is None or not len(gone):
+            return None
+        rows = old.join(gone, on=identity(self.spec), how="inner", nulls_equal=True)
+        if not len(rows):
+            return None
+        self.firing.gone(rows)
+        rows = rows.sort("$h", "$s")
+        dead = _dead(rows.drop("$s2", "$e2"))
+        self.kept.append(_in_order(self.spec, dead))
+        return rows.with_columns(pl.col("$s2").alias("$s"), pl.col("$e2").alias("$e")).drop("$s2", "$e2")
+
+    def _bookkeeping(self, frame: pl.DataFrame, same: pl.DataFrame | None, moved: pl.DataFrame | None) -> _Windows:
+        spec, where = self.spec, identity(self.spec)
+        width = Machine(spec.windowing.trigger).width
+        columns = [
+            "$p",
+            "$f",
+            "$i",
+            "$o",
+            "$v",
+            *(f"$t{i}" for i in range(width)),
+            *(f"^{name}" for name in shown_names(spec)),
+        ]
+        if "$end" not in frame.columns:
+            frame = frame.with_columns(pl.col("$e").alias("$end"))
+        if same is not None and len(same):
+            frame = frame.join(
+                same.select(*where, *columns), on=where, how="left", nulls_equal=True, maintain_order="left"
+            )
+        else:
+            empty: dict[str, Any] = {
+                c: pl.Boolean if c in ("$o", "$v") else pl.Int64 for c in columns if not c.startswith("^")
+            }
+            empty |= {f"^{n}": t for n, t in answers(spec, frame).schema.items()}
+            frame = frame.with_columns(pl.lit(None, t).alias(c) for c, t in empty.items())
+        if moved is not None:
+            unshown = moved.group_by(where).agg(
+                pl.col("$p").sum().alias("$mp"), pl.col("$f").filter(pl.col("$p") > 0).min().alias("$mf")
+            )
+            frame = frame.join(unshown, on=where, how="left", nulls_equal=True, maintain_order="left")
+        else:
+            frame = frame.with_columns(pl.lit(None, pl.Int64).alias("$mp"), pl.lit(None, pl.Int64).alias("$mf"))
+        fresh = frame["$p"].is_null()
+        came = pl.col("$new").fill_null(0) + pl.col("$mp").fill_null(0)
+        first = pl.min_horizontal(pl.col("$mf").fill_null(self.clock.now), pl.lit(self.clock.now))
+        frame = frame.with_columns(came.alias("$new"), first.alias("$when"))
+        frame = frame.with_columns(
+            pl.when(pl.col("$p").fill_null(0) > 0).then(pl.col("$f")).otherwise(pl.col("$when")).alias("$f"),
+            (pl.col("$p").fill_null(0) + pl.col("$new")).alias("$p"),
+            pl.col("$i").fill_null(0),
+            pl.col("$o").fill_null(pl.col("$end") <= self.clock.watermark),
+            pl.col("$v").fill_null(value=False),
+            pl.lit(value=False).alias("$gone"),
+            *(pl.col(f"$t{i}").fill_null(0) for i in range(width)),
+        )
+        windows = self._windows(frame)
+        windows.machine.reset(fresh.to_numpy())
+        windows.machine.records(frame["$new"].to_numpy(), frame["$when"].to_numpy())
+        windows.rows = frame.drop("$new", "$when", "$mp", "$mf")
+        return windows
+
+    def _bury(self, windows: _Windows, expired: np.ndarray) -> None:
+        """Windows whose end was not known from the start do not leave state by themselves."""
+        if isinstance(self.spec.window, CountWindow) and expired.any():
+            windows = _Windows(_dead(windows.rows), windows.machine)
+            self._keep(windows, expired)
+
+    def _keep(self, windows: _Windows, which: np.ndarray) -> None:
+        """Rows for state, with the trigger's columns and when they are to be looked at."""
+        if not which.any():
+            return
+        chosen = pl.Series(which)
+        ends = windows.rows["$end"].to_numpy()
+        leaving = _leaving(self.spec, windows.rows)
+        moves = isinstance(self.spec.window, CountWindow)
+        kept = windows.rows.with_columns(
+            *_trigger_columns(windows.machine),
+            pl.Series("$wd", np.where(ends > self.clock.watermark, ends, leaving), dtype=pl.Int64),
+            pl.Series("$fd", windows.machine.fraction(ends, self.clock.earliest), dtype=pl.Int64),
+            pl.Series("$pd", windows.machine.deadline(self.clock.now), dtype=pl.Int64),
+            pl.lit(ALL_READ, pl.Int64).alias("$x") if moves else pl.Series("$x", leaving, dtype=pl.Int64),
+        )
+        self.kept.append(_in_order(self.spec, kept.filter(chosen)))
+
+
+def _trigger_columns(machine: Machine) -> list[pl.Series]:
+    return [pl.Series(f"$t{i}", c, dtype=pl.Int64) for i, c in enumerate(machine.columns)]
+
+
+def _in_order(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
+    """One order of columns for all rows of state."""
+    first: Sequence[str] = [*identity(spec), "$end", "$n", *partial_columns(spec, rows)]
+    return rows.select(*first, *sorted(c for c in rows.columns if c not in first))
+
+
+def _dead(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of state as marks that their windows are gone."""
+    return rows.with_columns(pl.lit(value=True).alias("$gone"))

@@ -1,0 +1,53 @@
+"""PAUSE and RESUME: let a flow rest, and let it run again and say what came of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.errors import MillstreamError, ViewFailed
+from millstream.live.answer import Answer
+from millstream.live.definitions import FlowNote
+from millstream.runtime.inspect.status import has_failed
+from millstream.runtime.supervision.run import ENDED
+
+if TYPE_CHECKING:
+    from millstream.live.deployment import Live
+    from millstream.sql.parse.statements import Pause
+
+
+def pause(live: Live, statement: Pause, wait: float) -> Answer:
+    """PAUSE and RESUME. RESUME waits for up to `wait` seconds, to say what came of it."""
+    with live.lock:
+        flow = live.flow_of(statement.name)
+        definitions = live.definitions.copy()
+        definitions.flows.setdefault(flow, FlowNote()).paused = not statement.resume
+        live.commit(live.catalog, definitions)
+        if not statement.resume:
+            live.stop(flow)
+            return Answer(said=f"the flow {flow} rests; RESUME {flow} lets it go on where it was")
+        run, before = live.runs.get(flow), live.home.flow_state(flow)
+        if run is None or run.state in ENDED:
+            mine = [n for n, d in live.definitions.entries.items() if d.flow == flow]
+            live.broken = {n: e for n, e in live.broken.items() if n not in mine or live.catalog.get(n) is None}
+            live.restart(flow)
+    return Answer(said=_resumed(live, flow, before, wait))
+
+
+def _resumed(live: Live, flow: str, before: str, wait: float) -> str:
+    """What came of a flow that was resumed. Raises ViewFailed when it does not run."""
+    broken, run, had = live.said_of_broken(flow), live.runs.get(flow), has_failed(before)
+    if broken:
+        raise ViewFailed(broken, hint=f"mend the reason, then RESUME {flow}")
+    if run is None:
+        return f"the flow {flow} goes on"
+    try:
+        run.catch_up(wait)
+    except TimeoutError:
+        return f"the flow {flow} goes on; it has not caught up within {wait:g} seconds"
+    except MillstreamError as error:
+        raise ViewFailed(
+            f"the flow `{flow}` failed{' again' if had else ''}: {error.message}",
+            detail=error.detail,
+            hint=f"mend the reason, then RESUME {flow}",
+        ) from error
+    return f"the flow {flow} goes on" + (f" and has caught up; it was: {before}" if had else "")

@@ -1,0 +1,1 @@
+"""Statements that change the rows of stored tables."""

@@ -1,0 +1,184 @@
+"""The constraints of stored tables: PRIMARY KEY and NOT NULL.
+
+A statement is checked for the rows that it writes. A table of an older home may hold rows that share a key (earlier
+versions did not check all ways to write): they stay, can be read, and UPDATE and DELETE can correct them. A row that is
+written must have a key of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.errors import MillstreamError, RecordRefused, SchemaError, Unsupported
+from millstream.live.definitions import Definitions
+from millstream.model.types.assignment import Unfit, assigned_table
+from millstream.model.types.schema import Schema, ddl_type
+from millstream.model.types.values import python_values
+from millstream.result import shown
+from millstream.runtime.recovery.catalog_file import FILE
+from millstream.sql.catalog import Catalog, schema_of
+from millstream.sql.parse import grammar
+from millstream.sql.parse.statements import CreateTable
+from millstream.sql.parse.text import Text, pieces
+from millstream.store.names import quoted
+
+if TYPE_CHECKING:
+    from millstream.home import Home
+
+WHICH = "$written"
+"""The column with the number of a written row, counted from 1, beside the keys of all rows."""
+
+
+Named = Callable[[int], str]
+"""Where a row comes from, by its number from 1."""
+
+
+def by_number(number: int) -> str:
+    """A row of VALUES or of a query."""
+    return f"row {number}"
+
+
+def key_of(entry: CreateTable, schema: Schema) -> list[str]:
+    """The columns of a table's key, as they are spelled in its schema."""
+    return [spelled(schema, k) for k in entry.key]
+
+
+def spelled(schema: Schema, name: str) -> str:
+    """A column as the schema spells it."""
+    found = next((n for n in schema.names if n.lower() == name.lower()), None)
+    if found is None:
+        raise schema.unknown(name)
+    return found
+
+
+def check_keyable(schema: Schema, key: Sequence[str]) -> None:
+    """Refuse a key that values cannot be compared by."""
+    for name in key:
+        kind = schema.to_arrow().field(spelled(schema, name)).type
+        if pa.types.is_nested(kind):
+            raise Unsupported(
+                f"`{name}` cannot be in the PRIMARY KEY: it is {ddl_type(kind)}",
+                hint="key columns must be scalar: a number, string, date or timestamp",
+            )
+
+
+def check_required(entry: CreateTable, rows: pa.Table, *, named: Named | None = by_number) -> None:
+    """Refuse NULL where the table says NOT NULL, and in the key. `named` tells where a row comes from."""
+    key = {k.lower() for k in entry.key}
+    for column in entry.columns:
+        name, is_key = column.name, column.name.lower() in key
+        if not (column.required or is_key) or name not in rows.column_names or not rows[name].null_count:
+            continue
+        row = pc.index(pc.is_null(rows[name]), True).as_py() + 1
+        said = f"NULL in the key `{name}` of `{entry.name}`"
+        if not is_key:
+            said = f"NULL in `{name}` of `{entry.name}`, which is NOT NULL"
+        raise RecordRefused(
+            f"{named(row)}: {said}" if named is not None else said,
+            hint="supply a value, for example coalesce(value, default)",
+        )
+
+
+def check_unique(
+    home: Home,
+    entry: CreateTable,
+    rows: pa.Table,
+    written: np.ndarray,
+    *,
+    named: Named | None = by_number,
+    hint: str = "INSERT ... ON CONFLICT DO UPDATE | DO NOTHING, or UPDATE or DELETE the row that is there",
+) -> None:
+    """Refuse a written row whose key another row has. `rows` are all rows of the table as they would be, and `written`
+    has the number of each that the statement writes, and 0 for others.
+    """
+    key = [next(n for n in rows.column_names if n.lower() == k.lower()) for k in entry.key]
+    if not key or not written.any():
+        return
+    columns = {f"$k{i}": rows[k] for i, k in enumerate(key)}
+    keys = pa.table({**columns, WHICH: pa.array(written)})
+    by = ", ".join(quoted(n) for n in columns)
+    doubled = home.store.query(
+        f'SELECT {by}, list({quoted(WHICH)} ORDER BY {quoted(WHICH)}) AS "$rows" FROM "$keys" GROUP BY {by} '
+        f"HAVING count(*) > 1 AND max({quoted(WHICH)}) > 0 ORDER BY max({quoted(WHICH)}) LIMIT 1",
+        {"$keys": keys},
+    )
+    if not doubled.num_rows:
+        return
+    said = told({k: python_values(doubled[n])[0] for k, n in zip(key, columns, strict=True)})
+    numbers = doubled["$rows"][0].as_py()
+    mine = [n for n in numbers if n]
+    before, number = mine[:2] if len(mine) == len(numbers) else (0, mine[0])
+    where = f"{named(number)}: " if named is not None else ""
+    raise RecordRefused(
+        f"{where}`{entry.name}` would have two rows with {said}",
+        detail=f"{named(before)} has this key, too" if before and named is not None else None,
+        hint=hint,
+    )
+
+
+def told(values: dict[str, Any]) -> str:
+    """Columns and their values, for a message."""
+    return ", ".join(f"{k} = {shown(v)}" for k, v in values.items())[:200]
+
+
+def constrained(home: Home, name: str, data: pa.Table) -> tuple[str, pa.Table]:
+    """The name and the rows that are to replace those of a stored table, as its definition in SQL has them; unchanged
+    where there is no such definition.
+    """
+    defined = _definition(home, name)
+    if defined is None:
+        return name, data
+    entry, schema = defined
+    strange = next((c for c in data.column_names if c.lower() not in {n.lower() for n in schema.names}), None)
+    if strange is not None:
+        raise schema.unknown(strange)
+    given = {spelled(schema, n): data.column(i) for i, n in enumerate(data.column_names)}
+    if len(given) < data.num_columns:
+        raise SchemaError("a column is there twice")
+    rows = assigned_columns(schema, given, data.num_rows)
+    check_required(entry, rows)
+    check_unique(home, entry, rows, np.arange(1, rows.num_rows + 1), hint="keep one row of each key")
+    return entry.name, rows
+
+
+def _definition(home: Home, name: str) -> tuple[CreateTable, Schema] | None:
+    """What SQL says of a table, also when no session has been opened yet."""
+    catalog = home.catalog
+    if catalog is None:
+        path = home.path / FILE
+        kept = Definitions.read(path).entries.get(name.lower()) if path.exists() else None
+        if kept is None or kept.kind != "table":
+            return None
+        try:
+            (piece,) = pieces(Text(kept.sql, f"definition of {name}"))
+            found, catalog = grammar.statement(piece, kept=True), Catalog()
+        except MillstreamError:  # one that no longer works; nothing can be checked
+            return None
+    else:
+        found = catalog.get(name)  # type: ignore[assignment]
+    if not isinstance(found, CreateTable):
+        return None
+    schema = schema_of(catalog, found)
+    return None if schema is None else (found, schema)
+
+
+def assigned_columns(schema: Schema, given: dict[str, Any], rows: int) -> pa.Table:
+    """Columns as a target has them, where nothing is lost; NULL where none is given."""
+    return assigned_table(schema.to_arrow(), given, rows, lambda unfit, field: refused(unfit, field.name, field.type))
+
+
+def refused(unfit: Unfit, column: str, kind: pa.DataType) -> RecordRefused:
+    """The error for a value that a column cannot take; rows count from 1, as those of VALUES do."""
+    if unfit.row is None:
+        return RecordRefused(f"the values of `{column}` cannot become {ddl_type(kind)}", detail=unfit.why)
+    value = repr(unfit.value) if isinstance(unfit.value, str) else shown(unfit.value)
+    return RecordRefused(
+        f"row {unfit.row + 1}: the value of `{column}` cannot become {ddl_type(kind)}",
+        detail=f"{value[:200]}: {unfit.why}",
+        hint="CAST or round it explicitly if that is what you want",
+    )

@@ -1,0 +1,72 @@
+"""COPY: the rows of files, into a stored table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millstream.connect.file_rows import Form, load
+from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.live import sources
+from millstream.live.answer import Answer
+from millstream.live.tables.changes import Changes, held, present, said
+from millstream.live.tables.constraints import assigned_columns, check_required, spelled
+from millstream.model.connectors import Files
+from millstream.model.types.schema import Schema
+from millstream.sql.connectors import checked, format_of, local_path
+from millstream.sql.parse.statements import Copy, CreateTable
+
+if TYPE_CHECKING:
+    from millstream.live.deployment import Live
+    from millstream.live.session import Session
+
+_OPTIONS = {"format": str, "header": bool, "delimiter": str, "delim": str, "sep": str, "null": str, "nullstr": str}
+_CSV = ("header", "delimiter", "null")
+_SAME = {"delim": "delimiter", "sep": "delimiter", "nullstr": "null"}
+
+
+def copy(live: Live, statement: Copy, session: Session, entry: CreateTable, schema: Schema) -> Answer:
+    """Take all rows of some files into a table, or none."""
+    names = [spelled(schema, c) for c in statement.columns] or list(schema.names)
+    if len(set(names)) != len(names):
+        raise SchemaError("a column is named twice")
+    wanted = schema.to_arrow()
+    loaded = load(
+        local_path(statement.path, f"COPY {entry.name} FROM {{}}"),
+        form_of(statement),
+        pa.schema([wanted.field(n) for n in names]),
+    )
+    rows = assigned_columns(schema, {n: loaded.rows[n] for n in names}, loaded.rows.num_rows)
+    check_required(entry, rows, named=loaded.named)
+    with held(live, entry, "COPY"):
+        changes = Changes(entry, schema, present(live, entry.name, schema))
+        changes.insert(rows)
+        changes.store(live, named=loaded.named)
+    session.written.add(entry.name)
+    return Answer(said=said({"inserted": rows.num_rows}))
+
+
+def rows_of(files: Files) -> pa.Table:
+    """The rows of FILES(...), with the columns that are found in the first file."""
+    schema = sources.inferred(files).to_arrow()
+    return load(files.path, Form(files.format, files.header), schema).rows
+
+
+def form_of(statement: Copy) -> Form:
+    """How the files of a COPY are written, as its options say."""
+    options = checked(statement.options, _OPTIONS, "COPY")
+    options = {_SAME.get(n, n): v for n, v in options.items()}
+    form = str(
+        options.pop("format", "")
+        or format_of(statement.path, "COPY", f"COPY {statement.table} FROM 'folder' (FORMAT json)")
+    ).lower()
+    if form not in ("csv", "json", "parquet"):
+        raise Unsupported(f"COPY from files of the format {form[:30]}", hint="formats are csv, json and parquet")
+    for name in _CSV:
+        if form != "csv" and name in options:
+            raise DefinitionError(f"{name.upper()} is an option of csv, not of {form}")
+    delimiter = str(options.get("delimiter", ","))
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise DefinitionError("DELIMITER is one character, and no quote")
+    return Form(form, bool(options.get("header", True)), delimiter, str(options.get("null", "")))

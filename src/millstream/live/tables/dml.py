@@ -1,0 +1,220 @@
+"""INSERT, UPDATE, DELETE and MERGE: rows of stored tables and of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
+
+from millstream.errors import DefinitionError, SchemaError, StatementRefused
+from millstream.live import cleanup, select
+from millstream.live.answer import Answer
+from millstream.live.tables import copy as loading
+from millstream.live.tables import merge as merging
+from millstream.live.tables.changes import Changes, Clause, Side, bound, chosen, held, present, said
+from millstream.live.tables.constraints import assigned_columns, check_required, refused, spelled
+from millstream.model.types.assignment import Unfit, from_values
+from millstream.model.types.schema import Schema
+from millstream.model.types.values import python_values
+from millstream.sql.catalog import KIND_OF, schema_of
+from millstream.sql.connectors import topic_of
+from millstream.sql.parse.literals import NOT_LITERAL, literal
+from millstream.sql.parse.statements import Copy, CreateSink, CreateSource, CreateTable, Delete, Insert, Merge, Update
+from millstream.sql.query import functions
+from millstream.sql.query.duckdb_sql import duck_sql
+from millstream.sql.query.growth import may_grow
+
+if TYPE_CHECKING:
+    from millstream.live.deployment import Live
+    from millstream.live.session import Session
+
+_COMPUTED = 500
+"""Values of VALUES that the store computes in one question."""
+
+
+_NAME_THEM = "name the columns that values are given for: INSERT INTO name (a, b) VALUES (1, 2)"
+
+
+def insert(live: Live, statement: Insert, session: Session) -> Answer:
+    """Rows for a table, a source's topic or a topic; a query into a sink goes on for good."""
+    cleanup.finish(live, statement.target)
+    entry = live.catalog.get(statement.target)
+    if isinstance(entry, CreateTable):
+        return _insert(live, statement, session, *_table(live, entry.name))
+    if entry is None and not live.home.log.exists(statement.target):
+        raise live.catalog.missing(statement.target, "table, topic or sink")
+    if statement.conflict is not None or statement.alias:
+        raise DefinitionError(
+            f"`{statement.target}` is not a stored table: its records have no key to be in conflict with",
+            hint="leave out the alias, OR REPLACE and ON CONFLICT",
+        )
+    if isinstance(entry, CreateSink):
+        if statement.query is None:
+            raise DefinitionError(f"`{entry.name}` is a sink: only INSERT INTO {entry.name} SELECT ... fits")
+        start = min(m["start"] for n in statement.query.walk() if "start" in (m := n.meta))
+        return live.attach(entry, _query_text(statement, start), session)
+    name = statement.target if entry is None else topic_of(entry)
+    if name is None:
+        raise DefinitionError(
+            f"`{statement.target}` is a {KIND_OF[type(entry)]}: rows cannot be inserted into it",  # type: ignore[index]
+            hint="a table, or a source over LOG(...), takes rows",
+        )
+    topic = live.home.log.topic(name)
+    if statement.query is not None:
+        session.settle()
+    asked = None if statement.query is None else select.with_files(statement.query)
+    added = _rows(live, statement, Schema.from_arrow(topic.schema, exact=True), session, asked)
+    topic.append(added)
+    session.written |= {e.name for e in live.catalog.of(CreateSource) if topic_of(e) == name}
+    return Answer(said=said({"inserted": added.num_rows}))
+
+
+def _insert(live: Live, statement: Insert, session: Session, entry: CreateTable, schema: Schema) -> Answer:
+    """Rows for a stored table."""
+    if statement.conflict is not None:
+        merging.check_conflict(entry, schema, statement.conflict)
+    asked = None
+    if statement.query is not None:
+        session.settle()  # before the lock: what it waits for may take long
+        asked = select.with_files(statement.query)
+    with held(live, entry, "INSERT"):
+        added = _rows(live, statement, schema, session, asked)
+        check_required(entry, added)
+        changes = Changes(entry, schema, present(live, entry.name, schema))
+        if statement.conflict is None:
+            changes.insert(added)
+            count = {"inserted": added.num_rows}
+        else:
+            count = merging.insert_or_change(session, changes, added, statement)
+        changes.store(live)
+    session.written.add(entry.name)
+    return Answer(said=said(count))
+
+
+def update(live: Live, statement: Update, session: Session) -> Answer:
+    """New values for rows of a stored table."""
+    entry, schema = _table(live, statement.table)
+    values: dict[str, exp.Expr] = {}
+    for each in statement.tree.expressions:
+        column = spelled(schema, each.this.name)
+        if column in values:
+            raise SchemaError(f"the column `{column}` is set twice")
+        values[column] = each.expression
+    with held(live, entry, "UPDATE"):
+        changes = Changes(entry, schema, present(live, entry.name, schema))
+        side = Side(entry.name, changes.present, "t")
+        bound_values = {c: bound(v, (side,)) for c, v in values.items()}
+        (found,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side), bound_values)])
+        changes.update(found.rows, found.values)
+        changes.store(live, named=None)
+    return Answer(said=said({"updated": len(found.rows)}))
+
+
+def delete(live: Live, statement: Delete, session: Session) -> Answer:
+    """Rows of a stored table that are to go."""
+    entry, schema = _table(live, statement.table)
+    with held(live, entry, "DELETE"):
+        changes = Changes(entry, schema, present(live, entry.name, schema))
+        side = Side(entry.name, changes.present, "t")
+        (found,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side))])
+        changes.deleted = found.rows
+        changes.store(live)
+    return Answer(said=said({"deleted": len(found.rows)}))
+
+
+def merge(live: Live, statement: Merge, session: Session) -> Answer:
+    """MERGE, UPDATE ... FROM and DELETE ... USING."""
+    return merging.merge(live, statement, session, *_table(live, statement.table))
+
+
+def copy(live: Live, statement: Copy, session: Session) -> Answer:
+    """COPY ... FROM files."""
+    return loading.copy(live, statement, session, *_table(live, statement.table))
+
+
+def _condition(tree: exp.Expr, side: Side) -> exp.Expr | None:
+    where = tree.args.get("where")
+    return None if where is None else bound(where.this, (side,))
+
+
+def _rows(live: Live, statement: Insert, schema: Schema, session: Session, asked: select.WithFiles | None) -> pa.Table:
+    """The rows of an INSERT, as its target has them; `asked` is its query, if it has one."""
+    names = [spelled(schema, c) for c in statement.columns] or list(schema.names)
+    if len(set(names)) != len(names):
+        raise SchemaError("a column is named twice")
+    if statement.query is not None and asked is not None:
+        select.check_views(live, statement.query, session)
+        found = select.answered(live, asked, session)
+        if len(found.column_names) != len(names):
+            raise SchemaError(
+                f"{len(found.column_names)} values for {len(names)} columns: {', '.join(names)}", hint=_NAME_THEM
+            )
+        given = dict(zip(names, found.columns, strict=True))
+        return assigned_columns(schema, given, found.num_rows)
+    for i, row in enumerate(statement.rows, 1):
+        if len(row) != len(names):
+            raise SchemaError(
+                f"row {i} has {len(row)} values for {len(names)} columns: {', '.join(names)}", hint=_NAME_THEM
+            )
+        for computed in (v for v in row if isinstance(v, exp.Expr)):
+            for column in computed.find_all(exp.Column):
+                raise SchemaError(f"`{column.name}` in VALUES", hint="a text stands in single quotes: 'text'")
+    values = _values(live, statement.rows)
+    columns = {}
+    for field, place in ((f, names.index(f.name)) for f in schema.to_arrow() if f.name in names):
+        try:
+            columns[field.name] = from_values([row[place] for row in values], field.type)
+        except Unfit as unfit:
+            raise refused(unfit, field.name, field.type) from None
+    return assigned_columns(schema, columns, len(values))
+
+
+def _values(live: Live, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    """The values of VALUES. Literals are read here; the store computes all that is more than a literal."""
+    found: list[Any] = list(rows)
+    asked = []
+    for i, row in enumerate(rows):
+        if any(isinstance(v, exp.Expr) for v in row):
+            found[i] = [literal(v) if isinstance(v, exp.Expr) else v for v in row]
+            asked += [(i, j) for j, v in enumerate(found[i]) if v is NOT_LITERAL]
+    for first in range(0, len(asked), _COMPUTED):
+        some = asked[first : first + _COMPUTED]
+        shown = ", ".join(f'{_duck(rows[i][j])} AS "{n}"' for n, (i, j) in enumerate(some))
+        answer = live.home.store.query(f"SELECT {shown}", apart=_apart([rows[i][j] for i, j in some]))
+        for n, (i, j) in enumerate(some):
+            found[i][j] = python_values(answer.column(n))[0]
+    return found
+
+
+def _apart(trees: Sequence[exp.Expr], *tables: str) -> tuple[str, ...] | None:
+    """Whether expressions may need much memory, and if so the tables to copy for them."""
+    return tables if any(t.find(exp.Func, exp.DPipe) and may_grow(t) for t in trees) else None
+
+
+def _duck(node: exp.Expr) -> str:
+    return f"({duck_sql(functions.in_store(exp.Paren(this=node.copy())))})"
+
+
+def _table(live: Live, name: str) -> tuple[CreateTable, Schema]:
+    cleanup.finish(live, name)
+    entry = live.catalog.get(name)
+    if not isinstance(entry, CreateTable):
+        if entry is None:
+            raise live.catalog.missing(name, "table")
+        raise StatementRefused(
+            f"`{name}` is a {KIND_OF[type(entry)]}: its rows follow from its definition",
+            hint="change the rows of the sources and tables that it reads",
+        )
+    schema = schema_of(live.catalog, entry)
+    assert schema is not None
+    return entry, schema
+
+
+def _query_text(statement: Insert, start: int) -> str:
+    """The query of an INSERT as it was written."""
+    tokens = statement.piece.tokens
+    first = next(t for t in tokens if t.token_type in (TokenType.SELECT, TokenType.WITH) and t.start <= start)
+    return statement.piece.text.sql[first.start : tokens[-1].end + 1]

@@ -1,0 +1,275 @@
+"""ON CONFLICT and MERGE: rows that meet rows of a stored table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, RecordRefused, SchemaError
+from millstream.live import select
+from millstream.live.answer import Answer
+from millstream.live.tables.changes import Changes, Chosen, Clause, Side, bound, chosen, held, matches, present, said
+from millstream.live.tables.constraints import assigned_columns, check_required, key_of, spelled, told
+from millstream.model.types.schema import Schema
+from millstream.model.types.values import python_values
+from millstream.sql.catalog import tables_of
+from millstream.sql.parse.statements import Assignments, CreateTable, Insert, Merge, OnConflict, When
+from millstream.store.names import quoted
+
+if TYPE_CHECKING:
+    from millstream.live.deployment import Live
+    from millstream.live.session import Session
+
+EXCLUDED = "excluded"
+"""What the row that was to be inserted is called in DO UPDATE."""
+
+
+# ---------------------------------------------------------------- ON CONFLICT
+
+
+def check_conflict(entry: CreateTable, schema: Schema, conflict: OnConflict) -> None:
+    """Refuse ON CONFLICT where there is no key, or names columns that are not the key."""
+    key = key_of(entry, schema)
+    if not key:
+        raise DefinitionError(
+            f"`{entry.name}` has no PRIMARY KEY, so no row is in conflict with another",
+            hint="declare one in CREATE TABLE, or use MERGE with a condition",
+        )
+    named = {spelled(schema, c) for c in conflict.columns}
+    if named and named != set(key):
+        raise DefinitionError(
+            f"ON CONFLICT ({', '.join(conflict.columns)}): the PRIMARY KEY of `{entry.name}` is ({', '.join(key)})"
+        )
+
+
+def insert_or_change(session: Session, changes: Changes, added: pa.Table, statement: Insert) -> dict[str, int]:
+    """Take rows in; those whose key is there already are treated as the statement says. How many were."""
+    conflict = statement.conflict
+    assert conflict is not None
+    key = key_of(changes.entry, changes.schema)
+    there, several, nth, of = _met(session, changes.present, added, key)
+    if conflict.action == "nothing":
+        new = (there < 0) & (nth == 1)
+        changes.insert(added.filter(pa.array(new)), np.flatnonzero(new) + 1)
+        return {"inserted": int(new.sum()), "left out": int(len(new) - new.sum())}
+    taken = nth == of if conflict.action == "replace" else np.ones(len(nth), bool)
+    if conflict.action != "replace" and (nth > 1).any():
+        _refuse_twice(added, key, int(np.flatnonzero(nth > 1)[0]))
+    met = np.flatnonzero(taken & (there >= 0))
+    for row in met[several[met] > 1][:1]:
+        values = told({k: python_values(added[k].slice(row, 1))[0] for k in key})
+        raise RecordRefused(
+            f"row {row + 1}: `{changes.entry.name}` has several rows with {values} already",
+            hint="DELETE all but one first",
+        )
+    new = taken & (there < 0)
+    changes.insert(added.filter(pa.array(new)), np.flatnonzero(new) + 1)
+    if conflict.action == "update":
+        changed = _do_update(session, changes, added, statement, there, met)
+    else:
+        named = [spelled(changes.schema, c) for c in statement.columns] or list(changes.schema.names)
+        columns = list(changes.schema.names) if conflict.action == "replace" else [c for c in named if c not in key]
+        if columns:
+            changes.update(there[met], {c: added[c].take(pa.array(met)) for c in columns}, met + 1)
+        changed = len(met) if columns else 0
+    count = {"inserted": int(new.sum()), "updated": changed}
+    left = len(nth) - sum(count.values())
+    return {**count, "left out": left} if left else count
+
+
+def _do_update(
+    session: Session, changes: Changes, added: pa.Table, statement: Insert, there: np.ndarray, met: np.ndarray
+) -> int:
+    """DO UPDATE SET ... WHERE ... for rows that met one of the table."""
+    assert statement.conflict is not None
+    sides = _named_sides(
+        Side(statement.alias or changes.entry.name, changes.present.take(pa.array(there[met])), "t"),
+        Side(EXCLUDED, added.take(pa.array(met)), "s", only_qualified=True),
+    )
+    where = statement.conflict.where
+    clause = Clause(
+        None if where is None else bound(where, sides), _bound_values(statement.conflict.values, changes.schema, sides)
+    )
+    (found,) = chosen(session, _beside(sides), [clause])
+    changes.update(there[met][found.rows], found.values, met[found.rows] + 1)
+    return len(found.rows)
+
+
+def _met(
+    session: Session, rows: pa.Table, added: pa.Table, key: list[str]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """For each added row: the place of the row that has its key (-1: none), how many have it, its position among
+    the added rows with the same key, and how many of these there are.
+    """
+    names = [f"$k{i}" for i in range(len(key))]
+    old = pa.table({**{n: rows[k] for n, k in zip(names, key, strict=True)}, "$p": np.arange(rows.num_rows)})
+    new = pa.table({**{n: added[k] for n, k in zip(names, key, strict=True)}, "$a": np.arange(added.num_rows)})
+    by = ", ".join(quoted(n) for n in names)
+    on = " AND ".join(f"o.{quoted(n)} = n.{quoted(n)}" for n in names)
+    found = session.live.home.store.query(
+        f'WITH o AS (SELECT {by}, min("$p") AS p, count(*) AS c FROM "$old" GROUP BY {by}) '
+        f"SELECT coalesce(o.p, -1) AS p, coalesce(o.c, 0) AS c, n.nth, n.parts FROM "
+        f'(SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY "$a") AS nth, '
+        f'count(*) OVER (PARTITION BY {by}) AS parts FROM "$new") n LEFT JOIN o ON {on} ORDER BY n."$a"',
+        {"$old": old, "$new": new},
+    )
+    one, two, three, four = (found.column(i).to_numpy() for i in range(4))
+    return one, two, three, four
+
+
+def _refuse_twice(added: pa.Table, key: list[str], row: int) -> None:
+    values = told({k: python_values(added[k].slice(row, 1))[0] for k in key})
+    raise RecordRefused(
+        f"row {row + 1}: another row of this statement has {values}, too: DO UPDATE would change one row twice",
+        hint="keep one row of each key: SELECT DISTINCT ON (key) ..., or INSERT OR REPLACE, where the last one counts",
+    )
+
+
+# ---------------------------------------------------------------- MERGE
+
+
+def merge(live: Live, statement: Merge, session: Session, entry: CreateTable, schema: Schema) -> Answer:
+    """Change the rows of a table by those of a query."""
+    session.settle(tables_of(statement.source))
+    warnings = select.check_views(live, statement.source, session)
+    asked = select.with_files(statement.source)  # before the lock: files may be large
+    with held(live, entry, statement.what):
+        source = select.answered(live, asked, session)
+        rows = present(live, entry.name, schema)
+        target, other = _named_sides(
+            Side(statement.alias, rows, "t"), Side(statement.source_alias or "the source", source, "s")
+        )
+        changes = Changes(entry, schema, rows)
+        ours, theirs = matches(session, (target, other), statement.on)
+        _matched(session, statement, changes, (target, other), ours, theirs)
+        _not_matched(session, statement, changes, other, np.setdiff1d(np.arange(source.num_rows), theirs))
+        _not_matched_by_source(session, statement, changes, target, np.setdiff1d(np.arange(rows.num_rows), ours))
+        changes.store(live, named=None)
+    session.written.add(entry.name)
+    shown = {"UPDATE": ("updated",), "DELETE": ("deleted",)}.get(statement.what, ("inserted", "updated", "deleted"))
+    return Answer(said="\n".join([said({w: changes.count[w] for w in shown}), *(f"note: {w}" for w in warnings)]))
+
+
+def _matched(
+    session: Session,
+    statement: Merge,
+    changes: Changes,
+    sides: tuple[Side, Side],
+    ours: np.ndarray,
+    theirs: np.ndarray,
+) -> None:
+    whens = [w for w in statement.whens if w.kind == "matched"]
+    if not whens or not len(ours):
+        return
+    target, other = sides
+    pairs = (
+        Side(target.name, target.rows.take(pa.array(ours)), target.code),
+        Side(other.name, other.rows.take(pa.array(theirs)), other.code),
+    )
+    found = chosen(session, _beside(pairs), [_clause(w, changes.schema, pairs) for w in whens])
+    acted = [(w, c) for w, c in zip(whens, found, strict=True) if w.action != "nothing"]
+    if statement.what == "DELETE":
+        changes.deleted = np.unique(np.concatenate([ours[c.rows] for _, c in acted]))
+        return
+    touched = np.concatenate([ours[c.rows] for _, c in acted]) if acted else np.array([], np.int64)
+    places, times = np.unique(touched, return_counts=True)
+    if (times > 1).any():
+        _refuse_several(changes, int(places[times > 1][0]), statement)
+    for when, mine in acted:
+        _change(changes, when, ours[mine.rows], mine.values)
+
+
+def _not_matched_by_source(
+    session: Session, statement: Merge, changes: Changes, target: Side, alone: np.ndarray
+) -> None:
+    for when, mine in _chosen_alone(session, statement, changes.schema, target, alone, "not matched by source"):
+        _change(changes, when, alone[mine.rows], mine.values)
+
+
+def _change(changes: Changes, when: When, places: np.ndarray, values: Mapping[str, pa.ChunkedArray]) -> None:
+    if when.action == "update":
+        changes.update(places, values)
+    elif when.action == "delete":
+        changes.deleted = np.concatenate([changes.deleted, places])
+
+
+def _not_matched(session: Session, statement: Merge, changes: Changes, other: Side, alone: np.ndarray) -> None:
+    for when, mine in _chosen_alone(session, statement, changes.schema, other, alone, "not matched"):
+        if when.action == "insert" and len(mine.rows):
+            rows = assigned_columns(changes.schema, dict(mine.values), len(mine.rows))
+            check_required(changes.entry, rows, named=None)
+            changes.insert(rows)
+
+
+def _chosen_alone(
+    session: Session, statement: Merge, schema: Schema, side: Side, alone: np.ndarray, kind: str
+) -> list[tuple[When, Chosen]]:
+    """The rows of one side without a match that each WHEN of a kind takes."""
+    whens = [w for w in statement.whens if w.kind == kind]
+    if not whens or not len(alone):
+        return []
+    rows = Side(side.name, side.rows.take(pa.array(alone)), side.code)
+    found = chosen(session, rows.flat(), [_clause(w, schema, (rows,)) for w in whens])
+    return list(zip(whens, found, strict=True))
+
+
+def _clause(when: When, schema: Schema, sides: tuple[Side, ...]) -> Clause:
+    condition = None if when.condition is None else bound(when.condition, sides)
+    if not when.every:
+        return Clause(condition, _bound_values(when.values, schema, sides))
+    source = sides[-1]
+    values: dict[str, exp.Expr] = {}
+    for name in schema.names:
+        found = source.find(name)
+        if found is None:
+            raise SchemaError(
+                f"{'UPDATE SET' if when.action == 'update' else 'INSERT'} * needs a column `{name}` in the source",
+                detail="it has: " + ", ".join(source.rows.column_names),
+                hint="SET column = value, ..."
+                if when.action == "update"
+                else "INSERT (column, ...) VALUES (value, ...)",
+            )
+        values[name] = exp.Column(this=exp.to_identifier(found, quoted=True))
+    return Clause(condition, values)
+
+
+def _bound_values(values: Assignments, schema: Schema, sides: tuple[Side, ...]) -> dict[str, exp.Expr]:
+    if values and not values[0][0]:  # INSERT VALUES (...) without a list of columns
+        if len(values) != len(schema.names):
+            raise SchemaError(f"{len(values)} values for {len(schema.names)} columns: {', '.join(schema.names)}")
+        values = tuple((n, v) for n, (_, v) in zip(schema.names, values, strict=True))
+    found: dict[str, exp.Expr] = {}
+    for name, value in values:
+        column = spelled(schema, name)
+        if column in found:
+            raise SchemaError(f"the column `{column}` is set twice")
+        found[column] = bound(value, sides)
+    return found
+
+
+def _refuse_several(changes: Changes, place: int, statement: Merge) -> None:
+    key = key_of(changes.entry, changes.schema) or list(changes.schema.names)[:3]
+    values = told({k: python_values(changes.present[k].slice(place, 1))[0] for k in key})
+    raise RecordRefused(
+        f"several rows of the source match the row of `{changes.entry.name}` with {values}",
+        detail=f"{statement.what} would change it more than once",
+        hint="make the source unique: USING (SELECT ... GROUP BY key), or add a condition to ON or WHEN",
+    )
+
+
+def _named_sides(target: Side, other: Side) -> tuple[Side, Side]:
+    if target.name.lower() == other.name.lower():
+        raise DefinitionError(
+            f"`{target.name}` names both the target and the source", hint="give one of them an alias: USING source AS s"
+        )
+    return target, other
+
+
+def _beside(sides: tuple[Side, ...]) -> pa.Table:
+    """The rows of two sides, pair by pair."""
+    one, other = (s.flat() for s in sides)
+    return pa.table([*one.columns, *other.columns], names=[*one.column_names, *other.column_names])

@@ -1,0 +1,163 @@
+"""What is wrong with the files of a log that nobody writes to, and what can be put back from what is left.
+
+Small files are put back from their copies, the note of what is durable from the records themselves. Records are in one
+place only: what is wrong with them is said, and nothing is done about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from millstream.clock import Clock
+from millstream.errors import HomeDamaged, MillstreamError
+from millstream.log import recovery
+from millstream.log.log import Log
+from millstream.log.storage.disk import Disk, RealDisk
+from millstream.log.storage.files import COPY, copy_of, encoded, folder_of, list_files, read_durable, read_small
+from millstream.log.storage.segment import Owner
+from millstream.log.storage.wal import chain
+from millstream.log.topic import Topic
+from millstream.log.topic_info import NOTE, About, read_about
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Something that is wrong with a topic. `data` takes the place of `path`; without data it is taken away; without a
+    path nothing can be done.
+    """
+
+    topic: str
+    found: str
+    would: str = ""
+    path: Path | None = None
+    data: bytes | None = None
+    harmless: bool = False
+    """Whether the next writer does it by itself."""
+
+
+def look(root: Path, clock: Clock, disk: Disk | None = None) -> Iterator[Wrong]:
+    """What is wrong with the topics under `root`. Where something can be put back, what depends on it is not looked
+    at: look again when that is done.
+    """
+    disk = disk or RealDisk()
+    for name in Log(root, clock, disk).topics():
+        yield from _topic(disk, clock, root / name)
+
+
+def _topic(disk: Disk, clock: Clock, folder: Path) -> Iterator[Wrong]:
+    note = folder / NOTE
+    main, copy = _about(disk, folder, NOTE), _about(disk, folder, NOTE + COPY)
+    if isinstance(main, HomeDamaged):
+        if not isinstance(copy, About):
+            hint = "there is no copy of it: restore the topic's folder from a copy"
+            yield Wrong(folder.name, _said(main), hint)
+        else:
+            yield _put_back(note, _said(main), copy.to_json())
+        return
+    if isinstance(copy, HomeDamaged) and disk.exists(copy_of(note)):
+        yield _put_back(copy_of(note), _said(copy), main.to_json(), "it is written anew")
+        return
+    fine = True
+    for partition in range(main.partitions):
+        owner = Owner(main.id, partition, main.schema)
+        for wrong in _partition(disk, folder_of(folder, partition), owner):
+            fine = False
+            yield wrong
+    for wrong in _holds(disk, folder, main) if fine else ():
+        fine = False
+        yield wrong
+    if fine:
+        topic = Topic(disk, clock, folder, main)
+        yield from (Wrong(folder.name, _said(e), LOST) for e in topic.verify())
+        topic.close()
+
+
+LOST = "nothing can be done: these records are in no other file; restore the topic's folder from a copy"
+
+
+def _about(disk: Disk, folder: Path, name: str) -> About | HomeDamaged:
+    try:
+        return read_about(disk, folder, name)
+    except HomeDamaged as error:
+        return error
+
+
+def _partition(disk: Disk, folder: Path, owner: Owner) -> Iterator[Wrong]:
+    """Small files that can be put back."""
+    path = folder / "start.json"
+    main, copy = _small(disk, path), _small(disk, copy_of(path))
+    first = 0 if main is None else main
+    if isinstance(copy, HomeDamaged):
+        if isinstance(main, int):
+            yield _put_back(copy_of(path), _said(copy), main, "it is written anew")
+        else:  # the copy of nothing, or both are damaged: the files say where they begin
+            begin = min(_bases(disk, folder), default=0)
+            yield _put_back(path, _said(copy), begin, f"the partition begins with its first file, at {begin:,}")
+            yield _put_back(copy_of(path), _said(copy), begin, "it is written anew")
+        return
+    lost = main is None and copy is not None
+    if isinstance(main, HomeDamaged) or lost or not _reaches(disk, folder, int(first)):
+        begin = copy if copy is not None else min(_bases(disk, folder), default=0)
+        if _reaches(disk, folder, begin) and (isinstance(main, HomeDamaged) or copy is not None):
+            said = _said(main) if isinstance(main, HomeDamaged) else f"the log file {path} is missing or too old"
+            yield _put_back(path, said, begin)
+            return
+    try:
+        published = read_durable(disk, folder)
+        found = recovery.check(disk, folder, owner)
+    except HomeDamaged as error:
+        if (folder / "durable").name in error.message.rpartition("/")[2]:
+            yield Wrong(folder.parent.name, _said(error), "it is made anew from the records", folder / "durable")
+        return
+    if published is not None and found.wal is not None and published.offset < found.wal.end:
+        said = f"{folder / 'durable'} says that there are {published.offset:,} records, but there are {found.wal.end:,}"
+        what = "it is made anew from the records"  # a writer that died before it published its last frame leaves this
+        yield Wrong(folder.parent.name, said, what, folder / "durable", harmless=True)
+
+
+def _bases(disk: Disk, folder: Path) -> list[int]:
+    files = list_files(disk, folder)
+    return [*(s.base for s in files.segments), *files.wals]
+
+
+def _reaches(disk: Disk, folder: Path, start: int) -> bool:
+    """Whether the files of a partition follow each other from this start on."""
+    files = list_files(disk, folder)
+    return not files.wals or not isinstance(chain(files, start, files.wals[-1]), int)
+
+
+def _holds(disk: Disk, folder: Path, about: About) -> Iterator[Wrong]:
+    """A hold that is damaged is put back from its copy, or keeps all that there is: its reader moves it on."""
+    names = {n.removesuffix(COPY) for n in disk.list(folder / "holds") if n.removesuffix(COPY).endswith(".json")}
+    for path in (folder / "holds" / n for n in sorted(names)):
+        main, copy = _small(disk, path), _small(disk, copy_of(path))
+        reader = unquote(path.name.removesuffix(".json"))
+        everything = {"reader": reader, "offsets": {str(p): 0 for p in range(about.partitions)}}
+        if main is None or isinstance(main, HomeDamaged):
+            said = _said(main) if main is not None else f"the log file {path} is missing"
+            yield _put_back(path, said, copy if isinstance(copy, dict) else everything)
+        if isinstance(copy, HomeDamaged):
+            yield _put_back(
+                copy_of(path), _said(copy), main if isinstance(main, dict) else everything, "it is written anew"
+            )
+
+
+def _small(disk: Disk, path: Path) -> Any:
+    """The value of a small file, None if it is not there, or what is wrong with it."""
+    try:
+        return read_small(disk, path)
+    except HomeDamaged as error:
+        return error
+
+
+def _put_back(path: Path, found: str, value: Any, would: str = "it is put back from its copy") -> Wrong:
+    topic = path.parent.name if path.name.startswith(NOTE) else path.parent.parent.name
+    return Wrong(topic, found, would, path, encoded(value))
+
+
+def _said(error: MillstreamError) -> str:
+    return f"{error.message}: {error.detail}" if error.detail else error.message

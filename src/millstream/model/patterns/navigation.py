@@ -1,0 +1,345 @@
+"""Navigation: what conditions and measures of a pattern say of other rows than the one at hand.
+
+A text like ``b.price > LAST(a.price, 1)`` becomes a **reading**: a tree in which every navigation is a column of its
+own, and what each of these columns stands for. Parts that speak of one row only are left to be computed natively.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
+
+from millstream.errors import DefinitionError, Origin, SchemaError, Unsupported
+from millstream.model.expression import Expr, expr, is_lambda_parameter
+from millstream.model.origin import here
+from millstream.model.types.scalars import mean_type
+from millstream.model.types.schema import Field, Schema
+
+TOTALS = ("count", "sum", "min", "max", "avg")
+_LOGICAL = ("nav_first", "nav_last")
+_PHYSICAL = ("nav_prev", "nav_next")
+_MODES = {"FINAL": "final", "RUNNING": "running"}
+_STRICT = (
+    exp.Column,
+    exp.Identifier,
+    exp.Literal,
+    exp.Paren,
+    exp.Neg,
+    exp.Add,
+    exp.Sub,
+    exp.Mul,
+    exp.EQ,
+    exp.NEQ,
+    exp.LT,
+    exp.LTE,
+    exp.GT,
+    exp.GTE,
+    exp.Dot,
+    exp.Cast,
+    exp.DataType,
+    exp.Upper,
+    exp.Lower,
+    exp.Trim,
+    exp.Length,
+    exp.Abs,
+    exp.Like,
+)
+"""Parts that are NULL where a row that they speak of is not there."""
+NAMES = frozenset(
+    {*_LOGICAL, *_PHYSICAL, "classifier", "match_number"}
+    | {f"{m}_{n}" for m in _MODES.values() for n in (*_LOGICAL, *TOTALS)}
+)
+"""Functions that a prepared text calls besides those of Spark."""
+
+
+@dataclass(frozen=True)
+class Navigation:
+    """A value that a match gives: one at a row of it, a total over rows, or a fact of the match itself."""
+
+    kind: str
+    """``at``, one of TOTALS, ``classifier`` or ``number``."""
+    of: tuple[str, ...] = ()
+    """The variables whose rows are meant; none: all rows."""
+    argument: Expr | None = field(default=None, compare=False)
+    """What is computed of the row; None: nothing, as in COUNT(*)."""
+    said: str = ""
+    """The same as Spark SQL."""
+    first: bool = False
+    """Counted from the first row of the variables, not from the last."""
+    offset: int = 0
+    """How many rows of the variables further on (from the last: further back)."""
+    shift: int = 0
+    """How many rows of all behind that one; below zero: before it."""
+    mode: str = ""
+    """``final`` or ``running``, where it was said."""
+
+    def type_in(self, schema: Schema) -> pa.DataType | None:
+        """The type of its values."""
+        if self.kind == "classifier":
+            return pa.string()
+        if self.kind in ("number", "count"):
+            return pa.int64()
+        assert self.argument is not None
+        of = self.argument.type_in(schema)
+        if self.kind == "at" or of is None:
+            return of
+        from millstream.model.steps.step import summed_type  # steps know this module
+
+        return mean_type(of) if self.kind == "avg" else summed_type(self.kind, of)
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """An expression with its navigations: ``$n0`` and so on in `tree` stand for them."""
+
+    tree: Expr
+    navigations: Mapping[str, Navigation]
+
+    def type_in(self, schema: Schema) -> pa.DataType | None:
+        """The type of the whole."""
+        known = Schema(tuple(Field(n, nav.type_in(schema)) for n, nav in self.navigations.items()))
+        return self.tree.type_in(known)
+
+
+def tokens_prepared(given: Iterable[Token]) -> list[Token]:
+    """Tokens in which the names of navigations are no functions of Spark, which have other arguments."""
+    tokens, done, i = list(given), [], 0
+    while i < len(tokens):
+        token = tokens[i]
+        said = _word(token)
+        following = tokens[i + 1] if i + 1 < len(tokens) else None
+        mode = _MODES.get(said)
+        if mode and following is not None and _calls(tokens, i + 1) and _name(following) is not None:
+            done.append(_renamed(token, f"{mode}_{_name(following)}"))
+            i += 2
+            continue
+        name = _name(token) if _calls(tokens, i) else None
+        done.append(_renamed(token, name) if name is not None and name.startswith("nav_") else token)
+        i += 1
+    return done
+
+
+def parsed(text: str | Expr) -> exp.Expr:
+    """The tree of a condition or a measure, with navigations called by their own names."""
+    if isinstance(text, Expr):
+        return text.node.copy()
+    if not isinstance(text, str):
+        raise DefinitionError(f"{text!r} is not an expression", hint="write SQL text", origin=here())
+    try:
+        tokens = tokens_prepared(sqlglot.tokenize(text, dialect="spark"))
+        trees = [t for t in Spark().parser().parse(tokens, text) if t is not None]
+    except (SqlglotError, ValueError, RecursionError) as error:
+        raise DefinitionError(
+            f"the expression cannot be read: {text!r}", detail=str(error).splitlines()[0][:200], origin=here()
+        ) from None
+    if len(trees) != 1:
+        raise DefinitionError(f"{text!r} is not one expression", origin=here())
+    return trees[0]
+
+
+def checked(tree: exp.Expr) -> Expr:
+    """A tree as an expression, if it is one that can stand in a flow."""
+    return expr(tree.sql(dialect="spark", identify=True))
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a condition or a measure can speak of: variables (subsets among them) and the columns of a row."""
+
+    variables: Mapping[str, tuple[str, ...]]
+    """A name in lower case, and the variables it stands for."""
+    schema: Schema
+    current: str | None = None
+    """The variable whose condition it is; None in a measure."""
+    made: Callable[[exp.Expr], Expr] = checked
+    """Makes an expression of a tree without navigations, or refuses it."""
+
+    def condition(self, tree: exp.Expr, origin: Origin | None) -> tuple[Reading, ...]:
+        """The parts of a condition that must all be true."""
+        parts = list(tree.flatten()) if isinstance(tree, exp.And) else [tree]
+        return tuple(self._read(p, origin) for p in parts)
+
+    def measure(self, tree: exp.Expr, origin: Origin | None) -> Reading:
+        """A value that a match gives."""
+        return self._read(tree, origin)
+
+    def _read(self, tree: exp.Expr, origin: Origin | None) -> Reading:
+        found: dict[str, Navigation] = {}
+        made = self._replaced(tree.copy(), found, origin)
+        return Reading(replace(self.made(made), origin=origin), found)
+
+    def _replaced(self, node: exp.Expr, found: dict[str, Navigation], origin: Origin | None) -> exp.Expr:
+        navigation = self._navigation(node, origin)
+        if navigation is not None:
+            name = next((n for n, known in found.items() if known == navigation), f"$n{len(found)}")
+            found[name] = navigation
+            return exp.column(name, quoted=True)
+        for child in list(node.iter_expressions()):
+            new = self._replaced(child, found, origin)
+            if new is not child:
+                child.replace(new)
+        return node
+
+    def _navigation(self, node: exp.Expr, origin: Origin | None) -> Navigation | None:
+        """What a part of a tree stands for, if it speaks of rows."""
+        called = _called(node)
+        mode = next((m for m in _MODES.values() if called.startswith(f"{m}_")), "")
+        called = called.removeprefix(f"{mode}_")
+        if called in ("classifier", "match_number"):
+            return Navigation("number" if called == "match_number" else called)
+        if called in _PHYSICAL:
+            return self._physical(node, called, origin)
+        if called in _LOGICAL:
+            given, offset = _arguments(node, called, origin)
+            at = self._at(given, origin, local=False)
+            return replace(at, first=called == "nav_first", offset=offset, mode=mode)
+        if called in TOTALS:
+            return self._total(node, called, mode, origin)
+        if self._local(node):
+            return self._at(node, origin)
+        return None
+
+    def _physical(self, node: exp.Expr, called: str, origin: Origin | None) -> Navigation:
+        given, steps = _arguments(node, called, origin, default=1)
+        inner = self._navigation(given, origin)
+        if inner is None or inner.kind != "at" or inner.shift:
+            inner = self._at(given, origin)
+        return replace(inner, shift=-steps if called == "nav_prev" else steps)
+
+    def _total(self, node: exp.Expr, called: str, mode: str, origin: Origin | None) -> Navigation:
+        given = node.expressions[0] if isinstance(node, exp.Anonymous) and node.expressions else node.this
+        if isinstance(given, exp.Distinct) or not isinstance(given, exp.Expr):
+            raise Unsupported(f"`{_plain(node)}` over the rows of a match", origin=origin)
+        if isinstance(given, exp.Star):
+            return Navigation("count", mode=mode)
+        if isinstance(given, exp.Column) and isinstance(given.this, exp.Star):
+            return Navigation("count", self._of(given, origin) or (), mode=mode)
+        return replace(self._at(given, origin, local=False), kind=called, mode=mode)
+
+    def _local(self, node: exp.Expr) -> bool:
+        """Whether a part speaks of one row only, and is to be computed there as a whole.
+
+        In a measure that is a column, so that nothing is computed for rows which are in no match; in a condition as
+        much as can be.
+        """
+        if isinstance(node, exp.Column):
+            return not is_lambda_parameter(node)
+        if self.current is None and node.find(exp.Lambda) is None:
+            return False
+        plain = exp.Literal | exp.Null | exp.Boolean | exp.Interval | exp.Lambda | exp.Identifier
+        if not isinstance(node, exp.Condition) or isinstance(node, plain) or _navigates(node):
+            return False
+        columns = [c for c in node.find_all(exp.Column) if not is_lambda_parameter(c)]
+        rows = {self._rows_of(c, local=True) for c in columns}
+        if len(rows) > 1:
+            return False
+        here_only = all(self.current in of for of in rows) and self.current is not None
+        return here_only or all(isinstance(n, _STRICT) for n in node.walk())
+
+    def _rows_of(self, column: exp.Column, *, local: bool) -> tuple[str, ...]:
+        """The variables whose row a column is of; without one: the row at hand, or any row of the match."""
+        of = self._of(column, None)
+        if of is not None:
+            return of
+        return (self.current,) if local and self.current is not None else ()
+
+    def _at(self, node: exp.Expr, origin: Origin | None, *, local: bool = True) -> Navigation:
+        """A value computed of one row; `local`: of the one at hand, if no variable is named."""
+        tree = node.copy()
+        if _navigates(tree):
+            raise Unsupported(
+                f"`{_plain(node)}` navigates twice", hint="PREV and NEXT take FIRST or LAST, no more", origin=origin
+            )
+        columns = [c for c in tree.find_all(exp.Column) if not is_lambda_parameter(c)]
+        rows = {self._rows_of(c, local=local) for c in columns}
+        if len(rows) > 1:
+            raise DefinitionError(
+                f"`{_plain(node)}` speaks of rows of different variables",
+                hint="FIRST, LAST, PREV, NEXT and totals take columns of one variable",
+                origin=origin,
+            )
+        nothing = (self.current,) if local and self.current is not None else ()
+        of = next(iter(rows), nothing)
+        for column in columns:
+            tree = self._without_variable(tree, column, origin)
+        argument = replace(self.made(tree), origin=origin).bind(self.schema)
+        return Navigation("at", of, argument, argument.spark())
+
+    def _of(self, column: exp.Column, origin: Origin | None) -> tuple[str, ...] | None:
+        """The variables that stand before a column; None where there is none."""
+        parts = [p.name for p in column.parts]
+        named = self.variables.get(parts[0].lower()) if len(parts) > 1 else None
+        if named is None and len(parts) > 1 and parts[0] not in self.schema:
+            raise SchemaError(
+                f"`{parts[0]}` is no variable of the pattern",
+                detail="there are: " + ", ".join(sorted({n for v in self.variables.values() for n in v})),
+                origin=origin or here(),
+            )
+        return named
+
+    def _without_variable(self, tree: exp.Expr, column: exp.Column, origin: Origin | None) -> exp.Expr:
+        parts = [p.name for p in column.parts]
+        if self._of(column, origin) is not None:
+            parts = parts[1:]
+        name = next((n for n in self.schema.names if n.lower() == parts[0].lower()), parts[0])
+        made: exp.Expr = exp.column(name)
+        for part in parts[1:]:
+            made = exp.Dot(this=made, expression=exp.to_identifier(part))
+        if column is tree:
+            return made
+        column.replace(made)
+        return tree
+
+
+def _arguments(node: exp.Expr, called: str, origin: Origin | None, *, default: int = 0) -> tuple[exp.Expr, int]:
+    """The value and the number of rows that a navigation is given."""
+    said = called.removeprefix("nav_").upper()
+    given = list(node.expressions)
+    if not 1 <= len(given) <= 2:
+        raise DefinitionError(f"{said} takes a value and a number of rows", origin=origin or here())
+    if len(given) == 1:
+        return given[0], default
+    number = given[1]
+    if not isinstance(number, exp.Literal) or number.is_string or not number.this.isdigit():
+        raise DefinitionError(f"the number of rows in {said} is not a whole number", origin=origin or here())
+    return given[0], int(number.this)
+
+
+def _called(node: exp.Expr) -> str:
+    if isinstance(node, exp.Anonymous):
+        return str(node.this).lower()
+    return node.key if isinstance(node, exp.Count | exp.Sum | exp.Min | exp.Max | exp.Avg) else ""
+
+
+def _navigates(node: exp.Expr) -> bool:
+    return any(_called(n) in NAMES or _called(n) in TOTALS for n in node.walk())
+
+
+def _plain(node: exp.Expr) -> str:
+    return node.sql(dialect="spark").replace("NAV_", "").replace("nav_", "")[:80]
+
+
+def _word(token: Token) -> str:
+    return "" if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) else str(token.text).upper()
+
+
+def _name(token: Token) -> str | None:
+    said = _word(token).lower()
+    if said in ("first", "last", "prev", "next"):
+        return f"nav_{said}"
+    return said if said in TOTALS else None
+
+
+def _calls(tokens: list[Token], at: int) -> bool:
+    return at + 1 < len(tokens) and tokens[at + 1].token_type is TokenType.L_PAREN
+
+
+def _renamed(token: Token, name: str) -> Token:
+    return Token(TokenType.VAR, name, token.line, token.col, token.start, token.end)

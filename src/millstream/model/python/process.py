@@ -1,0 +1,289 @@
+"""Python operators as people write them: `Process`, what it is told (`Context`, `Timer`), and rows that it gives.
+
+A kernel (`kernels/python/process.py`) fills a context in and calls the methods of a process; nothing here runs by
+itself.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import repeat
+from operator import itemgetter
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from millstream.clock import BEGINNING
+from millstream.errors import DefinitionError, Origin
+from millstream.model.origin import _shorten, here, is_users
+from millstream.model.types.duration import Duration
+from millstream.model.types.schema import Schema
+
+FAIL, SKIP, QUARANTINE = "fail", "skip", "quarantine"
+POLICIES = (FAIL, SKIP, QUARANTINE)
+"""What becomes of a row on which user code fails: the flow stops; it is left out and counted; it is set apart."""
+
+NO_TIMERS: Mapping[str, int] = {}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICRO = timedelta(microseconds=1)
+_LAST = 253402300799_000000
+
+
+class Process:
+    """A keyed operator written in Python: subclass it, and give it to ``.key_by(...).process(...)``.
+
+    The methods may return nothing, one row (a dict, or a tuple in the order of the schema), or several (a list, or
+    ``yield``). They must be deterministic, and must remember nothing but in `state`: what is kept in ``self`` is lost.
+    """
+
+    state: type | str | Schema | None = None
+    """A dataclass, or a schema: what is remembered of each key."""
+
+    def on_row(self, row: Any, state: Any, ctx: Context) -> Any:
+        """A row has come."""
+        raise NotImplementedError
+
+    # Further methods that a process may have:
+    #   on_rows(rows, state, ctx)       instead of on_row: all rows of a key in an epoch at once
+    #   on_retract(row, state, ctx)     a row of a changing input is taken back
+    #   on_timer(timer, state, ctx)     a timer is due
+    #   on_idle(state, ctx)             nothing came for the time to live; the key is forgotten behind this
+
+
+class Timer(NamedTuple):
+    """A timer that is due."""
+
+    time: datetime
+    name: str
+    by_clock: bool
+    """Whether it went by processing time."""
+
+
+class Hooks(NamedTuple):
+    """The methods of a process, where it has them."""
+
+    on_row: Callable[[Any, Any, Context], Any] | None
+    on_rows: Callable[[Sequence[Any], Any, Context], Any] | None
+    on_retract: Callable[[Any, Any, Context], Any] | None
+    on_timer: Callable[[Timer, Any, Context], Any] | None
+    on_idle: Callable[[Any, Context], Any] | None
+
+    @classmethod
+    def of(cls, given: object) -> Hooks:
+        """The methods of an object, or a plain function as its `on_row`."""
+        if isinstance(given, type):
+            raise DefinitionError(
+                f"{given.__name__} is a class", hint=f"give an object: process({given.__name__}(), ...)", origin=here()
+            )
+        found = [getattr(given, name, None) for name in cls._fields]
+        if found[1] is not None and isinstance(given, Process) and type(given).on_row is Process.on_row:
+            found[0] = None
+        if found[0] is None and found[1] is None and callable(given):
+            return cls(given, None, None, None, None)
+        if (found[0] is None) == (found[1] is None) or getattr(found[0], "__func__", None) is Process.on_row:
+            raise DefinitionError(
+                f"{type(given).__name__} is no process: it needs on_row(row, state, ctx) or on_rows(rows, state, ctx)",
+                origin=here(),
+            )
+        return cls(*found)
+
+
+def name_of(given: object) -> str:
+    """What a process or function is called in messages."""
+    return getattr(given, "__qualname__", None) or type(given).__qualname__
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where rows of a process may go: its own result (without a name), or a side output."""
+
+    name: str
+    schema: Schema
+
+    def picker(self) -> Callable[[Any], tuple[Any, ...]]:
+        """What makes a row, as user code gives it, a tuple in the order of the columns."""
+        names = self.schema.names
+        pick: Callable[[Any], Any] = itemgetter(*names)
+        known, single, shown = frozenset(names), len(names) == 1, ", ".join(names)
+
+        def picked(row: Any) -> tuple[Any, ...]:
+            if isinstance(row, tuple):
+                if len(row) != len(names):
+                    msg = f"a row of {len(row)} values was given for the columns {shown}"
+                    raise TypeError(msg)
+                return row
+            if not isinstance(row, Mapping):
+                msg = f"{type(row).__name__} is no row: give a dict, or a tuple of {shown}"
+                raise TypeError(msg)
+            if len(row) != len(names) or row.keys() != known:
+                unknown = sorted(map(str, row.keys() - known))
+                if unknown:
+                    msg = f"a row has no column `{unknown[0]}`; it has {shown}"
+                    raise TypeError(msg)
+                return tuple(map(row.get, names))  # what is left out is NULL
+            return (pick(row),) if single else pick(row)
+
+        return picked
+
+
+class Context:
+    """What a process is told besides its row and state, and what it can do besides returning rows."""
+
+    __slots__ = (
+        "_at",
+        "_clocks",
+        "_events",
+        "_firing",
+        "_forget",
+        "_key",
+        "_now",
+        "_outputs",
+        "_pickers",
+        "_places",
+        "_rows",
+        "_time",
+        "_timed",
+        "_watermark",
+    )
+
+    def __init__(self, outputs: Sequence[Output], *, now: int = 0, timed: bool = True) -> None:
+        self._outputs = {o.name: i for i, o in enumerate(outputs)}
+        self._pickers = [o.picker() for o in outputs]
+        self._rows: list[list[tuple[Any, ...]]] = [[] for _ in outputs]
+        self._places: list[list[int]] = [[] for _ in outputs]
+        self._now, self._timed = now, timed
+        self._watermark: int = BEGINNING
+        self._at = 0
+        self._key: Any = None
+        self._time: datetime | None = None
+        self._events = self._clocks = NO_TIMERS
+        self._firing: int | None = None
+        self._forget = False
+
+    @property
+    def key(self) -> Any:
+        """The key: its value, or a named tuple of them where it has several columns."""
+        return self._key
+
+    @property
+    def time(self) -> datetime:
+        """The event time of the row, or the time of the timer."""
+        if self._time is None:
+            msg = "there is no event time here; name its column with process(..., time=...)"
+            raise TypeError(msg)
+        return self._time
+
+    @property
+    def watermark(self) -> datetime | None:
+        """How far event time has come for certain; None before that is known."""
+        return None if self._watermark <= BEGINNING else instant(self._watermark)
+
+    @property
+    def now(self) -> datetime:
+        """Processing time, as the epoch has it; the same again when the epoch is run again."""
+        return instant(self._now)
+
+    def emit(self, row: Any, to: str = "") -> None:
+        """Give a row, to a side output if one is named."""
+        output = self._outputs.get(to)
+        if output is None:
+            sides = ", ".join(n for n in self._outputs if n) or "none"
+            msg = f"there is no side output `{to}`; there are: {sides}"
+            raise TypeError(msg)
+        self._rows[output].append(self._pickers[output](row))
+        self._places[output].append(self._at)
+
+    def set_timer(self, at: datetime | timedelta | str, name: str = "") -> None:
+        """Have `on_timer` called when the watermark reaches a time (or so long after `time`). A key has one timer of a
+        name: setting it again moves it.
+        """
+        self._refuse_untimed()
+        due = _micros(at) if isinstance(at, datetime) else _micros(self.time) + _length(at)
+        if self._firing is not None and due <= self._firing:
+            msg = "a timer cannot set another one that is due before itself"
+            raise ValueError(msg)
+        self._events = {**self._events, name: due}
+
+    def set_processing_timer(self, at: datetime | timedelta | str, name: str = "") -> None:
+        """Have `on_timer` called when the clock has reached a time (or so long after `now`), in the next epoch at the
+        earliest.
+        """
+        self._refuse_untimed()
+        due = _micros(at) if isinstance(at, datetime) else self._now + _length(at)
+        self._clocks = {**self._clocks, name: max(due, self._now + 1)}
+
+    def cancel_timer(self, name: str = "") -> None:
+        """Take back a timer of event time; nothing happens where there is none."""
+        self._events = {n: at for n, at in self._events.items() if n != name}
+
+    def cancel_processing_timer(self, name: str = "") -> None:
+        """Take back a timer of processing time; nothing happens where there is none."""
+        self._clocks = {n: at for n, at in self._clocks.items() if n != name}
+
+    def drop(self) -> None:
+        """Forget the key, its state and its timers, behind this call."""
+        self._forget = True
+
+    def take(self, given: Any) -> None:
+        """Take what a method returned; the kernel calls this."""
+        if isinstance(given, tuple | Mapping):
+            self._rows[0].append(self._pickers[0](given))
+            self._places[0].append(self._at)
+        elif isinstance(given, Iterable) and not isinstance(given, str | bytes):
+            for row in given:
+                self.emit(row)
+        elif given is not None:
+            self._pickers[0](given)  # says why it is no row
+
+    def _refuse_untimed(self) -> None:
+        if not self._timed:
+            msg = "a timer needs a method on_timer(timer, state, ctx)"
+            raise TypeError(msg)
+
+
+def instant(micros: int) -> datetime:
+    """An instant as a datetime; the end of time as the end of the year 9999."""
+    return EPOCH + timedelta(microseconds=min(micros, _LAST))
+
+
+def is_attribute(name: str) -> bool:
+    """Whether a column of this name is an attribute of the rows that user code gets.
+
+    >>> is_attribute("price"), is_attribute("class"), is_attribute("_price"), is_attribute("first name")
+    (True, False, False, False)
+    """
+    return name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
+
+
+def rows_of(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> Iterator[Any]:
+    """Rows as user code gets them, of columns. One whose name no attribute can have is reached by its number."""
+    plain = [n if is_attribute(n) else "" for n in names]
+    kind = namedtuple("Row", plain, rename=True)  # type: ignore[misc]
+    return map(tuple.__new__, repeat(kind), zip(*columns, strict=True))  # as `_make` does it, without its call
+
+
+def user_line(trace: TracebackType | None) -> Origin | None:
+    """The line of the user's own code at which an error came up; None where it was none of theirs."""
+    found: tuple[str, int] | None = None
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if is_users(file) and (found is None or found[0] == file):
+            found = (file, trace.tb_lineno)
+        trace = trace.tb_next
+    return None if found is None else Origin(_shorten(found[0]), found[1])
+
+
+def _micros(at: datetime) -> int:
+    if at.tzinfo is None:
+        msg = "the time of a timer needs a time zone, as the times of rows have it"
+        raise TypeError(msg)
+    return (at - EPOCH) // _MICRO
+
+
+@lru_cache(maxsize=256)
+def _length(given: timedelta | str) -> int:
+    return Duration.of(given, what="timer").micros

@@ -1,0 +1,102 @@
+"""Window functions as people write them: ``ms.lag("price")``, ``ms.row_number()``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millstream.errors import DefinitionError
+from millstream.model.aggregates.aggregate import Aggregate
+from millstream.model.connectors import check_name
+from millstream.model.expression import Expr, expr
+from millstream.model.origin import here
+from millstream.model.steps.relational import Function
+from millstream.model.types.duration import Duration
+from millstream.model.windows.trigger import MOST_RECORDS, whole_and_positive
+
+Frame = tuple[str, float | None, float | None]
+
+_AGGREGATES = {
+    "count": "count",
+    "sum": "sum",
+    "avg": "avg",
+    "min": "min",
+    "max": "max",
+    "first": "first_value",
+    "last": "last_value",
+}
+
+
+def row_number() -> Function:
+    """The number of a row among those of its key, from 1."""
+    return Function("row_number")
+
+
+def rank() -> Function:
+    """One more than the number of rows before it; rows that are equal in the order have the same."""
+    return Function("rank")
+
+
+def dense_rank() -> Function:
+    """One more than the number of different places in the order before it."""
+    return Function("dense_rank")
+
+
+def percent_rank() -> Function:
+    """The share of the other rows that are before it."""
+    return Function("percent_rank")
+
+
+def cume_dist() -> Function:
+    """The share of the rows that are before it or at its place."""
+    return Function("cume_dist")
+
+
+def ntile(parts: int) -> Function:
+    """Which of so many parts of equal size it is in, from 1."""
+    if not whole_and_positive(parts):
+        raise DefinitionError(f"ntile({parts!r:.40}) is no number of parts", origin=here())
+    return Function("ntile", offset=parts)
+
+
+def lag(x: str | Expr, n: int = 1, default: Any = None) -> Function:
+    """The value of the row `n` before it, or `default` where there is none."""
+    return Function("lag", expr(x), _whole("lag", n), default)
+
+
+def lead(x: str | Expr, n: int = 1, default: Any = None) -> Function:
+    """The value of the row `n` behind it, or `default` where there is none."""
+    return Function("lead", expr(x), _whole("lead", n), default)
+
+
+def function_of(name: str, given: object, frame: Frame | None) -> Function:
+    """A window function, of whatever kind it was given as."""
+    check_name(name, "column")
+    if isinstance(given, Function):
+        return given
+    if not isinstance(given, Aggregate) or str(given.kind) not in _AGGREGATES:
+        raise DefinitionError(
+            f"{name}={given!r} is no window function",
+            hint="e.g. ms.row_number(), ms.lag(...), ms.sum(...)",
+            origin=here(),
+        )
+    return Function(_AGGREGATES[str(given.kind)], given.argument, frame=frame)
+
+
+def frame_of(
+    rows: tuple[int | None, int | None] | None, spread: tuple[str | float | None, str | float | None] | None
+) -> Frame | None:
+    """How far before and behind a row an aggregate goes."""
+    if rows is not None and spread is not None:
+        raise DefinitionError("over takes `rows` or `spread`, not both", origin=here())
+    if rows is not None:
+        return ("rows", *rows)
+    if spread is None:
+        return None
+    before, behind = (float(Duration.of(s).micros) if isinstance(s, str) else s for s in spread)
+    return ("range", before, behind)
+
+
+def _whole(name: str, n: int) -> int:
+    if type(n) is not int or not 0 <= n <= MOST_RECORDS:
+        raise DefinitionError(f"{name}(..., {n!r:.40}) is no number of rows", origin=here())
+    return n

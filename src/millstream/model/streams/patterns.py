@@ -1,0 +1,82 @@
+"""The methods by which streams are searched for patterns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from millstream.errors import DefinitionError, Unsupported
+from millstream.model.expression import Expr
+from millstream.model.origin import here
+from millstream.model.patterns.pattern import Pattern
+from millstream.model.steps.pattern import of_pattern
+from millstream.model.windows.windowing import Windowing
+
+if TYPE_CHECKING:
+    from millstream.model.steps.step import Named
+    from millstream.model.streams.stream import Stream
+
+
+class Matches:
+    """The part of a stream that finds patterns."""
+
+    def match(
+        self,
+        /,
+        pattern: Pattern,
+        *,
+        rows: str = "one",
+        timeouts: bool = False,
+        **measures: str | Expr,
+    ) -> Stream:
+        """Find rows of the whole stream that match a pattern; see `Keyed.match`."""
+        return _found(cast("Stream", self), (), Windowing(), pattern, rows, timeouts, measures)
+
+
+class KeyedMatches:
+    """The same, per key."""
+
+    stream: Stream
+    keys: Named
+    windowing: Windowing
+
+    def match(
+        self,
+        /,
+        pattern: Pattern,
+        *,
+        rows: str = "one",
+        timeouts: bool = False,
+        **measures: str | Expr,
+    ) -> Stream:
+        """Find rows of each key that match a pattern, in the order of event time, and give measures of each match.
+
+        A measure is SQL over the match: ``first(a.price)``, ``count(b.*)``, ``c.ts - a.ts``. With ``rows="all"`` every
+        row of a match is given, with the measures as they were at that row. With `timeouts` those are given too that
+        had begun when their time (`within`) was over; the column ``timed_out`` tells them.
+
+        >>> import millstream as ms
+        >>> schema = "item INT, price INT, at TIMESTAMP"
+        >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema=schema, event_time="at")
+        >>> drop = ms.pattern().then("high", "price > 100").followed_by("low", "price < high.price / 2")
+        >>> bids.key_by("item").match(drop.within("1 hour"), was="high.price", now="low.price").schema.names
+        ('item', 'was', 'now')
+        """
+        return _found(self.stream, self.keys, self.windowing, pattern, rows, timeouts, measures)
+
+
+def _found(
+    stream: Stream,
+    keys: Named,
+    windowing: Windowing,
+    pattern: Pattern,
+    rows: str,
+    timeouts: bool,
+    measures: dict[str, str | Expr],
+) -> Stream:
+    if rows not in ("one", "all"):
+        raise DefinitionError(f"rows={rows!r}", hint='one row per match: "one", all its rows: "all"', origin=here())
+    if not windowing.window.is_global:
+        raise Unsupported("a pattern within a window", hint="use pattern.within(...) instead", origin=here())
+    stream._refuse_panes("match")
+    step = of_pattern(stream.step, keys, None, pattern, measures, all_rows=rows == "all", timeouts=timeouts)
+    return stream._with(step)

@@ -1,0 +1,35 @@
+"""The stream behind a process: its result, and its side outputs by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millstream.errors import UnknownName
+from millstream.model.origin import here
+from millstream.model.steps.process import Processed
+from millstream.model.streams.python_operators import output_of
+from millstream.model.streams.stream import Stream
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessedStream(Stream):
+    """The rows that a process gives; `side` has those that it gives elsewhere."""
+
+    processed: Processed
+
+    @classmethod
+    def of(cls, stream: Stream, step: Processed) -> ProcessedStream:
+        """The result of a process over a stream."""
+        return cls(stream.flow, output_of(step, 0), step)
+
+    def side(self, name: str) -> Stream:
+        """The rows of a side output."""
+        names = [o.name for o in self.processed.outputs]
+        if not name or name not in names:
+            raise UnknownName(
+                f"the process has no side output `{name}`",
+                detail="it has: " + (", ".join(names[1:]) or "none"),
+                hint=f'process(..., side={{"{name}": "column TYPE"}})',
+                origin=here(),
+            )
+        return Stream(self.flow, output_of(self.processed, names.index(name)))

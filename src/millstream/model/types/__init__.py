@@ -1,0 +1,1 @@
+"""Types and values: schemas, scalar types, durations and intervals, and the rules of assignment."""

@@ -1,0 +1,1 @@
+"""Windows, triggers, accumulation and lateness: the four independent values of a windowed step."""

@@ -1,0 +1,1 @@
+"""EXPLAIN: a plan as a tree of facts."""

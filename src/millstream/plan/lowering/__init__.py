@@ -1,0 +1,1 @@
+"""From the steps of a flow to scans, feeds and operators."""

@@ -1,0 +1,58 @@
+"""Which columns of a join or of a temporal filter somebody reads: the others are left out where rows come in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from millstream.model import event_times
+from millstream.model.expression import Expr
+from millstream.model.flow import Flow
+from millstream.model.steps import step as steps
+from millstream.model.steps.relational import Joined
+from millstream.model.steps.step import Aggregated, Step
+from millstream.model.steps.temporal_filter import Temporal
+
+
+def needed(flow: Flow) -> Mapping[int, set[str]]:
+    """By the id of a join or of a temporal filter: the columns of its rows that a later step or a view reads."""
+    found: dict[int, set[str]] = {}
+    for view in flow.views:
+        _visit(view.input, set(view.input.schema.names), found)
+    return found
+
+
+def _visit(step: Step, read: set[str], found: dict[int, set[str]]) -> None:
+    if isinstance(step, Joined):
+        _joined(step, read, found)
+    elif isinstance(step, Temporal):
+        known = found.setdefault(id(step), set())
+        known |= read
+        _visit(step.input, known | _columns((*step.since, *step.until)), found)
+    elif isinstance(step, steps.Where):
+        _visit(step.input, read | set(step.condition.columns()), found)
+    elif isinstance(step, steps.Select):
+        _visit(step.input, _columns(e for _, e in step.columns), found)
+    elif isinstance(step, Aggregated):
+        given = [e for _, e in step.keys] + [a.argument for _, a in step.aggregates if a.argument is not None]
+        order = event_times.times_of(step.input, certain=False) if steps.changes(step.input) else {}
+        _visit(step.input, _columns(given) | set(order), found)
+    else:
+        for before in steps.inputs(step):
+            union = read if isinstance(step, steps.Union) else set(before.schema.names)
+            _visit(before, union, found)
+
+
+def _joined(step: Joined, read: set[str], found: dict[int, set[str]]) -> None:
+    known = found.setdefault(id(step), set())
+    known |= read
+    bounds = event_times.joined(step)
+    wanted = known | _columns([*bounds.left, *bounds.right])
+    if step.condition is not None:
+        wanted |= set(step.condition.columns())
+    back = {new: old for old, new in step.renamed}
+    _visit(step.left, wanted & set(step.left.schema.names) | _columns(mine for mine, _ in step.on), found)
+    _visit(step.right, {back[n] for n in wanted if n in back} | _columns(theirs for _, theirs in step.on), found)
+
+
+def _columns(given: Iterable[Expr]) -> set[str]:
+    return {c for e in given for c in e.columns()}

@@ -1,0 +1,236 @@
+"""From the step of a pattern to what its stage takes, and what its kernel is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, Unsupported
+from millstream.model.expression import Expr, col
+from millstream.model.patterns.navigation import Navigation, Reading
+from millstream.model.steps.pattern import Matched
+from millstream.model.types.duration import Duration
+from millstream.plan.operators.pattern import At, Call, Condition, Constant, Match, Output, Over, Term
+
+Named = tuple[tuple[str, Expr], ...]
+
+_OPERATORS: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+    exp.And: "and",
+    exp.Or: "or",
+}
+_CALLS: dict[type[exp.Expr], str] = {
+    exp.Abs: "abs",
+    exp.Coalesce: "coalesce",
+    exp.Least: "least",
+    exp.Greatest: "greatest",
+}
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The stage of a pattern, and what it takes."""
+
+    take: Named
+    """The columns that it takes of the rows before it."""
+    match: Match
+
+
+def lowered(root: Matched) -> Lowered:
+    """The stage of a step."""
+    return _Lowering(root).made()
+
+
+@dataclass
+class _Lowering:
+    root: Matched
+    take: dict[str, Expr] = field(default_factory=dict)
+
+    def made(self) -> Lowered:
+        root = self.root
+        for name, e in (*root.keys, *((n, col(n)) for n in (root.time, *(o[0] for o in root.order), *root.rows))):
+            self.take.setdefault(name, e)
+        numbers = {name: i for i, name in enumerate(root.variables)}
+        conditions = tuple(self._condition(n, numbers) for n in root.variables)
+        outputs = tuple(self._output(name, navigation, numbers) for name, navigation in root.outputs)
+        keys = {n for n, _ in root.keys}
+        match = Match(
+            root.pattern,
+            root.variables,
+            conditions,
+            root.time,
+            root.order,
+            None if root.within is None else root.within.micros,
+            root.skip,
+            outputs,
+            root.all_rows,
+            tuple(n for n in root.rows if n not in keys),
+            root.timeouts,
+            root.slack,
+        )
+        return Lowered(tuple(self.take.items()), match)
+
+    def _condition(self, variable: str, numbers: dict[str, int]) -> Condition:
+        native: list[str] = []
+        near: list[Term] = []
+        far: list[Term] = []
+        for reading in self.root.conditions.get(variable, ()):
+            only = next(iter(reading.navigations.values()), None)
+            whole = isinstance(reading.tree.node, exp.Column)
+            if whole and only is not None and _is_at_hand(only, variable) and not only.shift:
+                native.append(self._column(only))
+                continue
+            term = _term(reading, lambda n: self._value(n, variable, numbers))
+            (near if _is_near(term) else far).append(term)
+        return Condition(tuple(native), tuple(near), tuple(far))
+
+    def _value(self, navigation: Navigation, variable: str, numbers: dict[str, int]) -> Term:
+        of = tuple(numbers[v] for v in navigation.of)
+        if navigation.kind != "at":
+            return Over(navigation.kind, self._column(navigation) if navigation.argument is not None else None, of)
+        column = self._column(navigation)
+        if _is_at_hand(navigation, variable):
+            return At(column, None, shift=navigation.shift)
+        return At(column, of, navigation.first, navigation.offset, navigation.shift)
+
+    def _column(self, navigation: Navigation) -> str:
+        """The column that holds what a navigation computes of a row."""
+        argument = navigation.argument
+        assert argument is not None
+        names = argument.columns()
+        if len(names) == 1 and navigation.said == f"`{names[0]}`" and names[0] not in dict(self.root.added):
+            self.take.setdefault(names[0], argument)
+            return names[0]
+        found = next((n for n, e in self.take.items() if n.startswith("$c") and e.spark() == navigation.said), None)
+        name = found or f"$c{sum(n.startswith('$c') for n in self.take)}"
+        self.take.setdefault(name, argument)
+        return name
+
+    def _output(self, name: str, navigation: Navigation, numbers: dict[str, int]) -> Output:
+        return Output(
+            name,
+            navigation.kind,
+            self._column(navigation) if navigation.argument is not None else None,
+            tuple(numbers[v] for v in navigation.of),
+            navigation.first,
+            navigation.offset,
+            navigation.shift,
+            self.root.all_rows and navigation.mode != "final",
+        )
+
+
+def _is_at_hand(navigation: Navigation, variable: str) -> bool:
+    """Whether a navigation in a variable's condition begins at the row that is looked at."""
+    same = not navigation.of or variable in navigation.of
+    return navigation.kind == "at" and same and not navigation.first and not navigation.offset
+
+
+def _is_near(term: Term) -> bool:
+    if isinstance(term, Call):
+        return all(map(_is_near, term.arguments))
+    return isinstance(term, Constant) or (isinstance(term, At) and term.of is None)
+
+
+def _term(reading: Reading, value: Callable[[Navigation], Term]) -> Term:
+    """A tree as the kernel evaluates it."""
+
+    def made(node: exp.Expr) -> Term:
+        if isinstance(node, exp.Column):
+            return value(reading.navigations[node.name])
+        for kinds in (_OPERATORS, _CALLS):
+            if type(node) in kinds:
+                return Call(kinds[type(node)], tuple(made(c) for c in _given(node)))
+        found = _constant(node)
+        return found if found is not None else _other(node, made, reading)
+
+    return made(reading.tree.node)
+
+
+def _given(node: exp.Expr) -> list[exp.Expr]:
+    if isinstance(node, exp.Binary):
+        return [node.this, node.expression]
+    return [node.this, *node.expressions]
+
+
+def _other(node: exp.Expr, made: Callable[[exp.Expr], Term], reading: Reading) -> Term:
+    if isinstance(node, exp.Paren | exp.Neg | exp.Not):
+        inner = made(node.this)
+        if isinstance(node, exp.Paren):
+            return inner
+        return Call("not", (inner,)) if isinstance(node, exp.Not) else Call("-", (Constant(0), inner))
+    if isinstance(node, exp.Between):
+        this = made(node.this)
+        return Call("and", (Call(">=", (this, made(node.args["low"]))), Call("<=", (this, made(node.args["high"])))))
+    if isinstance(node, exp.In) and node.expressions:
+        this, values = made(node.this), [made(v) for v in node.expressions]
+        found: Term = Call("=", (this, values[0]))
+        for value in values[1:]:
+            found = Call("or", (found, Call("=", (this, value))))
+        return found
+    if isinstance(node, exp.Is):
+        if isinstance(node.expression, exp.Null):
+            return Call("is null", (made(node.this),))
+        return Call("<=>", (made(node.this), made(node.expression)))
+    if isinstance(node, exp.Case):
+        return _case(node, made)
+    if isinstance(node, exp.If):
+        return Call("case", (made(node.this), made(node.args["true"]), _default(node.args.get("false"), made)))
+    raise Unsupported(
+        f"`{_said(node, reading)}` over rows of several variables is not supported",
+        hint="compute it of each row; comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN, CASE, abs, coalesce, least "
+        "and greatest can join what rows give",
+        origin=reading.tree.origin,
+    )
+
+
+def _case(node: exp.Case, made: Callable[[exp.Expr], Term]) -> Term:
+    found = _default(node.args.get("default"), made)
+    for branch in reversed(node.args["ifs"]):
+        when = made(branch.this) if node.this is None else Call("=", (made(node.this), made(branch.this)))
+        found = Call("case", (when, made(branch.args["true"]), found))
+    return found
+
+
+def _default(node: exp.Expr | None, made: Callable[[exp.Expr], Term]) -> Term:
+    return Constant(None) if node is None else made(node)
+
+
+def _constant(node: exp.Expr) -> Constant | None:
+    if isinstance(node, exp.Null):
+        return Constant(None)
+    if isinstance(node, exp.Boolean):
+        return Constant(bool(node.this))
+    if isinstance(node, exp.Literal):
+        if node.is_string:
+            return Constant(str(node.this))
+        text = str(node.this)
+        return Constant(int(text) if text.isdigit() else float(text) if "e" in text.lower() else Decimal(text))
+    if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal):
+        unit = "" if node.unit is None else f" {node.unit.name.lower()}"
+        try:
+            return Constant(timedelta(microseconds=Duration.of(f"{node.this.this}{unit}").micros))
+        except DefinitionError:
+            return None
+    return None
+
+
+def _said(node: exp.Expr, reading: Reading) -> str:
+    text = node.sql(dialect="spark")
+    for name, navigation in reading.navigations.items():
+        text = text.replace(f"`{name}`", f"{'/'.join(navigation.of) or 'row'}.{navigation.said.strip('`')}")
+    return text[:80]

@@ -1,0 +1,45 @@
+"""Signatures of steps: two steps with the same one mean the same rows, so that one stage serves both."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Set
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.errors import Origin
+from millstream.model.expression import Expr
+from millstream.model.python.process import Output
+from millstream.model.steps.relational import Joined
+from millstream.model.steps.step import Source, Step
+from millstream.model.steps.temporal_filter import Temporal
+from millstream.model.types.schema import Schema
+
+
+def signature(step: Step, needed: Mapping[int, Set[str]]) -> str:
+    """A name for what a step means. Of joins and temporal filters it also says which columns somebody reads; code is
+    only ever itself.
+    """
+    return hashlib.sha256(repr(_told(step, needed)).encode()).hexdigest()
+
+
+def _told(value: Any, needed: Mapping[int, Set[str]]) -> Any:
+    if isinstance(value, Source):
+        return ("source", value.name)
+    if isinstance(value, Expr):
+        return value.spark()
+    if isinstance(value, Output):
+        return (value.name, repr(value.schema))  # of code, columns do not follow
+    if isinstance(value, Origin | Schema):
+        return None  # where it was written; columns, which follow from the rest
+    if isinstance(value, tuple | list):
+        return [_told(v, needed) for v in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        read = sorted(needed.get(id(value), ())) if isinstance(value, Joined | Temporal) else ()
+        return (type(value).__name__, [(f.name, _told(getattr(value, f.name), needed)) for f in fields(value)], read)
+    if value is None or isinstance(value, bool | int | float | str | bytes | Enum | pa.DataType):
+        return repr(value)
+    return (type(value).__qualname__, id(value))

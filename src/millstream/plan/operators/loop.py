@@ -1,0 +1,166 @@
+"""Loops as stage values: their body as SQL over tables, for the kernel to repeat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millstream.errors import Unsupported
+from millstream.model.expression import Expr
+from millstream.model.steps import step as steps
+from millstream.model.steps.loop import Iterated, Round, depends
+from millstream.model.steps.relational import Compared, Joined
+from millstream.model.steps.step import Aggregated, Distinct, Step, Top
+from millstream.plan.operators.chained import ROW, Chained
+
+SEED, OTHER, ROWS = "rows_at_first", "other_rows", "rows_of_loop"
+"""Tables of a body: what the loop begins with, what it reads besides, and its rows as they are."""
+
+_SAME = (
+    exp.Column | exp.Identifier | exp.Literal | exp.Binary | exp.Not | exp.Paren | exp.Neg | exp.Null | exp.Boolean
+    | exp.Case | exp.If | exp.Coalesce | exp.Least | exp.Greatest | exp.Abs | exp.Cast | exp.DataType | exp.Is
+    | exp.Between | exp.In | exp.Concat | exp.DPipe | exp.Upper | exp.Lower | exp.Array
+)  # fmt: skip
+_DIFFERENT = exp.RegexpLike | exp.Like | exp.ILike | exp.IntDiv | exp.Distance
+_JOINS = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN", "semi": "SEMI JOIN",
+          "anti": "ANTI JOIN"}  # fmt: skip
+_MEASURES = {"count": "count", "sum": "sum", "min": "min", "max": "max", "avg": "avg"}
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A body that is repeated until it adds nothing, or changes nothing."""
+
+    body: str
+    linear: bool
+    """Whether it reads the rows of the loop once, so that only new rows need be looked at."""
+    keep: bool
+    most: int
+    settle: bool
+    names: tuple[str, ...]
+    copies: bool = False
+    name: str = "loop"
+    only_inserts: bool = False
+
+    @property
+    def identity(self) -> object:
+        """What it does."""
+        return (self.body, self.keep, self.most, self.settle, self.copies)
+
+    def result(self, stage: Chained) -> tuple[str, ...]:
+        """The columns of its rows."""
+        return (*self.names, *ROW)
+
+    def types(self, known: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
+        """Those of the rows that it begins with."""
+        return {}
+
+    def facts(self, stage: Chained) -> list[tuple[str, str]]:
+        """What EXPLAIN says of it."""
+        end = "until nothing changes" if self.settle else "or until nothing changes"
+        return [("repeats", f"{self.body[:200]}"), ("rounds", f"up to {self.most:,}, {end}")]
+
+    def state(self, stage: Chained) -> str:
+        """What is kept."""
+        return "all rows that it begins with, and all that it reads, for good"
+
+
+def looping(root: Iterated, others: list[Step]) -> Loop:
+    """The stage value of a loop over the rows it begins with and at most one other stream."""
+    body = _Body(root.round, others).of(root.body)
+    reads = sum(1 for s in _reads(root.body, root.round))
+    grouped = any(isinstance(s, Aggregated | Top) for s in steps.upstream(root.body) if depends(s, root.round))
+    linear = reads == 1 and not grouped
+    if root.copies and not linear:
+        raise Unsupported(
+            "a loop that counts copies can read its rows once, without an aggregate",
+            hint="use UNION in place of UNION ALL",
+            origin=root.origin,
+        )
+    return Loop(body, linear, root.keep, root.most, root.settle, root.schema.names, root.copies)
+
+
+def _reads(step: Step, on: Round) -> list[Step]:
+    if step is on:
+        return [step]
+    return [r for before in steps.inputs(step) for r in _reads(before, on)]
+
+
+class _Body:
+    """Writes steps as SQL over tables."""
+
+    def __init__(self, on: Round, others: list[Step]) -> None:
+        self.on, self.others = on, others
+
+    def of(self, step: Step) -> str:
+        """A query for the rows of a step."""
+        if step is self.on or any(step is o for o in self.others):
+            return f"SELECT * FROM {ROWS if step is self.on else OTHER}"
+        if isinstance(step, steps.Where):
+            return f"SELECT * FROM ({self.of(step.input)}) WHERE {_sql(step.condition)}"
+        if isinstance(step, steps.Select):
+            shown = ", ".join(f"{_sql(e)} AS {quoted(n)}" for n, e in step.columns)
+            return f"SELECT {shown} FROM ({self.of(step.input)})"
+        if isinstance(step, steps.Union):
+            return " UNION ALL ".join(f"SELECT * FROM ({self.of(s)})" for s in step.inputs)
+        if isinstance(step, Distinct):
+            return f"SELECT DISTINCT * FROM ({self.of(step.input)})"
+        if isinstance(step, Joined | Compared):
+            return self._joined(step) if isinstance(step, Joined) else self._compared(step)
+        if isinstance(step, Aggregated) and step.windowing.window.is_global:
+            return self._aggregated(step)
+        raise Unsupported(
+            f"{type(step).__name__.lower()} inside a loop is not supported",
+            hint="where, select, joins, unions, distinct, intersect, subtract and aggregates without a window are",
+            origin=getattr(step, "origin", None),
+        )
+
+    def _compared(self, step: Compared) -> str:
+        word = {"intersect": "INTERSECT", "except": "EXCEPT"}[step.keep] + (" ALL" if step.copies else "")
+        return f"SELECT * FROM ({self.of(step.left)}) {word} SELECT * FROM ({self.of(step.right)})"
+
+    def _joined(self, step: Joined) -> str:
+        renamed = dict(step.renamed)
+        left = self.of(step.left)
+        names = ", ".join(f"{quoted(n)} AS {quoted(renamed[n])}" for n in step.right.schema.names)
+        right = f"SELECT {names} FROM ({self.of(step.right)})"
+        pair = {n: Expr(exp.column(new)) for n, new in renamed.items()}
+        on = [f"{_sql(mine)} = {_sql(theirs.substitute(pair))}" for mine, theirs in step.on]
+        on += [] if step.condition is None else [f"({_sql(step.condition)})"]
+        return f"SELECT * FROM ({left}) {_JOINS[step.how]} ({right}) ON {' AND '.join(on)}"
+
+    def _aggregated(self, step: Aggregated) -> str:
+        shown = [f"{_sql(e)} AS {quoted(n)}" for n, e in step.keys]
+        for name, aggregate in step.aggregates:
+            if aggregate.kind not in _MEASURES:
+                raise Unsupported(f"{name}={aggregate.kind}(...) inside a loop", origin=step.origin)
+            kind = None if aggregate.argument is None else aggregate.argument.type_in(step.input.schema)
+            if kind is not None and pa.types.is_duration(kind) and aggregate.kind in ("sum", "avg"):
+                raise Unsupported(
+                    f"{name}={aggregate.kind}(...) of intervals inside a loop",
+                    hint="sum their seconds: CAST(interval AS DECIMAL(20, 6)); or sum behind the loop",
+                    origin=step.origin,
+                )
+            argument = "*" if aggregate.argument is None else _sql(aggregate.argument)
+            shown.append(f"{_MEASURES[aggregate.kind]}({argument}) AS {quoted(name)}")
+        by = ", ".join(_sql(e) for _, e in step.keys)
+        return f"SELECT {', '.join(shown)} FROM ({self.of(step.input)})" + (f" GROUP BY {by}" if by else "")
+
+
+def quoted(name: str) -> str:
+    """A name in the SQL of a loop, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _sql(given: Expr) -> str:
+    """An expression, if it means the same wherever it is computed."""
+    for node in given.node.walk():
+        if not isinstance(node, _SAME) or isinstance(node, _DIFFERENT):
+            raise Unsupported(
+                f"`{given.spark()}` inside a loop is not supported",
+                hint="comparisons, arithmetic, CASE, CAST, coalesce, least, greatest, abs and concat are",
+                origin=given.origin,
+            )
+    return given.node.sql(dialect="duckdb", identify=True)

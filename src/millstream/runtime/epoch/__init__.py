@@ -1,0 +1,1 @@
+"""The loop of epochs: slice, clock, record, commit, and what an epoch writes."""

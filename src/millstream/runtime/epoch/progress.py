@@ -1,0 +1,107 @@
+"""How far a flow has come: committed with every epoch, read back on the next start, shown by `millstream views`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from millstream.connect.port import SourcePort
+from millstream.plan.stages import Plan
+from millstream.runtime.epoch.watermarks import Watermarks
+
+
+@dataclass
+class Progress:
+    """Offsets, watermarks and counts of a flow after an epoch. Counts are since the flow's first epoch."""
+
+    offsets: dict[str, dict[int, int]] = field(default_factory=dict)
+    watermarks: Watermarks = field(default_factory=Watermarks)
+    rows: dict[str, int] = field(default_factory=dict)
+    """source -> rows read."""
+    errors: dict[str, int] = field(default_factory=dict)
+    """source -> rows set apart as errors."""
+    applied: dict[str, int] = field(default_factory=dict)
+    """view -> rows that reached its stage in time."""
+    late: dict[str, int] = field(default_factory=dict)
+    """view -> rows that came too late."""
+    changed: dict[str, int] = field(default_factory=dict)
+    """view -> the last epoch that changed it."""
+    reached: dict[str, int] = field(default_factory=dict)
+    """source -> the watermark after this epoch, which the next one will work by."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """source -> offsets that a flow with ``at_most_once`` left out after failures."""
+
+    filtered: dict[str, int] = field(default_factory=dict)
+    """view -> good rows that its condition left out."""
+    first: dict[str, dict[int, int]] = field(default_factory=dict)
+    """source -> partition -> where the flow began to read it, where an offset is a record."""
+    feeds: dict[str, list[str]] = field(default_factory=dict)
+    """view -> the sources that feed it, one by one, if it gets their rows as they are (not exploded or mapped)."""
+    out: list[str] = field(default_factory=list, init=False)
+    """Files of changes that were put down for sinks with this epoch, each with the generation of its sink."""
+    reach: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
+    """sink -> how far it had written its topic before this epoch, and its generation."""
+    joined: dict[str, dict[str, int]] = field(default_factory=dict)
+    """view -> source -> good rows that had been read before the view was there."""
+
+    def good(self, source: str) -> int:
+        """Rows read that were no errors."""
+        return self.rows.get(source, 0) - self.errors.get(source, 0)
+
+    def begin(self, plan: Plan, ports: Mapping[str, SourcePort]) -> None:
+        """Note where sources begin that are new to the flow, and what new views have missed."""
+        for name, port in ports.items():
+            if name not in self.offsets and hasattr(port, "table"):
+                self.first[name] = {p: s for p, (s, _) in port.admit({}, port.head(0), None).ranges.items()}
+        plain = {scan.id for scan in plan.scans if not scan.ops}
+        for view in (v for v in plan.views if not v.inner):
+            fed = [feed.source for feed in view.stage.feeds]
+            if view.name not in self.joined:
+                if view.name in self.applied:
+                    continue  # begun by a version that did not count what is filtered
+                self.joined[view.name] = {s: self.good(s) for s in fed}
+            if all(feed.scan in plain for feed in view.stage.feeds):
+                self.feeds[view.name] = fed
+
+    def copy(self) -> Progress:
+        """One of its own, as the store would give it back."""
+        return Progress.from_json(orjson.loads(orjson.dumps(self.to_json(), option=orjson.OPT_NON_STR_KEYS)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the store."""
+        return {
+            "offsets": self.offsets,
+            "watermarks": self.watermarks.to_json(),
+            "rows": self.rows,
+            "errors": self.errors,
+            "applied": self.applied,
+            "late": self.late,
+            "changed": self.changed,
+            "reached": self.reached,
+            "skipped": self.skipped,
+            "filtered": self.filtered,
+            "first": self.first,
+            "feeds": self.feeds,
+            "joined": self.joined,
+            "out": self.out,
+            "reach": self.reach,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Progress:
+        """Read what `to_json` wrote."""
+        offsets = {s: {int(p): o for p, o in by.items()} for s, by in data["offsets"].items()}
+        names = ("rows", "errors", "applied", "late", "changed", "reached", "skipped", "filtered")
+        found = cls(offsets, Watermarks.from_json(data["watermarks"]), *(dict(data.get(name, {})) for name in names))
+        found.first = {s: {int(p): o for p, o in by.items()} for s, by in data.get("first", {}).items()}
+        found.feeds, found.joined = dict(data.get("feeds", {})), dict(data.get("joined", {}))
+        found.out, found.reach = list(data.get("out", ())), dict(data.get("reach", {}))
+        return found
+
+
+def count(into: dict[str, int], name: str, more: int) -> None:
+    """Add to a counter."""
+    into[name] = into.get(name, 0) + more

@@ -1,0 +1,183 @@
+"""A sink that keeps a stored table up to date: its rows are appended, or replaced and deleted by the key of the table.
+
+The table and the number of the last epoch that was taken into it change in one transaction of the store. So an epoch
+that is given again after a crash is known, whatever else has changed the table since. The keys that the query has rows
+for are kept in the same transaction: a second row for one of them is an error, in whichever epoch it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import polars as pl
+import pyarrow as pa
+
+from millstream.errors import RecordRefused
+from millstream.model.connectors import TableTarget
+from millstream.model.types.assignment import Unfit, assigned_table
+from millstream.model.types.schema import ddl_type
+from millstream.state.ipc import ipc_bytes
+from millstream.store.port import Taken
+
+Change = Callable[[pa.Table, bytes | None], tuple[pa.Table, bytes | None]]
+"""Makes the new rows of a table of its rows, and the new keys of a sink of those that were kept last."""
+
+
+class ChangesTables(Protocol):
+    """Changes a stored table once for each epoch of a writer."""
+
+    def __call__(self, name: str, writer: str, epoch: int, change: Change) -> None:
+        """Put what `change` makes of the rows of a table in their place, unless it has that epoch."""
+        ...
+
+
+class KeepsTables(Protocol):
+    """The store, as far as it is needed here."""
+
+    def table_taken(self, name: str, writer: str) -> Taken:
+        """What a stored table has of a sink."""
+        ...
+
+    def table_rows(self, name: str) -> pa.Table:
+        """The rows of a stored table, as they were given."""
+        ...
+
+
+def changed(store: KeepsTables, name: str, writer: str, epoch: int, change: Change) -> tuple[pa.Table, Taken] | None:
+    """The new rows of a table for an epoch of a sink, and what to note with them; None if it has that epoch."""
+    before = store.table_taken(name, writer)
+    if before.epoch >= epoch:
+        return None
+    rows, keys = change(store.table_rows(name), before.keys)
+    return rows, Taken(writer, epoch, keys)
+
+
+class TableSink:
+    """Writes the changes of epochs to a stored table."""
+
+    def __init__(self, name: str, target: TableTarget, kind: str | None, change: ChangesTables) -> None:
+        self._name, self._target, self._kind, self._change = name, target, kind, change
+
+    def write(self, rows: pa.Table, epoch: int, *, writer: str, digest: str | None) -> None:
+        """Take an epoch's changes into the table."""
+        del digest
+        self._change(self._target.table, writer, epoch, lambda there, keys: self._applied(there, rows, keys))
+
+    @property
+    def _said(self) -> str:
+        return f"the sink `{self._name}` cannot write to the table `{self._target.table}`"
+
+    def _applied(self, there: pa.Table, rows: pa.Table, keys: bytes | None) -> tuple[pa.Table, bytes | None]:
+        target = self._target
+        missing = [n for n in target.schema.names if n not in there.column_names]
+        if missing:
+            raise RecordRefused(
+                f"{self._said}: it has no column `{missing[0]}` any more",
+                hint=f"DROP SINK {self._name}, and make it again for the columns that are there",
+            )
+        present = there.select(target.schema.names).cast(target.schema.to_arrow())
+        comes = [True] * rows.num_rows
+        if self._kind is not None:
+            comes = [op in ("+I", "+U") for op in rows[self._kind].to_pylist()]
+            rows = rows.drop_columns([self._kind])
+        given = self._fitted(rows)
+        self._check(given.filter(pa.array(comes, pa.bool_())))
+        if not target.key:
+            return pa.concat_tables([present, given]), None
+        if self._kind is None:
+            return self._replaced(present, given), None
+        return self._upserted(present, given, comes, keys)
+
+    def _fitted(self, rows: pa.Table) -> pa.Table:
+        """Rows as the table has them; NULL where nothing is given."""
+        target = self._target
+        given = dict(zip(target.columns, rows.columns, strict=True))
+
+        def refused(unfit: Unfit, field: pa.Field) -> RecordRefused:
+            value = "" if unfit.row is None else f"{str(unfit.value)[:200]}: "
+            return RecordRefused(
+                f"{self._said}: a value of `{field.name}` cannot become {ddl_type(field.type)}",
+                detail=f"{value}{unfit.why}",
+                hint=f"DROP SINK {self._name}, and make it again with a CAST, or with a WHERE that leaves it out",
+            )
+
+        return assigned_table(target.schema.to_arrow(), given, rows.num_rows, refused)
+
+    def _check(self, rows: pa.Table) -> None:
+        """Refuse NULL where the table has none."""
+        for name in dict.fromkeys((*self._target.key, *self._target.required)):
+            if rows[name].null_count:
+                kind = "its key" if name in self._target.key else "NOT NULL"
+                raise RecordRefused(
+                    f"{self._said}: NULL in `{name}`, which is {kind}",
+                    hint=f"DROP SINK {self._name}, and make it again with coalesce(...), or WHERE {name} IS NOT NULL",
+                )
+
+    def _replaced(self, present: pa.Table, given: pa.Table) -> pa.Table:
+        """Rows of an append-only query: each replaces the row of its key."""
+        keys = list(self._target.key)
+        new = _frame(given, keys).with_row_index("$at").unique(keys, keep="last", maintain_order=True)
+        old = _frame(present, keys).with_row_index("$at").join(new, on=keys, how="anti", maintain_order="left")
+        return pa.concat_tables([present.take(old["$at"].to_arrow()), given.take(new["$at"].to_arrow())])
+
+    def _upserted(
+        self, present: pa.Table, given: pa.Table, comes: list[bool], kept: bytes | None
+    ) -> tuple[pa.Table, bytes]:
+        """Rows replaced and deleted by the key, and the keys that the query has a row for now."""
+        keys = list(self._target.key)
+        known = _frame(_read(kept) if kept is not None else present.slice(0, 0), keys)
+        changes = _frame(given, keys).with_columns(pl.Series("$comes", comes, pl.Boolean)).with_row_index("$at")
+        at, sign = pl.col("$at"), pl.when(pl.col("$comes")).then(1).otherwise(-1).sum()
+        found = (
+            changes.drop_nulls(keys)
+            .group_by(keys, maintain_order=True)
+            .agg(
+                sign.alias("$net"),
+                at.filter("$comes").last().alias("$last"),
+                at.filter(~pl.col("$comes")).last().alias("$gone"),
+            )
+            .join(known.with_columns(pl.lit(True).alias("$known")), on=keys, how="left", maintain_order="left")
+            .with_columns(pl.col("$known").fill_null(False))
+        )
+        # What is retracted was there, also where no keys were kept: by an earlier version, or before a restore.
+        before = (pl.col("$known") | (pl.col("$net") <= 0)).cast(pl.Int64)
+        found = found.with_columns((pl.col("$net") + before).alias("$rows"))
+        self._refuse_two(found.filter(pl.col("$rows") > 1))
+        lives = (pl.col("$rows") == 1) & pl.col("$last").is_not_null()
+        old = _frame(present, keys).with_row_index("$at")
+        there = old.join(found.with_columns(lives.alias("$lives")), on=keys, how="inner", maintain_order="left")
+        sure = there.filter(pl.col("$lives") | pl.col("$known"))["$at"].to_list()
+        asked = there.filter(~(pl.col("$lives") | pl.col("$known")))
+        same = [i for i, gone in zip(asked["$at"], asked["$gone"], strict=True) if self._same(present, i, given, gone)]
+        removed = pl.Series("$at", [*sure, *same], old["$at"].dtype)
+        stay = old.filter(~pl.col("$at").is_in(removed.implode()))["$at"].to_arrow()
+        new = found.filter(lives)
+        rows = pa.concat_tables([present.take(stay), given.take(new["$last"].sort().to_arrow())])
+        now = pl.concat([known.join(found, on=keys, how="anti", maintain_order="left"), new.select(keys)])
+        written = now.to_arrow().cast(present.select(keys).schema)
+        return rows, ipc_bytes(written, pa.ipc.new_stream).to_pybytes()
+
+    def _same(self, present: pa.Table, at: int, given: pa.Table, gone: int) -> bool:
+        """Whether a row of the table is the one that is retracted, in the columns that the sink writes."""
+        names = list(self._target.columns)
+        return bool(present.select(names).slice(at, 1).to_pylist() == given.select(names).slice(gone, 1).to_pylist())
+
+    def _refuse_two(self, twice: pl.DataFrame) -> None:
+        if len(twice):
+            said = ", ".join(f"{k} = {twice[k][0]}" for k in self._target.key)
+            raise RecordRefused(
+                f"the sink `{self._name}` has two rows for the key of `{self._target.table}`: {said}",
+                hint=f"DROP SINK {self._name}, and make it again with one row per key, as with GROUP BY",
+            )
+
+
+def _frame(rows: pa.Table, keys: list[str]) -> pl.DataFrame:
+    frame = pl.from_arrow(rows.select(keys))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _read(keys: bytes) -> pa.Table:
+    with pa.ipc.open_stream(pa.py_buffer(keys)) as reader:
+        return reader.read_all()

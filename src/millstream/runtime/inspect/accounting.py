@@ -1,0 +1,102 @@
+"""Where every record went: offered = accepted + rejected; accepted = applied + late + errors + filtered + pending.
+
+All numbers count from the flow's first epoch. `balanced` says that they add up: of a source, that as many rows were
+read as offsets passed by (where an offset is a record: memory and the log); of a view, that every good row of its
+sources since the view is there was applied, late or filtered. It is None where that cannot be said: of a view over
+exploded or mapped rows, and of one whose filtered rows nobody has counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from millstream.connect.files import FileSource
+from millstream.connect.port import SourcePort
+from millstream.runtime.epoch.progress import Progress
+from millstream.store.port import EpochRow
+
+Ports = Mapping[str, Mapping[str, SourcePort]]
+"""flow -> source -> port, for the flows that run in this process."""
+
+INNER = "~"
+"""Is in the names of the inner views of a chain; their records are those of the view at its end."""
+
+ENDLESS = 2**61
+"""A source that claims to hold more than this makes its records when they are asked for."""
+
+
+class Reads(Protocol):
+    """What is asked of a store."""
+
+    def flows(self) -> list[str]:
+        """The flows that have run here."""
+        ...
+
+    def last(self, flow: str) -> EpochRow | None:
+        """The newest epoch of a flow."""
+        ...
+
+
+def account_rows(store: Reads, ports: Ports, now: int) -> list[dict[str, Any]]:
+    """One row per source and one per view of every flow."""
+    listed: list[dict[str, Any]] = []
+    for flow in store.flows():
+        row = store.last(flow)
+        progress = Progress.from_json(row.progress) if row is not None else Progress()
+        waiting = {
+            name: _waiting(port, progress.offsets.get(name, {}), now) for name, port in ports.get(flow, {}).items()
+        }
+        for source in sorted({*progress.offsets, *waiting}):
+            listed.append({"kind": "source", "flow": flow, "name": source, **_source(progress, source, waiting)})
+        shown = (v for v in {*progress.applied, *progress.joined} if INNER not in v)
+        for view in sorted(shown):
+            listed.append({"kind": "view", "flow": flow, "name": view, **_view(progress, view, waiting)})
+    return listed
+
+
+def _source(progress: Progress, name: str, waiting: Mapping[str, int | None]) -> dict[str, Any]:
+    read, skipped, pending = progress.rows.get(name, 0), progress.skipped.get(name, 0), waiting.get(name)
+    first, at = progress.first.get(name), progress.offsets.get(name, {})
+    passed = read + skipped if first is None else sum(o - first.get(p, 0) for p, o in at.items())
+    return {
+        "offered": passed + (pending or 0),
+        "read": read,
+        "errors": progress.errors.get(name, 0),
+        "skipped": skipped,
+        "pending": pending,
+        "balanced": passed == read + skipped,
+    }
+
+
+def _view(progress: Progress, name: str, waiting: Mapping[str, int | None]) -> dict[str, Any]:
+    applied, late, filtered = progress.applied.get(name, 0), progress.late.get(name, 0), progress.filtered.get(name)
+    sources, missed = progress.feeds.get(name), progress.joined.get(name, {})
+    row = {"applied": applied, "late": late, "filtered": filtered}
+    if sources is None:
+        return {"offered": None, "read": None, **row, "errors": None, "pending": None, "balanced": None}
+    good = sum(progress.good(s) - missed.get(s, 0) for s in sources)
+    errors = sum(progress.errors.get(s, 0) for s in sources)
+    known = [n for n in (waiting.get(s) for s in sources) if n is not None]
+    pending = sum(known) if len(known) == len(sources) else None
+    return {
+        "offered": good + errors + (pending or 0),
+        "read": good + errors,
+        **row,
+        "errors": errors,
+        "pending": pending,
+        "balanced": None if filtered is None else good == applied + late + filtered,
+    }
+
+
+def _waiting(port: SourcePort, at: Mapping[int, int], now: int) -> int | None:
+    """Records that wait in a source, as far as it can tell; of files nobody knows how many are in them."""
+    if isinstance(port, FileSource):
+        return 0 if len(port.entries) <= at.get(0, 0) else None
+    head = port.head(now)
+    return sum(max(0, end - at.get(p, 0)) for p, end in head.items() if end < ENDLESS)
+
+
+def unbalanced(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The rows of an account that do not add up."""
+    return (row for row in rows if row["balanced"] is False)

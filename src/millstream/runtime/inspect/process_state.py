@@ -1,0 +1,43 @@
+"""The state of Python operators as a table: the keys that are remembered, and what of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from millstream.clock import BEGINNING
+from millstream.errors import UnknownName
+from millstream.plan.stages import view_of
+from millstream.runtime.epoch.progress import Progress
+from millstream.state.run import Run
+from millstream.state.shard import RunCache, StateReader
+from millstream.state.version import Version
+from millstream.store.port import EpochRow
+
+_UNIQUE = ("$h", "$a", "$b")
+_TOUCHED = "$t"
+"""The column that only they have."""
+
+
+def state_table(root: Path, row: EpochRow | None, view: str) -> pa.Table:
+    """What the process behind a view remembers as of a committed epoch: a column for each key and each field."""
+    version = Version() if row is None else Version.from_json(row.version)
+    marks = {} if row is None else Progress.from_json(row.progress).watermarks.last
+    after = min(marks.values(), default=BEGINNING)
+    for step, runs in version.runs.items():
+        if view_of(step) != view or not runs or not _is_of_process(root, runs[0]):
+            continue
+        found = StateReader(RunCache(root), runs, _UNIQUE).scan(after)
+        if found is not None:
+            alive = found.filter(~pl.col("$gone") & (pl.col("$x") > after))
+            shown = [pl.col(c).alias(c.lstrip("@")) for c in found.columns if not c.startswith("$")]
+            return alive.select(shown).to_arrow()
+    raise UnknownName(
+        f"no process behind the view `{view}` remembers anything", hint="it is kept with the first view of a process"
+    )
+
+
+def _is_of_process(root: Path, run: Run) -> bool:
+    return _TOUCHED in RunCache(root).open(run).batch(0)[0].columns

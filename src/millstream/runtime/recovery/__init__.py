@@ -1,0 +1,1 @@
+"""After a failure: reconciling what is on disk, checkpoints, repair."""

@@ -1,0 +1,373 @@
+"""Checkpoints: the whole home as it was between two epochs, in a folder that can be carried elsewhere.
+
+checkpoints/<name>/
+  manifest.json       format, moment, per flow epoch, generation and offsets, and size and checksum of every file
+  store.duckdb        the store
+  catalog.json        what SQL had defined
+  flows/<flow>/       state/ of the flow's version, epochs/, sources/
+  tables/<table>/     versions of stored tables
+
+Topics of the log are not in it; the manifest says which offsets a flow goes on from, and they must still be there. A
+checkpoint is made under another name and renamed when it is whole. The log holds the records behind its offsets before
+it has its name, and until it has lost it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from millstream import paths
+from millstream.clock import SystemClock
+from millstream.errors import DefinitionError, HomeDamaged, HomeTooNew, MillstreamError, UnknownName
+from millstream.log.log import Log
+from millstream.model.connectors import check_name
+from millstream.runtime.epoch.records import RecordBook
+from millstream.runtime.epoch.stored_tables import SUMS
+from millstream.runtime.inspect.lag import hold_again, hold_for, release_for
+from millstream.runtime.recovery import catalog_file
+from millstream.runtime.recovery.reconcile import RUN_FORMAT, read_kinds
+from millstream.runtime.recovery.swap import Failpoint, Swap, sync_tree
+from millstream.state.run import disk_full_named, sync_directory, write_durably
+from millstream.state.version import Version
+from millstream.store.port import EpochRow
+
+FORMAT = 1
+FOLDER = "checkpoints"
+OF_FLOW = ("epochs", "state", "sources", "out", "stopped.json")
+"""What a checkpoint replaces of a flow; what a flow has put down for its sinks does not come back."""
+
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint says of itself."""
+
+    name: str
+    made_at: int
+    flows: Mapping[str, Mapping[str, Any]]
+    """flow -> epoch, generation, offsets."""
+    files: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """path -> bytes and crc."""
+
+    @property
+    def bytes(self) -> int:
+        """How large it is."""
+        return sum(f["bytes"] for f in self.files.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without the checksum."""
+        return {"format": FORMAT, "home": 1, "runs": RUN_FORMAT, **vars(self)}
+
+
+def save(
+    home: Path,
+    store: Any,
+    log: Log,
+    name: str,
+    now: int,
+    *,
+    to: Path | None = None,
+    failpoint: Failpoint = lambda _: None,
+) -> Path:
+    """Make a checkpoint, also while flows run; returns its folder. Epochs wait only while the store is copied."""
+    check_name(name, "checkpoint")
+    folder = (to or home / FOLDER) / name
+    if folder.exists():
+        raise DefinitionError(
+            f"there is a checkpoint {folder} already",
+            hint=f"give it another name, or remove it: millstream checkpoint drop {name}",
+        )
+    links, unfinished = home / FOLDER / f".{name}.links", folder.with_name(f".{name}.new")
+    try:
+        for left, within in ((unfinished, folder.parent), (links, home)):
+            paths.delete_tree(left, within=within)
+            left.mkdir(parents=True)
+    except OSError as error:
+        raise DefinitionError(
+            f"a checkpoint cannot be written to {folder.parent}",
+            detail=error.strerror,
+            hint="name a folder that can be made and written to",
+        ) from None
+    rows: dict[str, EpochRow] = {}
+    try:
+        with disk_full_named(unfinished):
+            store.copied(unfinished / "store.duckdb", lambda: rows.update(_collect(home, store, links)))
+            _copy_all(links, unfinished, rows)
+            manifest = Manifest(name, now, {f: _told(r, store.generation(f)) for f, r in rows.items()}, {})
+            _seal(unfinished, manifest)
+        hold_for(name, {flow: told["offsets"] for flow, told in manifest.flows.items()}, log)
+        failpoint("held")
+        paths.rename(unfinished, folder)
+        sync_directory(folder.parent)
+    except Exception:
+        if not folder.exists():
+            with suppress(MillstreamError, OSError):
+                release_for(name, log)
+        raise
+    finally:
+        with suppress(OSError):
+            paths.delete_tree(links, within=home)
+            paths.delete_tree(unfinished, within=folder.parent)
+        with suppress(OSError):  # only if there is nothing in it
+            paths.delete_folder(home / FOLDER)
+    return folder
+
+
+def tidy(home: Path, log: Log) -> None:
+    """Remove what a checkpoint that was cut off, or dropped by half, has left in a home and its log. The home must be
+    owned.
+    """
+    for left in (home / FOLDER).glob(".*"):
+        if left.suffix in (".links", ".new", ".gone"):
+            with suppress(OSError, MillstreamError):
+                if left.suffix != ".links" and not left.with_name(left.stem[1:]).exists():
+                    release_for(left.stem[1:], log)
+                paths.delete_tree(left, within=home)
+
+
+def listed(home: Path) -> list[dict[str, Any]]:
+    """The checkpoints of a home, newest first, one row each; `problem` says what is wrong with one, without looking
+    into its files.
+    """
+    found = []
+    for folder in sorted((home / FOLDER).glob("*")):
+        if folder.name.startswith("."):
+            continue
+        row: dict[str, Any] = dict.fromkeys(("made_at", "flows", "bytes", "problem"))
+        row |= {"checkpoint": folder.name, "folder": str(folder)}
+        try:
+            manifest = read(folder)
+        except (HomeDamaged, HomeTooNew, UnknownName) as error:
+            row["problem"] = error.message
+        else:
+            row["made_at"] = datetime.fromtimestamp(manifest.made_at / 1_000_000, UTC)
+            row["flows"] = {f: told["epoch"] for f, told in manifest.flows.items()}
+            row["bytes"] = manifest.bytes
+        found.append(row)
+    return sorted(
+        found, key=lambda r: (r["made_at"] or datetime.min.replace(tzinfo=UTC), r["checkpoint"]), reverse=True
+    )
+
+
+def drop(home: Path, name: str, log: Log) -> None:
+    """Remove a checkpoint, and let the log forget what it needed; half of one is never left under its name."""
+    folder = find(home, name)
+    if folder.parent != home / FOLDER:
+        raise DefinitionError(
+            f"{folder} is not a checkpoint of the home {home}: nothing was removed",
+            detail="only those that `millstream checkpoint list` shows are dropped by name",
+            hint="remove a checkpoint elsewhere by the means of your system",
+        )
+    gone = folder.with_name(f".{folder.name}.gone")
+    paths.delete_tree(gone, within=home)
+    paths.rename(folder, gone)
+    sync_directory(folder.parent)
+    release_for(folder.name, log)
+    paths.delete_tree(gone, within=home)
+
+
+def find(home: Path, name: str) -> Path:
+    """The folder of a checkpoint: of this name in the home, or a folder anywhere."""
+    named = [home / FOLDER / name] if paths.is_part(name) else []
+    for folder in (*named, Path(name)):
+        if (folder / "manifest.json").exists():
+            return folder
+    known = [p.name for p in sorted((home / FOLDER).glob("*")) if not p.name.startswith(".")]
+    raise UnknownName(
+        f"there is no checkpoint `{name}`",
+        detail="there are: " + (", ".join(known) or "none yet"),
+        hint="make one with `millstream checkpoint save NAME`",
+    )
+
+
+def read(folder: Path) -> Manifest:
+    """The manifest of a checkpoint; refuses one of a newer format, and one that is damaged."""
+    path = folder / "manifest.json"
+    try:
+        data = orjson.loads(path.read_bytes())
+        newer = {k: data[k] for k, known in (("format", FORMAT), ("home", 1), ("runs", RUN_FORMAT)) if data[k] > known}
+        if newer:
+            raise HomeTooNew(
+                f"the checkpoint {folder} has a newer format than this Millstream knows",
+                detail=", ".join(f"{k} {v}" for k, v in newer.items()) + "; nothing was touched",
+                hint="upgrade: pip install --upgrade millstream",
+            )
+        if data.pop("crc") != zlib.crc32(orjson.dumps(data)):
+            raise ValueError("it does not match its checksum")
+        return Manifest(data["name"], data["made_at"], data["flows"], data["files"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise HomeDamaged(
+            f"the manifest {path} cannot be read", detail=str(error), hint="use another checkpoint"
+        ) from None
+
+
+def verify(folder: Path) -> Manifest:
+    """The manifest, once every file was found to be what it says."""
+    manifest = read(folder)
+    for name, told in manifest.files.items():
+        path = folder / name
+        if not path.exists():
+            raise HomeDamaged(f"the file {path} of the checkpoint is missing", hint="use another checkpoint")
+        if path.stat().st_size != told["bytes"] or crc_of(path) != told["crc"]:
+            raise HomeDamaged(
+                f"the file {path} of the checkpoint does not match its checksum", hint="use another checkpoint"
+            )
+    return manifest
+
+
+def restore(home: Path, name: str, *, failpoint: Failpoint = lambda _: None) -> Path:
+    """Put a home back to a checkpoint; returns the folder that keeps what was there. The home must be owned, and its
+    store closed. Nothing is touched unless the whole checkpoint is intact; a restore that dies is finished, or
+    forgotten, by the next start.
+    """
+    from millstream.store.repair import following, generations, set_generations
+
+    folder = find(home, name)
+    manifest = verify(folder)
+    swap = Swap(home, f"restore of the checkpoint {manifest.name}", failpoint=failpoint)
+    try:
+        with disk_full_named(swap.folder):
+            shutil.copyfile(folder / "store.duckdb", swap.put("store.duckdb"))
+            swap.aside("store.duckdb.wal")
+            flows = {p.name for place in (home, folder) for p in (place / "flows").glob("*")}
+            for part in ("tables", *(f"flows/{flow}/{part}" for flow in sorted(flows) for part in OF_FLOW)):
+                if (folder / part).exists():
+                    shutil.copytree(folder / part, swap.put(part))
+                else:
+                    swap.aside(part)
+            if (folder / catalog_file.FILE).exists():  # a checkpoint of an earlier version has none
+                content = catalog_file.put_back(
+                    catalog_file.read(folder / catalog_file.FILE), catalog_file.present(home)
+                )
+                for name_of in (catalog_file.FILE, catalog_file.COPY):
+                    swap.put(name_of).write_bytes(catalog_file.encode(content))
+            present = home / "store.duckdb"
+            before = generations(present) if present.exists() else {}
+            new = swap.folder / ".new" / "store.duckdb"
+            set_generations(new, following(before, generations(new)))
+        _hold(home, folder, manifest)
+    except BaseException:
+        swap.cancel()
+        raise
+    return swap.commit()
+
+
+def undone(home: Path, name: str) -> list[str]:
+    """The definitions that a restore of a checkpoint would undo: made or replaced since it was saved."""
+    path = find(home, name) / catalog_file.FILE
+    return catalog_file.differences(catalog_file.read(path), catalog_file.present(home))[0] if path.exists() else []
+
+
+def _hold(home: Path, folder: Path, manifest: Manifest) -> None:
+    """Let topics keep what the flows go on with, also once the checkpoint is dropped."""
+    log = Log(home / "log", SystemClock())
+    try:
+        for flow, told in manifest.flows.items():
+            kinds = read_kinds(folder / "flows" / flow)
+            topics = {s: k.removeprefix("log ") for s, k in kinds.items() if k.startswith("log ")}
+            hold_again(flow, topics, told["offsets"], log)
+    finally:
+        log.close()
+
+
+def crc_of(path: Path) -> int:
+    """The checksum of a file."""
+    crc = 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            crc = zlib.crc32(piece, crc)
+    return crc
+
+
+def _collect(home: Path, store: Any, links: Path) -> dict[str, EpochRow]:
+    """Take hold of everything that belongs to the last epoch of every flow; no epoch is committed meanwhile. Runs and
+    tables are never written again, so a second name is enough to keep them; the rest is copied.
+    """
+    (links / catalog_file.FILE).write_bytes(catalog_file.encode(_defined(home)))
+    rows: dict[str, EpochRow] = {}
+    for flow in store.flows():
+        root, last = paths.flow_folder(home, flow), store.last(flow)
+        if last is None:
+            continue
+        rows[flow] = last
+        for file in Version.from_json(last.version).files:
+            _take(root / "state" / file, links / "flows" / flow / "state" / file, link=True)
+        book = RecordBook(root / "epochs")
+        kept = [book.path(n) for n in book.numbers() if n <= last.number]
+        for path in (*kept, *(root / "sources").glob("[!.]*")):
+            _take(path, links / path.relative_to(home), link=False)
+    for files in (f"*/{SUMS}", "*/*.arrow"):  # a version that comes meanwhile is not among the checksums
+        for path in (home / "tables").glob(files):
+            _take(path, links / path.relative_to(home), link=True)
+    return rows
+
+
+def _defined(home: Path) -> dict[str, Any]:
+    """The catalog. Steps that follow its last commit change the store, which nobody can now: they are done, or listed
+    in it.
+    """
+    if not (home / catalog_file.FILE).exists() and not (home / catalog_file.COPY).exists():
+        return dict(catalog_file.EMPTY)
+    return catalog_file.read(home / catalog_file.FILE)
+
+
+def _take(path: Path, to: Path, *, link: bool) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if link:
+            os.link(path, to)
+        else:
+            shutil.copyfile(path, to)
+    except FileNotFoundError:
+        raise HomeDamaged(f"the file {path} is missing", hint="`millstream repair` says what can be done") from None
+    except OSError:
+        if not link:
+            raise
+        shutil.copyfile(path, to)  # a disk without links
+
+
+def _copy_all(links: Path, to: Path, rows: Mapping[str, EpochRow]) -> None:
+    """Copies that share nothing with the home, so that they do not break together. State is checked on the way."""
+    crcs = {
+        f"flows/{flow}/state/{run.file}": run.crc
+        for flow, row in rows.items()
+        for runs in Version.from_json(row.version).runs.values()
+        for run in runs
+    }
+    for path in sorted(p for p in links.rglob("*") if p.is_file()):
+        name = str(path.relative_to(links))
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, to / name)
+        if name in crcs and crc_of(to / name) != crcs[name]:
+            raise HomeDamaged(
+                f"the state file {name} of the home does not match its checksum",
+                detail="no checkpoint was made",
+                hint="`millstream repair` says what can be done",
+            )
+
+
+def _seal(folder: Path, manifest: Manifest) -> None:
+    from millstream.store.repair import folded
+
+    folded(folder / "store.duckdb")
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        told = {"bytes": path.stat().st_size, "crc": crc_of(path)}
+        manifest.files[str(path.relative_to(folder))] = told  # type: ignore[index]
+    sync_tree(folder)
+    data = manifest.to_json()
+    write_durably(folder / "manifest.json", orjson.dumps({**data, "crc": zlib.crc32(orjson.dumps(data))}))
+
+
+def _told(row: EpochRow, generation: int) -> dict[str, Any]:
+    return {"epoch": row.number, "generation": generation, "offsets": row.progress["offsets"]}

@@ -1,0 +1,270 @@
+"""Where a flow goes on when it starts: what store, epoch records, state and sources say, put together.
+
+The store is the authority. What does not fit it is either explained by a crash between two writes of an epoch, and then
+the flow goes on, or it is not, and then the flow stops with an error that names the files (`repair.py` mends). The
+table of all cases is in docs/guide/recovery.md. Nothing is changed before everything was looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from millstream.connect.files import FileSource
+from millstream.connect.port import Offsets, SourcePort
+from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed
+from millstream.kernels.stage import records_step
+from millstream.plan.stages import Plan
+from millstream.runtime.epoch.kept_versions import KEEP, files_in, remove_left_overs
+from millstream.runtime.epoch.records import EpochRecord, RecordBook
+from millstream.runtime.epoch.stored_tables import Tables
+from millstream.state.run import write_durably
+from millstream.state.version import Version
+from millstream.store.port import EpochRow, Store
+
+HINT = "`millstream repair` says what can be done"
+RUN_FORMAT = 1
+
+AHEAD, UNREADABLE, DIFFERS, ELSEWHERE, STATE, SOURCE = "ahead", "unreadable", "differs", "elsewhere", "state", "source"
+"""Kinds of problems: records that the store does not know; a record that cannot be read; the record of the last epoch
+is not what the store committed; the open record begins elsewhere than the store ends; a state file; a source."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a flow stands: its last committed epoch, and what that left."""
+
+    number: int
+    now: int
+    version: Version
+    watermarks: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that does not fit together, and the error that a start ends with because of it."""
+
+    kind: str
+    error: MillstreamError
+    where: str = ""
+    """The epoch's number, the state file or the source."""
+
+
+def reconcile(
+    plan: Plan, store: Store, book: RecordBook, state: Path, ports: Mapping[str, SourcePort]
+) -> Standing | None:
+    """Where the flow goes on; None when it has not run yet. Refuses what cannot be put together."""
+    check(plan, store, book, state, ports)
+    kept = store.epochs(plan.flow, KEEP + 2)
+    remove_left_overs(state, [Version.from_json(row.version) for row in kept])
+    if not kept:
+        return None
+    last = kept[0]
+    record = book.read(last.number)
+    if record is not None and record.state == "open":
+        book.close(record)
+    known = _steps(plan)
+    version = Version.from_json(last.version)
+    mine = Version({s: runs for s, runs in version.runs.items() if s in known})
+    return Standing(last.number, last.clock["now"], mine, last.clock["watermarks"])
+
+
+def check(plan: Plan, store: Store, book: RecordBook, state: Path, ports: Mapping[str, SourcePort]) -> None:
+    """Raise what is wrong, if anything is; changes nothing."""
+    last = store.last(plan.flow)
+    for problem in (*of_records(plan.flow, last, book), *of_state(last, state, _steps(plan))):
+        raise problem.error
+    for problem in of_sources(plan.flow, last, book, ports):
+        raise problem.error
+
+
+def check_store(home: Path) -> None:
+    """Refuse a home whose store is gone although flows have committed epochs to it, or tables were stored in it."""
+    if (home / "store.duckdb").exists():
+        return
+    for table in Tables(home / "tables").newest():
+        raise HomeDamaged(
+            f"the store {home / 'store.duckdb'} is missing", detail=f"the table `{table}` was stored in it", hint=HINT
+        )
+    for root in sorted((home / "flows").glob("*")):
+        book = RecordBook(root / "epochs")
+        committed = book.newest() > 1 or _closed(book, 1)
+        if committed or (not book.newest() and files_in(root / "state")):
+            raise HomeDamaged(
+                f"the store {home / 'store.duckdb'} is missing",
+                detail=f"the flow `{root.name}` has committed epochs to it",
+                hint=HINT,
+            )
+
+
+def of_records(flow: str, last: EpochRow | None, book: RecordBook) -> Iterator[Problem]:
+    """Whether the epoch records fit the store. Those before its last epoch are of no importance any more."""
+    number, newest = (last.number if last is not None else 0), book.newest()
+    done = _closed(book, newest)  # also refuses one of a newer version, whatever else is wrong
+    if newest > number + 1 or (newest == number + 1 and done):
+        error = RecoveryFailed(
+            f"the store knows the flow `{flow}` up to epoch {number}, but there are records up to {newest}",
+            detail="the store is older than the records beside it, as after restoring only one of them",
+            hint=HINT,
+        )
+        yield Problem(AHEAD, error, str(newest))
+        return
+    for epoch in (number, number + 1):
+        try:
+            record = book.read(epoch)
+        except HomeTooNew:
+            raise
+        except HomeDamaged as error:
+            yield Problem(UNREADABLE, error, str(epoch))
+        else:
+            if record is not None:
+                yield from _of_record(flow, last, record, book)
+
+
+def _of_record(flow: str, last: EpochRow | None, record: EpochRecord, book: RecordBook) -> Iterator[Problem]:
+    number = last.number if last is not None else 0
+    if last is not None and record.epoch == number:
+        # a record that is still open may have been written by the plan before: then it was run again by this one
+        same_plan = record.state == "open" or record.plan == last.plan
+        if record.slices_json() != last.slices or not same_plan:
+            what = "slice" if same_plan else "plan"
+            error: MillstreamError = RecoveryFailed(
+                f"epoch {number} of `{flow}` has one {what} in the store and another in its record",
+                detail=f"the record is {book.path(number)}",
+                hint=HINT,
+            )
+            yield Problem(DIFFERS, error, str(number))
+    if record.epoch == number + 1 and not _continues(record, last):
+        error = RecoveryFailed(
+            f"the open epoch {record.epoch} of `{flow}` does not begin where epoch {number} ends",
+            detail=f"the record {book.path(record.epoch)} belongs to another store",
+            hint=HINT,
+        )
+        yield Problem(ELSEWHERE, error, str(record.epoch))
+
+
+def of_state(last: EpochRow | None, state: Path, steps: frozenset[str] | None = None) -> Iterator[Problem]:
+    """Whether the files of the last version are there, as long as they were. What is in them is checked when they are
+    opened.
+    """
+    if last is None:
+        return
+    for runs in last.version.values():
+        for run in runs:
+            if run.get("format", RUN_FORMAT) > RUN_FORMAT:
+                raise HomeTooNew(
+                    f"the state file {state / run['file']} has format {run['format']}, and this Millstream knows "
+                    f"formats up to {RUN_FORMAT}",
+                    detail="it was written by a newer version; nothing was touched",
+                    hint="upgrade: pip install --upgrade millstream",
+                )
+    version = Version.from_json(last.version)
+    for step, files in sorted(version.runs.items()):
+        for run in files if steps is None or step in steps else ():
+            path = state / run.file
+            if not path.exists():
+                yield Problem(STATE, HomeDamaged(f"the state file {path} is missing", hint=HINT), run.file)
+            elif path.stat().st_size != run.bytes:
+                error = HomeDamaged(
+                    f"the state file {path} has {path.stat().st_size} bytes instead of {run.bytes}", hint=HINT
+                )
+                yield Problem(STATE, error, run.file)
+
+
+def of_sources(
+    flow: str, last: EpochRow | None, book: RecordBook, ports: Mapping[str, SourcePort]
+) -> Iterator[Problem]:
+    """Whether every source still has what was read of it last, and what the open epoch is to read."""
+    offsets = _offsets(last)
+    record = book.read((last.number if last is not None else 0) + 1)
+    for name, port in ports.items():
+        at, waiting = offsets.get(name, {}), record.slices.get(name) if record is not None else None
+        ends = {**at, **(waiting.end if waiting is not None else {})}
+        first, head = _reach(port)
+        if first is None and waiting is None:
+            continue  # a source that forgets, as memory does: what is sent again is taken for what it was
+        trimmed = {p: start for p, start in (first or {}).items() if start > at.get(p, start)}
+        behind = {p: end for p, end in ends.items() if head is not None and head.get(p, 0) < end}
+        if trimmed:
+            p, start = next(iter(trimmed.items()))
+            error = RecoveryFailed(
+                f"partition {p} of the source `{name}` begins at offset {start}, but `{flow}` has read it only up to "
+                f"{at[p]}",
+                detail=f"{start - at[p]} records were removed before they were read",
+                hint=HINT,
+            )
+            yield Problem(SOURCE, error, name)
+        elif behind and head is not None:
+            p, end = next(iter(behind.items()))
+            error = RecoveryFailed(
+                f"partition {p} of the source `{name}` ends at offset {head.get(p, 0)}, but `{flow}` has come to {end}",
+                detail="the source is older than the views, or what was found of it is lost",
+                hint=HINT if first is not None else "send the rows again, from the first one on, before the start",
+            )
+            yield Problem(SOURCE, error, name)
+
+
+def _reach(port: SourcePort) -> tuple[Offsets | None, Offsets | None]:
+    """From where to where a source can be read, without looking for more; the first is None if it does not say so."""
+    if isinstance(port, FileSource):
+        return {0: 0}, {0: len(port.entries)}
+    start: Any = getattr(port, "start", None)
+    if start is None:
+        return None, None if not hasattr(port, "table") else port.head(0)
+    return start(), port.head(0)
+
+
+def note_kinds(root: Path, ports: Mapping[str, SourcePort]) -> None:
+    """Note beside a flow what kind its sources are of, for a repair that has neither the flow nor its store."""
+    path, kinds = root / "sources" / "kinds.json", {name: kind_of(port) for name, port in ports.items()}
+    if kinds != read_kinds(root):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, orjson.dumps(kinds))
+
+
+def read_kinds(root: Path) -> dict[str, str]:
+    """What `note_kinds` noted, as far as it can be read: files, generator, memory, or the word log and a topic."""
+    try:
+        return dict(orjson.loads((root / "sources" / "kinds.json").read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def kind_of(port: SourcePort) -> str:
+    """The kind of a source."""
+    topic: Any = getattr(port, "topic", None)
+    if topic is not None:
+        return f"log {topic.name}"
+    return "files" if isinstance(port, FileSource) else "memory" if hasattr(port, "table") else "generator"
+
+
+def _steps(plan: Plan) -> frozenset[str]:
+    return frozenset(step for s in plan.stateful for step in (s.step, records_step(s) or s.step))
+
+
+def _closed(book: RecordBook, number: int) -> bool:
+    """Whether there is a record that says that its epoch was committed."""
+    try:
+        record = book.read(number)
+    except HomeDamaged:
+        return False
+    return record is not None and record.state == "closed"
+
+
+def _offsets(last: EpochRow | None) -> dict[str, dict[int, int]]:
+    found = last.progress["offsets"] if last is not None else {}
+    return {s: {int(p): o for p, o in by.items()} for s, by in found.items()}
+
+
+def _continues(record: EpochRecord, last: EpochRow | None) -> bool:
+    """Whether an open record begins where the store ends. A source or partition that is new begins anywhere."""
+    offsets = _offsets(last)
+    return all(
+        start == offsets.get(name, {}).get(p, start)
+        for name, part in record.slices.items()
+        for p, (start, _) in part.ranges.items()
+    )

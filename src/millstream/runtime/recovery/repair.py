@@ -1,0 +1,383 @@
+"""Repair: what is wrong with a home that nobody owns, what can be done about it, and what that would lose.
+
+`look` changes nothing. `mend` does what was found, as one swap (`swap.py`): all of it or nothing, and what it replaces
+is kept. The store stays the authority: records are made to fit it, state is taken from a checkpoint if the same file is
+there; else the home goes back to a checkpoint, or a flow is computed again from the beginning of its sources.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from millstream import paths
+from millstream.clock import SystemClock
+from millstream.connect.sinks import Reach
+from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed, UnknownName
+from millstream.log.log import Log
+from millstream.runtime.epoch import outbox
+from millstream.runtime.epoch.kept_versions import KEEP, files_in
+from millstream.runtime.epoch.records import RecordBook
+from millstream.runtime.epoch.stored_tables import Tables
+from millstream.runtime.home_dir import files_named
+from millstream.runtime.recovery import checkpoint, file_checks, gap_recovery, reconcile
+from millstream.runtime.recovery.checkpoint import crc_of
+from millstream.runtime.recovery.repair_actions import Finding, Restore, Work, asides, copied, rewritten, said_of
+from millstream.runtime.recovery.source_checks import cannot_begin, source_problems, wrong_offsets
+from millstream.runtime.recovery.swap import FOLDER, Failpoint, Swap, finish
+from millstream.runtime.supervision.lease import HomeLock
+from millstream.state.version import Version
+from millstream.store.port import EpochRow
+
+
+def look(home: Path, *, rebuild: Collection[str] = ()) -> list[Finding]:
+    """What is wrong with a home, and what `mend` would do. `rebuild` are flows to be computed from the beginning."""
+    with files_named(home):
+        return _look(home, rebuild)
+
+
+def _look(home: Path, rebuild: Collection[str]) -> list[Finding]:
+    half = [p.parent for p in (home / FOLDER).glob("*/swap.json")]
+    if half:
+        return [Finding("", f"a repair or a restore was interrupted: {half[0]}", "it is finished first", do=_nothing)]
+    if wrong := file_checks.first(home):
+        return wrong
+    known = {p.name for p in (home / "flows").glob("*")}
+    if unknown := set(rebuild) - known:
+        raise UnknownName(
+            f"there is no flow `{min(unknown)}` in this home",
+            detail="there are: " + (", ".join(sorted(known)) or "none"),
+        )
+    from millstream.store.repair import generations
+
+    rows = _last_rows(home)
+    if not isinstance(rows, MillstreamError) and (wrong := _tables(home)):
+        return wrong
+    if isinstance(rows, MillstreamError):
+        found = [Finding("", said_of(rows), "", back=True)]
+    else:
+        numbers = (generations(home / "store.duckdb") if rows else None) or {}
+        found = [
+            finding
+            for flow in sorted({*rows, *known})
+            for finding in _flow(home, flow, rows.get(flow, []), numbers, rebuild=flow in rebuild)
+        ]
+    if not any(f.back for f in found):
+        return found
+    return _gone_back(home, found, rows if isinstance(rows, dict) else {})
+
+
+def locked(home: Path) -> HomeLock:
+    """Own a home to repair it. A link or a folder where its lock should be is moved away."""
+    path = home / "lock"
+    if path.is_symlink() or path.is_dir():
+        for number in range(1000):
+            away = home / f"lock.{number:03d}"
+            if not os.path.lexists(away):
+                paths.rename(path, away, link_ok=True)
+                break
+    with files_named(home):
+        return HomeLock(path)
+
+
+def mend(home: Path, findings: Sequence[Finding], *, failpoint: Failpoint = lambda _: None) -> Path | None:
+    """Do what was found; returns the folder that keeps what was replaced, if anything was. The home must be owned, and
+    its store closed. A repair that dies is finished, or forgotten, by the next start.
+    """
+    if any(f.do is _nothing for f in findings):
+        return next(iter(finish(home)), None)
+    stuck = [f for f in findings if f.do is None]
+    if stuck:
+        raise RecoveryFailed(stuck[0].found, detail=stuck[0].would, hint="nothing was changed")
+    for finding in findings:
+        if isinstance(finding.do, Restore):
+            return checkpoint.restore(home, finding.do.name, failpoint=failpoint)
+    if not findings:
+        return None
+    swap = Swap(home, "; ".join(f.would for f in findings), failpoint=failpoint)
+    try:
+        work = Work(home, swap)
+        for finding in findings:
+            assert finding.do is not None
+            finding.do(work)
+        work.finish()
+    except BaseException:
+        swap.cancel()
+        raise
+    return swap.commit()
+
+
+def _nothing(work: Work) -> None:
+    """Finishing what was begun is all there is to do."""
+    raise AssertionError(work)
+
+
+def _last_rows(home: Path) -> dict[str, list[EpochRow]] | MillstreamError:
+    """The last epochs of every flow, newest first; the error when the store cannot be read."""
+    from millstream.store.duckdb import DuckStore
+    from millstream.store.repair import read_all
+
+    try:
+        reconcile.check_store(home)
+        if not (home / "store.duckdb").exists():
+            return {}
+        read_all(home / "store.duckdb")
+        store = DuckStore(home / "store.duckdb", read_only=True)
+    except HomeDamaged as error:
+        return error
+    try:
+        return {flow: store.epochs(flow, KEEP + 2) for flow in store.flows()}
+    except MillstreamError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - whatever DuckDB says of a damaged file
+        return HomeDamaged(f"the store {home / 'store.duckdb'} cannot be read", detail=str(error).splitlines()[0])
+    finally:
+        store.close()
+
+
+def _tables(home: Path) -> list[Finding]:
+    """What is wrong with stored tables."""
+    from millstream.store.repair import stored_table, table_versions
+
+    path = home / "store.duckdb"
+    if not path.exists():
+        return []
+    ahead = Tables(home / "tables").ahead(*table_versions(path))
+    return list(file_checks.tables(home, lambda name: stored_table(path, name), ahead))
+
+
+# ---------------------------------------------------------------- one flow
+
+
+def _flow(
+    home: Path, flow: str, rows: Sequence[EpochRow], numbers: Mapping[str, int], *, rebuild: bool
+) -> Iterator[Finding]:
+    root, last = paths.flow_folder(home, flow), rows[0] if rows else None
+    book, state = RecordBook(root / "epochs"), root / "state"
+    if rebuild:
+        yield _rebuilt(home, flow, last, "it is to be computed again")
+        return
+    for said in source_problems(home, paths.flow_folder(home, flow), last):
+        yield Finding(flow, said, "", back=True)
+    for file, said in _broken(last, state):
+        donor = _donor(home, flow, file, last)
+        if donor is None:
+            yield Finding(flow, said, "", back=True)
+        else:
+            yield Finding(
+                flow, said, f"the same file is taken from {donor}", do=copied(donor, f"flows/{flow}/state/{file}")
+            )
+    for problem in reconcile.of_records(flow, last, book):
+        yield _of_record(home, flow, last, book, problem)
+    yield from _left_overs(flow, rows, state)
+    yield from _undelivered(flow, root / "out", last, numbers)
+    yield from _short_topics(home, flow, last, numbers)
+    yield from _stopped(flow, root / "stopped.json", last)
+
+
+def _of_record(home: Path, flow: str, last: EpochRow | None, book: RecordBook, problem: reconcile.Problem) -> Finding:
+    number = last.number if last is not None else 0
+    said, epoch = said_of(problem.error), int(problem.where)
+    if problem.kind == reconcile.AHEAD:
+        if last is None:
+            return Finding(flow, said, "", back=True)
+        ahead = [book.path(n) for n in book.numbers() if n > number]
+        lost = f"what epochs {number + 1} to {epoch} had added is computed again, if the sources still have it"
+        return Finding(
+            flow,
+            said,
+            f"the flow goes on after epoch {number}, the last that the store has",
+            lost,
+            asides(flow, ahead),
+        )
+    if epoch == number and last is not None:
+        return Finding(flow, said, "the record is written anew from the store", do=rewritten(home, last, book))
+    would = f"the record of epoch {epoch}, which was not committed, is taken away; the epoch is begun anew"
+    return Finding(flow, said, would, do=asides(flow, [book.path(epoch)]))
+
+
+def _broken(last: EpochRow | None, state: Path) -> Iterator[tuple[str, str]]:
+    """State files of the last version that are not as they were written, and what is wrong with them."""
+    wrong = {p.where: said_of(p.error) for p in reconcile.of_state(last, state)}
+    yield from wrong.items()
+    for runs in Version.from_json(last.version if last is not None else {}).runs.values():
+        for run in runs:
+            if run.file not in wrong and crc_of(state / run.file) != run.crc:
+                yield run.file, f"the state file {state / run.file} does not match its checksum"
+
+
+def _donor(home: Path, flow: str, file: str, last: EpochRow | None) -> Path | None:
+    """The same file in a checkpoint of the home, if there is one."""
+    assert last is not None
+    runs = (r for by in Version.from_json(last.version).runs.values() for r in by)
+    run = next(r for r in runs if r.file == file)
+    for row in checkpoint.listed(home):
+        path = Path(row["folder"]) / "flows" / flow / "state" / file
+        if path.exists() and path.stat().st_size == run.bytes and crc_of(path) == run.crc:
+            return path
+    return None
+
+
+def _left_overs(flow: str, rows: Sequence[EpochRow], state: Path) -> Iterator[Finding]:
+    named: frozenset[str] = frozenset().union(*(Version.from_json(r.version).files for r in rows))
+    number = rows[0].number if rows else 0
+    left = sorted(
+        f for f in files_in(state) - named if _epoch_of(f) > number
+    )  # a merge that was not used yet is normal
+    if left:
+        found = f"{len(left)} state files of epochs that died are left over, the first is {state / left[0]}"
+        yield Finding(flow, found, "they are taken away", do=asides(None, [state / f for f in left]), harmless=True)
+
+
+def _epoch_of(file: str) -> int:
+    name = file.rpartition("/")[2].lstrip(".").partition("-")[0]
+    return int(name) if name.isdigit() else 0
+
+
+def _undelivered(flow: str, out: Path, last: EpochRow | None, numbers: Mapping[str, int]) -> Iterator[Finding]:
+    """Changes for sinks that are damaged or gone."""
+    lost = "these changes never reach the sink"
+    for path in sorted(out.glob("*.arrow")):
+        if not outbox.intact(path):
+            found = f"the changes {path} do not match their checksum"
+            yield Finding(flow, found, "they are taken away", lost, _given_up(path, aside=True))
+
+    expected = last.progress.get("out", ()) if last is not None else ()
+    for path in outbox.lost(out, expected, lambda sink: _generation(flow, sink, numbers)):
+        found = f"the changes {path} are missing, and it is not known whether they were delivered"
+        yield Finding(flow, found, "the flow goes on without them", lost, _given_up(path))
+
+
+def _generation(flow: str, sink: str, numbers: Mapping[str, int]) -> int:
+    return max(numbers.get(key, 0) for key in (flow, f"{flow}/{sink}", ""))
+
+
+def _short_topics(home: Path, flow: str, last: EpochRow | None, numbers: Mapping[str, int]) -> Iterator[Finding]:
+    """Topics that lack what sinks have written to them."""
+    told = last.progress.get("reach", {}) if last is not None else {}
+    log = Log(home / "log", SystemClock())
+    try:
+        for sink, known in told.items():
+            reach, topic = Reach.from_json(known), None
+            if known["generation"] != _generation(flow, sink, numbers):
+                continue
+            if log.exists(reach.topic):
+                topic = log.topic(reach.topic)
+            missing = "it is gone" if topic is None else reach.missing_in(topic)
+            if missing is None:
+                continue
+            found = f"the topic `{reach.topic}` lacks changes that the sink `{sink}` has written to it: {missing}"
+            whole = topic is None or topic.id != reach.id or topic.partitions == 1
+            would = f"the sink writes the changes {'of the last epoch, and those ' if whole else ''}that follow"
+            lost = f"earlier changes stay missing; to have them, put {home / 'log' / reach.topic} back first"
+            yield Finding(flow, found, would, lost, _written_on(flow, sink, again=whole))
+    finally:
+        log.close()
+
+
+def _written_on(flow: str, sink: str, *, again: bool) -> Callable[[Work], None]:
+    """Let a sink write to its topic as a new producer; `again` what was delivered of the last epoch."""
+
+    def do(work: Work) -> None:
+        out = paths.flow_folder(work.home, flow) / "out"
+        for path in out.glob(f"*{outbox.DONE}") if again else ():
+            if outbox.sink_of(path.name) == sink and outbox.intact(path):
+                copied(path, str(path.with_suffix(".arrow").relative_to(work.home)))(work)
+                work.aside(path)
+        work.new_generation(f"{flow}/{sink}")
+
+    return do
+
+
+def _stopped(flow: str, path: Path, last: EpochRow | None) -> Iterator[Finding]:
+    """The note of a flow that ended well: it is there until the flow is started again."""
+    try:
+        if path.exists():
+            gap_recovery.read_note(path)
+    except HomeDamaged as error:
+        data = gap_recovery.note(last.number if last is not None else 0)
+
+        def do(work: Work) -> None:
+            work.swap.put(str(path.relative_to(work.home))).write_bytes(data)
+
+        yield Finding(flow, said_of(error), "it is written anew", do=do)
+
+
+def _given_up(path: Path, *, aside: bool = False) -> Callable[[Work], None]:
+    """Take changes for delivered."""
+
+    def do(work: Work) -> None:
+        if aside:
+            work.aside(path)
+        work.swap.put(str(outbox.done(path).relative_to(work.home))).write_bytes(b"")
+
+    return do
+
+
+# ---------------------------------------------------------------- going back
+
+
+def _gone_back(home: Path, found: Sequence[Finding], rows: Mapping[str, Sequence[EpochRow]]) -> list[Finding]:
+    """Give the findings that need an earlier state something to be done: a checkpoint, or the beginning."""
+    newest = _newest_intact(home)
+    if newest is not None:
+        needs = [f for f in found if f.back]
+        would = f"the whole home goes back to the checkpoint `{newest}` and goes on from there"
+        lost = "what came after it is computed again, if the sources still have it"
+        if undone := checkpoint.undone(home, newest):
+            lost += f"; made or replaced since, and undone: {', '.join(undone)}"
+        return [Finding(f.flow, f.found, would, lost, Restore(newest), back=True) for f in needs]
+    mended: list[Finding] = []
+    rebuilt: set[str] = {f.flow for f in found if f.back and f.flow}
+    lost_store = [f for f in found if f.back and not f.flow]
+    if lost_store:
+        flows = sorted(p.name for p in (home / "flows").glob("*"))
+        mended = [_rebuilt(home, flow, None, lost_store[0].found, new_store=True) for flow in flows]
+        return mended or [Finding("", lost_store[0].found, "a new one is made", do=Work.new_store)]
+    for flow in sorted(rebuilt):
+        why = next(f.found for f in found if f.flow == flow and f.back)
+        last = rows.get(flow, [])
+        mended.append(_rebuilt(home, flow, last[0] if last else None, why))
+    return mended + [f for f in found if f.flow not in rebuilt]
+
+
+def _newest_intact(home: Path) -> str | None:
+    """The newest checkpoint that is whole, and whose flows find in their sources what they go on with."""
+    for row in checkpoint.listed(home):
+        folder = Path(row["folder"])
+        try:
+            manifest = checkpoint.verify(folder)
+        except (HomeDamaged, HomeTooNew):
+            continue
+        fits = (wrong_offsets(home, folder / "flows" / f, told["offsets"]) for f, told in manifest.flows.items())
+        if not any(fits):
+            return str(row["checkpoint"])
+    return None
+
+
+def _rebuilt(home: Path, flow: str, last: EpochRow | None, found: str, *, new_store: bool = False) -> Finding:
+    """The flow computed again from the beginning of its sources, if they all still have it."""
+    reason = cannot_begin(home, flow, last)
+    if reason is not None:
+        would = f"nothing can be done: there is no intact checkpoint, and {reason}"
+        return Finding(flow, found, would, "restore the home from a copy, or begin with a new one")
+
+    def do(work: Work) -> None:
+        if new_store:
+            work.new_store()
+        else:
+            from millstream.store.repair import drop_flow
+
+            drop_flow(work.store, flow, last.progress["offsets"] if last is not None else ())
+        for part in ("epochs", "state", "out", "stopped.json"):
+            work.aside(paths.flow_folder(home, flow) / part)
+        if source_problems(home, paths.flow_folder(home, flow), last):
+            for ledger in (paths.flow_folder(home, flow) / "sources").glob("*.jsonl"):
+                work.aside(ledger)
+        work.new_generation(flow)
+
+    return Finding(
+        flow, found, "its views are emptied and computed again from the beginning of its sources",
+        "results whose records are no longer there, and stored late and wrong records, until they are found again", do,
+    )  # fmt: skip

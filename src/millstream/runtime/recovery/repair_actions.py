@@ -1,0 +1,142 @@
+"""What a repair finds, and the pieces that it is made of."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millstream.connect.port import SourceSlice
+from millstream.errors import MillstreamError
+from millstream.runtime.epoch.records import EpochRecord, RecordBook, written
+from millstream.runtime.recovery.swap import Swap
+from millstream.store.port import EpochRow
+
+NOTHING = "nothing is lost"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found, in sentences; `do` is None when nothing can be done about it."""
+
+    flow: str
+    found: str
+    would: str
+    lost: str = NOTHING
+    do: Callable[[Work], None] | None = None
+    back: bool = False
+    """Whether it needs an earlier state of the flow: a checkpoint, or all its records again."""
+    harmless: bool = False
+    """Whether a start does it by itself."""
+
+
+class Work:
+    """A repair in the making."""
+
+    def __init__(self, home: Path, swap: Swap) -> None:
+        self.home, self.swap = home, swap
+        self._store: Path | None = None
+        self._moved: set[str] = set()
+
+    @property
+    def store(self) -> Path:
+        """A copy of the store that may be changed."""
+        if self._store is None:
+            self._store = self.swap.put("store.duckdb")
+            for suffix in ("", ".wal"):
+                part = self.home / f"store.duckdb{suffix}"
+                if part.exists():
+                    shutil.copyfile(part, f"{self._store}{suffix}")
+            self.swap.aside("store.duckdb.wal")
+        return self._store
+
+    def new_store(self) -> None:
+        """Begin with an empty store instead."""
+        if self._store is None:
+            from millstream.store.repair import folded, following, set_generations
+
+            self._store = self.swap.put("store.duckdb")
+            self.swap.aside("store.duckdb.wal")
+            folded(self._store)
+            set_generations(self._store, following(None, {"": 0}))  # also for flows that nobody remembers
+
+    def aside(self, path: Path) -> None:
+        """Take a file or folder away."""
+        self.swap.aside(str(path.relative_to(self.home)))
+
+    def new_generation(self, flow: str) -> None:
+        """Its epochs may have other contents from now on."""
+        self._moved.add(flow)
+
+    def finish(self) -> None:
+        """Write the generations. The store may be lost, or a copy from before other repairs, so it does not know for
+        sure which were used.
+        """
+        if self._moved:
+            from millstream.store.repair import folded, following, generations, set_generations
+
+            folded(self.store)
+            new = following(None, dict.fromkeys(self._moved, 0), generations(self.store) or {})
+            set_generations(self.store, {f: new[f] for f in self._moved})
+
+
+@dataclass(frozen=True)
+class Restore:
+    """The whole home goes back to a checkpoint."""
+
+    name: str
+
+    def __call__(self, work: Work) -> None:
+        """Never called: a restore is a swap of its own."""
+        raise AssertionError(self.name)
+
+
+def asides(flow: str | None, paths: Sequence[Path]) -> Callable[[Work], None]:
+    """Take files away; of this flow, if named, epochs may have other contents from now on."""
+
+    def do(work: Work) -> None:
+        for path in paths:
+            work.aside(path)
+        if flow is not None:
+            work.new_generation(flow)
+
+    return do
+
+
+def copied(donor: Path, to: str) -> Callable[[Work], None]:
+    """Put a copy of a file in place."""
+
+    def do(work: Work) -> None:
+        shutil.copyfile(donor, work.swap.put(to))
+
+    return do
+
+
+def rewritten(home: Path, last: EpochRow, book: RecordBook) -> Callable[[Work], None]:
+    """Write the record of the last epoch anew, from the store."""
+    clock: Mapping[str, Any] = last.clock
+    record = EpochRecord(
+        last.number,
+        last.plan,
+        0,
+        {n: SourceSlice.from_json(s) for n, s in last.slices.items()},
+        clock["now"],
+        clock["watermarks"],
+        clock["before"],
+        {},
+        "closed",
+        since=clock["since"],
+        fractions=clock.get("fractions", {}),
+    )
+
+    def do(work: Work) -> None:
+        work.swap.put(str(book.path(last.number).relative_to(home))).write_bytes(written(record))
+
+    return do
+
+
+def said_of(error: MillstreamError) -> str:
+    """An error as one sentence."""
+    return f"{error.message} ({error.detail})" if error.detail else error.message

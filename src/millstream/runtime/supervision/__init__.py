@@ -1,0 +1,1 @@
+"""Running flows: threads, restarts, leases, standbys, the search for poison records."""

@@ -1,0 +1,271 @@
+"""A standby: a second process that is ready to go on with the flows of a home when its owner dies or freezes.
+
+A **passive** standby has everything loaded: modules, Spark's Java process, bound plans. An **active** one performs the
+epochs of the owner too, as their records tell it, with an engine and a state of its own, so that all its code is warm;
+what comes out is thrown away. Neither writes anything to the home but its own folder, ``shadow/<pid>``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from millstream import paths
+from millstream.clock import BEGINNING, SystemClock
+from millstream.connect.files import FileEntry, FileSource
+from millstream.connect.generator import GeneratorSource
+from millstream.connect.log import LogSource
+from millstream.connect.port import Offsets, SourcePort
+from millstream.errors import DefinitionError, MillstreamError
+from millstream.log.log import Log
+from millstream.model.connectors import Files, Generator, LogTopic
+from millstream.plan.stages import Plan, SourceStage
+from millstream.runtime.epoch.compaction import Compactor
+from millstream.runtime.epoch.kept_versions import Upkeep
+from millstream.runtime.epoch.records import EpochRecord, RecordBook
+from millstream.runtime.epoch.stored_tables import Tables
+from millstream.runtime.supervision import processes
+from millstream.runtime.supervision.lease import LEASE_SECONDS, HomeLock, Owner, owner_of, wait_for
+from millstream.runtime.wiring import topic_name
+from millstream.state.version import Version
+
+PASSIVE, ACTIVE = "passive", "active"
+MODES = (PASSIVE, ACTIVE)
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """A home that was taken over: its lock, who had it before, and when each flow last closed an epoch (wall time)."""
+
+    lock: HomeLock
+    before: Owner | None
+    closed: Mapping[str, float]
+
+
+class Standby:
+    """Waits for a home. `warm` first, then `wait`; `close` at the end, in any case."""
+
+    def __init__(
+        self,
+        home: Path,
+        plans: Sequence[Plan],
+        mode: str = PASSIVE,
+        *,
+        memory: str = "2g",
+        lease: float = LEASE_SECONDS,
+    ) -> None:
+        if mode not in MODES:
+            raise DefinitionError(f"unknown kind of standby: {mode!r}", hint="one of: " + ", ".join(MODES))
+        self.home, self.mode = home.absolute(), mode
+        self._plans, self._memory, self._lease = plans, memory, lease
+        self._shadows: list[Shadow] = []
+        self._folder = self.home / "shadow" / str(os.getpid())
+
+    def warm(self) -> None:
+        """Load, start Spark and bind the plans; an active standby begins to follow."""
+        if not (self.home / "millstream.json").exists():
+            return  # nobody has been there yet
+        for left in (self.home / "shadow").glob("*"):  # by standbys that were killed
+            if left.name.isdigit() and processes.started(int(left.name)) is None:
+                _removed(left, self.home)
+        for plan in self._plans:
+            shadow = Shadow(self.home, plan, self._folder / paths.part(plan.flow, "flow"), memory=self._memory)
+            shadow.warm()
+            if self.mode == ACTIVE and shadow.can_follow:
+                shadow.start()
+                self._shadows.append(shadow)
+
+    def wait(self, give_up: Callable[[], bool] = lambda: False) -> TakenOver | None:
+        """Wait until the home is free, or its owner frozen, and take it. None when `give_up` says so."""
+        before: list[Owner | None] = [None]
+
+        def look() -> None:
+            before[0] = owner_of(self.home / "lock") or before[0]
+
+        lock = wait_for(self.home / "lock", lease=self._lease, give_up=give_up, meanwhile=look)
+        self.stop()
+        if lock is None:
+            return None
+        return TakenOver(lock, before[0], {p.flow: _closed_at(self.home, p.flow) for p in self._plans})
+
+    @property
+    def followed(self) -> int:
+        """How many epochs were performed beside the owner."""
+        return sum(s.performed for s in self._shadows)
+
+    def stop(self) -> None:
+        """Stop following, after the epochs that are being performed."""
+        for shadow in self._shadows:
+            shadow.stop()
+
+    def close(self) -> None:
+        """Stop following and remove what was written."""
+        self.stop()
+        for shadow in self._shadows:
+            shadow.join()
+        _removed(self._folder, self.home)
+
+
+class Shadow:
+    """Performs the epochs of another process's flow again, in a thread of its own, and commits nothing."""
+
+    def __init__(self, home: Path, plan: Plan, folder: Path, *, memory: str) -> None:
+        self.performed = 0
+        self.error: BaseException | None = None
+        self._home, self._plan, self._folder, self._memory = home, plan, folder, memory
+        self._root = paths.flow_folder(home, plan.flow)
+        self._tables = Tables(home / "tables")
+        self._ports = {s.name: _port(home, plan.flow, s) for s in plan.sources}
+        self._engine: Any = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._main, name=f"millstream-shadow-{plan.flow}", daemon=True)
+
+    @property
+    def can_follow(self) -> bool:
+        """Whether all its sources can be read beside the owner."""
+        return self._engine is not None and all(p is not None for p in self._ports.values())
+
+    def warm(self) -> None:
+        """Start Spark and bind the plan."""
+        from millstream.engine.epoch import Engine
+        from millstream.engine.placement import Placement
+        from millstream.engine.spark import session
+
+        log = self._home / "logs" / "standby.log"
+        spark = session.start(log, memory=self._memory)
+        newest = self._tables.newest()
+        if any(name not in newest for name in self._plan.tables):
+            return  # its owner has not put them there yet
+        tables = {name: self._tables.path(name, newest[name]) for name in self._plan.tables}
+        ports = {n: p for n, p in self._ports.items() if p is not None}
+        place = Placement("auto", os.cpu_count() or 2)
+        self._engine = Engine(spark, self._plan, ports, self._folder, tables=tables, placement=place, log=log)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the epoch that is being performed."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._stop.set()
+        self._thread.join()
+
+    def _main(self) -> None:
+        compactor = Compactor(self._engine.cache, self._engine.plan.stateful)
+        try:
+            self._follow(compactor)
+        except (MillstreamError, OSError) as error:  # the owner goes on; this one only has less of a start
+            self.error = error
+        finally:
+            compactor.close()
+            _removed(self._folder, self._home)
+
+    def _follow(self, compactor: Compactor) -> None:
+        while not (self._root / "epochs").is_dir():
+            if self._stop.wait(POLL_SECONDS):
+                return
+        book, upkeep, version = RecordBook(self._root / "epochs"), Upkeep(self._folder), Version()
+        last = max(0, book.newest() - 1)
+        while not self._stop.wait(POLL_SECONDS):
+            record = book.read(last + 1)
+            if record is None and book.newest() > last + 1:
+                last = book.newest() - 1  # too far behind: the records in between are gone
+            while record is not None and record.state == "closed" and not self._stop.is_set():
+                if record.replay is None and set(record.slices) == set(self._ports):
+                    before = version.files
+                    output = self._engine.run(version, self._given(record))
+                    low = min(record.watermarks.values(), default=BEGINNING)
+                    version = compactor.between(output.version, record.epoch, low)
+                    named = before | output.version.files
+                    self._engine.cache.forget(upkeep.after(record.epoch, named, version))
+                    self.performed += 1
+                last = record.epoch
+                record = book.read(last + 1)
+
+    def _given(self, record: EpochRecord) -> Any:
+        from millstream.engine.driver.work import EpochInput
+
+        for port in self._ports.values():
+            if isinstance(port, FollowedFiles):
+                port.look()
+        return EpochInput(
+            record.epoch,
+            record.slices,
+            record.now,
+            record.watermarks,
+            record.before,
+            {name: self._tables.path(name, version) for name, version in record.tables.items()},
+            since=record.since,
+            fractions={s: {float(f): w for f, w in by.items()} for s, by in record.fractions.items()},
+            without=record.poison,
+        )
+
+
+class FollowedFiles(FileSource):
+    """The files of a folder as another process has discovered them: its ledger is read and never written."""
+
+    def __init__(self, files: Files, ledger: Path) -> None:
+        self.files = files
+        self.entries: list[FileEntry] = []
+        self._ledger = ledger
+        self._read = 0
+
+    def head(self, now: int) -> Offsets:
+        """What the ledger names by now."""
+        del now
+        self.look()
+        return {0: len(self.entries)}
+
+    def look(self) -> None:
+        """Take in what was added to the ledger; a line that is not whole yet is left for the next time."""
+        if not self._ledger.exists():
+            return
+        with self._ledger.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            found = orjson.loads(line)
+            self.entries.append(FileEntry(found["path"], found["size"], found["mtime"]))
+
+
+def _port(home: Path, flow: str, source: SourceStage) -> SourcePort | None:
+    """A source that can be read beside its owner; None when it cannot."""
+    root = paths.flow_folder(home, flow)
+    if isinstance(source.connector, Files):
+        return FollowedFiles(source.connector, root / "sources" / f"{source.name}.jsonl")
+    if isinstance(source.connector, Generator):
+        return GeneratorSource(source.connector, 0)
+    topic = topic_name(flow, source)
+    log = Log(home / "log", SystemClock())
+    if topic is None or not log.exists(topic):
+        return None
+    return LogSource(log.topic(topic), LogTopic(topic), source.schema, f"{flow}.{source.name}", {}, holds=False)
+
+
+def _removed(folder: Path, home: Path) -> None:
+    """Remove what a standby has written; what cannot be removed is left for the next one."""
+    with suppress(OSError):
+        paths.delete_tree(folder, within=home)
+
+
+def _closed_at(home: Path, flow: str) -> float:
+    """When the last epoch of a flow was closed; now if there is none."""
+    for path in sorted((paths.flow_folder(home, flow) / "epochs").glob("*.json"), reverse=True)[:2]:
+        if b'"state":"closed"' in path.read_bytes():
+            return path.stat().st_mtime
+    return time.time()

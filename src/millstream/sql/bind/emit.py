@@ -1,0 +1,99 @@
+"""What EMIT, ALLOWED LATENESS, panes and their like speak of: the groups of one GROUP BY, or the rows of the query.
+
+A clause that would have no effect, or would hold for a part of the query only, is refused. Definitions that an older
+version has accepted keep the meaning they had: their state depends on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, Unsupported
+from millstream.model.steps.step import changes
+from millstream.model.windows.accumulation import Accumulation
+from millstream.model.windows.trigger import ON_CHANGE, ON_CLOSE
+from millstream.sql.relations.relation import Relation
+
+if TYPE_CHECKING:
+    from millstream.sql.bind.binder import _Query
+
+
+def written(query: _Query, *, trigger: bool = True) -> str | None:
+    """The first clause that changes when groups answer, as people write it; None: there is none."""
+    clauses = query.clauses
+    said = {
+        "EMIT": trigger and clauses.trigger not in (None, ON_CHANGE),
+        str(clauses.accumulation or "").upper(): clauses.accumulation not in (None, Accumulation.RETRACTING),
+        "ALLOWED LATENESS": clauses.lateness is not None,
+        "FILL": clauses.fill is not None,
+        "panes": query.options.get("panes") is not None,
+    }
+    return next((name for name, there in said.items() if there), None)
+
+
+def check_whole(query: _Query, node: exp.Expr) -> None:
+    """Refuse clauses of a query that groups nothing, or joins its groups with other rows."""
+    clauses = query.clauses
+    if query.wanted is None:
+        windowed = any(c is not None for c in (clauses.accumulation, clauses.lateness, clauses.fill))
+        if windowed or clauses.trigger not in (None, ON_CHANGE, ON_CLOSE):
+            raise DefinitionError(
+                "EMIT, ALLOWED LATENESS and FILL need the windows of a GROUP BY, and this query has none",
+                hint="EMIT ON CLOSE and EMIT ON CHANGE can follow any query",
+                origin=query.text.of_node(node),
+            )
+        return
+    said = written(query)
+    if said is None or clauses.kept or not _is_joined(query.wanted):
+        return
+    raise Unsupported(
+        f"{said} would hold for one side of the join only",
+        detail="the groups of a subquery are joined with other rows, which come and go by themselves",
+        hint="make the join a view of its own, and select from it: CREATE VIEW v AS SELECT * FROM joined EMIT ON CLOSE"
+        if said == "EMIT" and clauses.trigger == ON_CLOSE
+        else f"make the subquery a view of its own, with {said} behind its GROUP BY, and join that view",
+        origin=query.text.of_node(node),
+    )
+
+
+def _is_joined(wanted: exp.Select) -> bool:
+    """Whether a query around the groups joins them with other rows."""
+    inside, node = wanted, wanted.parent
+    while node is not None:
+        if isinstance(node, exp.Select | exp.Subquery | exp.Table) and node is not inside and node.args.get("joins"):
+            return True
+        if isinstance(node, exp.CTE):
+            name, above = node.alias.lower(), node.find_ancestor(exp.Query)
+            tables = [] if above is None else [t for t in above.find_all(exp.Table) if t.name.lower() == name]
+            if any(_beside(t) for t in tables):
+                return True
+        node = node.parent
+    return False
+
+
+def _beside(table: exp.Table) -> bool:
+    around = table.find_ancestor(exp.Select)
+    return around is not None and bool(around.args.get("joins"))
+
+
+def by_rows(query: _Query, relation: Relation, node: exp.Select) -> bool:
+    """Whether groups without a window follow rows that change: they have no panes, and EMIT ON CLOSE is for their rows.
+    Refuses what they cannot carry out.
+    """
+    if not changes(relation.stream.step):
+        return False
+    clauses, closes = query.clauses, query.clauses.trigger == ON_CLOSE
+    said = written(query, trigger=not closes)
+    if clauses.kept and not closes and clauses.lateness is None:
+        return False
+    if said is not None:
+        raise Unsupported(
+            f"{said} behind a GROUP BY without a window, over rows that change",
+            detail="such groups answer on every change, and nothing is late for them",
+            hint="leave it out; EMIT ON CLOSE is supported where the query groups by `window_end` or an event time",
+            origin=query.text.of_node(node),
+        )
+    query.closes_rows = query.closes_rows or closes
+    return True

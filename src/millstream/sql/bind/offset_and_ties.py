@@ -1,0 +1,77 @@
+"""OFFSET, and FETCH FIRST n ROWS WITH TIES: the rows of an order from one number to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, Unsupported
+from millstream.model.expression import col
+from millstream.model.steps.relational import Function
+from millstream.model.steps.step import Order
+from millstream.model.streams.stream import Stream
+from millstream.sql.parse.text import plain_value
+from millstream.sql.relations.relation import HIDDEN
+
+if TYPE_CHECKING:
+    from millstream.sql.bind.binder import _Query
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Which rows of an order stay."""
+
+    most: int | None
+    """How many at most; None: all behind the offset."""
+    offset: int = 0
+    ties: bool = False
+    """Whether rows that are equal in the order to the last one stay too."""
+
+
+def bounds_of(query: _Query, limit: exp.Expr | None, offset: exp.Expr | None) -> Bounds:
+    """What LIMIT or FETCH, and OFFSET, ask for."""
+    count = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression if limit is not None else None
+    most = (
+        None
+        if limit is None
+        else 1
+        if count is None
+        else _whole(query, count, "FETCH" if isinstance(limit, exp.Fetch) else "LIMIT")
+    )
+    options = limit.args.get("limit_options") if limit is not None else None
+    if options is not None and options.args.get("percent"):
+        raise Unsupported(
+            "LIMIT with PERCENT is not supported in a view",
+            hint="number the rows: QUALIFY percent_rank() OVER (ORDER BY ...) < 0.1",
+            origin=query.text.of_node(limit),
+        )
+    first = 0 if offset is None else _whole(query, offset.expression, "OFFSET")
+    return Bounds(most, first, bool(options is not None and options.args.get("with_ties")))
+
+
+def between(stream: Stream, keys: Sequence[str], order: list[Order], bounds: Bounds) -> Stream:
+    """The rows of a stream (of each key) in an order, between bounds that `top` alone cannot tell."""
+    number, place = f"{HIDDEN}number", f"{HIDDEN}place"
+    functions = {number: Function("row_number"), **({place: Function("rank")} if bounds.ties else {})}
+    names = stream.schema.names
+    numbered = stream._windowed(tuple((n, col(n)) for n in keys), order, functions)
+    if bounds.offset:
+        numbered = numbered.where(col(number) > bounds.offset)
+    if bounds.most is not None:
+        numbered = numbered.where(col(place if bounds.ties else number) <= bounds.offset + bounds.most)
+    return numbered.select(**{n: col(n) for n in names})
+
+
+def _whole(query: _Query, node: exp.Expr, what: str) -> int:
+    try:
+        found = plain_value(node)
+    except ValueError:
+        found = None
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        raise DefinitionError(
+            f"{what} needs a whole number", hint=f"write the number itself: {what} 10", origin=query.text.of_node(node)
+        )
+    return found

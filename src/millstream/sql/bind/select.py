@@ -1,0 +1,489 @@
+"""SELECT: filter, numbers, groups, aggregates and columns as steps of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.model.event_times import conjuncts
+from millstream.model.expression import Expr, col
+from millstream.model.reserved import folded, free_name
+from millstream.sql.bind import aggregates, offset_and_ties, qualify, stars, window_function
+from millstream.sql.bind.group_by import grouped
+from millstream.sql.parse.text import plain_value
+from millstream.sql.relations import constant, from_items, pattern, windows
+from millstream.sql.relations import join as pairs
+from millstream.sql.relations.relation import HIDDEN, Ranked, Relation, checked
+from millstream.sql.subqueries import correlated, subqueries
+from millstream.sql.subqueries.correlated import Outer
+from millstream.sql.subqueries.scopes import subqueries_of
+
+if TYPE_CHECKING:
+    from millstream.sql.bind.binder import _Query
+
+Item = tuple[str, exp.Expr]
+"""A column of the answer: its name and what it is."""
+
+
+def wanted_select(node: exp.Expr) -> exp.Select | None:
+    """The outermost SELECT that groups rows, behind subqueries and CTEs: of its windows EMIT speaks."""
+    if isinstance(node, exp.Subquery):
+        return wanted_select(node.this)
+    if not isinstance(node, exp.Select):
+        return None
+    if groups(node):
+        return node
+    start = node.args.get("from_")
+    inner = start.this if start is not None else None
+    if isinstance(inner, exp.Table) and isinstance(inner.this, exp.Identifier):
+        cte = _cte(inner)
+        return wanted_select(cte.this) if cte is not None else None
+    return wanted_select(inner) if inner is not None else None
+
+
+def _cte(table: exp.Table) -> exp.CTE | None:
+    """The CTE that a name means where it stands: one of the queries around it; inside a CTE, one before that."""
+    node: exp.Expr = table
+    while (above := node.parent) is not None:
+        given = above if isinstance(above, exp.With) else above.args.get("with_")
+        seen = [] if given is None or given is node else given.expressions
+        if given is above:
+            seen = seen[: seen.index(node)]
+        found = next((c for c in reversed(seen) if c.alias.lower() == table.name.lower()), None)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+        node = above
+    return None
+
+
+def groups(node: exp.Select) -> bool:
+    """Whether a SELECT puts rows together."""
+    if node.args.get("group") is not None:
+        return True
+    parts = [*node.expressions, node.args.get("having")]
+    return any(True for p in parts if p is not None for _ in aggregates.found(p))
+
+
+def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None = None) -> Relation:
+    """The relation that a SELECT means; of a subquery, with the columns of the rows around it that it uses."""
+    text = query.text
+    if outer is not None:
+        node = _by_outer(node, outer)
+    relation = rows = rows_of(query, node, ctes, outer)
+    if groups(node):
+        made = _grouped(query, relation, node, ctes, outer)
+    else:
+        if relation.windowed is not None:
+            relation = windows.rows(text, relation, node)
+        relation, ordered = _first_rows(query, relation, node, outer)
+        made = _plain(query, relation, node, ctes, outer)
+        if ordered:
+            return made
+    distinct = node.args.get("distinct")
+    if distinct is not None and distinct.args.get("on") is None:
+        with text.at(node):
+            made = replace(made, stream=query.settled(made, node).stream.distinct())
+    return limited(query, made, node, outer, rows)
+
+
+def rows_of(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None = None) -> Relation:
+    """The rows that FROM and WHERE of a SELECT leave."""
+    text = query.text
+    start = node.args.get("from_")
+    place = node if start is None else start.this
+    where = node.args.get("where")
+    conditions = [] if where is None else list(conjuncts(where.this))
+    written = [*(() if start is None else start.this.args.get("joins") or ()), *(node.args.get("joins") or ())]
+    given = outer if outer is not None and start is not None and correlated.uses(start.this, outer) else None
+    if outer is not None:
+        written, conditions = correlated.moved(query, outer, written, conditions, node)
+    relation = constant.one_row(query) if start is None else query.source(start.this, ctes, outer=given)
+    clause = pattern.clause_of(node)
+    if clause is not None:
+        relation = pattern.recognized(query, query.settled(relation, place), node, clause)
+    if written or outer is not None:
+        relation = query.settled(relation, place)
+        relation = windows.rows(text, relation, node) if relation.windowed is not None else relation
+    first, chain = relation, []
+    for join in written:
+        relation, one = from_items.joined(query, relation, join, ctes)
+        chain.append(one)
+    equal: Mapping[str, exp.Expr] = {}
+    if outer is not None and given is None:
+        equal, conditions = correlated.equalities(query, outer, relation, conditions)
+        missing = [n for n in outer.names if n not in equal]
+        if missing:
+            relation, one = pairs.joining(query, relation, exp.Join(this=place.copy()), outer.values(missing))
+            chain.append(one)
+    known = [c for c in chain if c is not None]
+    shared = pairs.shared_by_or(text, relation, conditions) if known else []
+    if shared and query.binder.takes_keys_out_of_or():
+        conditions = [*conditions, *shared]
+    if known and len(known) == len(chain):
+        relation, conditions = pairs.pushed(text, first, known, relation, conditions)
+    for lateral in node.args.get("laterals") or ():
+        if lateral is not clause:
+            relation = from_items.lateral(query, query.settled(relation, node), lateral)
+    if outer is not None:
+        relation = correlated.with_values(query, outer, relation, equal)
+    relation = _where(query, relation, conditions, node, ctes)
+    return query.settled(relation, node)
+
+
+def _by_outer(node: exp.Select, outer: Outer) -> exp.Select:
+    """A SELECT whose window functions are over the rows of one value of the rows around it."""
+    node = node.copy()
+    parts = [*node.expressions, *(p for p in (node.args.get("qualify"),) if p is not None)]
+    called = [w for p in parts for w in p.find_all(exp.Window) if w.find_ancestor(exp.Select) is node]
+    for window in (*called, *(node.args.get("windows") or ())):
+        window.set("partition_by", [*(window.args.get("partition_by") or ()), *map(exp.column, outer.names)])
+    distinct = node.args.get("distinct")
+    on = None if distinct is None else distinct.args.get("on")
+    if distinct is not None and on is not None:
+        keys = on.expressions if isinstance(on, exp.Tuple) else [on.unnest()]
+        distinct.set("on", exp.Tuple(expressions=[*keys, *map(exp.column, outer.names)]))
+    return node
+
+
+def _inside_aggregates(
+    query: _Query, relation: Relation, node: exp.Select, ctes: Mapping[str, Relation]
+) -> tuple[Relation, exp.Select]:
+    """A SELECT with the subqueries inside its aggregates as columns of the rows that it groups."""
+    parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") is not None else [])]
+    if not any(next(subqueries_of(a), None) is not None for p in parts for a in aggregates.found(p)):
+        return relation, node
+    node = node.copy()
+    parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") is not None else [])]
+    for aggregate in [a for p in parts for a in aggregates.found(p)]:
+        relation, made = subqueries.attached(query, relation, aggregate, ctes)
+        aggregate.replace(made)
+    return relation, node
+
+
+def _where(
+    query: _Query, relation: Relation, conditions: list[exp.Expr], node: exp.Select, ctes: Mapping[str, Relation]
+) -> Relation:
+    text = query.text
+    if not conditions:
+        return relation  # a ROW_NUMBER() may still be bounded by a query around this one
+    parts = pairs.in_order(conditions)
+    if relation.ranked is not None:
+        relation, parts = _bounded(query, relation, relation.ranked, parts, node)
+    for part in parts:
+        if part.find(exp.Query) is not None:
+            relation = subqueries.applied(query, relation, part, ctes)
+            continue
+        made = relation.expr(text, part, clock=True)
+        with text.at(part):
+            relation = relation.with_stream(relation.stream.where(made))
+    return relation
+
+
+def _bounded(
+    query: _Query, relation: Relation, ranked: Ranked, parts: list[exp.Expr], node: exp.Select
+) -> tuple[Relation, list[exp.Expr]]:
+    """The first rows, where a condition bounds their number, or all of them numbered; and the other conditions."""
+    bound = next((b for p in parts if (b := _bound(p, ranked.name)) is not None), None)
+    if bound is None:
+        return query.settled(relation, node), parts
+    part, most = bound
+    start = node.args.get("from_")
+    inside = {id(n) for n in (*part.walk(), *(start.walk() if start is not None else ()))}
+    used = any(
+        isinstance(n, exp.Star) or (isinstance(n, exp.Column) and n.name.lower() == ranked.name.lower())
+        for n in node.walk()
+        if id(n) not in inside
+    )
+    made = ranked.bounded(most, used).called(next(iter(relation.aliases), None))
+    return made, [p for p in parts if p is not part]
+
+
+def _bound(part: exp.Expr, name: str) -> tuple[exp.Expr, int] | None:
+    """How many rows a condition on their number lets through."""
+    left, right = part.args.get("this"), part.args.get("expression")
+    flipped = isinstance(right, exp.Column) and right.name.lower() == name.lower()
+    column, value = (right, left) if flipped else (left, right)
+    if not isinstance(column, exp.Column) or column.name.lower() != name.lower() or value is None:
+        return None
+    try:
+        number = plain_value(value)
+    except ValueError:
+        return None
+    if not isinstance(number, int) or number < 1:
+        return None
+    upto = (exp.GTE, exp.GT) if flipped else (exp.LTE, exp.LT)
+    if isinstance(part, upto[0]):
+        return part, number
+    if isinstance(part, upto[1]) and number > 1:
+        return part, number - 1
+    return (part, 1) if isinstance(part, exp.EQ) and number == 1 else None
+
+
+def _select_items(query: _Query, relation: Relation, node: exp.Select) -> list[Item]:
+    """The columns that are asked for, with a name each; * is spelled out."""
+    items: list[Item] = []
+    for i, item in enumerate(node.expressions, 1):
+        inner = item.this if isinstance(item, exp.Alias) else item
+        if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
+            items += stars.spelled_out(query, relation, inner)
+        elif isinstance(item, exp.Aliases):
+            raise Unsupported(f"`{item.sql(dialect='spark')[:60]}`", origin=query.text.of_node(item))
+        else:
+            items += named_items([item], i)
+    stars.check_names(query, items)
+    return items
+
+
+def named_items(items: Sequence[exp.Expr], number: int = 1) -> list[Item]:
+    """Columns of the answer with a name each; the first has a number, which a nameless one is called by."""
+    found = []
+    for i, item in enumerate(items, number):
+        inner = item.this if isinstance(item, exp.Alias) else item
+        found.append((item.alias if isinstance(item, exp.Alias) else _name(inner, i), inner))
+    return found
+
+
+def _name(node: exp.Expr, number: int) -> str:
+    if isinstance(node, exp.Column | exp.Dot):
+        return str(node.name if isinstance(node, exp.Column) else node.expression.name)
+    if aggregates.is_aggregate(node):
+        return aggregates.name_of(node)
+    called = windows.name_of(node)
+    for names, name in ((windows.STARTS, "window_start"), (windows.ENDS, "window_end"), (windows.TIMES, "window_time")):
+        if called in names:
+            return name
+    return f"column_{number}"
+
+
+def _plain(
+    query: _Query, relation: Relation, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None
+) -> Relation:
+    """A SELECT that puts no rows together."""
+    items = _select_items(query, relation, node)
+    for i, (name, inner) in enumerate(items):
+        relation, made = subqueries.attached(query, relation, inner, ctes)
+        items[i] = (name, made)
+    items += [(n, exp.column(n)) for n in (() if outer is None else outer.names)]
+    arrays = [(n, i) for n, i in items if isinstance(i, exp.Explode | exp.ExplodeOuter)]
+    if len(arrays) > 1:
+        raise Unsupported(
+            "two explode(...) in one SELECT",
+            hint="all pairs: FROM t LATERAL VIEW explode(a) x AS e LATERAL VIEW explode(b) y AS f; "
+            "side by side: explode(arrays_zip(a, b)) AS pair",
+            origin=query.text.of_node(arrays[1][1]),
+        )
+    for name, inner in arrays:
+        keeps = isinstance(inner, exp.ExplodeOuter)
+        relation = from_items.element(query.text, relation, name, inner.this, outer=keeps)
+        items = [(n, exp.column(name) if i is inner else i) for n, i in items]
+    items = window_function.named(query, node, items)
+    condition = qualify.condition(query, relation, node, items)
+    if condition is not None:
+        return _qualified(query, relation, items, condition, node)
+    numbers = [(n, i) for n, i in items if isinstance(i, exp.Window)]
+    asked = [w for _, i in items for w in i.find_all(exp.Window)]
+    if not asked:
+        return _projected(query, relation, items, node)
+    if len(asked) == 1 and numbers and isinstance(asked[0].this, exp.RowNumber) and asked[0].args.get("order"):
+        if len(items) > 1:
+            return _numbered(query, relation, *numbers[0], items, node)
+    relation, items = window_function.computed(query, relation, items, node)
+    return _projected(query, relation, items, node)
+
+
+def _grouped(
+    query: _Query, relation: Relation, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None
+) -> Relation:
+    """A SELECT that puts rows together; its window functions see the groups."""
+    relation, node = _inside_aggregates(query, relation, node, ctes)
+    items = window_function.named(query, node, _select_items(query, relation, node))
+    condition = qualify.condition(query, relation, node, items)
+    if condition is not None:
+        condition = window_function.named(query, node, [("", condition)])[0][1]
+    relation, made, condition = grouped(query, relation, node, items, ctes, outer, condition)
+    if condition is not None:
+        return _qualified(query, relation, made, condition, node)
+    if any(True for _, i in made for _ in i.find_all(exp.Window)):
+        relation, made = window_function.computed(query, relation, made, node)
+    return _projected(query, relation, made, node)
+
+
+def _qualified(query: _Query, relation: Relation, items: list[Item], condition: exp.Expr, node: exp.Select) -> Relation:
+    """The columns of the answer, of the rows that QUALIFY or DISTINCT ON let through."""
+
+    def top(relation: Relation, window: exp.Window, most: int) -> Relation:
+        keys = [relation.expr(query.text, k) for k in window.args.get("partition_by") or ()]
+        by = [_ordered(relation, query, o) for o in window.args["order"].expressions]
+        with query.text.at(window):
+            return relation.with_stream(_top(relation, keys, most, by, None))
+
+    condition = window_function.named(query, node, [("", condition)])[0][1]
+    relation, items = qualify.kept(
+        query, relation, items, condition, top, lambda r, i: window_function.computed(query, r, i, node)
+    )
+    return _projected(query, relation, items, node)
+
+
+def _numbered(
+    query: _Query, relation: Relation, name: str, window: exp.Expr, items: list[Item], node: exp.Select
+) -> Relation:
+    text = query.text
+    rest = [(n, i) for n, i in items if i is not window]
+    order = window.args["order"]
+    keys = [relation.expr(text, k) for k in window.args.get("partition_by") or ()]
+    by = [_ordered(relation, query, o) for o in order.expressions]
+
+    def bounded(most: int, used: bool) -> Relation:
+        there = {folded(n) for n in relation.stream.schema.names}
+        rank = f"{HIDDEN}rank" if folded(name) in there else name  # the number may hide a column of its name
+        with text.at(window):
+            top = _top(relation, keys, most, by, rank if used else None)
+            named = [(n, exp.column(rank) if i is window else i) for n, i in items] if used else rest
+            return _projected(query, relation.with_stream(top), named, node, also={rank} if used else set())
+
+    def whole() -> Relation:
+        made, named = window_function.computed(query, relation, items, node)
+        return _projected(query, made, named, node)
+
+    inner = _projected(query, relation, rest, node)
+    aliases = {a: {**c, name.lower(): name} for a, c in inner.aliases.items()}
+    return replace(inner, ranked=Ranked(name, bounded, whole), aliases=aliases)
+
+
+def _top(relation: Relation, keys: list[Expr], most: int, by: list[str], rank: str | None):  # type: ignore[no-untyped-def]
+    if most <= 0:
+        raise DefinitionError("a bound below 1 lets no row through")
+    if not keys:
+        return relation.stream.top(most, *by, rank=rank)
+    plain = [k.columns()[0] for k in keys if k.columns() and k.spark() == f"`{k.columns()[0]}`"]
+    named = {f"key_{i}": k for i, k in enumerate(keys) if k.spark() not in {f"`{p}`" for p in plain}}
+    taken = (*relation.stream.schema.names, *([] if rank is None else [rank]))
+    named = {free_name(n, taken): k for n, k in named.items()}
+    return relation.stream.key_by(*(col(p) for p in plain), **named).top(most, *by, rank=rank)
+
+
+def _ordered(relation: Relation, query: _Query, order: exp.Expr) -> str:
+    inner = order.this if isinstance(order, exp.Ordered) else order
+    down = isinstance(order, exp.Ordered) and bool(order.args.get("desc"))
+    first = not down
+    if isinstance(order, exp.Ordered) and order.args.get("nulls_first") is not None:
+        first = bool(order.args["nulls_first"])
+    said = relation.expr(query.text, inner).spark()
+    return f"{said} {'DESC' if down else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+
+
+def _projected(
+    query: _Query,
+    relation: Relation,
+    items: list[Item],
+    node: exp.Expr,
+    *,
+    also: set[str] | frozenset[str] = frozenset(),
+) -> Relation:
+    """The columns of the answer over a relation."""
+    text = query.text
+    made: dict[str, Expr] = {}
+    clocks: set[str] = set()
+    times: set[str] = set()
+    for name, inner in items:
+        if windows.name_of(inner) == "proctime":
+            clocks.add(name)
+            continue
+        tree = relation.resolved(text, inner, also=also)
+        if isinstance(tree, exp.Column) and tree.name in relation.clocks:
+            clocks.add(name)
+            continue
+        if isinstance(tree, exp.Column) and tree.name in relation.times:
+            times.add(name)
+        made[name] = checked(text, tree) if also else relation.expr(text, inner)
+    if not made:
+        raise DefinitionError(
+            "a view needs at least one column",
+            detail=f"the time of processing is not kept: {', '.join(clocks)}" if clocks else None,
+            hint="select a column of the records, or group by a window over the time of processing",
+            origin=text.of_node(node),
+        )
+    with text.at(node):
+        same = list(made) == list(relation.stream.schema.names) and all(e.spark() == f"`{n}`" for n, e in made.items())
+        stream = relation.stream if same else relation.stream.select(**made)
+    return Relation(stream, times=frozenset(times), clocks=frozenset(clocks))
+
+
+def _first_rows(query: _Query, relation: Relation, node: exp.Select, outer: Outer | None) -> tuple[Relation, bool]:
+    """ORDER BY ... LIMIT n over columns that the answer does not have: before they are gone."""
+    order, limit = node.args.get("order"), node.args.get("limit") or node.args.get("offset")
+    shown = {n.lower() for n, _ in _select_items(query, relation, node)}
+    if order is None or limit is None or node.args.get("distinct") is not None or node.args.get("qualify") is not None:
+        return relation, False
+    if all(c.name.lower() in shown for c in order.find_all(exp.Column)):
+        return relation, False
+    return limited(query, relation, node, outer), True
+
+
+def _spelled(query: _Query, relation: Relation, order: exp.Expr) -> exp.Expr:
+    """An order by the number of a column is one by that column."""
+    inner = order.this
+    if not isinstance(inner, exp.Literal) or inner.is_string:
+        return order
+    number = plain_value(inner)
+    if not isinstance(number, int) or not 1 <= number <= len(relation.names):
+        raise DefinitionError(
+            f"ORDER BY {inner.this}: the answer has no column of this number, it has {len(relation.names)}",
+            hint="name the column, or count from 1",
+            origin=query.text.of_node(order),
+        )
+    spelled = order.copy()
+    spelled.set("this", exp.column(relation.names[number - 1]))
+    return spelled
+
+
+def limited(
+    query: _Query, relation: Relation, node: exp.Expr, outer: Outer | None = None, before: Relation | None = None
+) -> Relation:
+    """ORDER BY ... LIMIT n of a SELECT, a set operation or a subquery keeps the first n rows; ORDER BY alone says
+    nothing, for a relation has no order. `before` are the rows that the columns of the answer are computed from.
+    """
+    order, limit, text = node.args.get("order"), node.args.get("limit"), query.text
+    offset = node.args.get("offset")
+    if limit is None and offset is None:
+        if order is not None and not _is_distinct_on(node):
+            _check_order(query, relation, order, before)
+        return relation
+    if order is None:
+        raise Unsupported(
+            f"{'OFFSET' if limit is None else 'LIMIT'} without ORDER BY would keep any rows",
+            hint="add ORDER BY",
+            origin=text.of_node(limit or offset) or text.of_node(node),
+        )
+    bounds = offset_and_ties.bounds_of(query, limit, offset)
+    relation = query.settled(relation, node)
+    spelled = [_spelled(query, relation, o) for o in order.expressions]
+    keys = () if outer is None else outer.names
+    with text.at(order):
+        if bounds.most is not None and not bounds.offset and not bounds.ties:
+            by = [_ordered(relation, query, o) for o in spelled]
+            return relation.with_stream(_top(relation, [col(n) for n in keys], bounds.most, by, None))
+        ordered = [window_function.order_of(query, relation, o) for o in spelled]
+        return relation.with_stream(offset_and_ties.between(relation.stream, keys, ordered, bounds))
+
+
+def _is_distinct_on(node: exp.Expr) -> bool:
+    """Whether the order of a SELECT is that of its DISTINCT ON."""
+    distinct = node.args.get("distinct")
+    return isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None
+
+
+def _check_order(query: _Query, relation: Relation, order: exp.Expr, before: Relation | None) -> None:
+    """Refuse an order by what is not there, although it changes nothing."""
+    for each in order.expressions:
+        spelled = _spelled(query, relation, each).this
+        for column in spelled.find_all(exp.Column) if spelled.find(exp.Query) is None else ():
+            try:
+                (before or relation).resolved(query.text, column)
+            except SchemaError:
+                if relation.ranked is None or column.name.lower() != relation.ranked.name.lower():
+                    relation.resolved(query.text, column)

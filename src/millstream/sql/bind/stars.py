@@ -1,0 +1,84 @@
+"""``*`` and ``a.*`` with EXCEPT, REPLACE and RENAME: the columns that they stand for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from millstream.errors import DefinitionError, SchemaError, UnknownName
+from millstream.sql.relations.relation import HIDDEN, Relation, own
+
+if TYPE_CHECKING:
+    from millstream.sql.bind.binder import _Query
+
+Item = tuple[str, exp.Expr]
+"""A column of the answer: its name and what it is."""
+
+
+def spelled_out(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]:
+    """The columns that a star stands for."""
+    star = node.this if isinstance(node, exp.Column) else node
+    shown = _of(query, relation, node) if isinstance(node, exp.Column) else _all(relation)
+    shown = [(n, c) for n, c in shown if c not in relation.clocks]
+    left_out = [e.name for e in star.args.get("except_") or ()]
+    replaced = {a.alias.lower(): a.this for a in star.args.get("replace") or ()}
+    renamed = {a.this.name.lower(): a.alias for a in star.args.get("rename") or ()}
+    there = {n.lower() for n, _ in shown} | {c.lower() for c in relation.clocks}
+    for name in (*left_out, *replaced, *renamed):
+        if name.lower() not in there and not name.startswith(HIDDEN):  # those are left out anyway
+            raise SchemaError(
+                f"there is no column `{name}` in `{node.sql(dialect='spark')[:60]}`",
+                detail="there are: " + ", ".join(n for n, _ in shown),
+                origin=query.text.of_node(node),
+            )
+    out = {n.lower() for n in left_out}
+    return [(renamed.get(n.lower(), n), replaced.get(n.lower(), own(c))) for n, c in shown if n.lower() not in out]
+
+
+def check_names(query: _Query, items: list[Item]) -> None:
+    """Refuse an answer in which several columns have one name."""
+    seen: set[str] = set()
+    twice: dict[str, tuple[str, exp.Expr]] = {}
+    for name, inner in items:
+        if name.lower() in seen:
+            twice.setdefault(name.lower(), (name, inner))
+        seen.add(name.lower())
+    if not twice:
+        return
+    names = [n for n, _ in twice.values()]
+    said = ", ".join(names)
+    raise DefinitionError(
+        "two columns of the answer are called " + ", and two ".join(f"`{n}`" for n in names),
+        hint=f"give one of them another name: ... AS other_name; or leave it out: SELECT a.*, b.* EXCEPT ({said})",
+        origin=query.text.of_node(next(iter(twice.values()))[1]),
+    )
+
+
+def plain_name(column: str) -> str:
+    """A column of the stream as people call it: a join moves the columns of its right side out of the way."""
+    first, _, rest = column.removeprefix(HIDDEN).partition("_")
+    moved = column.startswith(HIDDEN) and (first.isdigit() or first == "left") and rest
+    return rest if moved else column
+
+
+def _all(relation: Relation) -> list[tuple[str, str]]:
+    """The columns of all relations: name and column of the stream."""
+    shown = [(n, n) for n in relation.names]
+    if relation.ambiguous:  # columns of a join that have the name of one before them
+        there = [n for n in relation.stream.schema.names if n.startswith(HIDDEN) and n not in relation.unseen]
+        moved = [(plain_name(n), n) for n in there]
+        shown += [(n, c) for n, c in moved if n != c and n.lower() in relation.ambiguous]
+    return shown
+
+
+def _of(query: _Query, relation: Relation, node: exp.Column) -> list[tuple[str, str]]:
+    """The columns of one relation."""
+    alias = node.table.lower()
+    if alias not in relation.aliases:
+        raise UnknownName(
+            f"there is nothing called `{node.table}` in FROM",
+            detail="there are: " + ", ".join(relation.aliases),
+            origin=query.text.of_node(node),
+        )
+    return [(plain_name(c), c) for c in relation.aliases[alias].values()]

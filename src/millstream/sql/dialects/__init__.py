@@ -1,0 +1,1 @@
+"""SQL of other systems (Postgres, Flink, DuckDB): names, types and forms, mapped to Spark SQL."""

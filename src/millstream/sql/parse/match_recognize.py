@@ -1,0 +1,37 @@
+"""MATCH_RECOGNIZE as the parser sees it: the clause is cut out, a LATERAL VIEW that names its place stands for it."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
+
+from millstream.sql.parse.text import closing, made, word
+
+NAME = "MATCH_RECOGNIZE"
+
+
+def cut(given: list[Token], at: int) -> tuple[list[Token], int]:
+    """The tokens that stand for the clause which begins at a place, and where it ends."""
+    first, last = given[at], closing(given, at + 1)
+    end = given[min(last, len(given) - 1)]
+    after = last + 1
+    named = after < len(given) and word(given[after]) == "AS"
+    stands = [
+        made(TokenType.LATERAL, "LATERAL", first),
+        made(TokenType.VIEW, "VIEW", first),
+        made(TokenType.VAR, NAME, first),
+        made(TokenType.L_PAREN, "(", first),
+        made(TokenType.NUMBER, str(first.start), first),
+        made(TokenType.COMMA, ",", first),
+        made(TokenType.NUMBER, str(end.end), first),
+        made(TokenType.R_PAREN, ")", first),
+    ]
+    after += named
+    if named or (after < len(given) and given[after].token_type in (TokenType.VAR, TokenType.IDENTIFIER)):
+        return [*stands, *given[after : after + 1]], after + 1
+    return [*stands, made(TokenType.VAR, "matches", first)], after
+
+
+def stands_for(node: exp.Expr) -> bool:
+    """Whether a LATERAL VIEW stands for a MATCH_RECOGNIZE."""
+    return isinstance(node, exp.Lateral) and isinstance(node.this, exp.Anonymous) and node.this.name == NAME

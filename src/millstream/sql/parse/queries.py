@@ -1,0 +1,340 @@
+"""Queries: the tokens of a SELECT to a tree, with the forms that streams need, checked against an allow-list.
+
+What Spark's grammar does not know is brought into a form it knows before parsing, token by token, so that every part
+of the tree still says where it stands in the text:
+
+    TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE))   ->  TUMBLE(t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)
+    SESSION(TABLE t PARTITION BY a, DESCRIPTOR(ts), ...)          ->  SESSION(t, PARTITION_BY(a), DESCRIPTOR(ts), ...)
+    FROM HISTORY OF t, FROM CHANGELOG OF t                        ->  FROM HISTORY_OF(t), FROM CHANGELOG_OF(t)
+    FROM CHANGELOG(TABLE t), FROM TO_CHANGELOG(TABLE t)           ->  FROM CHANGELOG_OF(t)
+    ASOF JOIN t MATCH_CONDITION (NEAREST(a.ts, t.ts))             ->  ASOF JOIN t MATCH_CONDITION (ASOF_NEAREST(...))
+    FROM t MATCH_RECOGNIZE (...) AS m                             ->  FROM t LATERAL VIEW MATCH_RECOGNIZE(7, 90) m
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
+
+from millstream.errors import DefinitionError, Origin, StatementRefused, Unsupported
+from millstream.model.expression import check_interval
+from millstream.model.functions import AGGREGATE, GENERATOR, SCALAR, UNREPEATABLE
+from millstream.sql.bind import pivot
+from millstream.sql.dialects.function_forms import BINNED, known_tokens
+from millstream.sql.dialects.function_names import in_spark, instead_of
+from millstream.sql.parse import completeness, match_recognize
+from millstream.sql.parse.allow_list import (
+    CHANGELOG,
+    CLOCK,
+    KEYWORDS,
+    STREAMING,
+    WINDOW,
+    beyond_double,
+    called,
+    forbidden,
+    not_allowed,
+    reads,
+    unrepeatable,
+)
+from millstream.sql.parse.syntax_errors import unreadable
+from millstream.sql.parse.text import DIALECT, Text, closing, made, too_deep, word
+from millstream.sql.relations.as_of_syntax import NEAREST
+
+TABLE_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW", "CALENDAR")
+CHANGELOGS = ("CHANGELOG", "TO_CHANGELOG")
+BUILT_IN = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | GENERATOR | STREAMING
+"""The functions that can be called without being defined, by name in lower case."""
+ANY = "*"
+"""Among the functions that can be called: all of them, for texts that are only looked at."""
+_DEEPEST = 200
+"""Brackets inside one another, and half of the parts of a tree that may be."""
+_LONGEST = 20_000
+"""Tokens of one query."""
+_SPELLINGS = {BINNED: ("date_bin",), "rand": ("random",), "uuid": ("gen_random_uuid", "uuidv4", "uuidv7", "gen_uuid")}
+"""Names of functions that the parser reads as another one."""
+
+
+_QUERY_BEGINS = "a query begins with SELECT, WITH or VALUES"
+_WITH_BEFORE = {
+    "INSERT": "WITH stands behind the table: INSERT INTO t WITH x AS (SELECT ...) SELECT ... FROM x",
+    "MERGE": "put the query behind USING: MERGE INTO t USING (SELECT ...) AS x ON ... WHEN MATCHED THEN ...",
+    "UPDATE": "put the query behind FROM: UPDATE t SET ... FROM (SELECT ...) AS x WHERE ...",
+    "DELETE": "put the query behind USING: DELETE FROM t USING (SELECT ...) AS x WHERE ...",
+}
+"""Where the query of a WITH goes that stands before a statement."""
+
+
+def parse(text: Text, given: tuple[Token, ...], *, functions: Container[str] = ()) -> exp.Query:
+    """The tree of a query. Refuses what is no query, and functions that are not on the list (or in `functions`)."""
+    tree = parsed(text, given)
+    if isinstance(tree, exp.Values):
+        tree = exp.select("*").from_(tree)
+    if not isinstance(tree, exp.Query):
+        raise StatementRefused(
+            f"only a SELECT can stand here, not {kind(tree)}",
+            hint=_WITH_BEFORE.get(kind(tree) if tree.args.get("with_") is not None else "", _QUERY_BEGINS),
+            origin=text.of_token(given[0]),
+        )
+    check(text, tree, given[0], functions=functions)
+    return tree
+
+
+def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
+    """The tree of a statement of Spark SQL, unchecked."""
+    if not given:
+        raise DefinitionError("an expression is expected here", origin=text.origin(0, 0))
+    if len(given) > _LONGEST:
+        raise StatementRefused(
+            f"the query is longer than {_LONGEST:,} words", hint="split it into views", origin=text.of_token(given[0])
+        )
+    depth = 0
+    for token in given:
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if depth > _DEEPEST:
+            raise StatementRefused(f"more than {_DEEPEST} brackets inside one another", origin=text.of_token(token))
+    with text.at(given[0]):
+        brought = known_tokens(_in_known_form(text, list(given)))
+    try:
+        trees = [t for t in DIALECT.parser().parse(brought, text.sql) if t is not None]
+    except ParseError as error:
+        raise unreadable(text, given, error) from None
+    except RecursionError:
+        raise too_deep(text, given[0]) from None
+    except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError):
+        raise DefinitionError("the statement cannot be read", origin=text.of_token(given[0])) from None
+    if len(trees) != 1:
+        raise DefinitionError("one statement is expected here", origin=text.of_token(given[0]))
+    if _depth(trees[0]) > 2 * _DEEPEST:
+        raise too_deep(text, given[0])
+    for cte in trees[0].find_all(exp.CTE):
+        cte.set("materialized", None)  # advice for a plan, which changes no answer
+    with text.at(given[0]):
+        tree = in_spark(trees[0], exp.ToChar)  # which would be written without its format
+        completeness.check_literals(text, brought, tree)
+        tree = pivot.spelled_out(in_spark(tree))
+    for number in tree.find_all(exp.Literal):
+        if beyond_double(number):
+            raise DefinitionError(
+                f"the number {number.name[:60]} is outside the range of DOUBLE", origin=text.of_node(number)
+            )
+    return tree
+
+
+def _depth(tree: exp.Expr) -> int:
+    """How many parts of a tree stand inside one another, at most."""
+    level, depth = [tree], 0
+    while level:
+        level, depth = [child for node in level for child in node.iter_expressions()], depth + 1
+    return depth
+
+
+def check(text: Text, tree: exp.Expr, first: Token, *, functions: Container[str] = ()) -> None:
+    """Refuse everything in a tree that is not known to be harmless."""
+    for interval in tree.find_all(exp.Interval):
+        check_interval(interval, text.of_node(interval) or text.of_token(first))
+    node = forbidden(tree)
+    if node is not None:
+        raise not_allowed(node, text.of_node(node) or text.of_token(first))
+    for table in tree.find_all(exp.Table):
+        if table.args.get("db") or table.args.get("catalog"):
+            raise StatementRefused(
+                f"`{table.sql(dialect='spark')[:60]}`: name a view, table or source without a schema or path",
+                hint="there are no schemas: write the name alone; SHOW TABLES and SHOW VIEWS list what there is",
+                origin=text.of_node(table) or text.of_token(first),
+            )
+    found = reads(tree)
+    if found is not None:
+        raise StatementRefused(
+            f"the function `{found}` cannot be used",
+            detail="it reads files, settings or other text as SQL",
+            hint="declare files as a source: CREATE SOURCE name (columns) FROM FILES('folder', format = 'csv')",
+            origin=_call(text, tree, found, first)[1],
+        )
+    for name in called(tree):
+        if name in UNREPEATABLE and name not in CLOCK:
+            written, origin = _call(text, tree, name, first)
+            raise unrepeatable(written, origin)
+        if name not in BUILT_IN and name not in functions and ANY not in functions:
+            written, origin = _call(text, tree, name, first)
+            raise StatementRefused(f"the function `{written}` cannot be used", hint=instead_of(written), origin=origin)
+
+
+def _call(text: Text, tree: exp.Expr, name: str, first: Token) -> tuple[str, Origin]:
+    """What somebody wrote for a function that would be written as `name`, and where: the parser has other names for
+    some.
+    """
+    for wanted in (name, *_SPELLINGS.get(name, ())):
+        said = re.compile(rf"(?<![\w$`])`?{re.escape(wanted)}`?(?=\s*(/\*.*?\*/\s*)?\()", re.IGNORECASE | re.DOTALL)
+        found = said.search(text.sql, first.start) or (
+            re.compile(rf"\b{re.escape(wanted)}\b", re.IGNORECASE).search(text.sql, first.start)
+        )
+        if found is not None:
+            return wanted, text.origin(found.start(), found.end() - 1)
+    call = next((f for f in tree.find_all(exp.Func) if f.name.lower() == name or f.sql_name().lower() == name), None)
+    return name, text.of_node(call) or text.of_token(first)
+
+
+def only_rows_of(text: Text, tree: exp.Expr, first: Token) -> str:
+    """The table whose rows an UPDATE or DELETE is about. Refuses all but SET and WHERE over its own columns."""
+    table = tree.this
+    assert isinstance(table, exp.Table)
+    known = {"this", "expressions", "where"} if isinstance(tree, exp.Update) else {"this", "where"}
+    more = next((a for a, v in tree.args.items() if v and a not in known), None)
+    more = more or next((a for a, v in table.args.items() if v and a not in ("this", "alias")), None)
+    alias = table.args.get("alias")
+    plain = isinstance(table.this, exp.Identifier) and (alias is None or isinstance(alias.this, exp.Identifier))
+    if more is not None or not plain:
+        raise Unsupported(
+            f"{kind(tree)} takes one table, {'SET and ' if isinstance(tree, exp.Update) else ''}WHERE, and no more",
+            detail=f"here is also: {more.rstrip('_').upper()}" if more else None,
+            origin=text.of_token(first),
+        )
+    for part in (*tree.args.get("expressions", ()), tree.args.get("where")):
+        if part is None:
+            continue
+        check(text, part, first)
+        other = part.find(exp.Query, exp.Star, exp.Window, exp.AggFunc, exp.UDTF)
+        if other is not None:
+            raise Unsupported(
+                "only columns of the table itself can stand here",
+                hint="MERGE INTO the table USING (SELECT ...), which computes other values first",
+                origin=text.of_node(other) or text.of_token(first),
+            )
+        for column in part.find_all(exp.Column):
+            if column.table and column.table.lower() in (table.name.lower(), table.alias.lower()):
+                column.set("table", None)
+    for part in tree.args.get("expressions", ()):
+        target = part.this if isinstance(part, exp.EQ) else None
+        if not isinstance(target, exp.Column) or target.table:
+            raise DefinitionError(
+                "SET column = value, ... is expected here", origin=text.of_node(part) or text.of_token(first)
+            )
+    return table.name
+
+
+def kind(tree: exp.Expr) -> str:
+    """What sort of statement a tree is."""
+    return str(tree.this).upper() if isinstance(tree, exp.Command) else tree.key.upper()
+
+
+def _in_known_form(text: Text, given: list[Token]) -> list[Token]:
+    done: list[Token] = []
+    skip: set[int] = set()
+    for i, token in enumerate(given):
+        if i in skip:
+            continue
+        said, following = word(token), given[i + 1] if i + 1 < len(given) else None
+        called_now = following is not None and following.token_type is TokenType.L_PAREN
+        before = word(done[-1]) if done else ""
+        if said == match_recognize.NAME and called_now:
+            stands, end = match_recognize.cut(given, i)
+            done += stands
+            skip |= set(range(i + 1, end))
+            continue
+        if said in CHANGELOGS and _is_changelog(given, i, before):
+            done.append(made(TokenType.VAR, CHANGELOG.upper(), token))
+            if not called_now:  # CHANGELOG OF name, or of a subquery in brackets
+                end = closing(given, i + 2) if given[i + 2].token_type is TokenType.L_PAREN else i + 2
+                inner = _in_known_form(text, given[i + 2 : end + 1])
+                last = given[min(end, len(given) - 1)]
+                done += [made(TokenType.L_PAREN, "(", token), *inner, made(TokenType.R_PAREN, ")", last)]
+                skip |= set(range(i + 1, end + 1))
+        elif (
+            said == "TABLE"
+            and called_now
+            and i + 2 < len(given)
+            and word(given[i + 2]) in (*TABLE_FUNCTIONS, *CHANGELOGS)
+        ):
+            skip |= {i + 1, closing(given, i + 1)}
+        elif said == "TABLE" and before in ("(", "=>") and following is not None:
+            continue
+        elif said == "HISTORY" and word(following) == "OF" and before in ("FROM", "JOIN", ",") and i + 2 < len(given):
+            name = given[i + 2]
+            done += [made(TokenType.VAR, "HISTORY_OF", token), made(TokenType.L_PAREN, "(", token), name]
+            done.append(made(TokenType.R_PAREN, ")", name))
+            skip |= {i + 1, i + 2}
+        elif said == "MATCH_CONDITION" and called_now:
+            _check_match(text, given, i + 1)
+            done.append(made(TokenType.MATCH_CONDITION, token.text, token))
+        elif said == "NEAREST" and called_now and before == "(" and _word_before(done, 2) == "MATCH_CONDITION":
+            done.append(made(TokenType.VAR, NEAREST.upper(), token))
+        elif said == "PARTITION BY" and _in_table_function(given, i):
+            end = _end_of_partition(given, i)
+            done += [made(TokenType.COMMA, ",", token), made(TokenType.VAR, "PARTITION_BY", token)]
+            done += [made(TokenType.L_PAREN, "(", token), *given[i + 1 : end], made(TokenType.R_PAREN, ")", token)]
+            skip |= set(range(i + 1, end))
+        elif said == "TRUNC" and called_now and _cuts_number(given, i + 1):
+            done.append(made(TokenType.VAR, "TRUNCATE", token))
+        elif said in ("SESSION", "WINDOW", "TUMBLE", "HOP") and called_now:
+            done.append(made(TokenType.VAR, token.text, token))
+        else:
+            done.append(token)
+    return done
+
+
+def _check_match(text: Text, given: list[Token], opening: int) -> None:
+    """Refuse more than one comparison in MATCH_CONDITION, which the parser has no words for."""
+    depth = 0
+    for token in given[opening : closing(given, opening)]:
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if depth == 1 and token.token_type in (TokenType.EQ, TokenType.NEQ, TokenType.AND, TokenType.OR):
+            raise DefinitionError(
+                f"`{token.text}` in MATCH_CONDITION: it takes one comparison, with >=, >, <= or <",
+                hint="the other conditions stand in ON: MATCH_CONDITION (a.ts >= b.ts) ON a.id = b.id AND ...",
+                origin=text.of_token(token),
+            )
+
+
+def _is_changelog(given: list[Token], at: int, before: str) -> bool:
+    """Whether a word that stands somewhere begins CHANGELOG OF name, or CHANGELOG(TABLE name), in FROM."""
+    following, inside = (word(t) for t in (*given[at + 1 : at + 3], None, None)[:2])
+    if following == "OF" and at + 2 < len(given):
+        return before in ("FROM", "JOIN", ",")
+    opened = following == "(" and (inside == "TABLE" or before in ("FROM", "JOIN"))
+    return opened or (following == "(" and before == "(" and _word_before(given[:at], 2) == "TABLE")
+
+
+def _word_before(done: list[Token], back: int) -> str:
+    return word(done[-back]) if len(done) >= back else ""
+
+
+def _cuts_number(given: list[Token], opening: int) -> bool:
+    """Whether TRUNC is that of numbers, ``trunc(x)`` or ``trunc(x, 2)``: that of dates has a unit in quotes."""
+    end, depth, commas = closing(given, opening), 0, []
+    for i in range(opening, end):
+        depth += (given[i].token_type is TokenType.L_PAREN) - (given[i].token_type is TokenType.R_PAREN)
+        if depth == 1 and given[i].token_type is TokenType.COMMA:
+            commas.append(i)
+    behind = given[commas[0] + 1] if commas else None
+    return behind is None or behind.token_type in (TokenType.NUMBER, TokenType.DASH)
+
+
+def _in_table_function(given: list[Token], at: int) -> bool:
+    depth = 0
+    for i in range(at - 1, 0, -1):
+        depth += (given[i].token_type is TokenType.R_PAREN) - (given[i].token_type is TokenType.L_PAREN)
+        if depth < 0:
+            return word(given[i - 1]) in TABLE_FUNCTIONS
+    return False
+
+
+def _end_of_partition(given: list[Token], at: int) -> int:
+    """Where the columns end: before the comma and DESCRIPTOR, or before the bracket."""
+    depth = 0
+    for i in range(at + 1, len(given)):
+        token = given[i]
+        if depth == 0 and (
+            token.token_type is TokenType.R_PAREN
+            or (
+                token.token_type is TokenType.COMMA
+                and i + 2 < len(given)
+                and (word(given[i + 1]) in ("DESCRIPTOR", "INTERVAL") or word(given[i + 2]) == "=>")
+            )
+        ):
+            return i
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+    return len(given)

@@ -1,0 +1,1 @@
+"""SELECT over views and tables: Spark SQL translated to the dialect of the store."""

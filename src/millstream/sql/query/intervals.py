@@ -1,0 +1,76 @@
+"""Intervals in questions: what DuckDB writes, reads or computes in another way than Spark."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from millstream.errors import QueryError
+from millstream.model.types.interval import interval_micros_of
+
+_TEXT = r"\s*(INTERVAL\s+'')?\s*([+-]?)(\d+) (\d{1,2}):(\d{1,2}):(\d{1,2})(\.\d{1,6})?('\s*DAY\s+TO\s+SECOND)?\s*"
+
+
+def literal_sql(node: exp.Interval) -> str | None:
+    """``INTERVAL '1 02:03:04' DAY TO SECOND`` and its like in DuckDB's SQL; None where DuckDB reads it, too."""
+    unit = node.unit
+    if not isinstance(unit, exp.IntervalSpan):
+        return None
+    said, units = str(node.this.name).strip(), (unit.this.name.upper(), unit.expression.name.upper())
+    if units == ("YEAR", "MONTH"):
+        sign, (years, _, months) = (-1 if said.startswith("-") else 1), said.lstrip("+-").partition("-")
+        if years.isdigit() and months.isdigit():
+            return f"to_months({sign * (int(years) * 12 + int(months))})"
+    micros = _micros(said, *units)
+    if micros is None:
+        raise QueryError(
+            f"`{node.sql(dialect='spark')[:60]}` is not an interval",
+            hint="e.g. INTERVAL '1 02:03:04' DAY TO SECOND, or INTERVAL '2' HOUR",
+        )
+    return f"to_microseconds({micros})"
+
+
+def _micros(said: str, first: str, last: str) -> int | None:
+    """The length of an interval whose units go from the first to the last."""
+    whole = "DAY", "HOUR", "MINUTE", "SECOND"
+    if first not in whole or last not in whole:
+        return None
+    negative, said = said.startswith("-"), said.lstrip("+-")
+    low, high = whole.index(first), whole.index(last)
+    day, rest = said.split(" ", 1) if low == 0 and " " in said else ("0", said)
+    parts = rest.split(":")
+    if len(parts) != high - max(low, 1) + 1 or not all(p.replace(".", "", 1).isdigit() for p in parts):
+        return None
+    clock = ["0"] * (max(low, 1) - 1) + parts + ["0"] * (3 - high)
+    found = interval_micros_of(f"{day} {':'.join(clock)}")
+    return -found if found is not None and negative else found
+
+
+def text_sql(x: str) -> str:
+    """SQL for an interval as Spark writes it; `x` is microseconds."""
+    part = f"abs({x})"
+    clock = ":".join(f"lpad(CAST({part} // {per} % {most} AS TEXT), 2, '0')" for per, most in _CLOCK)
+    clock = clock.replace("):lpad", ") || ':' || lpad")
+    fraction = f"rtrim(rtrim('.' || lpad(CAST({part} % 1000000 AS TEXT), 6, '0'), '0'), '.')"
+    sign = f"CASE WHEN {x} < 0 THEN '-' ELSE '' END"
+    return (
+        f"'INTERVAL ''' || {sign} || CAST({part} // 86400000000 AS TEXT) || ' ' || {clock} || {fraction} || "
+        "''' DAY TO SECOND'"
+    )
+
+
+_CLOCK = ((3_600_000_000, 24), (60_000_000, 60), (1_000_000, 60))
+
+
+def parsed_sql(t: str, refused: str) -> str:
+    """SQL for the interval that a text is, written as Spark does."""
+    pattern = _TEXT.replace("''", "'").replace("'", "''")
+    found = f"regexp_extract({t}, '{pattern}', ['pre', 'sign', 'd', 'h', 'm', 's', 'f', 'post'], 'i')"
+    good = (
+        f"regexp_full_match({t}, '{pattern}', 'i') AND (({found}).pre = '') = (({found}).post = '') "
+        f"AND CAST(({found}).h AS INT) < 24 AND CAST(({found}).m AS INT) < 60 AND CAST(({found}).s AS INT) < 60"
+    )
+    whole = f"((CAST(({found}).d AS HUGEINT) * 24 + CAST(({found}).h AS INT)) * 60 + CAST(({found}).m AS INT)) * 60"
+    micros = f"({whole} + CAST(({found}).s AS INT)) * 1000000"
+    part = f"CAST(rpad(replace(({found}).f, '.', ''), 6, '0') AS INT)"
+    signed = f"({micros} + {part}) * CASE WHEN ({found}).sign = '-' THEN -1 ELSE 1 END"
+    return f"CASE WHEN {good} THEN to_microseconds(CAST({signed} AS BIGINT)) ELSE {refused} END"

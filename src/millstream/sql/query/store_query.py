@@ -1,0 +1,184 @@
+"""Questions to the store: Spark SQL in, checked against an allow-list, out in the store's dialect.
+
+Only one SELECT (with joins, subqueries, CTEs and set operations) over the views and tables of the home is let
+through. What
+is checked is the tree, never the text: no other statement, no function that reads files, network or settings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import exp
+
+from millstream.errors import QueryError, StatementRefused, ViewNotFound
+from millstream.model.functions import AGGREGATE, SCALAR
+from millstream.sql.bind import pivot
+from millstream.sql.dialects.function_names import in_spark, instead_of
+from millstream.sql.parse.allow_list import (
+    CHANGELOG,
+    CLOCK,
+    KEYWORDS,
+    WINDOW,
+    beyond_double,
+    called,
+    forbidden,
+    not_allowed,
+    reads,
+)
+from millstream.sql.parse.text import Bounded
+from millstream.sql.query.clauses import in_store
+from millstream.sql.query.duckdb_sql import duck_sql
+from millstream.sql.query.growth import may_grow
+from millstream.sql.relations import array_functions, as_of_syntax
+
+logging.getLogger("sqlglot").setLevel(logging.ERROR)  # our errors say it
+
+_DOLLAR = re.compile(
+    r"""('(?:[^'\\]|\\.|'')*')|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/|(?:['"`]|/\*).*|"""
+    r"""(?<![\w$])([A-Za-z_]\w*\$[a-z]+)(?![\w$])""",
+    re.DOTALL,
+)
+"""A name with a dollar sign; what stands in quotes or comments is passed over. A quote or comment that does not end
+takes the rest of the text, so that it is searched for its end only once."""
+_ALLOWED = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | {"explode", "range", "timestampdiff"}
+
+
+_TWICE = re.compile(r"\\.|''", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question that was found harmless."""
+
+    sql: str
+    """In DuckDB's SQL."""
+    tables: tuple[str, ...] = ()
+    """The tables it reads."""
+    apart: tuple[str, ...] | None = None
+    """The tables it reads, if it may need so much memory that it is answered in a process of its own."""
+
+
+def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
+    """The same question in DuckDB's SQL; refuses everything but a SELECT over `tables`."""
+    return question(sql, tables).sql
+
+
+def question(sql: str, tables: Mapping[str, Sequence[str]]) -> Question:
+    """The same question in DuckDB's SQL, and where to answer it; refuses everything but a SELECT over `tables`."""
+    if len(sql) > 100_000:
+        raise StatementRefused("the statement is longer than 100,000 characters")
+    try:
+        statements = [s for s in sqlglot.parse(_quoted(sql), dialect=Bounded) if s is not None]
+    except (sqlglot.errors.SqlglotError, RecursionError) as error:
+        raise QueryError(
+            "the query cannot be read", detail=_problem(error), hint="queries are written in Spark SQL"
+        ) from None
+    if len(statements) != 1:
+        raise StatementRefused(f"one statement at a time, please: these are {len(statements)}")
+    tree = pivot.spelled_out(in_spark(statements[0]))
+    if not isinstance(tree, exp.Query):
+        raise StatementRefused(
+            f"only SELECT can be run here, not {_kind(tree)}", hint="views are read with SELECT ... FROM view"
+        )
+    return asked(tree, tables)
+
+
+def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
+    """A SELECT in DuckDB's SQL, once all that is in it was found harmless."""
+    try:
+        tree = as_of_syntax.in_store(tree)
+        _check_nodes(tree)
+        _check_tables(tree, tables)
+        _check_functions(tree)
+        read = tuple(dict.fromkeys(t.name for t in tree.find_all(exp.Table) if t.name in tables))
+        grows = may_grow(tree)  # as it was asked: the store's own words for it are steady
+        return Question(duck_sql(in_store(tree, tables), whole=True), read, read if grows else None)
+    except RecursionError:
+        raise StatementRefused("too many parts of the query stand inside one another") from None
+
+
+def _check_nodes(tree: exp.Expr) -> None:
+    number = next(filter(beyond_double, tree.find_all(exp.Literal)), None)
+    if number is not None:
+        raise QueryError(f"the number {number.name[:60]} is outside the range of DOUBLE")
+    node = forbidden(tree)
+    if node is not None:
+        raise not_allowed(node)
+
+
+def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
+    for table in tree.find_all(exp.Table):
+        if array_functions.call_of(table) is not None:
+            continue
+        if isinstance(table.this, exp.Anonymous) and str(table.this.this).lower() == CHANGELOG:
+            raise StatementRefused(
+                "a changelog is a view, not a question: it holds the changes that come",
+                hint="CREATE VIEW changes AS SELECT * FROM CHANGELOG OF v; SUBSCRIBE TO v keeps nothing",
+            )
+        if not isinstance(table.this, exp.Identifier):
+            raise StatementRefused(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
+        if table.args.get("db") or table.args.get("catalog"):
+            raise StatementRefused(f"`{table.sql(dialect='spark')[:60]}`: name a view without a schema or path")
+        if table.name not in tables and table.name not in in_sight(table):
+            close = difflib.get_close_matches(table.name, tables, n=1)
+            raise ViewNotFound(
+                f"there is no view or table `{table.name}`",
+                detail="there are: " + (", ".join(sorted(tables)) or "none yet"),
+                hint=f"did you mean `{close[0]}`?" if close else None,
+            )
+
+
+def in_sight(table: exp.Expression) -> set[str]:
+    """The CTEs a table name may mean where it stands: those of the queries around it, in a CTE only the ones before
+    it.
+    """
+    names: set[str] = set()
+    node = table
+    while (above := node.parent) is not None:
+        if isinstance(above, exp.With):
+            before = above.expressions[: above.expressions.index(node)]
+            names.update(c.alias for c in (above.expressions if above.args.get("recursive") else before))
+        elif (given := above.args.get("with_")) is not None and given is not node:
+            names.update(c.alias for c in given.expressions)
+        node = above  # type: ignore[assignment]
+    return names
+
+
+def _check_functions(tree: exp.Expr) -> None:
+    for name in called(tree, "spark"):
+        if name not in _ALLOWED:
+            raise StatementRefused(f"the function `{name}` cannot be used in a query", hint=instead_of(name))
+    found = reads(tree)
+    if found is not None:
+        raise StatementRefused(f"the function `{found}` cannot be used in a query")
+
+
+def _quoted(sql: str) -> str:
+    """Names like bids$errors, which Spark would want in backticks."""
+    return _DOLLAR.sub(lambda found: f"`{found[2]}`" if found[2] else _escaped(found[1]) or found[0], sql)
+
+
+def _escaped(text: str | None) -> str | None:
+    """A text in which a quote that is written twice has a backslash instead."""
+    return text and "'" + _TWICE.sub(lambda found: found[0].replace("''", "\\'"), text[1:-1]) + "'"
+
+
+def _kind(tree: exp.Expr) -> str:
+    return tree.key.upper() if not isinstance(tree, exp.Command) else str(tree.this).upper()
+
+
+def _problem(error: Exception) -> str:
+    found = getattr(error, "errors", None)
+    if found:
+        first = found[0]
+        said = first["description"]
+        if "<class" in str(said):  # a part is missing, which the parser says in words of its own
+            said = "a part of it is missing"
+        return f"{said}, line {first['line']}, column {first['col']}: {first['highlight']}"
+    return str(error).splitlines()[0] if str(error) else "too many parts stand inside one another"

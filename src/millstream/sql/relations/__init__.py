@@ -1,0 +1,1 @@
+"""What can appear in FROM, one module per kind of relation."""

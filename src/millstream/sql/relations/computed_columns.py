@@ -1,0 +1,92 @@
+"""Computed columns of a source: ``ts AS timestamp_millis(ms)``, and a WATERMARK for one of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from millstream.errors import DefinitionError
+from millstream.model.connectors import Connector
+from millstream.model.expression import Expr, col
+from millstream.model.flow import Flow
+from millstream.model.steps.step import Source
+from millstream.model.streams.stream import Stream
+from millstream.model.types.schema import Schema
+from millstream.sql.parse.statements import ColumnDef, CreateSource
+from millstream.sql.relations import windows
+from millstream.sql.relations.relation import Relation
+
+
+def event_time(entry: CreateSource, connector: Connector, schema: Schema | None) -> dict[str, Expr] | None:
+    """The event time of a source by its name, over the columns that are read; None where it is not a computed one."""
+    named = "" if entry.watermark is None else entry.watermark[0].lower()
+    wanted = next((c for c in _computed(entry) if c.name.lower() == named), None)
+    if wanted is None:
+        return None
+    text = entry.piece.text
+    relation = Relation(Flow("trial").source(entry.name, connector, schema=schema)).called(entry.name)
+    known: dict[str, Expr] = {}
+    for column in _computed(entry):
+        assert column.computed is not None
+        if windows.name_of(column.computed) == "proctime":
+            if column is wanted:
+                raise DefinitionError(
+                    f"`{column.name}` is the time of processing, which needs no WATERMARK",
+                    hint="leave the WATERMARK out: windows over it close with the clock",
+                    origin=text.of_node(column.computed),
+                )
+            continue
+        made = relation.expr(text, column.computed)
+        known[column.name] = made.substitute(known)
+        if column is wanted:
+            break
+        with text.at(column.computed):
+            relation = _added(relation, column, made).called(entry.name)
+    return {wanted.name: known[wanted.name]}
+
+
+def processing_time(entry: CreateSource) -> str | None:
+    """The first PROCTIME() column of a source with a WATERMARK: a column like any other, with the clock of the epoch.
+    Without a WATERMARK it is only a name for the time that windows go by.
+    """
+    if entry.watermark is None:
+        return None
+    named = (c.name for c in _computed(entry) if c.computed is not None and windows.name_of(c.computed) == "proctime")
+    return next(named, None)
+
+
+def relation(entry: CreateSource, stream: Stream) -> Relation:
+    """The relation of a source: what is read, and its computed columns in the order of their declaration."""
+    assert isinstance(stream.step, Source)
+    text, time = entry.piece.text, stream.step.options.event_time
+    found = Relation(stream, times=frozenset() if time is None else frozenset({time}))
+    clocks: set[str] = set()
+    clock = stream.step.options.processing_time
+    for column in _computed(entry):
+        assert column.computed is not None
+        if windows.name_of(column.computed) == "proctime":
+            if clock is None:
+                clocks.add(column.name)
+            elif column.name != clock:
+                found = _added(found, column, col(clock))
+        elif stream.step.options.computed_time is None or column.name != time:
+            made = found.expr(text, column.computed)
+            with text.at(column.computed):
+                found = _added(found, column, made)
+    if stream.step.options.computed_time is not None or clock is not None:
+        found = replace(found, stream=_in_order(entry, found.stream))
+    return replace(found, clocks=frozenset(clocks)).called(entry.name)
+
+
+def _computed(entry: CreateSource) -> list[ColumnDef]:
+    return [c for c in entry.columns if c.computed is not None]
+
+
+def _added(given: Relation, column: ColumnDef, made: Expr) -> Relation:
+    return replace(given, stream=given.stream.with_columns(**{column.name: made}))
+
+
+def _in_order(entry: CreateSource, stream: Stream) -> Stream:
+    """Columns as they were declared, where the event time or the time of processing came too early."""
+    last = [c.name for c in _computed(entry) if c.name in stream.schema]
+    names = [*(n for n in stream.schema.names if n not in last), *last]
+    return stream if names == list(stream.schema.names) else stream.select(**{n: col(n) for n in names})

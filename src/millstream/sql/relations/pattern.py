@@ -1,0 +1,352 @@
+"""MATCH_RECOGNIZE: its clauses read from tokens, and bound as the step of a pattern.
+
+    MATCH_RECOGNIZE (
+      PARTITION BY auction ORDER BY ts
+      MEASURES FIRST(a.price) AS was, LAST(b.price) AS now
+      ONE ROW PER MATCH | ALL ROWS PER MATCH
+      AFTER MATCH SKIP PAST LAST ROW | TO NEXT ROW | TO [FIRST | LAST] b
+      PATTERN (a b+? (c | d){1,3} {- e* -}) WITHIN INTERVAL '10' MINUTE EMIT TIMEOUTS
+      SUBSET u = (a, b)
+      DEFINE a AS price > 100, b AS price < PREV(price)
+    )
+
+Before parsing the clause is cut out of the query; a LATERAL VIEW that names its place stands for it in the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
+
+from millstream.errors import DefinitionError, Unsupported
+from millstream.model.expression import Expr
+from millstream.model.patterns.navigation import NAMES, tokens_prepared
+from millstream.model.patterns.pattern import PAST_LAST, TO_NEXT, Skip
+from millstream.model.patterns.tree import Choice, Excluded, Part, Repeat, Sequence, Variable
+from millstream.model.steps.pattern import matched
+from millstream.model.types.duration import Duration
+from millstream.sql.parse import queries
+from millstream.sql.parse.cursor import Cursor
+from millstream.sql.parse.match_recognize import NAME, stands_for
+from millstream.sql.parse.text import Piece, Text, tokens, word
+from millstream.sql.relations.relation import Relation, checked
+
+if TYPE_CHECKING:
+    from millstream.sql.bind.binder import _Query
+
+_CLAUSES = (
+    "PARTITION BY",
+    "ORDER BY",
+    "MEASURES",
+    "ONE",
+    "ALL",
+    "AFTER",
+    "PATTERN",
+    "WITHIN",
+    "EMIT",
+    "SUBSET",
+    "DEFINE",
+)
+_MOST_PERMUTED = 5
+
+
+def clause_of(node: exp.Select) -> exp.Lateral | None:
+    """The LATERAL VIEW of a SELECT that stands for a MATCH_RECOGNIZE."""
+    return next((v for v in node.args.get("laterals") or () if stands_for(v)), None)
+
+
+def recognized(query: _Query, relation: Relation, node: exp.Select, clause: exp.Lateral) -> Relation:
+    """A relation with the MATCH_RECOGNIZE behind it applied."""
+    text = query.text
+    start, end = (int(n.name) for n in clause.this.expressions)
+    for join in node.args.get("joins") or ():
+        place = min((n.meta["start"] for n in join.walk() if "start" in n.meta), default=end)
+        if place < start:
+            raise Unsupported(
+                "MATCH_RECOGNIZE behind a JOIN",
+                hint="make a subquery of one of them: FROM (SELECT ... FROM a JOIN b ON ...) MATCH_RECOGNIZE (...)",
+                origin=text.origin(start, start + len(NAME) - 1),
+            )
+    inside = [t for t in tokens(text) if start <= t.start and t.end <= end]
+    read = _read(text, tuple(inside))
+    with text.at(inside[0]):
+        stream = relation.stream._with(read.step(query, relation))
+    return Relation(stream).called(clause.alias)
+
+
+@dataclass
+class _Clauses:
+    """What a MATCH_RECOGNIZE says."""
+
+    text: Text
+    first: Token
+    keys: list[tuple[Token, ...]] = field(default_factory=list)
+    order: list[tuple[Token, ...]] = field(default_factory=list)
+    measures: dict[str, tuple[Token, ...]] = field(default_factory=dict)
+    all_rows: bool = False
+    skip: Skip = PAST_LAST
+    pattern: Part | None = None
+    within: Duration | None = None
+    timeouts: bool = False
+    subsets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    conditions: dict[str, tuple[Token, ...]] = field(default_factory=dict)
+
+    def step(self, query: _Query, relation: Relation):  # type: ignore[no-untyped-def]
+        """The step that it means."""
+        text = self.text
+        if self.pattern is None:
+            raise DefinitionError("PATTERN is missing", hint="e.g. PATTERN (a b+)", origin=text.of_token(self.first))
+        if not self.order:
+            raise DefinitionError("ORDER BY is missing", hint="the event time", origin=text.of_token(self.first))
+        tree = partial(_tree, query)
+        keys = []
+        for i, given in enumerate(self.keys):
+            key = relation.expr(text, tree(given))
+            plain = key.columns()[0] if len(key.columns()) == 1 and key.spark() == f"`{key.columns()[0]}`" else None
+            keys.append((plain or f"key_{i}", key))
+        time, order = self._order(relation, tree)
+        spelled = {v.lower(): v for v in _variables(self.pattern)}
+        conditions = {spelled.get(n.lower(), n): tree(c) for n, c in self.conditions.items()}
+        measures = {n: tree(m) for n, m in self.measures.items()}
+        made_of: Callable[[exp.Expr], Expr] = partial(checked, text)
+        return matched(
+            relation.stream.step,
+            tuple(keys),
+            time,
+            self.pattern,
+            conditions,
+            measures,
+            skip=self.skip,
+            within=self.within,
+            order=order,
+            subsets=self.subsets,
+            all_rows=self.all_rows,
+            timeouts=self.timeouts,
+            origin_of=text.of_node,
+            made=made_of,
+        )
+
+    def _order(
+        self, relation: Relation, tree: Callable[[tuple[Token, ...]], exp.Expr]
+    ) -> tuple[str, tuple[tuple[str, bool, bool], ...]]:
+        found: list[tuple[str, bool, bool]] = []
+        for given in self.order:
+            rest, nulls, down = given, None, False
+            words = [word(t) for t in rest]
+            if len(words) > 2 and words[-2] == "NULLS" and words[-1] in ("FIRST", "LAST"):
+                nulls, rest = words[-1] == "FIRST", rest[:-2]
+            if len(rest) > 1 and word(rest[-1]) in ("ASC", "DESC"):
+                down, rest = word(rest[-1]) == "DESC", rest[:-1]
+            column = relation.resolved(self.text, tree(rest))
+            if not isinstance(column, exp.Column) or (down and not found):
+                raise Unsupported(
+                    "rows are matched in the order of event time, upwards",
+                    hint="ORDER BY ts; other columns can follow, for rows of one time",
+                    origin=self.text.of_token(given[0]),
+                )
+            found.append((column.name, down, not down if nulls is None else nulls))
+        return found[0][0], tuple(found[1:])
+
+
+def _tree(query: _Query, given: tuple[Token, ...]) -> exp.Expr:
+    """An expression in a clause, checked as all of a query is."""
+    text = query.text
+    tree = queries.parsed(text, tuple(tokens_prepared(given)))
+    queries.check(text, tree, given[0], functions=NAMES | set(query.binder.catalog.functions))
+    if tree.find(exp.Query) is not None or not isinstance(tree, exp.Condition):
+        raise Unsupported("only an expression can stand here", origin=text.of_token(given[0]))
+    return tree
+
+
+def _variables(part: Part) -> Iterator[str]:
+    from millstream.model.patterns.tree import named
+
+    yield from named(part)
+
+
+def _read(text: Text, given: tuple[Token, ...]) -> _Clauses:
+    """The clauses, from the tokens of MATCH_RECOGNIZE (...)."""
+    piece = Piece(text, given)
+    whole = Cursor(piece, first=1)
+    inside = whole.bracketed()
+    found = _Clauses(text, given[0])
+    seen: set[str] = set()
+    while not inside.done:
+        name = word(inside.token)
+        if name not in _CLAUSES:
+            inside.one_of(_CLAUSES, "a clause of MATCH_RECOGNIZE")
+        if name in seen:
+            inside.fail(f"{name} is there twice")
+        seen.add(name)
+        inside.at += 1
+        end = _end_of_clause(inside)
+        _clause(found, name, Cursor(piece, first=inside.at, last=end))
+        inside.at = end
+    return found
+
+
+def _end_of_clause(inside: Cursor) -> int:
+    depth = 0
+    for i in range(inside.at, inside.end):
+        token = inside.piece.tokens[i]
+        said = word(token)
+        if depth == 0 and said in _CLAUSES and i > inside.at:
+            following = word(inside.piece.tokens[i + 1]) if i + 1 < inside.end else ""
+            rows = {"ONE": ("ROW",), "ALL": ("ROWS",), "AFTER": ("MATCH",), "EMIT": ("TIMEOUTS",), "PATTERN": ("(",)}
+            if said not in rows or following in rows[said]:
+                return i
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+    return inside.end
+
+
+def _clause(found: _Clauses, name: str, cursor: Cursor) -> None:
+    if name in ("PARTITION BY", "ORDER BY"):
+        (found.keys if name == "PARTITION BY" else found.order).extend(_listed(cursor))
+    elif name == "MEASURES":
+        for item in _listed(cursor):
+            if len(item) < 3 or word(item[-2]) != "AS":
+                raise DefinitionError("a measure needs a name: ... AS name", origin=cursor.text.of_token(item[-1]))
+            if str(item[-1].text) in found.measures:
+                raise DefinitionError(f"two measures `{item[-1].text}`", origin=cursor.text.of_token(item[-1]))
+            found.measures[str(item[-1].text)] = item[:-2]
+    elif name == "DEFINE":
+        for item in _listed(cursor):
+            if len(item) < 3 or word(item[1]) != "AS":
+                raise DefinitionError("variable AS condition is expected", origin=cursor.text.of_token(item[0]))
+            found.conditions[str(item[0].text)] = item[2:]
+    elif name == "SUBSET":
+        for item in _listed(cursor):
+            names = [str(t.text) for t in item[3:-1] if t.token_type is not TokenType.COMMA]
+            if len(item) < 5 or word(item[1]) != "=" or word(item[2]) != "(":
+                raise DefinitionError("name = (a, b) is expected", origin=cursor.text.of_token(item[0]))
+            found.subsets[str(item[0].text)] = tuple(names)
+    elif name == "PATTERN":
+        inner = cursor.bracketed()
+        with cursor.text.at(inner.token):
+            found.pattern = _choice(inner)
+        inner.finish()
+        cursor.finish()
+    else:
+        _small(found, name, cursor)
+
+
+def _small(found: _Clauses, name: str, cursor: Cursor) -> None:
+    """The clauses of a few words."""
+    if name == "ONE":
+        cursor.expect("ROW", "PER", "MATCH")
+    elif name == "ALL":
+        cursor.expect("ROWS", "PER", "MATCH")
+        found.all_rows = True
+        if cursor.peek("WITH", "UNMATCHED"):
+            raise Unsupported("WITH UNMATCHED ROWS", origin=cursor.text.of_token(cursor.take()))
+        for more in (("SHOW", "EMPTY", "MATCHES"), ("OMIT", "EMPTY", "MATCHES")):
+            cursor.accept(*more)  # there are none
+    elif name == "AFTER":
+        cursor.expect("MATCH", "SKIP")
+        found.skip = _skip(cursor)
+    elif name == "WITHIN":
+        found.within = cursor.interval("the time of a match")
+    else:
+        cursor.expect("TIMEOUTS")
+        found.timeouts = True
+    cursor.finish()
+
+
+def _skip(cursor: Cursor) -> Skip:
+    if cursor.accept("PAST", "LAST", "ROW"):
+        return PAST_LAST
+    cursor.expect("TO", hint="PAST LAST ROW, TO NEXT ROW, TO FIRST a, TO LAST a")
+    if cursor.accept("NEXT", "ROW"):
+        return TO_NEXT
+    to = "to first" if cursor.accept("FIRST") else "to last"
+    cursor.accept("LAST")
+    return Skip(to, cursor.name("variable"))
+
+
+def _listed(cursor: Cursor) -> list[tuple[Token, ...]]:
+    """The parts between commas."""
+    found: list[list[Token]] = [[]]
+    depth = 0
+    while not cursor.done:
+        token = cursor.take()
+        if depth == 0 and token.token_type is TokenType.COMMA:
+            found.append([])
+            continue
+        depth += (word(token) in ("(", "[")) - (word(token) in (")", "]"))
+        found[-1].append(token)
+    if not all(found):
+        cursor.fail("something is expected here")
+    return [tuple(item) for item in found]
+
+
+# ---------------------------------------------------------------- the pattern itself
+
+
+def _choice(cursor: Cursor) -> Part:
+    parts = [_sequence(cursor)]
+    while cursor.accept("|"):
+        parts.append(_sequence(cursor))
+    return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+
+
+def _sequence(cursor: Cursor) -> Part:
+    parts: list[Part] = []
+    while not cursor.done and word(cursor.token) not in ("|", ")", "}", "-", ","):
+        parts.append(_repeated(cursor))
+    if not parts:
+        cursor.fail("a variable of the pattern is expected here")
+    return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+
+def _repeated(cursor: Cursor) -> Part:
+    part = _one(cursor)
+    for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1)), ("??", (0, 1))):
+        if cursor.accept(sign):
+            reluctant = sign == "??" or cursor.accept("?")
+            return Repeat(part, bounds[0], bounds[1], reluctant)
+    if not cursor.peek("{") or cursor.peek("{", "-"):
+        return part
+    cursor.expect("{")
+    least = 0 if cursor.peek(",") else cursor.whole("how often")
+    most: int | None = least
+    if cursor.accept(","):
+        most = None if cursor.peek("}") else cursor.whole("how often at most")
+    cursor.expect("}")
+    return Repeat(part, least, most, cursor.accept("?"))
+
+
+def _one(cursor: Cursor) -> Part:
+    if cursor.accept("("):
+        inner = _choice(cursor)
+        cursor.expect(")")
+        return inner
+    if cursor.accept("{"):
+        cursor.expect("-")
+        inner = _choice(cursor)
+        cursor.expect("-", "}")
+        return Excluded(inner)
+    token = cursor.take()
+    if word(token) in ("^", "$"):
+        raise Unsupported(
+            "^ and $ in a pattern: a stream has no first and no last row", origin=cursor.text.of_token(token)
+        )
+    if word(token) == "PERMUTE" and cursor.accept("("):
+        return _permuted(cursor)
+    cursor.at -= 1
+    return Variable(cursor.name("variable"))
+
+
+def _permuted(cursor: Cursor) -> Part:
+    parts = [_choice(cursor)]
+    while cursor.accept(","):
+        parts.append(_choice(cursor))
+    if len(parts) > _MOST_PERMUTED:
+        cursor.fail(f"PERMUTE of more than {_MOST_PERMUTED} parts")
+    cursor.expect(")")
+    return Choice(tuple(Sequence(one) for one in permutations(parts)))

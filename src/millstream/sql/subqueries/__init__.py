@@ -1,0 +1,1 @@
+"""Subqueries in expressions, correlated or not, as joins."""

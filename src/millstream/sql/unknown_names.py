@@ -1,0 +1,81 @@
+"""Names that mean nothing where they stand: what was perhaps meant, and what there is."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millstream.errors import SchemaError
+from millstream.model.reserved import OF as HIDDEN
+from millstream.model.types.schema import ddl_type
+from millstream.sql.parse.text import Text
+
+_NO_TIME = "current_timestamp: there is no type TIME; date_format(ts, 'HH:mm:ss') is the time of day as text"
+_CLOCKS = {
+    "rownum": "ORDER BY ... LIMIT n, or row_number() OVER (ORDER BY ...)",
+    "sysdate": "the event time",
+    "current_time": _NO_TIME,
+    "localtime": _NO_TIME,
+}
+"""Words that other databases have in place of a column."""
+
+
+def column(
+    text: Text, node: exp.Expr, name: str, known: Sequence[str], *, of: str = "", select: exp.Select | None = None
+) -> SchemaError:
+    """The error for a column that there is none of, in a relation `of` or in all of them."""
+    shown = [n for n in known if not n.startswith(HIDDEN)]
+    close = difflib.get_close_matches(name.lower(), [n.lower() for n in shown], n=1)
+    actual = next((n for n in shown if close and n.lower() == close[0]), None)
+    hint = f"did you mean `{actual}`?" if actual else f"a text stands in single quotes: '{name}'"
+    if of and not actual:
+        hint = f"name one of the columns of `{of}`"
+    answer = _alias(select, name)
+    if answer is not None:
+        hint = (
+            f"`{name}` is a column of the answer: write its expression `{answer}` here, or filter in a query around it"
+        )
+    elif name.lower() in _CLOCKS:
+        hint = f"write {_CLOCKS[name.lower()]}"
+    elif not shown:
+        hint = "add FROM: SELECT column FROM source"
+    return SchemaError(
+        f"there is no column `{name}`{f' of `{of}`' if of else ''}",
+        detail="there are: " + ", ".join(shown) if shown else "the query has no FROM",
+        hint=hint,
+        origin=text.of_node(node),
+    )
+
+
+def _alias(select: exp.Select | None, name: str) -> str | None:
+    """What a column of the answer is, if one has this name."""
+    for item in () if select is None else select.expressions:
+        if isinstance(item, exp.Alias) and item.alias.lower() == name.lower():
+            return str(item.this.sql(dialect="spark"))[:60]
+    return None
+
+
+def relation(text: Text, node: exp.Expr, parts: Sequence[str], aliases: Iterable[str]) -> SchemaError:
+    """The error for a name before a dot that is neither a relation nor a column."""
+    there = [a for a in aliases if not a.startswith(HIDDEN)]
+    close = difflib.get_close_matches(parts[0].lower(), there, n=1)
+    best = close[0] if close else there[0] if len(there) == 1 else None
+    return SchemaError(
+        f"there is no relation `{parts[0]}` here",
+        detail="there are: " + ", ".join(there) if there else "the query has no FROM",
+        hint=f"did you mean `{best}.{parts[1]}`?" if best else "name a relation of FROM, or its alias, before the dot",
+        origin=text.of_node(node),
+    )
+
+
+def field(text: Text, node: exp.Expr, parts: Sequence[str], kind: pa.DataType | None) -> SchemaError:
+    """The error for a dot behind a column that has no fields."""
+    said = "" if kind is None else f": it is {ddl_type(kind)}"
+    return SchemaError(
+        f"the column `{parts[0]}` has no field `{parts[1]}`{said}",
+        hint=f"of JSON in a text: get_json_object({parts[0]}, '$.{parts[1]}')",
+        origin=text.of_node(node),
+    )

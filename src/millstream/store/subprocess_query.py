@@ -1,0 +1,141 @@
+"""Questions that may need much memory, answered in a process of their own (`apart_child.py`).
+
+The tables that a question reads are copied into files first, all as of one moment; so the process needs no access to
+the store, and the system can bound its memory and end it at any time.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import duckdb
+import orjson
+import pyarrow as pa
+
+from millstream import paths
+from millstream.budget import Budget
+from millstream.errors import LimitExceeded, QueryError
+from millstream.limits import Limits, Watch, spoken_bytes, too_large
+from millstream.model.types.duckdb_values import Batches
+from millstream.store.names import quoted
+from millstream.store.query_errors import explained
+
+_CHILD = Path(__file__).with_name("apart_child.py")
+_PREFIX = "question-"
+_COPIES = 8
+"""How many times the memory of a question may be copied into files for it."""
+
+
+def discard_leftovers(temp: Path) -> None:
+    """Delete what questions have left in the folder of an owner that was killed: copies of whole tables."""
+    for folder in temp.glob(f"{_PREFIX}*"):
+        if folder.is_dir():
+            paths.delete_tree(folder, within=temp)
+
+
+def answered(
+    cursor: duckdb.DuckDBPyConnection,
+    sql: str,
+    tables: Sequence[str],
+    given: Mapping[str, pa.Table],
+    limits: Limits,
+    temp: Path | None,
+    budget: Budget,
+) -> pa.Table:
+    """Answer a checked SELECT over some tables of the store, and over `given` ones."""
+    limits = budget.at_most(limits)
+    if temp is not None:
+        temp.mkdir(exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=_PREFIX, dir=temp) as name,
+        budget.claim() as claim,
+        Watch(limits, cursor.interrupt) as watch,
+    ):
+        folder = Path(name)
+        claim.reserve(limits.bytes, watch)
+        _copy(cursor, folder, tables, given, limits, watch)
+        (folder / "job.json").write_bytes(
+            orjson.dumps(
+                {
+                    "sql": sql,
+                    "bytes": limits.bytes,
+                    "tables": {t: f"{i}.arrow" for i, t in enumerate([*tables, *given])},
+                }
+            )
+        )
+        _run(folder, watch)
+        if not (folder / "answer.arrow").exists():
+            raise _why(folder, limits)
+        with pa.OSFile(str(folder / "answer.arrow")) as source, pa.ipc.open_stream(source) as reader:
+            table = reader.read_all()
+        claim.pass_on(table)
+        return table
+
+
+def _copy(
+    cursor: duckdb.DuckDBPyConnection,
+    folder: Path,
+    tables: Sequence[str],
+    given: Mapping[str, pa.Table],
+    limits: Limits,
+    watch: Watch,
+) -> None:
+    most, copied = limits.bytes * _COPIES, 0
+    cursor.execute("BEGIN")
+    try:
+        for i, name in enumerate(tables):
+            reader = Batches(cursor.sql(f"SELECT * FROM {quoted(name)}"), 100_000)
+            with pa.OSFile(str(folder / f"{i}.arrow"), "wb") as sink, pa.ipc.new_stream(sink, reader.schema) as writer:
+                for batch in reader:
+                    watch.check()
+                    copied += batch.nbytes
+                    if most and copied > most:
+                        raise LimitExceeded(
+                            f"the question reads more than {spoken_bytes(most)}",
+                            detail="it calls functions that may need much memory, so what it reads is copied",
+                            hint="filter or aggregate in a view first, or SET query_memory = '4GB'",
+                        )
+                    writer.write_batch(batch)
+    except (duckdb.Error, OSError):
+        watch.check()  # it was interrupted
+        raise
+    finally:
+        cursor.execute("ROLLBACK")
+    for i, table in enumerate(given.values(), len(tables)):
+        with pa.OSFile(str(folder / f"{i}.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+
+
+def _run(folder: Path, watch: Watch) -> None:
+    """Run the process to its end; it is killed when the watch says so."""
+    child = subprocess.Popen(
+        [sys.executable, "-I", str(_CHILD), str(folder)],
+        stdin=subprocess.PIPE,  # it ends when this process does: nobody else would end it
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        watch.stop_with(child.kill)
+        child.wait()
+    finally:
+        assert child.stdin is not None
+        child.stdin.close()
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+        watch.stop_with(lambda: None)
+    watch.check()
+
+
+def _why(folder: Path, limits: Limits) -> QueryError:
+    """Why there is no answer. A process that left no word was ended for want of memory."""
+    try:
+        said = str(orjson.loads((folder / "error.json").read_bytes())["said"])
+    except (OSError, ValueError, KeyError, TypeError):
+        said = "memory"
+    return too_large(limits) if said == "memory" else explained(said)

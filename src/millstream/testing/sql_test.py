@@ -1,0 +1,288 @@
+"""Tests of flows written in SQL: what is sent, what the clock does, and what is to be seen, in one file a person reads.
+
+    -- test: bids of one auction are counted together
+    INSERT INTO bids VALUES (1, 150, '2026-01-01 00:00:01'), (1, 200, '2026-01-01 00:00:02');
+    SELECT auction, n FROM hot;
+    -- | auction | n |
+    -- | 1       | 2 |
+
+`docs/guide/shell.md` has all of it. `sqltest_file.py` reads the files; this plays them: every source is fed by hand,
+the clock stands still until a test moves it, and after each step all epochs are run that there is a reason for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.errors import DefinitionError, DuplicateName, MillstreamError, UnknownName
+from millstream.home import Home
+from millstream.live import sources
+from millstream.log.rows import from_dicts
+from millstream.model.connectors import Connector, Generator, memory
+from millstream.model.flow import Flow
+from millstream.model.reserved import SHOWN_OP, free_name
+from millstream.model.streams.stream import Stream
+from millstream.model.types.schema import Schema
+from millstream.model.types.values import python_values
+from millstream.plan.planner import plan
+from millstream.sql.bind.binder import Binder
+from millstream.sql.catalog import Catalog, schema_of
+from millstream.sql.parse import grammar
+from millstream.sql.parse.statements import (
+    Ask,
+    Create,
+    CreateFunction,
+    CreateSink,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Insert,
+    Place,
+    Statement,
+)
+from millstream.sql.parse.text import Piece
+from millstream.testing.script import Script
+from millstream.testing.sql_test_file import Case, Step, TestFile, read_flows
+from millstream.testing.sql_test_rows import difference, literal_rows
+
+MakeScript = Callable[..., Script]
+"""Makes the script of a flow in a folder, with the clock at a start."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one test ended."""
+
+    case: Case
+    seconds: float
+    failure: str = ""
+    """What is wrong, in several lines; empty when nothing is."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether all was as expected."""
+        return not self.failure
+
+
+def play_all(
+    files: Iterable[TestFile], folder: Path, *, wanted: str = "", script: MakeScript = Script
+) -> Iterator[Outcome]:
+    """Play the tests whose name holds the text `wanted`, each in a home of its own inside `folder`."""
+    number = 0
+    for file in files:
+        flows: Sequence[Piece] | None = None
+        for case in file.cases:
+            if wanted.lower() not in case.name.lower():
+                continue
+            number += 1
+            since = time.perf_counter()
+            failure = ""
+            try:
+                flows = read_flows(file) if flows is None else flows
+                with _Play(file, flows, folder / f"test-{number}", script) as play:
+                    play.all(case.steps)
+            except AssertionError as error:
+                failure = str(error)
+            except MillstreamError as error:
+                failure = f"not expected: {error}"
+            yield Outcome(case, time.perf_counter() - since, failure)
+
+
+class FedFlow(Flow):
+    """A flow whose sources are fed by hand, whatever they read elsewhere."""
+
+    def source(self, name: str, connector: Connector, **options: Any) -> Stream:
+        """Declare a source: everything but where it reads from is as it was said."""
+        if options.get("schema") is None and isinstance(connector, Generator):
+            options["schema"] = connector.schema
+        return super().source(name, memory(), **options)
+
+
+class _Play:
+    """One test being played."""
+
+    def __init__(self, file: TestFile, flows: Sequence[Piece], folder: Path, script: MakeScript) -> None:
+        self.file, self.folder, self.make = file, folder, script
+        self.catalog = Catalog()
+        self.tables: dict[str, list[dict[str, Any]]] = {}
+        self.flow = FedFlow("tested")
+        self.ended: set[str] = set()
+        self.script: Script | None = None
+        self._stack = ExitStack()
+        later: list[Statement] = []
+        for piece in flows:
+            statement = grammar.statement(piece, functions=self.catalog.functions)
+            with piece.text.at(piece.tokens[0]):
+                if isinstance(statement, Create):
+                    self._define(statement)
+                elif isinstance(statement, Insert) and isinstance(self.catalog.get(statement.target), CreateTable):
+                    later.append(statement)
+        for statement in later:
+            assert isinstance(statement, Insert)
+            self._insert(statement)
+
+    def __enter__(self) -> _Play:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def all(self, steps: Sequence[Step]) -> None:
+        """Play the steps one after the other; the first that is not as expected ends it."""
+        for step in steps:
+            try:
+                self._one(step)
+            except AssertionError as error:
+                raise AssertionError(f"line {step.line}: {error}") from None
+
+    def _one(self, step: Step) -> None:
+        try:
+            found = self._does(step)
+        except MillstreamError as error:
+            if not step.error:
+                raise
+            if step.error.lower() not in str(error).lower():
+                raise AssertionError(f"the error is another one\nexpected: {step.error}\nfound: {error}") from None
+            return
+        if step.error:
+            raise AssertionError(f"there was no error\nexpected: {step.error}")
+        if step.expected is not None:
+            columns, rows = found
+            wrong = difference(step.expected, columns, rows, ordered=step.ordered)
+            if wrong:
+                raise AssertionError(f"{step.title}: not as expected\n{wrong}")
+
+    def _does(self, step: Step) -> tuple[list[str], list[list[Any]]]:
+        """Do what a step says; gives rows where it looks at some."""
+        if step.kind == "sql":
+            assert step.piece is not None
+            return self._sql(step.piece)
+        script = self._started()
+        if step.kind == "advance":
+            script.advance(step.text)
+        elif step.kind == "end":
+            for name in [self._spelled(step.text)] if step.text else [s.name for s in self.flow.sources]:
+                script.end(name)
+                self.ended.add(name)
+        elif step.kind == "changes":
+            found = script.changes(self._view(step.text))
+            columns = self._columns(step.text)
+            kind = free_name(SHOWN_OP, columns)
+            return _as_table([{kind: op, **row} for op, row in found], [kind, *columns])
+        elif step.kind == "records":
+            return _as_table(script.written(step.text), [])
+        script.tick()
+        return [], []
+
+    # ------------------------------------------------------------ statements
+
+    def _sql(self, piece: Piece) -> tuple[list[str], list[list[Any]]]:
+        statement = grammar.statement(piece, functions=self.catalog.functions)
+        with piece.text.at(piece.tokens[0]):
+            if isinstance(statement, Create):
+                if self.script is not None:
+                    raise DefinitionError("a definition comes before the first record")
+                self._define(statement)
+            elif isinstance(statement, Insert):
+                self._insert(statement)
+            elif isinstance(statement, Ask):
+                table = self._started().home.query(piece.sql).arrow()
+                columns = [python_values(c) for c in table.columns]
+                return list(table.column_names), [list(r) for r in zip(*columns, strict=True)]
+            else:
+                raise DefinitionError(
+                    "this statement has no place in a test", hint="a test has INSERT, SELECT and CREATE"
+                )
+        return [], []
+
+    def _define(self, entry: Create) -> None:
+        """Take a definition in, and refuse one that does not work."""
+        self.catalog.check_free(entry)
+        if isinstance(entry, CreateSink) and entry.place.kind != "LOG":
+            entry = replace(entry, place=Place("LOG", (entry.name,)))  # a test writes nothing outside its home
+        if self.catalog.get(entry.name) is not None and not entry.or_replace:
+            if entry.if_not_exists:
+                return
+            raise DuplicateName(f"`{entry.name}` is defined already", hint=f"CREATE OR REPLACE ... {entry.name}")
+        trial = self.catalog.copy()
+        trial.add(entry)
+        if isinstance(entry, CreateFunction):
+            trial.functions[entry.name.lower()] = sources.function(entry)
+        flow = FedFlow("trial")
+        if Binder(flow, trial, sources.GENERATORS).definition(entry) is not None:
+            plan(flow)
+        if isinstance(entry, CreateTable):
+            self.tables[entry.name] = []
+        self.catalog = trial
+
+    def _insert(self, statement: Insert) -> None:
+        entry = self.catalog.get(statement.target)
+        if not isinstance(entry, CreateSource | CreateTable):
+            raise UnknownName(
+                f"there is no source or table `{statement.target}` to insert into",
+                detail="there are: " + ", ".join(e.name for e in self.catalog.entries.values()),
+            )
+        if statement.query is not None:
+            raise DefinitionError("a test inserts rows: INSERT INTO ... VALUES (...)")
+        if isinstance(entry, CreateTable):
+            schema = schema_of(self.catalog, entry)
+            assert schema is not None
+            self.tables[entry.name] += literal_rows(statement, schema)
+            if self.script is not None:
+                self.script.home.put_table(entry.name, self._table(entry.name))
+            return
+        script = self._started()
+        source = next((s for s in self.flow.sources if s.name == entry.name), None)
+        if source is None:
+            raise DefinitionError(f"no view reads the source `{entry.name}`")
+        if source.name in self.ended:
+            raise DefinitionError(f"the source `{source.name}` has ended")
+        script.send(source.name, *literal_rows(statement, source.schema))
+        script.tick()
+
+    # ------------------------------------------------------------ the flow
+
+    def _started(self) -> Script:
+        """The script; made when it is first needed, so that a test of definitions alone runs nothing."""
+        if self.script is None:
+            binder = Binder(self.flow, self.catalog, sources.GENERATORS)
+            for entry in self.catalog.entries.values():
+                if isinstance(entry, CreateView | CreateSink):
+                    binder.definition(entry)
+            if self.tables:
+                with Home(self.folder) as home:
+                    for name in self.tables:
+                        home.put_table(name, self._table(name))
+            self.script = self._stack.enter_context(self.make(self.flow, self.folder, start=self.file.start))
+        return self.script
+
+    def _table(self, name: str) -> Any:
+        entry = self.catalog.get(name)
+        assert isinstance(entry, CreateTable)
+        schema = schema_of(self.catalog, entry)
+        assert isinstance(schema, Schema)
+        return pa.Table.from_batches([from_dicts(self.tables[name], schema.to_arrow())])
+
+    def _spelled(self, name: str) -> str:
+        return next((s.name for s in self.flow.sources if s.name.lower() == name.lower()), name)
+
+    def _view(self, name: str) -> str:
+        entry = self.catalog.get(name)
+        if not isinstance(entry, CreateView):
+            raise self.catalog.missing(name, "view")
+        return entry.name
+
+    def _columns(self, view: str) -> list[str]:
+        return self._started().home.query(f"SELECT * FROM `{self._view(view)}` LIMIT 0").columns
+
+
+def _as_table(rows: Sequence[dict[str, Any]], columns: list[str]) -> tuple[list[str], list[list[Any]]]:
+    names = list(dict.fromkeys([*columns, *(c for r in rows for c in r)]))
+    return names, [[r.get(c) for c in names] for r in rows]
