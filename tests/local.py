@@ -8,7 +8,7 @@ and topics, and plain expressions. Epochs take some milliseconds, so that thousa
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,17 +25,21 @@ from millstream.connect.log import LogSource
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import NO_TIME, OUT_OF_RANGE, SourcePort
 from millstream.engine.binding.bind import bind_views
-from millstream.engine.driver.work import EpochInput, EpochOutput, Work, polars, records_state, write_outcome
+from millstream.engine.driver.driver import EpochDriver, states_of, write_outcome
+from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
 from millstream.engine.input.readers import DELETES
 from millstream.engine.input.rejects import apart
 from millstream.home import Home
-from millstream.kernels.intake import Intake, Role, gather, take_in
-from millstream.kernels.stage import advance, unique
+from millstream.kernels.intake import Intake, gather, take_in
+from millstream.kernels.kernel import NO_SERVICES, kernel_of
+from millstream.kernels.scan_input import Role
 from millstream.model.types.duckdb_values import arrow_table
 from millstream.model.types.values import python_rows
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.parts import Op
 from millstream.plan.rules.guards import guarded
-from millstream.plan.stages import Aggregation, Plan, Scan, SourceStage
-from millstream.state.shard import RunCache, StateReader, shard_of, shard_range
+from millstream.plan.stages import Plan, Scan, SourceStage
+from millstream.state.shard import RunCache, shard_of, shard_range
 from millstream.state.version import Version
 from millstream.store.names import quoted
 from millstream.testing.script import Script
@@ -110,10 +114,12 @@ class LocalEngine:
         return {f.name: f.type for f in _plain(self.columns(source, scan, empty).to_arrow().schema)}
 
 
-class _LocalWork(Work):
+class _LocalWork:
+    """One epoch, and the expressions for its driver."""
+
     def __init__(self, engine: LocalEngine, version: Version, given: EpochInput) -> None:
-        super().__init__(engine.plan, engine.cache, version, given)
-        self.engine = engine
+        self.plan, self.given, self.engine = engine.plan, given, engine
+        self.driver = EpochDriver(engine.plan, engine.cache, version, given, self)
 
     def run(self) -> EpochOutput:
         rows: dict[str, pa.Table] = {}
@@ -128,24 +134,24 @@ class _LocalWork(Work):
                 frame = self.engine.columns(source, scan, rows[source.name], self.given.now)
                 future = self.given.now + source.options.future_bound.micros
                 known = self.given.newest.get(source.name)
-                self.taken(scan, take_in(frame, self.roles(scan), future, known))
+                self.driver.taken(scan, take_in(frame, self.driver.roles(scan), future, known))
         if self.engine.shards > 1:
             self._by_shard()
-        self.kernels()
-        for scan, role, dropped in self.apart(list(rows)):
+        self.driver.operators()
+        for scan, role, dropped in self.driver.apart(list(rows)):
             source = self.plan.source(scan.source)
             frame = self.engine.columns(source, scan, rows[scan.source], self.given.now)
             records = [_record(r) for r in python_rows(rows[scan.source].select(source.schema.names))]
             frame = frame.with_columns(pl.Series("record", records, dtype=pl.String))
             future = self.given.now + source.options.future_bound.micros
             frame = frame.filter((pl.col("$bad") == 0) & (pl.col("$ts") <= future))
-            if role.feed.keep is not None and not (isinstance(role.stage, Aggregation) and role.stage.corrected):
+            if role.feed.keep is not None and role.operator.filters_scan:
                 frame = frame.filter(pl.col(role.feed.keep))
             found = apart(role, frame, dropped, self.given.number, self.given.now)
-            self.set_apart(role, found)
+            self.driver.set_apart(role, found)
         if self.given.replay is not None:
-            self.replayed(self.given.replay, self._history)
-        return self.out
+            self.driver.replayed(self.given.replay, self._history)
+        return self.driver.out
 
     def _history(self, scan: Scan, roles: list[Role], first: int, last: int) -> Intake:
         assert self.given.replay is not None
@@ -155,35 +161,38 @@ class _LocalWork(Work):
         inside = frame.filter((pl.col("$ts") >= first) & (pl.col("$ts") < last))
         return take_in(inside, roles, self.given.now + source.options.future_bound.micros)
 
-    def total_hash(self, stage: Aggregation, number: int) -> int:
-        kinds = dict(zip(stage.keys, stage.key_types, strict=True))
-        row = {k: pa.array([number if k == stage.keys[-1] else None], t) for k, t in kinds.items()}
+    def computed(self, ops: Sequence[Op], changes: pa.Table, *, quiet: bool = False) -> pa.Table:
+        raise NotImplementedError("expressions after operators need the query engine")
+
+    def key_hash(self, operator: Any, grouping_set: int) -> int:
+        kinds = dict(zip(operator.keys, operator.key_types, strict=True))
+        row = {k: pa.array([grouping_set if k == operator.keys[-1] else None], t) for k, t in kinds.items()}
         self.engine.duck.register("total", pa.table(row))
         found = self.engine.duck.execute(f"SELECT xxhash64({', '.join(map(quoted, row))}) FROM total").fetchall()
         return int(found[0][0])
 
     def _by_shard(self) -> None:
         """Run the kernels shard by shard, as tasks would."""
+        driver, cache, shards = self.driver, self.engine.cache, self.engine.shards
         for i, view in enumerate(self.plan.views):
-            stage = view.stage
-            if not isinstance(stage, Aggregation) or stage.corrected:
+            operator = view.operator
+            if not isinstance(operator, Aggregation) or operator.corrected:
                 continue
-            partials = gather(stage, self.frames.get(i, []))
-            self.spread[i] = []
-            for shard in range(self.engine.shards):
+            partials = gather(operator, driver.frames.get(i, []))
+            driver.spread[i] = []
+            for shard in range(shards):
                 mine = None
                 if partials is not None:
-                    mine = partials.filter(pl.Series(shard_of(partials["$h"].to_numpy(), self.engine.shards) == shard))
-                runs = self.version.of(stage.step)
-                state = StateReader(self.cache, runs, unique(stage), shard_range(shard, self.engine.shards))
-                kept = records_state(self.cache, stage, self.version, shard_range(shard, self.engine.shards))
-                outcome = advance(stage, mine, state, self.clocks[i], kept)
+                    mine = partials.filter(pl.Series(shard_of(partials["$h"].to_numpy(), shards) == shard))
+                states = states_of(cache, operator, driver.version, shard_range(shard, shards))
+                kernel, clock = kernel_of(operator), driver.clocks[i]
+                outcome = kernel.advance(operator, {"rows": mine}, states, clock, NO_SERVICES)
                 name = f"{self.given.number:012d}-{self.given.attempt}-{shard}"
-                self.spread[i] += write_outcome(self.cache.root, stage, outcome, name)
-                for into, what in ((self.changes, outcome.changes), (self.panes, outcome.panes)):
+                driver.spread[i] += write_outcome(cache.root, operator, outcome, name)
+                for into, what in ((driver.changes, outcome.changes), (driver.panes, outcome.panes)):
                     if what is not None:
                         into.setdefault(i, []).append(what)
-                self.dropped.setdefault(i, []).extend(outcome.dropped)
+                driver.dropped.setdefault(i, []).extend(outcome.dropped)
 
 
 class LocalScript(Script):

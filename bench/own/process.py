@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import millstream as ms
+from millstream.kernels.kernel import NO_SERVICES
 from millstream.kernels.outcome import StageClock
 from millstream.kernels.python.process import advance
 from millstream.model.python.process import Output
 from millstream.model.python.typed_state import TypedState
 from millstream.model.types.schema import Schema
-from millstream.plan.operators.process import Processing
-from millstream.plan.stages import Chained, Side
+from millstream.plan.operators.inputs import Side
+from millstream.plan.operators.python.process import ProcessOperator
 from millstream.state.run import Run, write_run
 from millstream.state.shard import RunCache, StateReader
 
@@ -51,18 +52,19 @@ def rows_of(events: int, keys: int) -> pa.Table:
 def kernel(table: pa.Table, epochs: int, folder: Path) -> float:
     """Events per second of the kernel, with its state on disk."""
     schema = Schema.parse("user BIGINT, n BIGINT")
-    what = Processing(counted, "counted", (Output("", schema),), TypedState.of(Seen))
-    side = Side((), tuple(table.column_names), grows=True, types=tuple(table.schema.types))
-    spec = Chained("v", (side,), ("user",), what, ())
+    side = Side((), tuple(table.column_names), append_only=True, types=tuple(table.schema.types))
+    spec = ProcessOperator(
+        "v", counted, "counted", (Output("", schema),), TypedState.of(Seen), sides=(side,), keys=("user",)
+    )
     frame = pl.DataFrame(table).with_columns(pl.lit("+I").alias("$op"))
     cache, runs = RunCache(folder), list[Run]()
     size = len(frame) // epochs
     began = time.perf_counter()
     for epoch in range(epochs):
-        state = StateReader(cache, runs, ("$h", "$a", "$b"))
-        found = advance(spec, frame.slice(epoch * size, size), state, StageClock(0, 0))
-        assert found.rows is not None
-        runs.append(write_run(folder, f"v/{epoch:012d}-0.arrow", found.rows, found.expiry))
+        states = {"rows": StateReader(cache, runs, ("$h", "$a", "$b"))}
+        inputs = {"rows": frame.slice(epoch * size, size)}
+        outcome = advance(spec, inputs, states, StageClock(0, 0), NO_SERVICES)
+        runs.append(write_run(folder, f"v/{epoch:012d}-0.arrow", *outcome.kept["rows"]))
     return size * epochs / (time.perf_counter() - began)
 
 

@@ -41,8 +41,9 @@ from millstream.model.flow import Flow
 from millstream.model.reserved import check_user_columns
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Schema, zoned
+from millstream.plan.parts import Batches
 from millstream.plan.planner import plan
-from millstream.plan.stages import Batches, Plan
+from millstream.plan.stages import Plan
 from millstream.result import Result
 from millstream.runtime.engine_port import EnginePort
 from millstream.runtime.epoch.loop import EpochReport, FlowLoop
@@ -241,7 +242,7 @@ class Home:
         engine: Callable[[Plan, Mapping[str, SourcePort], Path], EnginePort] | None,
     ) -> FlowLoop:
         starting = self._begin(planned) if engine is None else None  # Java takes its time; the rest is done meanwhile
-        from millstream.engine.driver.work import EpochInput, Replay
+        from millstream.engine.driver.epoch_io import EpochInput, Replay
 
         root = paths.flow_folder(self.path, planned.flow)
         last = self.store.last(planned.flow)

@@ -8,9 +8,10 @@ import pytest
 import millstream as ms
 from millstream.model.aggregates.aggregate import Aggregate
 from millstream.plan.lowering.lower import lower
+from millstream.plan.operators.aggregates.aggregation import ORDERED
 from millstream.plan.planner import RULES
 from millstream.plan.rules.identify import identify
-from millstream.plan.rules.order import ORDERED, order
+from millstream.plan.rules.order import order
 from millstream.plan.rules.prune import prune
 from millstream.plan.stages import Plan
 
@@ -60,7 +61,7 @@ def shape(plan: Plan) -> str:
     """A plan as text, for comparison by eye."""
     lines = [f"source {s.name}{' with positions' if s.positions else ''}" for s in plan.sources]
     lines += [f"scan {s.id} of {s.source}: {' > '.join(type(o).__name__ for o in s.ops) or 'root'}" for s in plan.scans]
-    lines += [f"view {v.name} from {', '.join(str(f.scan) for f in v.stage.feeds)}" for v in plan.views]
+    lines += [f"view {v.name} from {', '.join(str(f.scan) for f in v.operator.feeds)}" for v in plan.views]
     return "\n".join(lines)
 
 
@@ -125,9 +126,9 @@ def test_identify_changes_nothing_but_names() -> None:
     after = identify(before)
     assert shape(after) == shape(before)
     assert before.id == "" and len(after.id) == 16
-    prints = [v.stage.fingerprint for v in after.views]
+    prints = [v.operator.fingerprint for v in after.views]
     assert all(len(p) == 16 for p in prints) and len(set(prints)) == 2
-    assert [v.stage.fingerprint for v in identify(after).views] == prints and identify(after).id == after.id
+    assert [v.operator.fingerprint for v in identify(after).views] == prints and identify(after).id == after.id
 
 
 def test_every_rule_has_a_pair_here() -> None:

@@ -15,10 +15,11 @@ import millstream as ms
 from millstream.engine.input.combine import fits
 from millstream.kernels.aggregates.combine import combine, fold
 from millstream.kernels.aggregates.hyperloglog import estimate
-from millstream.kernels.intake import Role
+from millstream.kernels.scan_input import Role
 from millstream.model.windows.windowing import Windowing
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.parts import Measure
 from millstream.plan.planner import plan
-from millstream.plan.stages import Aggregation, Measure
 from millstream.testing import Script
 
 pytestmark = pytest.mark.spark
@@ -89,7 +90,7 @@ def within(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_spark_combines_sketches_as_the_kernels_do(spark: object, tmp_path: Path) -> None:
-    stage = plan(flow(NATIVE)).views[0].stage
+    stage = plan(flow(NATIVE)).views[0].operator
     assert isinstance(stage, Aggregation)
     assert fits([Role(0, stage, stage.feeds[0], 0)])
     inline = answers(tmp_path, NATIVE, "inline")
@@ -119,7 +120,7 @@ def test_spark_and_the_kernels_write_the_same_sketches(spark: Any, precision: in
 
     counts = [0, 1, 7, 8, 9, 24, 25, 383, 384, 385, 3000]
     kind = ms.approx_count_distinct("x", precision).kind
-    spec = Aggregation("v", ("k",), Windowing(), (Measure("x", kind, True, type=pa.int64()),), ())
+    spec = Aggregation("v", ("k",), Windowing(), (Measure("x", kind, True, type=pa.int64()),))
     by = ["$h", "$s", "k"]
     rows = pl.DataFrame({"k": [c for c in counts for _ in range(max(c, 1))]}).with_columns(
         pl.lit(0, pl.Int64).alias("$s"),

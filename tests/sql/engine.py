@@ -14,13 +14,14 @@ import pyarrow.compute as pc
 from millstream.clock import EARLIEST, LATEST
 from millstream.connect.port import SourcePort
 from millstream.engine.binding import bind
-from millstream.engine.driver.work import EpochInput, EpochOutput, polars
+from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
 from millstream.errors import EngineFailed
 from millstream.home import Home
 from millstream.model.reserved import OP
 from millstream.model.types.duckdb_values import arrow_table
 from millstream.model.types.schema import Schema
-from millstream.plan.stages import Explode, Op, Plan, Project, Scan, SourceStage
+from millstream.plan.parts import Explode, Op, Project
+from millstream.plan.stages import Plan, Scan, SourceStage
 from millstream.state.version import Version
 from millstream.store.names import quoted
 from tests.local import LocalEngine, LocalScript, _duck, _LocalWork, _plain

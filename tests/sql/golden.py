@@ -29,7 +29,14 @@ from pathlib import Path
 from typing import Any
 
 from millstream.errors import MillstreamError
-from millstream.plan.stages import Aggregation, Append, Chained, First, Once, Plan, Project, Regroup, Stage, ViewStage
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
+from millstream.plan.operators.operator import Operator
+from millstream.plan.operators.relations.distinct import DistinctRows
+from millstream.plan.operators.relations.pass_through import PassThrough
+from millstream.plan.operators.relations.top_n import TopN
+from millstream.plan.parts import Project
+from millstream.plan.stages import Plan, ViewStage
 from millstream.sql.catalog import Catalog
 from millstream.sql.parse import grammar
 from millstream.sql.parse.statements import Create
@@ -154,8 +161,8 @@ def summary(plan: Plan, view: str) -> list[str]:
 
 
 def _lines(plan: Plan, view: ViewStage) -> Iterable[str]:
-    stage = view.stage
-    if not isinstance(stage, Chained):
+    stage = view.operator
+    if stage.reads_scans:
         yield from _stage(plan, stage)
         return
     for side in stage.sides:
@@ -165,15 +172,14 @@ def _lines(plan: Plan, view: ViewStage) -> Iterable[str]:
     yield _chained(stage)
 
 
-def _stage(plan: Plan, stage: Stage) -> Iterable[str]:
-    assert not isinstance(stage, Chained)
+def _stage(plan: Plan, stage: Operator) -> Iterable[str]:
     for feed in stage.feeds:
         scan = next(s for s in plan.scans if s.id == feed.scan)
         sql = {c.name: c.sql.replace("`", "") for c in scan.columns}
         ops = [f"{type(o).__name__.lower()} {_op(o)}" for o in scan.ops]
         kept = [f"where {sql[feed.keep]}"] if feed.keep else []
         yield " | ".join([f"scan {feed.source}", *ops, *kept, ", ".join(sql[c] for c in feed.columns) or "no columns"])
-    if isinstance(stage, Append):
+    if isinstance(stage, PassThrough):
         yield "append " + ", ".join(stage.columns)
         return
     assert isinstance(stage, Aggregation)
@@ -183,19 +189,19 @@ def _stage(plan: Plan, stage: Stage) -> Iterable[str]:
     yield "aggregate " + " | ".join([*parts, _measures(stage.measures)])
 
 
-def _chained(stage: Chained) -> str:
+def _chained(stage: Operator) -> str:
     keys = f"by {', '.join(stage.keys) or 'nothing'}"
-    if isinstance(stage.what, Regroup):
-        return f"regroup {keys} | {_measures(stage.what.measures)}"
-    if isinstance(stage.what, Once):
+    if isinstance(stage, ChangingAggregation):
+        return f"regroup {keys} | {_measures(stage.measures)}"
+    if isinstance(stage, DistinctRows):
         return "once " + ", ".join(stage.columns)
-    assert isinstance(stage.what, First)
+    assert isinstance(stage, TopN)
     order = ", ".join(
         f"{s.column} {'down' if s.descending else 'up'} nulls {'first' if s.nulls_first else 'last'}"
-        for s in stage.what.order
+        for s in stage.order
     )
-    rank = f" | rank {stage.what.rank}" if stage.what.rank else ""
-    return f"first {stage.what.count} {keys} | {order}{rank}"
+    rank = f" | rank {stage.rank}" if stage.rank else ""
+    return f"first {stage.count} {keys} | {order}{rank}"
 
 
 def _op(op: Any) -> str:

@@ -58,13 +58,13 @@ MUTATIONS = (
     ),
     Mutation(
         "an aggregate over no rows has no row",
-        "plan/operators/chained.py",
-        "return isinstance(self.what, Regroup) and (not self.keys or bool(self.totals))",
+        "plan/operators/aggregates/changing_aggregation.py",
+        "return not self.keys or bool(self.totals)",
         "return False",
     ),
     Mutation(
         "an aggregate over no records has no row",
-        "plan/stages.py",
+        "plan/operators/aggregates/aggregation.py",
         "return is_global and (not self.keys or bool(self.totals))",
         "return False",
     ),

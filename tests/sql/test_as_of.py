@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millstream.model.types.schema import Schema
-from millstream.plan.stages import AsOf, Chained
+from millstream.plan.operators.relations.as_of_join import AsOfJoin
 from millstream.sql.catalog import Catalog
 from millstream.sql.parse.grammar import read
 from millstream.sql.parse.text import Text
@@ -187,9 +187,9 @@ REVISED = {
 }
 
 
-def _kernels(query: str) -> list[AsOf]:
-    stages = [v.stage for v in view_plan(query, defined(SOURCES, Catalog())).views]
-    return [s.what for s in stages if isinstance(s, Chained) and isinstance(s.what, AsOf)]
+def _kernels(query: str) -> list[AsOfJoin]:
+    stages = [v.operator for v in view_plan(query, defined(SOURCES, Catalog())).views]
+    return [s for s in stages if isinstance(s, AsOfJoin)]
 
 
 @pytest.mark.parametrize("name", WAYS)

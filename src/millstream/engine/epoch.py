@@ -20,8 +20,9 @@ from millstream.connect.files import FileSource
 from millstream.connect.port import SourcePort
 from millstream.engine import exchange
 from millstream.engine.binding.bind import bind
+from millstream.engine.driver.driver import EpochDriver
+from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
 from millstream.engine.driver.projection import computed
-from millstream.engine.driver.work import EpochInput, EpochOutput, Work, polars
 from millstream.engine.input import combine, poison_rows, prelude, rejects
 from millstream.engine.input.readers import SliceRead, read
 from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Placement
@@ -29,17 +30,20 @@ from millstream.engine.spark import python_functions
 from millstream.engine.spark.errors import translated
 from millstream.engine.spark.frames import frame_of
 from millstream.errors import SourceUnreadable
-from millstream.kernels.intake import Intake, Role, Tally, take_in
-from millstream.kernels.stage import records_step
+from millstream.kernels.hashing import xxhash64
+from millstream.kernels.intake import Intake, Tally, take_in
+from millstream.kernels.scan_input import Role
 from millstream.model.connectors import Files, Generator
-from millstream.plan.stages import Aggregation, Append, Op, Plan, Scan
+from millstream.plan.operators.operator import Operator
+from millstream.plan.parts import Op
+from millstream.plan.stages import Plan, Scan
 from millstream.state.shard import RunCache
 from millstream.state.version import Version
 
 
 def _only_hands_on(roles: list[Role]) -> bool:
     """Whether all rows go to the driver anyhow, as they are."""
-    return all(isinstance(r.stage, Append) for r in roles)
+    return not any(r.operator.keyed_scan for r in roles)
 
 
 class Engine:
@@ -111,17 +115,34 @@ class Engine:
         return frames
 
 
-class _Epoch(Work):
+class _Expressions:
+    """Evaluates expressions with Spark."""
+
+    def __init__(self, spark: SparkSession, log: Path | None) -> None:
+        self._spark, self._log = spark, log
+
+    def computed(self, ops: Sequence[Op], changes: pa.Table, *, quiet: bool = False) -> pa.Table:
+        """Apply ops to changes, in the order they come."""
+        with translated(None if quiet else self._log):
+            return computed(self._spark, ops, changes)
+
+    def key_hash(self, operator: Operator, grouping_set: int) -> int:
+        """As Spark computes it for the rows that come later: other keys are NULL, and leave the hash as it is."""
+        del operator
+        return xxhash64(grouping_set)
+
+
+class _Epoch:
+    """One epoch: read and scan the sources, run the operators, set rows aside."""
+
     def __init__(self, engine: Engine, version: Version, given: EpochInput) -> None:
-        super().__init__(engine.plan, engine.cache, version, given)
+        self.given, self.plan = given, engine.plan
         self.engine = engine
         self.spark: Any = engine._spark
         self.tables = engine._stored(given.tables)
         self.reads: dict[str, SliceRead] = {}
-
-    def computed(self, ops: Sequence[Op], changes: pa.Table, *, quiet: bool = False) -> pa.Table:
-        with translated(None if quiet else self.engine._log):
-            return computed(self.spark, ops, changes)
+        self.driver = EpochDriver(engine.plan, engine.cache, version, given, _Expressions(self.spark, engine._log))
+        self.out = self.driver.out
 
     def run(self) -> EpochOutput:
         started = time.perf_counter()
@@ -130,10 +151,10 @@ class _Epoch(Work):
             for source in whole:
                 self._source(source.name)
             scanned = time.perf_counter()
-            self.kernels()
+            self.driver.operators()
             self._set_apart()
             if self.given.replay is not None:
-                self.replayed(self.given.replay, self._history)
+                self.driver.replayed(self.given.replay, self._history)
         finally:
             for reading in self.reads.values():
                 if reading.frame.is_cached:
@@ -161,20 +182,20 @@ class _Epoch(Work):
             if not scan.ops and not strict and intake.tally.bad:
                 self._again(name, scan)
                 return
-            self.taken(scan, intake)
+            self.driver.taken(scan, intake)
         left_out = len(self.given.without.get(name, ()))
         self.out.tallies[name].add(Tally(left_out, left_out))
 
     def _again(self, name: str, root: Scan) -> None:
         """Forget what a first, quick look at a slice gave, and read it strictly; and so in later epochs."""
         self.engine.strict.add(name)
-        self.forget(root)
+        self.driver.forget(root)
         if self.reads[name].frame.is_cached:
             self.reads[name].frame.unpersist()
         self._source(name)
 
     def _scan(self, scan: Scan, frame: DataFrame, expected: int, future: int) -> Intake:
-        roles = self.roles(scan)
+        roles = self.driver.roles(scan)
         placement = self.engine.placement
         known = None if scan.ops else self.given.newest.get(scan.source)
         where = placement.of(scan.id, expected, native=known is None and combine.fits(roles))
@@ -201,11 +222,11 @@ class _Epoch(Work):
         opened = exchange.opened(parcels.toArrow())
         intake, partials = opened.intake, sum(len(f) for fs in opened.intake.frames.values() for f in fs)
         if where == SPREAD:
-            for view in task.stages:
-                self.spread[view] = opened.runs.get(view, [])
-                self.changes[view] = opened.changes.get(view, [])
-                self.panes[view] = opened.panes.get(view, [])
-                self.dropped[view] = opened.dropped.get(view, [])
+            for view in task.operators:
+                self.driver.spread[view] = opened.runs.get(view, [])
+                self.driver.changes[view] = opened.changes.get(view, [])
+                self.driver.panes[view] = opened.panes.get(view, [])
+                self.driver.dropped[view] = opened.dropped.get(view, [])
             partials = sum(r.rows for runs in opened.runs.values() for r in runs)
         placement.learn(scan.id, intake.tally.rows, partials)
         return intake
@@ -225,15 +246,17 @@ class _Epoch(Work):
         """Kernels run on the executors only for stages that no other scan feeds in this epoch. Corrections stay in the
         driver: a record and the one it revises may belong to different keys.
         """
-        keyed = [r.stage for r in roles if isinstance(r.stage, Aggregation)]
-        return all(len(s.feeds) == 1 and not s.corrected for s in keyed)
+        keyed = [r.operator for r in roles if r.operator.keyed_scan]
+        return all(len(o.feeds) == 1 and not o.corrected for o in keyed)
 
     def _kernel_task(self, roles: list[Role]) -> exchange.KernelTask:
-        stages = {r.view: (r.stage, self.clocks[r.view]) for r in roles if isinstance(r.stage, Aggregation)}
-        steps = {s for stage, _ in stages.values() for s in (stage.step, records_step(stage))}
-        version = Version({s: runs for s, runs in self.version.runs.items() if s in steps})
-        root, number = str(self.cache.root), self.given.number
-        return exchange.KernelTask(root, number, self.given.attempt, self.engine.placement.shards, version, stages)
+        clocks = self.driver.clocks
+        operators = {r.view: (r.operator, clocks[r.view]) for r in roles if r.operator.keyed_scan}
+        steps = {o.state_step(s) for o, _ in operators.values() for s in o.states}
+        runs = self.driver.version.runs
+        version = Version({s: found for s, found in runs.items() if s in steps})
+        root, shards = str(self.engine.cache.root), self.engine.placement.shards
+        return exchange.KernelTask(root, self.given.number, self.given.attempt, shards, version, operators)
 
     def _set_apart(self) -> None:
         given = self.given
@@ -246,15 +269,15 @@ class _Epoch(Work):
                     found = poison_rows.errors(self.engine.steady, source, port, part, given, found)
                     self._of_views(name, found.slice(found.num_rows - len(given.without[name])))
                 self.out.errors[name] = found
-        for scan, role, dropped in self.apart(list(self.reads)):
+        for scan, role, dropped in self.driver.apart(list(self.reads)):
             frame = self.reads[scan.source].frame
             table = rejects.late(frame, self.plan, scan, role, dropped, self.tables, given.number, given.now)
-            self.set_apart(role, table)
+            self.driver.set_apart(role, table)
 
     def _of_views(self, source: str, records: pa.Table) -> None:
         """Poison records of a source are errors of all views that lack them; they are counted for the source only."""
         for view in self.plan.views:
-            if not view.inner and any(f.source == source for f in view.stage.feeds):
+            if not view.inner and any(f.source == source for f in view.operator.feeds):
                 before = self.out.errors.get(view.name)
                 self.out.errors[view.name] = records if before is None else pa.concat_tables([before, records])
                 self.out.failed.setdefault(view.name, 0)

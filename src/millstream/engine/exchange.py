@@ -15,13 +15,14 @@ import orjson
 import polars as pl
 import pyarrow as pa
 
-from millstream.engine.driver.work import records_state, write_outcome
-from millstream.kernels.intake import Intake, Role, Tally, gather, take_in
+from millstream.engine.driver.driver import states_of, write_outcome
+from millstream.kernels.intake import Intake, Tally, gather, take_in
+from millstream.kernels.kernel import NO_SERVICES, kernel_of
 from millstream.kernels.outcome import Dropped, StageClock
-from millstream.kernels.stage import advance, unique
-from millstream.plan.stages import Aggregation
+from millstream.kernels.scan_input import Role
+from millstream.plan.operators.operator import Operator
 from millstream.state.run import Run
-from millstream.state.shard import RunCache, StateReader, shard_of, shard_range
+from millstream.state.shard import RunCache, shard_of, shard_range
 from millstream.state.version import Version
 
 PARCEL = "kind STRING, view INT, shard INT, payload BINARY"
@@ -40,7 +41,7 @@ class KernelTask:
     attempt: int
     shards: int
     version: Version
-    stages: dict[int, tuple[Aggregation, StageClock]]
+    operators: dict[int, tuple[Operator, StageClock]]
 
 
 def pack(frame: pl.DataFrame) -> bytes:
@@ -72,8 +73,8 @@ def scan_task(
             frames = total.frames.get(role.view)
             if not frames:
                 continue
-            if isinstance(role.stage, Aggregation):
-                partial = _whole(role.stage, frames)
+            if role.operator.keyed_scan:
+                partial = _whole(role.operator, frames)
                 owner = pl.Series(shard_of(partial["$h"].to_numpy(), shards))
                 for shard in owner.unique().to_list():
                     yield _parcel("rows", role.view, shard, pack(partial.filter(owner == shard)))
@@ -98,18 +99,17 @@ def kernel_task(task: KernelTask) -> Callable[[Batches], Batches]:
         frames: dict[int, list[pl.DataFrame]] = {}
         for batch in batches:
             for parcel in batch.to_pylist():
-                if parcel["kind"] == "rows" and parcel["view"] in task.stages:
+                if parcel["kind"] == "rows" and parcel["view"] in task.operators:
                     frames.setdefault(parcel["view"], []).append(unpack(parcel["payload"]))
                 else:
                     yield _parcel(parcel["kind"], parcel["view"], shard, parcel["payload"])
         cache = RunCache(Path(task.root), verify=False)
-        for view, (stage, clock) in task.stages.items():
-            hashes = shard_range(shard, task.shards)
-            state = StateReader(cache, task.version.of(stage.step), unique(stage), hashes)
-            kept = records_state(cache, stage, task.version, hashes)
-            outcome = advance(stage, gather(stage, frames.get(view, [])), state, clock, kept)
+        for view, (operator, clock) in task.operators.items():
+            states = states_of(cache, operator, task.version, shard_range(shard, task.shards))
+            inputs = {"rows": gather(operator, frames.get(view, []))}
+            outcome = kernel_of(operator).advance(operator, inputs, states, clock, NO_SERVICES)
             name = f"{task.epoch:012d}-{task.attempt}-{shard}-{attempt}"
-            for written in write_outcome(cache.root, stage, outcome, name):
+            for written in write_outcome(cache.root, operator, outcome, name):
                 yield _parcel("run", view, shard, orjson.dumps(written.to_json()))
             if outcome.changes is not None:
                 yield _parcel("changes", view, shard, pack(outcome.changes))
@@ -164,14 +164,14 @@ def _shrink(intake: Intake, roles: list[Role]) -> None:
     """Fold what was taken in so far, so that a task holds about one row per key."""
     for role in roles:
         frames = intake.frames.get(role.view)
-        if frames and len(frames) > 1 and isinstance(role.stage, Aggregation) and sum(map(len, frames)) > _FOLD_ROWS:
-            intake.frames[role.view] = [_whole(role.stage, frames)]
+        if frames and len(frames) > 1 and role.operator.keyed_scan and sum(map(len, frames)) > _FOLD_ROWS:
+            intake.frames[role.view] = [_whole(role.operator, frames)]
 
 
-def _whole(stage: Aggregation, frames: list[pl.DataFrame]) -> pl.DataFrame:
+def _whole(operator: Operator, frames: list[pl.DataFrame]) -> pl.DataFrame:
     if "$n" not in frames[0].columns:
         return pl.concat(frames)
-    folded = gather(stage, frames)
+    folded = gather(operator, frames)
     assert folded is not None
     return folded
 

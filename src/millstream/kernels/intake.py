@@ -1,4 +1,4 @@
-"""Taking in the rows of a scan: count them, set errors and late rows apart, and combine the rest for every stage.
+"""Taking in the rows of a scan: count them, set errors and late rows apart, and combine the rest for every operator.
 
 The same function serves an epoch in the driver and a task on an executor.
 """
@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from millstream.kernels.aggregates.combine import combine, fold, group_columns
-from millstream.kernels.aggregates.partials import ORDER, is_exact
 from millstream.kernels.disorder import buckets
-from millstream.kernels.windows import assign
-from millstream.model.windows.kinds import Session
-from millstream.plan.stages import Aggregation, Append, Feed
+from millstream.kernels.kernel import kernel_of
+from millstream.kernels.scan_input import Role
+from millstream.plan.operators.operator import Operator
 
 
 @dataclass
@@ -50,18 +48,6 @@ class Tally:
         return cls(data["rows"], data["bad"], data["future"], *counted)
 
 
-@dataclass(frozen=True)
-class Role:
-    """One stage that a scan feeds: the number of its view in the plan, the stage, its feed, and the watermark it
-    works by.
-    """
-
-    view: int
-    stage: Aggregation | Append
-    feed: Feed
-    watermark: int
-
-
 @dataclass
 class Intake:
     """Rows taken in: per view the frames for its stage, and how many of the good rows were applied, came late, or were
@@ -92,30 +78,20 @@ def take_in(rows: pl.DataFrame, roles: list[Role], future: int, known: Mapping[i
     good, tally = _admit(rows, future, known)
     intake = Intake(tally)
     for role in roles:
-        taken = _feed_rows(good, role)
-        _count(intake.filtered, role.view, len(good) - len(taken))
-        _count(intake.applied, role.view, len(taken))
-        if isinstance(role.stage, Append) and role.stage.is_timely and len(taken):
-            late = taken["$ts"] < role.watermark
-            if late.any():
-                _came_late(intake, role, late)
-                taken = taken.filter(~late)
-        if isinstance(role.stage, Aggregation) and len(taken):
-            late = pl.Series([False])
-            if not role.stage.corrected:  # whether a correction comes too late is seen when its record is looked up
-                taken, late = assign.in_time(role.stage, taken, role.watermark)
-            if late.any():
-                _came_late(intake, role, late)
-            if len(taken) and _combines(role.stage):
-                taken = combine(role.stage, taken)
-        if len(taken):
-            intake.frames.setdefault(role.view, []).append(taken)
+        scan = kernel_of(role.operator).scan
+        assert scan is not None
+        rows = scan.select(good, role)
+        _count(intake.filtered, role.view, len(good) - len(rows))
+        _count(intake.applied, role.view, len(rows))
+        if not len(rows):
+            continue
+        rows, late = scan.in_time(rows, role)
+        if late is not None and late.any():
+            _count(intake.late, role.view, int(late.sum()))
+            _count(intake.applied, role.view, -int(late.sum()))
+        if len(rows):
+            intake.frames.setdefault(role.view, []).append(scan.combine(role.operator, rows))
     return intake
-
-
-def _came_late(intake: Intake, role: Role, late: pl.Series) -> None:
-    _count(intake.late, role.view, int(late.sum()))
-    _count(intake.applied, role.view, -int(late.sum()))
 
 
 def _count(into: dict[int, int], view: int, rows: int) -> None:
@@ -123,25 +99,11 @@ def _count(into: dict[int, int], view: int, rows: int) -> None:
     into[view] = into.get(view, 0) + rows
 
 
-def gather(stage: Aggregation, frames: list[pl.DataFrame]) -> pl.DataFrame | None:
-    """One partial row per key and slice from all that was taken in for a stage."""
-    if not frames:
-        return None
-    together = frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
-    if stage.keeps_records:
-        return together
-    if not _combines(stage):
-        return combine(stage, together)
-    if len(frames) == 1:
-        return together
-    if isinstance(stage.window, Session):
-        together = assign.sessions(together, stage.keys)
-    return fold(stage, together, group_columns(stage))
-
-
-def _combines(stage: Aggregation) -> bool:
-    """Whether rows may be combined piece by piece."""
-    return not stage.keeps_records and all(is_exact(m) for m in stage.measures)
+def gather(operator: Operator, frames: list[pl.DataFrame]) -> pl.DataFrame | None:
+    """All that was taken in for an operator, as its kernel takes it."""
+    scan = kernel_of(operator).scan
+    assert scan is not None
+    return scan.gather(operator, frames)
 
 
 def _admit(rows: pl.DataFrame, future: int, known: Mapping[int, int] | None) -> tuple[pl.DataFrame, Tally]:
@@ -166,48 +128,3 @@ def _behind(rows: pl.DataFrame, known: Mapping[int, int]) -> dict[int, int]:
         here = parts == partition
         behind[here] = np.maximum(newest - times[here], 0)
     return buckets(behind)
-
-
-def _revisions(rows: pl.DataFrame, role: Role) -> list[pl.Expr]:
-    """Which record a row revises, and how (see `kernels/windows/corrections.py`). A row of a source without
-    corrections revises none.
-    """
-    feed = role.feed
-    if "$key" in rows.columns:
-        columns = [pl.col(c) for c in ("$kh", "$key", "$ver")]
-        does = pl.col("$del").cast(pl.Int8)
-    else:
-        place = pl.concat_str(pl.lit(feed.source), "$part", "$pos", separator=" ")
-        columns = [pl.col(feed.hash).alias("$kh"), place.alias("$key"), pl.lit(None, pl.Int64).alias("$ver")]
-        does = pl.lit(0, pl.Int8)
-    if feed.keep is not None:
-        dropped = (does == 0) & ~pl.col(feed.keep).fill_null(value=False)
-        does = pl.when(dropped).then(pl.lit(2, pl.Int8)).otherwise(does)
-    return [*columns, does.alias("$del")]
-
-
-def _order(rows: pl.DataFrame, role: Role) -> list[pl.Expr]:
-    """The columns that rows are ordered by; where several feeds come together, the feed counts before the partition."""
-    feeds = role.stage.feeds
-    before = feeds.index(role.feed) << 20
-    part = pl.col("$part") if len(feeds) == 1 else pl.col("$part").cast(pl.Int64) + before
-    return [part.alias(c) if c == "$part" else pl.col(c) for c in ORDER if c in rows.columns]
-
-
-def _feed_rows(rows: pl.DataFrame, role: Role) -> pl.DataFrame:
-    feed, stage = role.feed, role.stage
-    corrected = isinstance(stage, Aggregation) and stage.corrected
-    kept = rows if feed.keep is None or corrected else rows.filter(pl.col(feed.keep))
-    if isinstance(stage, Append):
-        named = [pl.col(c).alias(n) for c, n in zip(feed.columns, stage.columns, strict=True)]
-        return kept.select(*named, *(_order(kept, role) if stage.ordered or stage.by_place else ["$ts"]))
-    keys = [pl.col(c).alias(n) for c, n in zip(feed.columns, stage.keys, strict=False)]
-    with_argument = [m for m in stage.measures if m.has_argument]
-    arguments = [
-        pl.col(c).alias(f"@{m.name}") for c, m in zip(feed.columns[len(stage.keys) :], with_argument, strict=True)
-    ]
-    order = _order(kept, role)
-    gap = [pl.col(feed.gap).alias("$gap")] if feed.gap else []
-    if corrected:
-        gap += _revisions(kept, role)
-    return kept.select(pl.col(feed.hash).alias("$h"), pl.col(feed.slice).alias("$s"), *gap, *order, *keys, *arguments)

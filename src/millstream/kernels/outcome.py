@@ -1,4 +1,4 @@
-"""What a kernel works with and gives: the clock of its stage, its state, and the outcome of an epoch."""
+"""What a kernel works with and gives: the clock of its operator, its states, and the outcome of an epoch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import polars as pl
 
 from millstream.clock import BEGINNING
 from millstream.model.reserved import OP
-from millstream.plan.stages import Aggregation, Stage
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.operators.operator import Operator
 
 BEHIND = "behind the watermark"
 FINISHED = "the trigger of its window has finished"
@@ -43,7 +44,7 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class StageClock:
-    """The clock a stage works by: the watermark of the epoch before and of this one, and the processing time."""
+    """The clock an operator works by: the watermark of the epoch before and of this one, and the processing time."""
 
     before: int
     watermark: int
@@ -60,20 +61,19 @@ class StageClock:
     @classmethod
     def of(
         cls,
-        stage: Stage,
+        operator: Operator,
         before: Mapping[str, int],
         watermarks: Mapping[str, int],
         now: int,
         fractions: Mapping[str, Mapping[float, int]],
         since: int = BEGINNING,
     ) -> StageClock:
-        """The clock of a stage from those of the sources (and of fractions of their records) that feed it."""
-        sources = stage.sources
+        """The clock of an operator from those of the sources (and of fractions of their records) that feed it."""
+        sources = operator.sources
         if not sources:  # rows of a stored table have no time
             return cls(BEGINNING, BEGINNING, now, {}, since)
         watermark = min(watermarks[s] for s in sources)
-        wanted = stage.windowing.fractions if isinstance(stage, Aggregation) else ()
-        shares = {f: min(fractions.get(s, {}).get(f, watermark) for s in sources) for f in wanted}
+        shares = {f: min(fractions.get(s, {}).get(f, watermark) for s in sources) for f in operator.fractions}
         return cls(min(before[s] for s in sources), watermark, now, shares, since)
 
     @property
@@ -104,19 +104,40 @@ class Dropped(NamedTuple):
     """Partition and offset, where it is one record."""
 
 
+class Kept(NamedTuple):
+    """Rows that a state has to keep, and when each may be forgotten."""
+
+    rows: pl.DataFrame
+    expiry: np.ndarray
+
+
+class Failure(NamedTuple):
+    """A row that user code failed on: why, and the row as JSON."""
+
+    reason: str
+    record: str
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """What an epoch did to one stage: changes of its windows, the state rows to keep with their expiry, panes, and
-    what could not be taken.
-    """
+    """What an epoch did to one operator."""
 
-    changes: pl.DataFrame | None
-    rows: pl.DataFrame | None
-    expiry: np.ndarray
+    changes: pl.DataFrame | None = None
+    kept: Mapping[str, Kept] = field(default_factory=dict)
+    """By state: the rows to write."""
     panes: pl.DataFrame | None = None
     dropped: Sequence[Dropped] = ()
-    records: pl.DataFrame | None = None
-    """Rows to keep one by one, for windows that cannot be put together from partials."""
+    """Records that the operator could not take."""
+    failures: Sequence[Failure] = ()
+    """Rows that user code failed on, to be quarantined."""
+    skipped: int = 0
+    """How many rows were left out because user code failed on them."""
+
+
+def keeping(changes: pl.DataFrame | None, **states: pl.DataFrame | None) -> Outcome:
+    """An outcome whose rows of state hold their expiry in ``$x``."""
+    kept = {n: Kept(rows, rows["$x"].to_numpy()) for n, rows in states.items() if rows is not None and len(rows)}
+    return Outcome(changes if changes is not None and len(changes) else None, kept)
 
 
 def due_columns(clock: StageClock) -> dict[str, tuple[int, int]]:

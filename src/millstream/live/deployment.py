@@ -29,8 +29,9 @@ from millstream.model.error_policy import FAIL
 from millstream.model.flow import Flow
 from millstream.plan.explain.node import growing
 from millstream.plan.explain.plan_tree import explain
+from millstream.plan.operators.operator import view_of
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan, view_of
+from millstream.plan.stages import Plan
 from millstream.runtime.supervision.run import ENDED, Run
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import KIND_OF, Catalog

@@ -12,7 +12,6 @@ import pyarrow as pa
 from millstream import paths
 from millstream.clock import BEGINNING
 from millstream.errors import QueryError, UnknownName, Unsupported
-from millstream.kernels.stage import unique
 from millstream.limits import Limits
 from millstream.model.connectors import Generator, LogTopic, Memory
 from millstream.model.flow import Flow
@@ -38,18 +37,18 @@ def state(live: Live, view: str) -> pa.Table:
     """What the last committed epoch keeps for a view: one row per key and slice or window."""
     flow = live.flow_of(view)
     planned = live.planned(flow)
-    stage = next((v.stage for v in planned.views if v.name.lower() == view.lower()), None) if planned else None
-    if stage is None:
+    operator = next((v.operator for v in planned.views if v.name.lower() == view.lower()), None) if planned else None
+    if operator is None:
         raise UnknownName(f"there is no view `{view}`")
-    if planned is not None and stage not in planned.stateful:
+    if planned is not None and not operator.stateful:
         raise QueryError(f"the view `{view}` keeps no state: its rows go on as they come")
     last = live.home.store.last(flow)
     if last is None:
         raise QueryError(f"the flow `{flow}` of `{view}` has not committed an epoch yet", hint="ask again in a moment")
     reader = StateReader(
         RunCache(paths.flow_folder(live.home.path, flow) / "state"),
-        Version.from_json(last.version).of(stage.step),
-        unique(stage),
+        Version.from_json(last.version).of(operator.step),
+        list(operator.states[0].unique),
     )
     rows = reader.scan(BEGINNING)
     if rows is None:

@@ -14,8 +14,9 @@ from millstream.live.answer import Answer
 from millstream.model.flow import Flow
 from millstream.model.types.schema import Schema, ddl_type
 from millstream.plan.explain import plan_tree as explaining
+from millstream.plan.operators.operator import view_of
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan, view_of
+from millstream.plan.stages import Plan
 from millstream.result import Result
 from millstream.runtime.inspect.status import WARN, has_failed
 from millstream.sql.bind.binder import Binder
@@ -182,7 +183,7 @@ def _only(planned: Plan, view: str) -> Plan:
     kept = tuple(v for v in planned.views if view_of(v.name).lower() == view.lower())
     if not kept:
         return planned
-    used = {s for v in kept for s in v.stage.sources}
+    used = {s for v in kept for s in v.operator.sources}
     return replace(
         planned,
         views=kept,

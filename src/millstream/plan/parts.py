@@ -94,17 +94,6 @@ class Feed:
     """For sessions whose gap is an expression: the column with the gap in micros."""
 
 
-class Fed:
-    """What all stages have: feeds."""
-
-    feeds: tuple[Feed, ...]
-
-    @property
-    def sources(self) -> frozenset[str]:
-        """The sources that feed a stage: their watermarks hold it."""
-        return frozenset(f.source for f in self.feeds)
-
-
 @dataclass(frozen=True, eq=False)
 class Measure:
     """One aggregate of an aggregation; `type` is its argument's, once bound."""

@@ -1,8 +1,8 @@
-"""The stages of a plan: what the engine performs and the kernels are told. Frozen values, free of Spark and sqlglot.
+"""The plan of a flow: sources, scans, and views with their operators. Frozen values, free of Spark.
 
 A plan reads like the path of a record: **sources** give rows, **scans** compute columns over them (one scan serves
-all views that need nothing but expressions), **feeds** say which columns of a scan a stage takes, and a **view**
-keeps what its stage (aggregation, append, or one chained to the stage of an earlier view) gives.
+all views that need nothing but expressions), **feeds** name the columns of a scan that an operator takes, and a
+**view** keeps what its **operator** gives (`plan/operators/`). Operators read scans, or the changes of others.
 
 System columns begin with ``$``: ``$ts`` event time in micros, ``$part`` and ``$pos`` the position in the source,
 ``$bad`` why a row is an error (0: it is none), ``$h`` hash of the key, ``$s`` start of the slice, ``$n`` rows combined.
@@ -20,70 +20,10 @@ from millstream.model.connectors import Connector, Sink, SourceOptions
 from millstream.model.error_policy import QUARANTINE
 from millstream.model.python.function import Function
 from millstream.model.reserved import OP, SHOWN_OP, free_name
-from millstream.model.steps.step import borders_of
 from millstream.model.types.schema import Schema
-from millstream.model.windows.kinds import AnyWindow, CountWindow
-from millstream.model.windows.trigger import ON_CHANGE
-from millstream.model.windows.window import Window
-from millstream.model.windows.windowing import Windowing
-from millstream.plan.operators.chained import (
-    ROW,
-    AsOf,
-    Call,
-    Chained,
-    Constant,
-    Every,
-    First,
-    Join,
-    Once,
-    Over,
-    Regroup,
-    Sets,
-    Settled,
-    Side,
-    Sort,
-    Stored,
-    Take,
-    Test,
-)
-from millstream.plan.parts import Batches, Column, Explode, Fed, Feed, Lookup, Measure, Op, Project
-
-__all__ = [
-    "ROW",
-    "Aggregation",
-    "Append",
-    "AsOf",
-    "Batches",
-    "Call",
-    "Chained",
-    "Column",
-    "Constant",
-    "Every",
-    "Explode",
-    "Feed",
-    "First",
-    "Join",
-    "Lookup",
-    "Measure",
-    "Once",
-    "Op",
-    "Over",
-    "Plan",
-    "Project",
-    "Regroup",
-    "Scan",
-    "Sets",
-    "Settled",
-    "Side",
-    "Sort",
-    "SourceStage",
-    "Stage",
-    "Stored",
-    "Take",
-    "Test",
-    "ViewStage",
-    "view_of",
-]
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.operators.operator import Operator
+from millstream.plan.parts import Column, Feed, Op, Project
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,105 +52,11 @@ class Scan:
 
 
 @dataclass(frozen=True, eq=False)
-class Aggregation(Fed):
-    """Keys, window and aggregates of one keyed stage; all that a kernel needs to know."""
-
-    step: str
-    keys: tuple[str, ...]
-    windowing: Windowing
-    measures: tuple[Measure, ...]
-    feeds: tuple[Feed, ...]
-    fingerprint: str = ""
-    key_types: tuple[pa.DataType, ...] = ()
-    retract: bool = False
-    """Whether changes carry the old row (-U), or only the new one."""
-    corrected: bool = False
-    """Whether records may revise earlier ones."""
-    totals: tuple[int, ...] = ()
-    """The numbers of the grouping sets without keys; the last key says which set a row is in."""
-
-    @property
-    def by_slices(self) -> bool:
-        """Whether slices shared by windows are enough."""
-        return self.windowing.by_slices and not self.corrected
-
-    @property
-    def is_never_empty(self) -> bool:
-        """Whether it has a result row from its first epoch on, also over no rows: it has no keys, or a grouping set
-        without keys, and no window.
-        """
-        is_global = self.by_slices and self.grid.is_global and self.windowing.trigger == ON_CHANGE
-        return is_global and (not self.keys or bool(self.totals))
-
-    @property
-    def keeps_records(self) -> bool:
-        """Whether it keeps rows one by one."""
-        return self.corrected or isinstance(self.window, CountWindow)
-
-    @property
-    def window(self) -> AnyWindow:
-        """Its windows."""
-        return self.windowing.window
-
-    @property
-    def grid(self) -> Window:
-        """Its windows, where they lie on a grid that all keys share."""
-        assert isinstance(self.window, Window)
-        return self.window
-
-    @property
-    def borders(self) -> tuple[str, ...]:
-        """The window columns of the result."""
-        return borders_of(self.windowing)
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """The columns that tell one result row from another."""
-        return (self.borders[:1] if isinstance(self.window, CountWindow) else self.borders) + self.keys
-
-
-@dataclass(frozen=True, eq=False)
-class Append(Fed):
-    """Rows go to the view as they come."""
-
-    step: str
-    columns: tuple[str, ...]
-    feeds: tuple[Feed, ...]
-    fingerprint: str = ""
-    ordered: bool = False
-    """Whether rows are held back until they can go on in the order of event time."""
-    lateness: int | None = None
-    """How far behind the watermark, in micros, rows are still taken; None: none comes too late."""
-    beside: frozenset[str] = frozenset()
-    """Sources whose watermarks count too, because its rows meet theirs."""
-    by_place: bool = False
-    """Whether rows go on in the order of partition and offset, however they were read."""
-
-    @property
-    def is_timely(self) -> bool:
-        """Whether rows may come too late for it."""
-        return self.ordered or self.lateness is not None
-
-    @property
-    def sources(self) -> frozenset[str]:
-        """The sources whose watermarks hold it."""
-        return super().sources | self.beside
-
-
-Stage = Aggregation | Append | Chained
-
-
-def view_of(step: str) -> str:
-    """The view that a step of state belongs to: one of its stages, or the records that a stage keeps."""
-    return step.partition("$")[0].partition("~")[0]
-
-
-@dataclass(frozen=True, eq=False)
 class ViewStage:
-    """A view: the stage that feeds it, the steps after that stage, and how rows are told apart and kept."""
+    """A view: the operator that feeds it, the projection after it, and how rows are identified and kept."""
 
     name: str
-    stage: Stage
+    operator: Operator
     post: Project | None
     columns: tuple[str, ...]
     hidden: tuple[str, ...]
@@ -260,7 +106,7 @@ class ViewStage:
     @property
     def panes_kept(self) -> int | None:
         """How long panes are kept, in micros; None when their history is not."""
-        how = self.stage.windowing.panes if isinstance(self.stage, Aggregation) else None
+        how = self.operator.windowing.panes if isinstance(self.operator, Aggregation) else None
         return None if how is None else how.micros
 
 
@@ -298,26 +144,25 @@ class Plan:
     @property
     def fractions(self) -> tuple[float, ...]:
         """The fractions of the data that some trigger asks for."""
-        return tuple(sorted({f for a in self.aggregations for f in a.windowing.fractions}))
+        return tuple(sorted({f for v in self.views for f in v.operator.fractions}))
 
     @property
-    def stateful(self) -> tuple[Stage, ...]:
-        """The stages that keep state."""
-        return tuple(v.stage for v in self.views if not isinstance(v.stage, Append) or v.stage.ordered)
+    def stateful(self) -> tuple[Operator, ...]:
+        """The operators that keep state."""
+        return tuple(v.operator for v in self.views if v.operator.stateful)
 
     @cached_property
     def inputs(self) -> frozenset[str]:
-        """The views whose stages others are chained to."""
-        return frozenset(n for v in self.views if isinstance(v.stage, Chained) for n in v.stage.inputs)
+        """The views whose operators feed others."""
+        return frozenset(n for v in self.views for n in v.operator.inputs)
 
     @cached_property
-    def behind(self) -> Mapping[str, tuple[str, ...]]:
-        """By view: the views that people see whose chain begins with its stage, itself among them."""
+    def downstream(self) -> Mapping[str, tuple[str, ...]]:
+        """By view: the visible views whose path begins with its operator, itself among them."""
         first: dict[str, dict[str, None]] = {}
         found: dict[str, tuple[str, ...]] = {v.name: () for v in self.views}
         for view in self.views:
-            inputs = view.stage.inputs if isinstance(view.stage, Chained) else ()
-            first[view.name] = {f: None for name in inputs for f in first[name]} or {view.name: None}
+            first[view.name] = {f: None for name in view.operator.inputs for f in first[name]} or {view.name: None}
             if not view.inner:
                 for name in first[view.name]:
                     found[name] += (view.name,)
@@ -330,16 +175,9 @@ class Plan:
     @cached_property
     def watched(self) -> frozenset[str]:
         """The stored tables whose changes are followed."""
-        whats = (v.stage.what for v in self.views if isinstance(v.stage, Chained))
-        return frozenset(w.table for w in whats if isinstance(w, Stored) and not isinstance(w, Constant))
+        return frozenset(t for v in self.views if (t := v.operator.follows) is not None)
 
     @cached_property
     def constants(self) -> tuple[str, ...]:
-        """The steps that give a row which is there from the first epoch on."""
-        chained = (v.stage for v in self.views if isinstance(v.stage, Chained))
-        return tuple(s.step for s in chained if isinstance(s.what, Constant))
-
-    @property
-    def aggregations(self) -> tuple[Aggregation, ...]:
-        """The keyed stages."""
-        return tuple(v.stage for v in self.views if isinstance(v.stage, Aggregation))
+        """The operators that give a row which is there from the first epoch on."""
+        return tuple(v.operator.step for v in self.views if v.operator.constant)

@@ -19,7 +19,8 @@ from millstream.errors import DefinitionError, IncompatibleChange
 from millstream.log.log import Log
 from millstream.log.topic import Topic
 from millstream.model.connectors import Files, Generator, LogTopic, Memory, SparkStream, TableTarget
-from millstream.plan.stages import Aggregation, Append, Chained, Plan, SourceStage, ViewStage
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.stages import Plan, SourceStage, ViewStage
 from millstream.runtime.epoch.table_sink import ChangesTables, TableSink
 from millstream.state.run import write_durably
 from millstream.store.port import ViewSpec
@@ -144,17 +145,16 @@ def errors_of(plan: Plan) -> list[str]:
 
 
 def _may_come_late(plan: Plan, view: ViewStage) -> bool:
-    """Whether rows may come too late for a stage that hands them on to a view."""
-    if isinstance(view.stage, Append):
-        return view.stage.is_timely
-    if not isinstance(view.stage, Chained):
-        return False
-    before = [plan.view(name) for name in view.stage.inputs]
+    """Whether rows may come too late for an operator that hands them on to a view."""
+    operator = view.operator
+    if operator.reads_scans:
+        return operator.takes_late_rows
+    before = [plan.view(name) for name in operator.inputs]
     return any(_may_come_late(plan, v) or _has_windows(v) for v in before)
 
 
 def _has_windows(view: ViewStage) -> bool:
-    return isinstance(view.stage, Aggregation) and not view.stage.window.is_global
+    return isinstance(view.operator, Aggregation) and not view.operator.window.is_global
 
 
 def _columns(schema: object) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from millstream.engine.driver.evaluate import MOST, evaluated
 from millstream.errors import DiskFull, EngineFailed, MillstreamError, UserCodeFailed
 from millstream.model.error_policy import FAIL, QUARANTINE
-from millstream.plan.stages import Column, Op, Project
+from millstream.plan.parts import Column, Op, Project
 
 DOUBLED: Sequence[Op] = (Project(None, (Column("n", "f(`n`)"),)),)
 

@@ -20,9 +20,8 @@ import pyarrow as pa
 import sqlglot
 
 from millstream.clock import ALL_READ, BEGINNING
-from millstream.engine.driver.work import write_outcome
 from millstream.kernels.outcome import StageClock
-from millstream.kernels.patterns.pattern import UNIQUE, advance
+from millstream.kernels.patterns.pattern import UNIQUE
 from millstream.model.connectors import memory
 from millstream.model.expression import col
 from millstream.model.flow import Flow
@@ -41,10 +40,12 @@ from millstream.model.patterns.tree import (
 from millstream.model.steps.pattern import Matched, of_pattern
 from millstream.model.steps.step import Select
 from millstream.model.types.schema import Schema
-from millstream.plan.lowering.pattern import Lowered, lowered
-from millstream.plan.stages import Chained, Side, Take
+from millstream.plan.lowering.pattern import lowered
+from millstream.plan.operators.inputs import Side, Take
+from millstream.plan.operators.patterns.pattern import PatternMatch
 from millstream.state.run import Run
 from millstream.state.shard import RunCache, StateReader
+from tests.kernel_kit import advance, write_first
 
 SCHEMA = Schema.parse("k BIGINT, t TIMESTAMP, x BIGINT, f DOUBLE, s STRING, d DECIMAL(10, 2)")
 Row = dict[str, Any]
@@ -129,13 +130,13 @@ class Stage:
     def __post_init__(self) -> None:
         assert isinstance(self.select.input, Matched)
         self.step = self.select.input
-        self.lowered: Lowered = lowered(self.step)
-        names = tuple(n for n, _ in self.lowered.take)
-        empty = computed(self.lowered.take, SCHEMA.to_arrow().empty_table())
+        self.taken, own = lowered(self.step)
+        names = tuple(n for n, _ in self.taken)
+        empty = computed(self.taken, SCHEMA.to_arrow().empty_table())
         keys = tuple(n for n, _ in self.step.keys)
         types = tuple(empty.schema.field(n).type for n in names)
-        side = Side((Take("in"),), names, grows=True, types=types)
-        self.spec = Chained("v", (side,), keys, self.lowered.match, ())
+        side = Side((Take("in"),), names, append_only=True, types=types)
+        self.spec = PatternMatch("v", **own, sides=(side,), keys=keys)
 
     def take(self, *rows: Row, watermark: float | None = None) -> list[Row]:
         """Run an epoch; gives its results as people see them. Without a watermark, that of the last row."""
@@ -155,19 +156,19 @@ class Stage:
         self.epoch += 1
         frame = None
         if rows:
-            table = computed(self.lowered.take, pa.Table.from_pylist(rows, schema=SCHEMA.to_arrow()))
+            table = computed(self.taken, pa.Table.from_pylist(rows, schema=SCHEMA.to_arrow()))
             made = pl.from_arrow(table)
             assert isinstance(made, pl.DataFrame)
             frame = made.with_columns(pl.lit("+I").alias("$op"))
         outcome = advance(self.spec, frame, self.state(), clock)
         if self.root is not None:
-            self.runs += write_outcome(self.root, self.spec, outcome, f"{self.epoch:012d}-0")
-        elif outcome.rows is not None:
-            self.memory.frames.append(outcome.rows)
+            self.runs += write_first(self.root, self.spec, outcome, f"{self.epoch:012d}-0")
+        elif outcome.kept:
+            self.memory.frames.append(outcome.kept["rows"].rows)
         if outcome.changes is None:
             return []
         assert set(outcome.changes["$op"]) == {"+I"}
-        wanted = self.lowered.match.types(dict(zip(self.spec.columns, self.spec.types, strict=True)))
+        _, wanted = self.spec.bind(dict(zip(self.spec.columns, self.spec.types, strict=True)))
         found_types = outcome.changes.to_arrow().schema
         for name, kind in wanted.items():
             assert _same_type(found_types.field(name).type, kind), (name, found_types.field(name).type, kind)

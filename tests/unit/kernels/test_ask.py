@@ -15,17 +15,18 @@ import pytest
 
 from millstream.clock import BEGINNING
 from millstream.engine.driver import lookup_calls
-from millstream.engine.driver.lookup_calls import asked, forget, recorder
+from millstream.engine.driver.lookup_calls import answered, asked, forget
 from millstream.errors import UserCodeFailed
-from millstream.kernels.outcome import StageClock
+from millstream.kernels.kernel import NoServices
+from millstream.kernels.outcome import Outcome, StageClock
 from millstream.kernels.python.by_key import KEY
-from millstream.kernels.python.lookup import advance
-from millstream.kernels.python.process import Processed
 from millstream.model.types.schema import Schema
-from millstream.plan.operators.process import Asking
-from millstream.plan.stages import Chained, Side
-from millstream.state.run import Run, write_run
+from millstream.plan.operators.inputs import Side
+from millstream.plan.operators.operator import Operator
+from millstream.plan.operators.python.lookup import AsyncLookup
+from millstream.state.run import Run
 from millstream.state.shard import RunCache, StateReader
+from tests.kernel_kit import advance, write_first
 
 SECOND = 1_000_000
 KINDS = {"k": pa.int64(), "s": pa.string()}
@@ -53,29 +54,38 @@ class Service:
         return {"twice": 2 * key, "by": self.version}
 
 
-def stage(function: Any, keys: str = "k", schema: str = "twice BIGINT, by STRING", **more: Any) -> Chained:
-    what = Asking(function, "Service", Schema.parse(schema), **more)
-    return Chained("v", (Side((), tuple(KINDS), grows=True, types=tuple(KINDS.values())),), tuple(keys), what, ())
+class Recorded(NoServices):
+    """The real lookups, with their answers written down."""
+
+    def __init__(self, folder: Path, epoch: int) -> None:
+        self.folder, self.epoch = folder, epoch
+
+    def look_up(self, operator: AsyncLookup, questions: pl.DataFrame) -> pl.DataFrame:
+        return answered(operator, questions, self.folder, self.epoch)
+
+
+def stage(function: Any, keys: str = "k", schema: str = "twice BIGINT, by STRING", **more: Any) -> Operator:
+    side = Side((), tuple(KINDS), append_only=True, types=tuple(KINDS.values()))
+    return AsyncLookup("v", function, "Service", Schema.parse(schema), **more, sides=(side,), keys=tuple(keys))
 
 
 @dataclass
 class Flow:
-    spec: Chained
+    spec: Operator
     root: Path
     runs: list[Run] = field(default_factory=list)
     epoch: int = 0
     now: int = 0
-    last: Processed | None = None
+    last: Outcome | None = None
 
     def give(self, *rows: Sequence[Any], now: float = 0) -> list[tuple[Any, ...]]:
         """Run an epoch over rows (k, s)."""
         found = self.run(rows, now)
-        if found.rows is not None:
-            self.runs.append(write_run(self.root, f"v/{self.epoch:012d}-0.arrow", found.rows, found.expiry))
+        self.runs += write_first(self.root, self.spec, found, f"{self.epoch:012d}-0")
         self.now = int(now * SECOND)
         return [] if found.changes is None else found.changes.drop("$op").rows()
 
-    def run(self, rows: Sequence[Sequence[Any]], now: float) -> Processed:
+    def run(self, rows: Sequence[Sequence[Any]], now: float) -> Outcome:
         self.epoch += 1
         frame = None
         if rows:
@@ -83,8 +93,8 @@ class Flow:
             frame = pl.DataFrame(columns, schema={"k": pl.Int64, "s": pl.String})
             frame = frame.with_columns(pl.lit("+I").alias("$op"))
         clock = StageClock(BEGINNING, BEGINNING, int(now * SECOND), since=self.now)
-        ask = recorder(self.spec, self.spec.what, self.root / "answers", self.epoch)
-        self.last = advance(self.spec, frame, StateReader(RunCache(self.root), self.runs, KEY), clock, ask)
+        state = StateReader(RunCache(self.root), self.runs, KEY)
+        self.last = advance(self.spec, frame, state, clock, Recorded(self.root / "answers", self.epoch))
         return self.last
 
     @property
@@ -215,7 +225,7 @@ def test_an_asynchronous_function_is_awaited_and_may_keep_a_client() -> None:
         await asyncio.sleep(0)
         return [(k, "") for k in keys]
 
-    what = stage(fetch, batch=2).what
+    what = stage(fetch, batch=2)
     assert asked(what, [1, 2, 3]) == [(1, ""), (2, ""), (3, "")]
     assert asked(what, [4]) == [(4, "")]
     assert len(set(loops)) == 1, "a client that lives in the loop stays good"
@@ -224,7 +234,7 @@ def test_an_asynchronous_function_is_awaited_and_may_keep_a_client() -> None:
 @pytest.mark.usefixtures("quick")
 def test_a_call_that_takes_too_long_is_given_up() -> None:
     never = threading.Event()
-    what = stage(lambda keys: never.wait(60), retries=1, timeout=10_000).what
+    what = stage(lambda keys: never.wait(60), retries=1, timeout=10_000)
     (error,) = asked(what, [1])
     assert isinstance(error, TimeoutError)
     assert str(error) == "no answer within 0.01 s, asked 2 times"

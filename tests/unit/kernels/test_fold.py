@@ -15,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.kernels.outcome import StageClock
-from millstream.kernels.python.user_aggregate import advance
-from millstream.plan.operators.process import Folded
-from millstream.plan.stages import Chained, Measure, Side
-from millstream.state.run import Run, write_run
+from millstream.plan.operators.aggregates.user_aggregate import UserAggregation
+from millstream.plan.operators.inputs import Side
+from millstream.plan.operators.operator import Operator
+from millstream.plan.parts import Measure
+from millstream.state.run import Run
 from millstream.state.shard import RunCache, StateReader
+from tests.kernel_kit import advance, write_first
 
 Change = tuple[str, Any, Any]
 
@@ -53,16 +55,15 @@ MEASURES = (
     Measure("n", "count", False),
     Measure("known", "count", True),
 )
-SPEC = Chained(
+SPEC = UserAggregation(
     "v",
-    (Side((), ("k", "@seen", "@known"), types=(pa.int64(), pa.int64(), pa.int64())),),
-    ("k",),
-    Folded(MEASURES),
-    (),
+    MEASURES,
+    sides=(Side((), ("k", "@seen", "@known"), types=(pa.int64(), pa.int64(), pa.int64())),),
+    keys=("k",),
 )
 
 
-def run(epochs: list[list[Change]], root: Path, spec: Chained = SPEC) -> dict[Any, tuple[Any, ...]]:
+def run(epochs: list[list[Change]], root: Path, spec: Operator = SPEC) -> dict[Any, tuple[Any, ...]]:
     """What is shown after the epochs; every change must fit what was shown before."""
     runs: list[Run] = []
     shown: dict[Any, tuple[Any, ...]] = {}
@@ -73,8 +74,7 @@ def run(epochs: list[list[Change]], root: Path, spec: Chained = SPEC) -> dict[An
         ).with_columns(pl.col("@seen").alias("@known"))
         state = StateReader(RunCache(root), runs, ("$h", "$a", "$b"))
         found = advance(spec, frame, state, StageClock(0, 0))
-        if found.rows is not None:
-            runs.append(write_run(root, f"v/{number:012d}-0.arrow", found.rows, found.expiry))
+        runs += write_first(root, spec, found, f"{number:012d}-0")
         for op, key, *answer in [] if found.changes is None else found.changes.rows():
             if op in ("-U", "-D"):
                 assert shown.pop(key) == tuple(answer)
@@ -130,8 +130,8 @@ def test_what_takes_back_a_row_of_a_key_that_has_none_is_passed_over(tmp_path: P
 @pytest.mark.parametrize("able", [True, False])
 def test_only_aggregates_that_can_take_a_value_back_keep_no_rows(able: bool) -> None:
     other = Measure("s", "count", True) if able else Measure("s", "sum", True)
-    assert (Folded.of((*MEASURES, other)) is not None) is able
-    assert Folded.of((Measure("n", "count", False),)) is None, "plain counts are computed natively"
+    assert UserAggregation.fits((*MEASURES, other)) is able
+    assert not UserAggregation.fits((Measure("n", "count", False),)), "plain counts are computed natively"
 
 
 def test_a_grouping_set_without_keys_answers_before_the_first_row_and_behind_the_last(tmp_path: Path) -> None:

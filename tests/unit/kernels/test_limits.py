@@ -19,11 +19,12 @@ from millstream.kernels.outcome import StageClock
 from millstream.kernels.windows.slice_times import window_ends
 from millstream.model.windows.window import hopping
 from millstream.model.windows.windowing import Windowing
-from millstream.plan.stages import Aggregation, Measure
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.parts import Measure
 
 
 def spec(*measures: Measure) -> Aggregation:
-    return Aggregation("totals", ("k",), Windowing(), measures, ())
+    return Aggregation("totals", ("k",), Windowing(), measures)
 
 
 def rows(values: Sequence[Any], dtype: Any = pl.Int64) -> pl.DataFrame:
@@ -210,13 +211,14 @@ def test_the_two_zeros_and_nan_are_counted_as_spark_counts_them() -> None:
 def test_hopping_windows_never_copy_rows_into_state() -> None:
     """A record of a 60 s window every second is one state row, not sixty."""
     window = hopping("60 seconds", "1 second")
-    stage = Aggregation("v", ("k",), Windowing(window), (Measure("n", "count", False),), ())
+    stage = Aggregation("v", ("k",), Windowing(window), (Measure("n", "count", False),))
     outcome = advance(stage, combine(stage, rows([1])), Nothing(), StageClock(-(2**62), -(2**62)))
-    assert outcome.rows is not None and len(outcome.rows) == 1
+    rows_kept = outcome.kept["windows"].rows
+    assert len(rows_kept) == 1
     assert outcome.changes is not None and len(outcome.changes) == 60
-    assert len(window_ends(window, outcome.rows, -(2**62))) == 60
+    assert len(window_ends(window, rows_kept, -(2**62))) == 60
 
 
 def test_an_epoch_without_rows_changes_nothing() -> None:
     outcome = advance(spec(SUM), None, Nothing(), StageClock(0, 10))
-    assert outcome.changes is None and outcome.rows is None and len(outcome.expiry) == 0
+    assert outcome.changes is None and not outcome.kept

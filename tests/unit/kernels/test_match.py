@@ -21,7 +21,7 @@ from millstream.kernels.patterns.pattern import is_due
 from millstream.kernels.patterns.terms import NotVector, column, evaluated
 from millstream.kernels.patterns.terms import Path as Taken
 from millstream.model.patterns.pattern import Pattern, pattern
-from millstream.plan.operators.pattern import At, Call, Constant, Term
+from millstream.plan.operators.patterns.terms import ConstantValue, RowValue, Term, TermCall
 from tests.unit.kernels.match_kit import Row, Stage, at, micros, row, step_of
 
 
@@ -107,8 +107,8 @@ def test_what_never_comes_is_told_when_its_time_is_over() -> None:
     made = pattern().then("a", HIGH).not_followed_by("b", LOW).within("10 seconds")
     held = stage(made)
     assert held.take(*rows(9, 4, 9)) == []
-    assert not is_due(held.state(), StageClock(micros(at(2)), micros(at(9.9))))
-    assert is_due(held.state(), StageClock(micros(at(2)), micros(at(10))))
+    assert not is_due(held.spec, held.state(), StageClock(micros(at(2)), micros(at(9.9))))
+    assert is_due(held.spec, held.state(), StageClock(micros(at(2)), micros(at(10))))
     assert spans(held.take(watermark=10)) == [(0, 0)]
     assert held.take(row(1, 11, 1)) == [], "the second one was followed"
     assert held.held == 0
@@ -346,30 +346,32 @@ _VALUES = {
     "b": st.none() | st.booleans(),
     "t": st.none() | st.sampled_from([at(s).replace(tzinfo=None) for s in (0, 1, 90)]),
 }
-_NUMBER = st.builds(At, st.sampled_from("ijf"), shift=st.integers(-2, 1)) | st.builds(
-    Constant, st.sampled_from([0, 1, 2.5, Decimal("1.5")])
+_NUMBER = st.builds(RowValue, st.sampled_from("ijf"), shift=st.integers(-2, 1)) | st.builds(
+    ConstantValue, st.sampled_from([0, 1, 2.5, Decimal("1.5")])
 )
-_ARITHMETIC = st.builds(Call, st.sampled_from(["+", "-", "*", "/"]), st.tuples(_NUMBER, _NUMBER))
+_ARITHMETIC = st.builds(TermCall, st.sampled_from(["+", "-", "*", "/"]), st.tuples(_NUMBER, _NUMBER))
 _COMPARED = st.builds(
-    Call, st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), st.tuples(_NUMBER | _ARITHMETIC, _NUMBER)
+    TermCall, st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), st.tuples(_NUMBER | _ARITHMETIC, _NUMBER)
 )
 _TEXTS = st.builds(
-    Call,
+    TermCall,
     st.sampled_from(["=", "<", ">="]),
-    st.tuples(st.builds(At, st.just("s"), shift=st.integers(-1, 0)), st.just(Constant("a"))),
+    st.tuples(st.builds(RowValue, st.just("s"), shift=st.integers(-1, 0)), st.just(ConstantValue("a"))),
 )
 _TIMES = st.builds(
-    lambda sign, shift: Call(sign, (Call("-", (At("t"), At("t", shift=shift))), Constant(timedelta(seconds=30)))),
+    lambda sign, shift: TermCall(
+        sign, (TermCall("-", (RowValue("t"), RowValue("t", shift=shift))), ConstantValue(timedelta(seconds=30)))
+    ),
     st.sampled_from(["<", ">", "="]),
     st.integers(-2, 0),
 )
-_ATOM = _COMPARED | _TEXTS | _TIMES | st.builds(At, st.just("b"), shift=st.integers(-1, 1))
-_NULL = st.builds(lambda a: Call("is null", (a,)), _NUMBER | _ATOM)
+_ATOM = _COMPARED | _TEXTS | _TIMES | st.builds(RowValue, st.just("b"), shift=st.integers(-1, 1))
+_NULL = st.builds(lambda a: TermCall("is null", (a,)), _NUMBER | _ATOM)
 _CONDITION = st.recursive(
     _ATOM | _NULL,
     lambda inner: (
-        st.builds(Call, st.sampled_from(["and", "or"]), st.tuples(inner, inner))
-        | st.builds(lambda a: Call("not", (a,)), inner)
+        st.builds(TermCall, st.sampled_from(["and", "or"]), st.tuples(inner, inner))
+        | st.builds(lambda a: TermCall("not", (a,)), inner)
     ),
     max_leaves=4,
 )

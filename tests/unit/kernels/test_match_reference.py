@@ -281,7 +281,7 @@ def case(seed: int) -> None:
             found = sorted(({**r, "num": 0} for r in found), key=lambda r: (r["start"], r.get("f", 0)))
             mine = [{**r, "num": 0} for r in mine]
         assert found == mine, f"seed {seed}"
-    most = 2 * (1 + stage.lowered.match.lag)
+    most = 2 * (1 + stage.spec.lag)
     assert stage.held <= most, "no more is kept at the end than rows to look back at, and how many matches there were"
 
 

@@ -18,17 +18,18 @@ from hypothesis import strategies as st
 
 from millstream.clock import ALL_READ, BEGINNING
 from millstream.errors import UserCodeFailed
-from millstream.kernels.outcome import StageClock
+from millstream.kernels.outcome import Outcome, StageClock
 from millstream.kernels.python.by_key import KEY
-from millstream.kernels.python.process import Processed, advance, is_due
 from millstream.model.python.process import Context, Output, Process, Timer
 from millstream.model.python.typed_state import TypedState
 from millstream.model.types.schema import Schema
-from millstream.plan.operators.process import Processing
-from millstream.plan.stages import Chained, Side
-from millstream.state.run import Run, write_run
+from millstream.plan.operators.inputs import Side
+from millstream.plan.operators.operator import Operator
+from millstream.plan.operators.python.process import ProcessOperator
+from millstream.state.run import Run
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import merge
+from tests.kernel_kit import advance, is_due, write_first
 
 SECOND = 1_000_000
 TIME = pa.timestamp("us", tz="UTC")
@@ -39,28 +40,34 @@ def at(seconds: float) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
 
 
-def stage(function: Any, schema: str = "k BIGINT, n BIGINT", *, keys: str = "k", **more: Any) -> Chained:
+_OLD = {"ttl": "idle_ttl", "by_clock": "idle_by_clock"}
+
+
+def stage(function: Any, schema: str = "k BIGINT, n BIGINT", *, keys: str = "k", **more: Any) -> Operator:
     """A bound stage over the columns k, s, x and the time t."""
     sides = {n: Output(n, Schema.parse(s)) for n, s in more.pop("side", {}).items()}
     state = more.pop("state", getattr(function, "state", None))
     outputs = (Output("", Schema.parse(schema)), *sides.values())
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     typed = None if state is None else TypedState.of(state)
-    what = Processing(function, name.rpartition(".")[2], outputs, typed, "t", **more)
-    return Chained("v", (Side((), tuple(KINDS), grows=True, types=tuple(KINDS.values())),), tuple(keys), what, ())
+    side = Side((), tuple(KINDS), append_only=True, types=tuple(KINDS.values()))
+    more = {_OLD.get(n, n): v for n, v in more.items()}
+    return ProcessOperator(
+        "v", function, name.rpartition(".")[2], outputs, typed, "t", **more, sides=(side,), keys=tuple(keys)
+    )
 
 
 @dataclass
 class Flow:
     """A stage with its state on disk, and the clock of its last epoch."""
 
-    spec: Chained
+    spec: Operator
     root: Path
     runs: list[Run] = field(default_factory=list)
     epoch: int = 0
     watermark: int = BEGINNING
     now: int = 0
-    last: Processed | None = None
+    last: Outcome | None = None
 
     def clock(self, watermark: float | None, now: float | None) -> StageClock:
         mark = self.watermark if watermark is None else int(watermark * SECOND)
@@ -89,8 +96,7 @@ class Flow:
             frame = made.with_columns(pl.Series("$op", ops or ["+I"] * len(rows)))
         self.epoch += 1
         outcome = advance(self.spec, frame, self.state, clock)
-        if outcome.rows is not None:
-            self.runs.append(write_run(self.root, f"v/{self.epoch:012d}-0.arrow", outcome.rows, outcome.expiry))
+        self.runs += write_first(self.root, self.spec, outcome, f"{self.epoch:012d}-0")
         self.watermark, self.now, self.last = clock.watermark, clock.now, outcome
         if len(self.runs) > 3:
             self.compact()
@@ -634,7 +640,7 @@ class Everything(Process):
         return (ctx.key, -100_000 - len(state.numbers))
 
 
-def in_pieces(spec: Chained, rows: list[tuple[Any, ...]], cuts: list[int], *, marks: bool) -> tuple[list[Any], Any]:
+def in_pieces(spec: Operator, rows: list[tuple[Any, ...]], cuts: list[int], *, marks: bool) -> tuple[list[Any], Any]:
     """The results and the state after rows in epochs that end at the cuts."""
     with tempfile.TemporaryDirectory() as folder:
         run = Flow(spec, Path(folder))
@@ -683,9 +689,7 @@ def test_an_epoch_that_is_run_again_gives_the_same(flow: Any) -> None:
     assert run.give(*rows, watermark=20) == again.give(*rows, watermark=20)
     assert run.last is not None
     assert again.last is not None
-    assert run.last.rows is not None
-    assert again.last.rows is not None
-    assert run.last.rows.equals(again.last.rows)
+    assert run.last.kept["rows"].rows.equals(again.last.kept["rows"].rows)
 
 
 def test_timers_stand_between_ordered_rows(flow: Any) -> None:

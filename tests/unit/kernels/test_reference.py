@@ -26,13 +26,15 @@ from millstream.clock import BEGINNING, END_OF_TIME
 from millstream.kernels.aggregates import slices
 from millstream.kernels.aggregates.combine import group_columns
 from millstream.kernels.aggregates.slices import advance
-from millstream.kernels.intake import Intake, Role, gather, take_in
+from millstream.kernels.intake import Intake, gather, take_in
 from millstream.kernels.outcome import StageClock
+from millstream.kernels.scan_input import Role
 from millstream.model.types.duration import Duration
 from millstream.model.windows.trigger import ON_CHANGE, ON_CLOSE
 from millstream.model.windows.window import Window
 from millstream.model.windows.windowing import Windowing
-from millstream.plan.stages import Aggregation, Feed, Measure
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.parts import Feed, Measure
 from millstream.runtime.epoch.compaction import Compactor
 from millstream.state.run import write_run
 from millstream.state.shard import RunCache, StateReader
@@ -161,10 +163,9 @@ def specification(
         keys,
         Windowing(window, ON_CLOSE if on_close else ON_CHANGE),
         tuple(MEASURES[m][0] for m in chosen),
-        (feed,),
-        "",
         types,
         retract,
+        feeds=(feed,),
     )
 
 
@@ -319,7 +320,7 @@ def run(case: Case, *, compact: bool) -> tuple[dict[tuple[Any, ...], dict[str, A
             intake = taken(spec, rows, watermark, dice)
             state = StateReader(cache, version.of("v"), group_columns(spec))
             outcome = advance(spec, gather(spec, intake.frames.get(0, [])), state, StageClock(before, watermark))
-            added = [] if outcome.rows is None else [write_run(root, f"v/{number}.arrow", outcome.rows, outcome.expiry)]
+            added = [write_run(root, f"v/{number}.arrow", *kept) for kept in outcome.kept.values()]
             version = version.advance("v", added, watermark)
             if compact:
                 version = compactor.between(version, number, watermark)

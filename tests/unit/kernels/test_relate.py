@@ -15,16 +15,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.engine.binding.bind import _measures
-from millstream.engine.driver.work import write_outcome
 from millstream.kernels.hashing import hashed
 from millstream.kernels.outcome import StageClock
-from millstream.kernels.relations.multiset import advance
-from millstream.kernels.stage import leaving, unique
-from millstream.plan.stages import Chained, First, Measure, Once, Regroup, Side, Sort, Take
+from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
+from millstream.plan.operators.inputs import Side, Sort, Take
+from millstream.plan.operators.measures import bound_measures
+from millstream.plan.operators.operator import Operator
+from millstream.plan.operators.relations.distinct import DistinctRows
+from millstream.plan.operators.relations.top_n import TopN
+from millstream.plan.parts import Measure
 from millstream.state.run import Run
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import merge
+from tests.kernel_kit import advance, leaving, unique, write_first
 
 Row = tuple[Any, ...]
 Change = tuple[str, Row]
@@ -33,33 +36,38 @@ KINDS = {"k": pa.int64(), "x": pa.int64(), "s": pa.string(), "f": pa.float64(), 
 
 
 def stage(
-    what: First | Regroup | Once, columns: str = "kxs", keys: str = "k", *, grows: bool = False, **more: Any
-) -> Chained:
+    what: TopN | ChangingAggregation | DistinctRows,
+    columns: str = "kxs",
+    keys: str = "k",
+    *,
+    grows: bool = False,
+    **more: Any,
+) -> Operator:
     """A bound stage over columns of one letter, as KINDS has them."""
     names = tuple(columns)
-    if isinstance(what, Regroup):
+    if isinstance(what, ChangingAggregation):
         used = [m for m in what.measures if m.has_argument]
         names = (*keys, *(f"@{m.name}" for m in used))
     types = tuple(KINDS[columns[i]] if n not in KINDS else KINDS[n] for i, n in enumerate(names))
-    if isinstance(what, Regroup):
+    if isinstance(what, ChangingAggregation):
         kinds = dict(zip(names, types, strict=True))
-        what = Regroup(_measures("v", what.measures, lambda m: kinds[f"@{m.name}"]))
-    by = names if isinstance(what, Once) else tuple(keys)
+        what = replace(what, measures=bound_measures("v", what.measures, lambda m: kinds[f"@{m.name}"]))
+    by = names if isinstance(what, DistinctRows) else tuple(keys)
     side = Side((Take("in"),), names, (), grows, types=types)
-    return Chained("v", (side,), by, what, (), **more)
+    return replace(what, sides=(side,), keys=by, **more)
 
 
-def first(count: int, *order: str, rank: str | None = None, columns: str = "kxs") -> First:
+def first(count: int, *order: str, rank: str | None = None, columns: str = "kxs") -> TopN:
     """The first rows by columns; one with a minus goes down."""
     sorts = (Sort(o.lstrip("-"), o.startswith("-"), not o.startswith("-")) for o in order)
-    return First(count, tuple(sorts), rank, tuple(columns))
+    return TopN("v", count, tuple(sorts), rank, tuple(columns))
 
 
 @dataclass
 class Held:
     """A stage with its state on disk, and the rows it shows, which every change must fit."""
 
-    spec: Chained
+    spec: Operator
     root: Path
     runs: list[Run] = field(default_factory=list)
     shown: dict[Row, Row] = field(default_factory=dict)
@@ -71,7 +79,7 @@ class Held:
         cache = RunCache(self.root)
         clock = StageClock(before, watermark, epoch=self.epoch)
         outcome = advance(self.spec, frame, StateReader(cache, self.runs, unique(self.spec)), clock)
-        self.runs += write_outcome(self.root, self.spec, outcome, f"{self.epoch:012d}-0")
+        self.runs += write_first(self.root, self.spec, outcome, f"{self.epoch:012d}-0")
         if len(self.runs) > 3:
             self.compact(watermark)
         if outcome.changes is not None:
@@ -106,7 +114,7 @@ class Held:
                 self.shown[place] = row
 
 
-def frame(spec: Chained, *changes: Change) -> pl.DataFrame:
+def frame(spec: Operator, *changes: Change) -> pl.DataFrame:
     """Changes as a stage takes them."""
     columns = {c: [row[i] for _, row in changes] for i, c in enumerate(spec.columns)}
     schema = pa.schema([pa.field(c, t) for c, t in zip(spec.columns, spec.types, strict=True)])
@@ -172,7 +180,7 @@ def test_nulls_and_ties_go_where_they_are_told_to(tmp_path: Path) -> None:
         (True, True): ["z", "a", None, "b"],
     }
     for number, ((down, nulls), expected) in enumerate(orders.items()):
-        spec = stage(First(4, (Sort("x", down, nulls),), "r", ("k", "x", "s")))
+        spec = stage(TopN("v", 4, (Sort("x", down, nulls),), "r", ("k", "x", "s")))
         held = Held(spec, tmp_path / str(number))
         changes = told(held.take(frame(spec, *(("+I", r) for r in rows))))
         assert [row[2] for _, row in sorted(changes, key=lambda c: c[1][3])] == expected
@@ -189,7 +197,10 @@ def test_of_rows_that_only_grow_no_more_are_kept_than_are_shown(tmp_path: Path) 
 
 
 def test_distinct_counts_copies_only_where_they_can_go_away(tmp_path: Path) -> None:
-    changing, growing = Held(stage(Once()), tmp_path / "a"), Held(stage(Once(), grows=True), tmp_path / "b")
+    changing, growing = (
+        Held(stage(DistinctRows("v")), tmp_path / "a"),
+        Held(stage(DistinctRows("v"), grows=True), tmp_path / "b"),
+    )
     twice = frame(changing.spec, ("+I", (1, None, "a")), ("+I", (1, None, "a")))
     assert told(changing.take(twice)) == told(growing.take(twice)) == [("+I", (1, None, "a"))]
     files = len(growing.runs)
@@ -203,7 +214,7 @@ def test_distinct_counts_copies_only_where_they_can_go_away(tmp_path: Path) -> N
 
 
 def test_a_group_without_rows_leaves_and_one_without_changes_says_nothing(tmp_path: Path) -> None:
-    spec = stage(Regroup((Measure("n", "count", False), Measure("t", "sum", True))), "kx", "k")
+    spec = stage(ChangingAggregation("v", (Measure("n", "count", False), Measure("t", "sum", True))), "kx", "k")
     held = Held(spec, tmp_path)
     came = told(held.take(frame(spec, ("+I", (1, 5)), ("+I", (1, 5)), ("+I", (2, None)))))
     assert sorted(came) == [("+I", (1, 2, 10)), ("+I", (2, 1, None))]
@@ -213,7 +224,7 @@ def test_a_group_without_rows_leaves_and_one_without_changes_says_nothing(tmp_pa
 
 
 def test_a_row_that_was_never_held_can_be_taken_back(tmp_path: Path) -> None:
-    spec = stage(Regroup((Measure("n", "count", False),)), "k", "k")
+    spec = stage(ChangingAggregation("v", (Measure("n", "count", False),)), "k", "k")
     held = Held(spec, tmp_path)
     held.take(frame(spec, ("-U", (1,)), ("+U", (2,))))
     assert list(held.shown.values()) == [(2, 1)]
@@ -241,7 +252,7 @@ def test_rows_with_arrays_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_keys_are_equal_as_values_are(tmp_path: Path) -> None:
-    spec = stage(Regroup((Measure("n", "count", False),)), "f", "f")
+    spec = stage(ChangingAggregation("v", (Measure("n", "count", False),)), "f", "f")
     held = Held(spec, tmp_path)
     nan = float("nan")
     held.take(frame(spec, *(("+I", (v,)) for v in (0.0, -0.0, nan, -nan, None, 1.5))))
@@ -264,10 +275,10 @@ def test_a_hash_is_the_same_in_every_version() -> None:
 
 
 @dataclass(frozen=True)
-class Operator:
+class Differential:
     """A stage over (k, x, s) that gives (k, x, s) again, and the same in SQL."""
 
-    spec: Chained
+    spec: Operator
     gives: dict[str, str]
     sql: str
 
@@ -280,32 +291,40 @@ _COUNTS = (
     Measure("lo", "min", True),
 )
 OPERATORS = {
-    "top": Operator(
+    "top": Differential(
         stage(first(2, "-x")),
         {"k": "k", "x": "x", "s": "s"},
         f"SELECT k, x, s FROM (SELECT *, {_RANKED} AS r FROM ({{}})) WHERE r <= 2",
     ),
-    "rank": Operator(
+    "rank": Differential(
         stage(first(3, "-x", rank="r")),
         {"k": "k", "x": "r", "s": "s"},
         f"SELECT k, r AS x, s FROM (SELECT *, {_RANKED} AS r FROM ({{}})) WHERE r <= 3",
     ),
-    "latest": Operator(
+    "latest": Differential(
         stage(first(1, "-x"), keys="s"),
         {"k": "x", "x": "k", "s": "s"},
         f"SELECT x AS k, k AS x, s FROM (SELECT *, {_RANKED.replace('BY k', 'BY s')} AS r FROM ({{}})) WHERE r = 1",
     ),
-    "aggregate": Operator(
-        stage(Regroup(_COUNTS), "kxxs", "k"),
+    "aggregate": Differential(
+        stage(ChangingAggregation("v", _COUNTS), "kxxs", "k"),
         {"k": "d", "x": "t", "s": "lo"},
         "SELECT count(DISTINCT x) AS k, sum(x) AS x, min(s) AS s FROM ({}) GROUP BY k",
     ),
-    "whole": Operator(
-        stage(Regroup((Measure("n", "count", False), Measure("hi", "max", True), Measure("z", "max", True))), "xs", ""),
+    "whole": Differential(
+        stage(
+            ChangingAggregation(
+                "v", (Measure("n", "count", False), Measure("hi", "max", True), Measure("z", "max", True))
+            ),
+            "xs",
+            "",
+        ),
         {"k": "n", "x": "hi", "s": "z"},
         "SELECT count(*) AS k, max(x) AS x, max(s) AS s FROM ({}) HAVING count(*) > 0",
     ),
-    "distinct": Operator(stage(Once()), {"k": "k", "x": "x", "s": "s"}, "SELECT DISTINCT k, x, s FROM ({})"),
+    "distinct": Differential(
+        stage(DistinctRows("v")), {"k": "k", "x": "x", "s": "s"}, "SELECT DISTINCT k, x, s FROM ({})"
+    ),
 }
 _ARGUMENTS = {"aggregate": {"@t": "x", "@d": "x", "@lo": "s"}, "whole": {"@hi": "x", "@z": "s"}}
 
@@ -344,8 +363,8 @@ def test_a_chain_over_any_changes_shows_what_a_batch_over_the_present_rows_gives
         chain, grows = [], only_growing
         for i, name in enumerate(names):
             spec = OPERATORS[name].spec
-            spec = replace(spec, sides=(replace(spec.sides[0], grows=grows),))
-            grows = spec.only_inserts
+            spec = replace(spec, sides=(replace(spec.sides[0], append_only=grows),))
+            grows = spec.append_only
             chain.append((name, Held(spec, Path(folder) / str(i))))
         sql = "SELECT * FROM present"
         for name in names:
@@ -372,7 +391,7 @@ def test_a_chain_over_any_changes_shows_what_a_batch_over_the_present_rows_gives
 
 @pytest.mark.parametrize("kind", ["sum", "avg", "min", "max", "count", "count_distinct", "variance", "stddev"])
 def test_an_aggregate_of_present_rows_is_the_one_of_a_plain_aggregate(tmp_path: Path, kind: str) -> None:
-    spec = stage(Regroup((Measure("m", kind, True),)), "kf", "k")
+    spec = stage(ChangingAggregation("v", (Measure("m", kind, True),)), "kf", "k")
     held = Held(spec, tmp_path)
     rows = [(i % 2, None if i % 5 == 0 else i / 7) for i in range(20)]
     held.take(frame(spec, *(("+I", r) for r in rows)))

@@ -22,7 +22,8 @@ from millstream.kernels.aggregates.partials import is_exact
 from millstream.kernels.aggregates.sketches import SKETCHES
 from millstream.model.aggregates.aggregate import Aggregate
 from millstream.model.windows.windowing import Windowing
-from millstream.plan.stages import Aggregation, Measure
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.parts import Measure
 
 BY = ["$h", "$s", "k"]
 BIGINT = pa.int64()
@@ -31,7 +32,7 @@ PAIR = pa.struct([("by", pa.int64()), ("value", pa.string())])
 
 def stage(aggregate: Aggregate, kind: pa.DataType = BIGINT) -> Aggregation:
     """A bound stage with one measure, x, of values of a type, by the key k."""
-    return Aggregation("v", ("k",), Windowing(), (Measure("x", aggregate.kind, True, type=kind),), ())
+    return Aggregation("v", ("k",), Windowing(), (Measure("x", aggregate.kind, True, type=kind),))
 
 
 def rows(values: list[Any], keys: list[int] | None = None, kind: pa.DataType = BIGINT) -> pl.DataFrame:

@@ -17,7 +17,7 @@ def _state(spoken: Spoken) -> tuple[bool, list[tuple[int, int]]]:
     """Whether the join has a key, and the rows of the view."""
     spoken.perform("v")
     rows = sorted((r["k"], r["x"]) for r in spoken.rows("SELECT * FROM v"))
-    return spoken.live.planned("v").views[-1].stage.keys != (), rows
+    return spoken.live.planned("v").views[-1].operator.keys != (), rows
 
 
 def _filled(spoken: Spoken) -> None:

@@ -13,6 +13,7 @@ from millstream.model.event_times import times_of
 from millstream.model.steps.pattern import Matched
 from millstream.model.steps.step import Select
 from millstream.plan.lowering.pattern import lowered
+from millstream.plan.operators.patterns.pattern import PatternMatch
 from millstream.plan.planner import plan
 
 SCHEMA = "item INT, price BIGINT, name STRING, place STRUCT<lat: DOUBLE>, at TIMESTAMP"
@@ -70,15 +71,16 @@ def test_what_needs_the_row_only_is_computed_natively_and_once() -> None:
     )
     select = bids().key_by("item").match(made, p="sum(b.price * 2)").step
     assert isinstance(select, Select) and isinstance(select.input, Matched)
-    found = lowered(select.input)
-    native = {n: e.spark() for n, e in found.take if n.startswith("$c")}
+    taken, own = lowered(select.input)
+    native = {n: e.spark() for n, e in taken if n.startswith("$c")}
     assert sorted(native.values()) == sorted(
         ["UPPER(`name`) = 'X'", "`price` > 100", "`place`.`lat`", "`name` LIKE 'a%'", "`price` * 2"]
     )
-    a, b = found.match.conditions
+    found = PatternMatch("v", **own)
+    a, b = found.conditions
     assert (len(a.native), len(a.near), len(a.far)) == (2, 0, 0)
     assert (len(b.native), len(b.near), len(b.far)) == (2, 1, 1)
-    assert (found.match.lag, found.match.lead) == (1, 0)
+    assert (found.lag, found.lead) == (1, 0)
 
 
 def test_the_time_of_a_match_with_a_bound_is_a_clock() -> None:

@@ -20,8 +20,12 @@ from hypothesis import strategies as st
 import millstream as ms
 from millstream.errors import IncompatibleChange, MillstreamError, SchemaError, Unsupported
 from millstream.model.streams.keyed import Keyed
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
+from millstream.plan.operators.relations.distinct import DistinctRows
+from millstream.plan.operators.relations.pass_through import PassThrough
+from millstream.plan.operators.relations.top_n import TopN
 from millstream.plan.planner import plan
-from millstream.plan.stages import Aggregation, Append, Chained
 from millstream.state.version import Version
 from millstream.testing.script import STEPS, Crash
 from tests.accounting import assert_balanced
@@ -301,11 +305,13 @@ def test_a_step_is_performed_once_however_many_views_follow_it() -> None:
     best.distinct().view("three")
     planned = plan(flow)
     assert [v.name for v in planned.views] == ["counts", "one", "two~1", "two~2", "two", "three"]
-    assert [type(v.stage) for v in planned.views] == [Aggregation, Chained, Append, Chained, Chained, Chained]
-    inputs = {v.name: v.stage.inputs[0] for v in planned.views if isinstance(v.stage, Chained)}
+    assert [type(v.operator) for v in planned.views] == [
+        *(Aggregation, TopN, PassThrough, TopN, ChangingAggregation, DistinctRows)
+    ]
+    inputs = {v.name: v.operator.inputs[0] for v in planned.views if not v.operator.reads_scans}
     assert inputs == {"one": "counts", "two~2": "two~1", "two": "two~2", "three": "two~2"}
-    assert planned.behind["counts"] == ("counts", "one")
-    assert planned.behind["two~1"] == ("two", "three")
+    assert planned.downstream["counts"] == ("counts", "one")
+    assert planned.downstream["two~1"] == ("two", "three")
     assert len(planned.scans) == 1
 
 

@@ -24,7 +24,7 @@ def fingerprint(
         bids.where("price > 77").key_by(z="price % 3").aggregate(n=ms.count()).view("another")
         bids.flat_map(x="array(1, 2)").view("third")
     (build or base)(bids)
-    return next(v.stage.fingerprint for v in plan(flow).views if v.name == "v")
+    return next(v.operator.fingerprint for v in plan(flow).views if v.name == "v")
 
 
 def base(bids: ms.Stream) -> None:

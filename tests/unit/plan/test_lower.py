@@ -7,8 +7,11 @@ import pytest
 
 import millstream as ms
 from millstream.errors import DefinitionError
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.operators.relations.pass_through import PassThrough
+from millstream.plan.parts import Batches, Explode, Lookup, Project
 from millstream.plan.planner import RULES, plan
-from millstream.plan.stages import Aggregation, Append, Batches, Explode, Lookup, Plan, Project
+from millstream.plan.stages import Plan
 
 COLUMNS = "auction BIGINT, price BIGINT, weight DOUBLE, tags ARRAY<STRING>, ts TIMESTAMP"
 
@@ -20,13 +23,13 @@ def house(**options: Any) -> tuple[ms.Flow, ms.Stream]:
 
 def columns(planned: Plan, view: int = 0, feed: int = 0) -> list[str]:
     """The SQL of the columns a view's feed takes."""
-    taken = planned.views[view].stage.feeds[feed]
+    taken = planned.views[view].operator.feeds[feed]
     scan = next(s for s in planned.scans if s.id == taken.scan)
     return [next(c.sql for c in scan.columns if c.name == n) for n in taken.columns]
 
 
 def keep(planned: Plan, view: int = 0) -> str | None:
-    taken = planned.views[view].stage.feeds[0]
+    taken = planned.views[view].operator.feeds[0]
     scan = next(s for s in planned.scans if s.id == taken.scan)
     return next((c.sql for c in scan.columns if c.name == taken.keep), None)
 
@@ -39,7 +42,7 @@ def test_views_that_differ_in_expressions_only_share_one_scan() -> None:
         ).view(f"v{i}")
     planned = plan(flow)
     assert len(planned.scans) == 1 and planned.scans[0].ops == ()
-    assert {f.scan for v in planned.views for f in v.stage.feeds} == {planned.scans[0].id}
+    assert {f.scan for v in planned.views for f in v.operator.feeds} == {planned.scans[0].id}
 
 
 def test_a_column_that_many_views_need_is_computed_once() -> None:
@@ -67,7 +70,7 @@ def test_a_step_that_changes_rows_has_a_scan_of_its_own_beside_the_root_scan(ste
     planned = plan(flow)
     assert [len(s.ops) for s in planned.scans] == [0, 2]
     assert isinstance(planned.scans[1].ops[-1], op)
-    assert planned.views[0].stage.feeds[0].scan != planned.views[1].stage.feeds[0].scan
+    assert planned.views[0].operator.feeds[0].scan != planned.views[1].operator.feeds[0].scan
     assert planned.scans_of("bids")[0].ops == ()
 
 
@@ -95,7 +98,7 @@ def test_functions_that_differ_in_what_they_close_over_never_share_a_scan() -> N
     bids.map_batches(times(1), schema=COLUMNS).view("one")
     bids.map_batches(times(2), schema=COLUMNS).view("two")
     planned = plan(flow)
-    one, two = (planned.scans[v.stage.feeds[0].scan].ops[-1] for v in planned.views)
+    one, two = (planned.scans[v.operator.feeds[0].scan].ops[-1] for v in planned.views)
     assert isinstance(one, Batches) and isinstance(two, Batches)
     assert one.function is not two.function
 
@@ -108,7 +111,7 @@ def test_one_function_with_two_declarations_does_not_share_a_scan() -> None:
     bids.map_batches(same, schema="auction BIGINT, ts TIMESTAMP").view("a")
     bids.map_batches(same, schema="auction STRING, ts TIMESTAMP").view("b")
     bids.map_batches(same, schema="auction BIGINT, ts TIMESTAMP", takes="polars").view("c")
-    assert len({v.stage.feeds[0].scan for v in plan(flow).views}) == 3
+    assert len({v.operator.feeds[0].scan for v in plan(flow).views}) == 3
 
 
 def test_a_union_feeds_a_stage_from_every_source() -> None:
@@ -117,7 +120,7 @@ def test_a_union_feeds_a_stage_from_every_source() -> None:
     bids.where("price > 0").union(more, bids.flat_map(tag="tags").select(*bids.schema.names)).key_by(
         "auction"
     ).aggregate(n=ms.count()).view("v")
-    stage = plan(flow).views[0].stage
+    stage = plan(flow).views[0].operator
     assert [f.source for f in stage.feeds] == ["bids", "more", "bids"]
     assert stage.sources == {"bids", "more"}
     assert [f.keep is None for f in stage.feeds] == [False, True, True]
@@ -161,7 +164,7 @@ def test_a_view_without_an_aggregate_appends() -> None:
     bids.select("auction", double="price * 2").view("kept", retention="1 hour")
     bids.select("auction").view("all")
     kept, everything = plan(flow).views
-    assert isinstance(kept.stage, Append) and kept.identity is None
+    assert isinstance(kept.operator, PassThrough) and kept.identity is None
     assert (kept.columns, kept.hidden, kept.time_column, kept.retention) == (
         ("auction", "double"),
         ("$ts",),
@@ -212,7 +215,7 @@ def test_a_stream_without_key_has_one_row() -> None:
     flow, bids = house()
     bids.aggregate(n=ms.count()).view("v")
     view = plan(flow).views[0]
-    assert view.identity == () and isinstance(view.stage, Aggregation) and view.stage.identity == ()
+    assert view.identity == () and isinstance(view.operator, Aggregation) and view.operator.identity == ()
 
 
 def test_floating_keys_are_normalised_so_that_the_two_zeros_are_one_key() -> None:
@@ -242,4 +245,4 @@ def test_a_plan_can_be_asked_for_its_parts() -> None:
     flow, stream = aggregated()
     stream.view("v")
     planned = plan(flow)
-    assert planned.source("bids").name == "bids" and [a.step for a in planned.aggregations] == ["v"]
+    assert planned.source("bids").name == "bids" and [o.step for o in planned.stateful] == ["v"]

@@ -18,11 +18,11 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from millstream.engine.driver.work import records_state, write_outcome
+from millstream.engine.driver.driver import states_of, write_outcome
 from millstream.engine.input.rejects import apart
-from millstream.kernels.intake import Intake, Role, gather, take_in
+from millstream.kernels.intake import Intake, gather, take_in
 from millstream.kernels.outcome import Outcome, StageClock, net
-from millstream.kernels.stage import advance, is_due, leaving, records_step, records_unique, unique
+from millstream.kernels.scan_input import Role
 from millstream.model.expression import expr
 from millstream.model.types.duration import Duration
 from millstream.model.windows import trigger as mt
@@ -30,9 +30,11 @@ from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.kinds import AnyWindow, Cumulating, calendar, count_window, cumulating, custom, session
 from millstream.model.windows.window import Window, everything, hopping, tumbling
 from millstream.model.windows.windowing import Windowing
-from millstream.plan.stages import Aggregation, Feed, Measure
-from millstream.state.shard import RunCache, StateReader, shard_of, shard_range
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.parts import Feed, Measure
+from millstream.state.shard import RunCache, shard_of, shard_range
 from millstream.state.version import Version, merge
+from tests.kernel_kit import advance, is_due, leaving
 from tests.reference import triggers as tr
 from tests.reference import windows as win
 from tests.reference.model import RETRACTING, Row, identity
@@ -165,7 +167,7 @@ def stage_of(case: Case, *, panes: bool) -> Aggregation:
     feed = Feed(0, "src", None, "record", (KEY, *arguments), "hash", "slice", "gap" if by_record else "")
     windowing = windowing_of(case, panes=panes)
     return Aggregation(
-        STEP, (KEY,), windowing, tuple(measures), (feed,), "", (pa.string(),), case.accumulation == RETRACTING
+        STEP, (KEY,), windowing, tuple(measures), (pa.string(),), case.accumulation == RETRACTING, feeds=(feed,)
     )
 
 
@@ -294,10 +296,9 @@ class Stage:
             mine = partials
             if partials is not None and shards > 1:
                 mine = partials.filter(pl.Series(shard_of(partials["$h"].to_numpy(), shards) == shard))
-            state = StateReader(self.cache, self.version.of(STEP), unique(self.spec), hashes)
-            records = records_state(self.cache, self.spec, self.version, hashes)
-            outcome = advance(self.spec, mine, state, clock, records)
-            if (mine is None or not len(mine)) and not is_due(self.spec, state, clock):
+            states = states_of(self.cache, self.spec, self.version, hashes)
+            outcome = advance(self.spec, mine, states, clock)
+            if (mine is None or not len(mine)) and not is_due(self.spec, states["windows"], clock):
                 assert outcome.changes is None and outcome.panes is None, "nothing was due"
             outcomes.append(outcome)
             written += write_outcome(self.root, self.spec, outcome, f"{self.number:03d}-{shard}")
@@ -308,11 +309,8 @@ class Stage:
     @property
     def steps(self) -> dict[str, tuple[list[str], Any]]:
         """The steps of state, what makes their rows unique, and when these leave."""
-        steps: dict[str, tuple[list[str], Any]] = {STEP: (unique(self.spec), lambda rows: leaving(self.spec, rows))}
-        records = records_step(self.spec)
-        if records is not None:
-            steps[records] = (records_unique(self.spec), lambda rows: rows["$x"].to_numpy())
-        return steps
+        expiry = [lambda rows: leaving(self.spec, rows), lambda rows: rows["$x"].to_numpy()]
+        return {self.spec.state_step(s): (list(s.unique), e) for s, e in zip(self.spec.states, expiry, strict=False)}
 
     def maybe_merge(self, watermark: int) -> None:
         """Now and then merge a stretch of runs, as compaction does."""

@@ -18,8 +18,9 @@ from millstream.connect.port import SourceSlice
 from millstream.errors import HomeDamaged, LeaseLost, MillstreamError, RecoveryFailed, RunError
 from millstream.kernels.aggregates.combine import group_columns
 from millstream.kernels.intake import Tally
+from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.planner import plan
-from millstream.plan.stages import Aggregation, Plan
+from millstream.plan.stages import Plan
 from millstream.runtime.epoch.loop import EpochReport, FlowLoop
 from millstream.runtime.epoch.outbox import Outbox
 from millstream.runtime.epoch.progress import Progress
@@ -81,7 +82,7 @@ class TinyEngine:
         self.given.append(given)
         table = pa.concat_tables([self.ports[n].table(s) for n, s in given.slices.items()])
         prices = [p for p in table["price"].to_pylist() if p is not None]
-        stage = self.plan.views[0].stage
+        stage = self.plan.views[0].operator
         assert isinstance(stage, Aggregation)
         held = StateReader(self.cache, version.of("v"), group_columns(stage)).scan(BEGINNING)
         total = (0 if held is None else held["s$s"][0]) + sum(prices)

@@ -14,7 +14,7 @@ import pytest
 import millstream as ms
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import SourcePort, SourceSlice
-from millstream.engine.driver.work import EpochInput, EpochOutput
+from millstream.engine.driver.epoch_io import EpochInput, EpochOutput
 from millstream.engine.input.rejects import ERRORS
 from millstream.errors import DiskFull, EngineLost, MillstreamError, UserCodeFailed
 from millstream.home import Home

@@ -15,7 +15,8 @@ from millstream.errors import HomeDamaged
 from millstream.model.types.duration import Duration
 from millstream.model.windows.window import Window
 from millstream.model.windows.windowing import Windowing
-from millstream.plan.stages import Aggregation, Measure
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.parts import Measure
 from millstream.runtime.epoch import compaction
 from millstream.runtime.epoch.compaction import Compactor
 from millstream.state.run import Batch, Run, write_run
@@ -132,7 +133,7 @@ def test_a_version_counts_files_rows_and_bytes_by_step() -> None:
     )
 
 
-STAGE = Aggregation("v", ("k",), Windowing(Window(Duration(10), Duration(10))), (Measure("n", "count", False),), ())
+STAGE = Aggregation("v", ("k",), Windowing(Window(Duration(10), Duration(10))), (Measure("n", "count", False),))
 
 
 def partials(start: int, count: int, stamp: int) -> pl.DataFrame:

@@ -13,7 +13,10 @@ import pyarrow as pa
 
 from millstream.model.types.scalars import widest
 from millstream.model.types.schema import ddl_type
-from millstream.plan.stages import Aggregation, Append, Column, Feed, Plan, Project, Scan, Stage, Take
+from millstream.plan.operators.inputs import Take
+from millstream.plan.operators.operator import Operator
+from millstream.plan.parts import Column, Feed, Project
+from millstream.plan.stages import Plan, Scan
 
 ScanTypes = Mapping[int, Mapping[str, pa.DataType]]
 """By scan, the types of the columns that it gives."""
@@ -43,7 +46,7 @@ def common(kinds: Collection[pa.DataType]) -> pa.DataType | None:
 def scans_widened(plan: Plan, types: ScanTypes) -> tuple[Plan, dict[int, dict[str, pa.DataType]]]:
     """The plan whose stages take columns of one type from all their scans; and the columns that the scans then give."""
     scans = {s.id: _Columns(s, dict(types[s.id])) for s in plan.scans}
-    views = tuple(replace(v, stage=_stage(v.stage, scans)) for v in plan.views)
+    views = tuple(replace(v, operator=_widened(v.operator, scans)) for v in plan.views)
     known = {i: s.types for i, s in scans.items()}
     if all(s.added == {} for s in scans.values()):
         return plan, known
@@ -91,19 +94,19 @@ class _Columns:
         return replace(self.before, columns=(*self.before.columns, *(Column(n, s) for s, n in self.added.items())))
 
 
-def _stage(stage: Stage, scans: Mapping[int, _Columns]) -> Stage:
-    if not isinstance(stage, Append | Aggregation) or len(stage.feeds) < 2:
-        return stage
-    keys = len(stage.keys) if isinstance(stage, Aggregation) else 0
+def _widened(operator: Operator, scans: Mapping[int, _Columns]) -> Operator:
+    if not operator.reads_scans or len(operator.feeds) < 2:
+        return operator
+    keys = len(operator.keys)
     wide: dict[int, pa.DataType] = {}
-    for place in range(len(stage.feeds[0].columns)):
-        kinds = {scans[f.scan].types[f.columns[place]] for f in stage.feeds}
+    for place in range(len(operator.feeds[0].columns)):
+        kinds = {scans[f.scan].types[f.columns[place]] for f in operator.feeds}
         found = common(kinds) if len(kinds) > 1 else None
         if found is not None:
             wide[place] = pa.float64() if place < keys and pa.types.is_floating(found) else found
     if not wide:
-        return stage
-    return replace(stage, feeds=tuple(_feed(f, scans[f.scan], wide, keys) for f in stage.feeds))
+        return operator
+    return replace(operator, feeds=tuple(_feed(f, scans[f.scan], wide, keys) for f in operator.feeds))
 
 
 def _feed(feed: Feed, scan: _Columns, wide: Mapping[int, pa.DataType], keys: int) -> Feed:

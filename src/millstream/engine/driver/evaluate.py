@@ -17,7 +17,7 @@ from millstream.errors import EngineFailed, EngineLost, MillstreamError, UserCod
 from millstream.model.error_policy import FAIL, NULL
 from millstream.model.types.schema import ddl_type
 from millstream.model.types.values import in_json, python_rows
-from millstream.plan.stages import Column, Op, Project
+from millstream.plan.parts import Column, Op, Project
 
 MOST = 100
 """If more rows than this fail in one evaluation, the expression is wrong, not the rows."""

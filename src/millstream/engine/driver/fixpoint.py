@@ -11,7 +11,7 @@ import polars as pl
 
 from millstream.errors import Unsupported
 from millstream.model.types.duckdb_values import arrow_table
-from millstream.plan.operators.loop import OTHER, ROWS, SEED, Loop, quoted
+from millstream.plan.operators.relations.loop import OTHER, ROWS, SEED, Loop, quoted
 
 _local = threading.local()
 

@@ -20,9 +20,8 @@ import pyarrow as pa
 
 from millstream import paths
 from millstream.kernels.python.by_key import KEY
-from millstream.kernels.python.lookup import Ask, answers, questions_of
-from millstream.plan.operators.process import Asking
-from millstream.plan.stages import Chained
+from millstream.kernels.python.lookup import answers, questions_of
+from millstream.plan.operators.python.lookup import AsyncLookup
 from millstream.state.ipc import ipc_bytes
 from millstream.state.run import write_durably
 
@@ -30,21 +29,17 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """How long, in seconds, a call waits before it is tried again: longer each time."""
 
 
-def recorder(spec: Chained, what: Asking, folder: Path, epoch: int) -> Ask:
-    """What asks for an epoch of a stage, and takes answers that an earlier try of the same epoch has written down."""
-
-    def ask(questions: pl.DataFrame) -> pl.DataFrame:
-        path = folder / spec.step / f"{epoch:012d}-{spec.fingerprint}.arrow"
-        known = _read(path)
-        new = questions if known is None else questions.join(known, on=KEY, how="anti", maintain_order="left")
-        if len(new):
-            given = answers(what, new, asked(what, questions_of(spec, new)))
-            known = given if known is None else pl.concat([known, given], how="vertical_relaxed")
-            _write(path, known)
-        assert known is not None, "there are questions"
-        return known.join(questions, on=KEY, how="semi", maintain_order="left")
-
-    return ask
+def answered(operator: AsyncLookup, questions: pl.DataFrame, folder: Path, epoch: int) -> pl.DataFrame:
+    """The answers to questions of an epoch: those that an earlier attempt has written, and new ones."""
+    path = folder / operator.step / f"{epoch:012d}-{operator.fingerprint}.arrow"
+    known = _read(path)
+    new = questions if known is None else questions.join(known, on=KEY, how="anti", maintain_order="left")
+    if len(new):
+        fresh = answers(operator, new, asked(operator, questions_of(operator, new)))
+        known = fresh if known is None else pl.concat([known, fresh], how="vertical_relaxed")
+        _write(path, known)
+    assert known is not None, "there are questions"
+    return known.join(questions, on=KEY, how="semi", maintain_order="left")
 
 
 def forget(folder: Path, step: str, before: int) -> None:
@@ -54,7 +49,7 @@ def forget(folder: Path, step: str, before: int) -> None:
             paths.delete_file(path, missing_ok=True)
 
 
-def asked(what: Asking, questions: Sequence[Any]) -> list[Any]:
+def asked(what: AsyncLookup, questions: Sequence[Any]) -> list[Any]:
     """The answers of the function, in order; an error stands for each question of a call that failed for good."""
     batches = [questions[i : i + what.batch] for i in range(0, len(questions), what.batch)]
 
@@ -66,7 +61,7 @@ def asked(what: Asking, questions: Sequence[Any]) -> list[Any]:
     return [answer for batch in found for answer in batch]
 
 
-async def _one(what: Asking, batch: Sequence[Any], gate: asyncio.Semaphore) -> list[Any]:
+async def _one(what: AsyncLookup, batch: Sequence[Any], gate: asyncio.Semaphore) -> list[Any]:
     pause = FIRST_PAUSE
     async with gate:
         for attempt in range(what.retries + 1):
@@ -81,13 +76,13 @@ async def _one(what: Asking, batch: Sequence[Any], gate: asyncio.Semaphore) -> l
     raise AssertionError
 
 
-def _named(what: Asking, error: Exception) -> Exception:
+def _named(what: AsyncLookup, error: Exception) -> Exception:
     if isinstance(error, TimeoutError) and what.timeout is not None:
         return TimeoutError(f"no answer within {what.timeout / 1e6:g} s, asked {what.retries + 1} times")
     return error
 
 
-def _aligned(what: Asking, given: Any, count: int) -> list[Any]:
+def _aligned(what: AsyncLookup, given: Any, count: int) -> list[Any]:
     found = list(given)
     if len(found) != count:
         msg = f"{len(found)} answers were given to {count} questions"
@@ -95,7 +90,7 @@ def _aligned(what: Asking, given: Any, count: int) -> list[Any]:
     return found
 
 
-async def _called(what: Asking, batch: list[Any]) -> Any:
+async def _called(what: AsyncLookup, batch: list[Any]) -> Any:
     if inspect.iscoroutinefunction(what.function) or inspect.iscoroutinefunction(
         getattr(what.function, "__call__", None)  # noqa: B004 - an object whose call is asynchronous
     ):

@@ -16,8 +16,8 @@ from millstream.errors import Unsupported
 from millstream.kernels import native_expressions
 from millstream.model.reserved import OP
 from millstream.plan.lowering.native_subset import quick_sql
+from millstream.plan.parts import Batches, Explode, Op, Project
 from millstream.plan.rules.output_bounds import bounded
-from millstream.plan.stages import Batches, Explode, Op, Project
 
 
 def computed(spark: Any, ops: Sequence[Op], changes: pa.Table) -> pa.Table:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from millstream.kernels.python.process import Processed
+from millstream.kernels.outcome import Outcome
 from millstream.model.error_policy import QUARANTINE
 from millstream.model.types.schema import TIMESTAMP
-from millstream.plan.stages import Chained, Plan, view_of
+from millstream.plan.operators.operator import view_of
+from millstream.plan.stages import Plan
 
 ERRORS = pa.schema(
     [
@@ -25,7 +26,7 @@ ERRORS = pa.schema(
 MENDED = pa.schema([("partition", pa.string()), ("raw", pa.string()), ("times", pa.int64())])
 
 
-def errors_of(outcome: Processed, epoch: int, now: int) -> pa.Table:
+def errors_of(outcome: Outcome, epoch: int, now: int) -> pa.Table:
     """What was set apart, as a table of errors."""
     rows = [{"epoch": epoch, "reason": f.reason, "raw": f.record, "seen_at": now} for f in outcome.failures]
     return pa.Table.from_pylist(rows, schema=ERRORS)
@@ -64,7 +65,7 @@ def reached(plan: Plan, name: str) -> tuple[str, ...]:
     """The views that people see which get something of a view's stage, itself among them."""
     inside = {name}
     for view in plan.views:  # in the order of their chains
-        if isinstance(view.stage, Chained) and inside & set(view.stage.inputs):
+        if inside & set(view.operator.inputs):
             inside.add(view.name)
     return tuple(v.name for v in plan.views if v.name in inside and not v.inner)
 

@@ -6,8 +6,7 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.model.reserved import OP
-from millstream.model.windows.accumulation import Accumulation
-from millstream.plan.stages import Aggregation, ViewStage
+from millstream.plan.stages import ViewStage
 
 
 def paired(view: ViewStage, changes: pa.Table) -> pa.Table:
@@ -15,12 +14,7 @@ def paired(view: ViewStage, changes: pa.Table) -> pa.Table:
     assert view.post is not None
     if view.post.renames is not None or view.identity is None:
         return changes
-    return _paired(changes, view.identity, retract=view.retracts and _retracts(view))
-
-
-def _retracts(view: ViewStage) -> bool:
-    stage = view.stage
-    return not isinstance(stage, Aggregation) or stage.windowing.accumulation is Accumulation.RETRACTING
+    return _paired(changes, view.identity, retract=view.retracts and view.operator.retracting)
 
 
 def _paired(changes: pa.Table, identity: tuple[str, ...], *, retract: bool) -> pa.Table:

@@ -1,6 +1,6 @@
 """Native combining: Spark's own groupBy makes the partials, where one exact aggregation is all that a scan feeds.
 
-Rows that the stage does not keep fall into groups of their own, so the same pass also counts every row and finds the
+Rows that the operator does not keep fall into groups of their own, so the same pass also counts every row and finds the
 newest event time.
 """
 
@@ -13,20 +13,21 @@ from pyspark.sql import functions as F
 from millstream.kernels.aggregates.combine import fold, group_columns, in_order
 from millstream.kernels.aggregates.partials import PARTIALS, is_exact
 from millstream.kernels.aggregates.sketches import SKETCHES
-from millstream.kernels.intake import Intake, Role, Tally
+from millstream.kernels.intake import Intake, Tally
+from millstream.kernels.scan_input import Role
 from millstream.kernels.windows import assign
-from millstream.plan.stages import Aggregation
 
 _BAD, _FILTERED = -(2**63) + 1, -(2**63) + 2
 
 
 def fits(roles: list[Role]) -> bool:
     """Whether Spark can combine for this scan as exactly as the kernels would."""
-    if len(roles) != 1 or not isinstance(roles[0].stage, Aggregation):
+    if len(roles) != 1 or not roles[0].operator.keyed_scan:
         return False
-    if roles[0].stage.corrected or not assign.by_slices(roles[0].stage):
+    operator = roles[0].operator
+    if operator.corrected or not assign.by_slices(operator):
         return False
-    return all(is_exact(m) and PARTIALS[m.kind].native is not None for m in roles[0].stage.measures)
+    return all(is_exact(m) and PARTIALS[m.kind].native is not None for m in operator.measures)
 
 
 def combined(frame: DataFrame, role: Role, *, partitioned: bool) -> DataFrame:
@@ -35,33 +36,31 @@ def combined(frame: DataFrame, role: Role, *, partitioned: bool) -> DataFrame:
     The last two are told by impossible slices, which costs less than another column to group by. `partitioned` says
     that rows are counted per partition of the source.
     """
-    stage = role.stage
-    assert isinstance(stage, Aggregation)
+    operator = role.operator
     feed = role.feed
     kept = "`$bad` = 0" + (f" AND coalesce(`{feed.keep}`, false)" if feed.keep else "")
     others = f"WHEN NOT coalesce(`{feed.keep}`, false) THEN {_FILTERED}L" if feed.keep else ""
-    places = feed.columns[: len(stage.keys)]
+    places = feed.columns[: len(operator.keys)]
     group = [F.expr(f"CASE WHEN `$bad` <> 0 THEN {_BAD}L {others} ELSE `{feed.slice}` END").alias("$s")]
-    group += [F.expr(f"IF({kept}, `{c}`, NULL)").alias(n) for c, n in zip(places, stage.keys, strict=True)]
+    group += [F.expr(f"IF({kept}, `{c}`, NULL)").alias(n) for c, n in zip(places, operator.keys, strict=True)]
     if partitioned:
         group.append(F.col("$part"))
-    columns = iter(feed.columns[len(stage.keys) :])
+    columns = iter(feed.columns[len(operator.keys) :])
     partials = []
-    for measure in stage.measures:
+    for measure in operator.measures:
         native = PARTIALS[measure.kind].native
         assert native is not None
         argument = f"`{next(columns)}`" if measure.has_argument else ""
         partials += [F.expr(sql).alias(name) for name, sql in native(measure, argument)]
     marks = [F.max("$mark").alias("$mark")] if "$mark" in frame.columns else []
     rows = frame.groupBy(*group).agg(F.count(F.lit(1)).alias("$n"), F.max("$ts").alias("$newest"), *marks, *partials)
-    hashed = f"xxhash64({', '.join(f'`{n}`' for n in stage.keys)})" if stage.keys else "0L"
+    hashed = f"xxhash64({', '.join(f'`{n}`' for n in operator.keys)})" if operator.keys else "0L"
     return rows.withColumn("$h", F.expr(hashed))
 
 
 def taken_in(rows: pl.DataFrame, role: Role, future: int) -> Intake | None:
     """What `take_in` would have given; None when rows from the future must be picked out one by one."""
-    stage = role.stage
-    assert isinstance(stage, Aggregation)
+    operator = role.operator
     good = rows.filter(pl.col("$s") != _BAD)
     partition = pl.col("$part") if "$part" in rows.columns else pl.lit(0).alias("$part")
     newest = good.group_by(partition).agg(pl.col("$newest").max())
@@ -75,14 +74,14 @@ def taken_in(rows: pl.DataFrame, role: Role, future: int) -> Intake | None:
     intake = Intake(Tally(counted, counted - healthy, 0, times))
     kept = good.filter(pl.col("$s") != _FILTERED)
     intake.filtered[role.view] = healthy - int(kept["$n"].sum())
-    in_time, late = assign.in_time(stage, kept, role.watermark)
+    in_time, late = assign.in_time(operator, kept, role.watermark)
     if late.any():
         intake.late[role.view] = int(kept.filter(late)["$n"].sum())
     kept = in_time
     intake.applied[role.view] = int(kept["$n"].sum())
     if len(kept):
-        by = group_columns(stage)
-        partials = in_order(stage, kept, by)
-        sketched = any(m.kind in SKETCHES for m in stage.measures)  # Spark's bytes have more in them than ours
-        intake.frames[role.view] = [fold(stage, partials, by) if sketched or "$part" in kept.columns else partials]
+        by = group_columns(operator)
+        partials = in_order(operator, kept, by)
+        sketched = any(m.kind in SKETCHES for m in operator.measures)  # Spark's bytes have more in them than ours
+        intake.frames[role.view] = [fold(operator, partials, by) if sketched or "$part" in kept.columns else partials]
     return intake

@@ -34,7 +34,7 @@ def answered(spark: SparkSession, given: Given, sql: str, now: int, log: Path, l
         try:
             for name, (source, port, part, plan) in given.items():
                 view = plan.views[0]
-                (feed,) = view.stage.feeds
+                (feed,) = view.operator.feeds
                 scan = next(s for s in plan.scans if s.id == feed.scan)
                 frame = read(spark, source, port, part, now, strict=True).frame
                 frame = prelude.columns(prelude.through(frame, scan, source, {}, now), scan)

@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 from millstream.clock import EARLIEST, LATEST
 from millstream.errors import Unsupported, UserCodeFailed
 from millstream.model.types.schema import ddl_type
+from millstream.plan.parts import Batches, Explode, Lookup, Op, Project
 from millstream.plan.rules.output_bounds import bounded
-from millstream.plan.stages import Batches, Explode, Lookup, Op, Project, Scan, SourceStage
+from millstream.plan.stages import Scan, SourceStage
 
 SYSTEM = ("$ts", "$part", "$pos", "$bad", "$mark", "$kh", "$key", "$del", "$ver")
 

@@ -14,17 +14,18 @@ from pyspark.sql import functions as F
 
 from millstream.connect.port import FUTURE, REASONS, SourcePort, SourceSlice
 from millstream.connect.text_lines import shortened
+from millstream.engine.driver.epoch_io import polars
 from millstream.engine.driver.row_errors import ERRORS
-from millstream.engine.driver.work import polars
 from millstream.engine.input import prelude
 from millstream.engine.input.readers import read
-from millstream.kernels.intake import Role
 from millstream.kernels.outcome import BEHIND, NO_WINDOW, Dropped, together
+from millstream.kernels.scan_input import Role
 from millstream.kernels.windows import assign
 from millstream.kernels.windows.firing import LAST_INSTANT, shown_watermark
 from millstream.model.types.schema import TIMESTAMP
+from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.rules.output_bounds import bounded
-from millstream.plan.stages import Aggregation, Append, Plan, Scan, SourceStage
+from millstream.plan.stages import Plan, Scan, SourceStage
 
 LATE = pa.schema(
     [
@@ -118,9 +119,9 @@ def late(
     sql = {c.name: bounded(c.sql) for c in scan.columns}
     future = now + source.options.future_bound.micros
     kept = f"`$bad` = 0 AND `$ts` <= {future}L"
-    if not dropped and not assign.may_have_none(role.stage):
+    if not dropped and not assign.may_have_none(role.operator):
         kept += f" AND `$ts` < {role.watermark}L"  # no window over a later row has ended
-    if feed.keep is not None and not (isinstance(role.stage, Aggregation) and role.stage.corrected):
+    if feed.keep is not None and role.operator.filters_scan:
         kept += f" AND ({sql[feed.keep]})"
     named = {feed.hash, feed.slice, feed.gap} - {""}
     places = [f"`{c}`" for c in ("$part", "$pos") if c in rows.columns]
@@ -130,8 +131,8 @@ def late(
 
 def apart(role: Role, rows: pl.DataFrame, dropped: Sequence[Dropped], epoch: int, now: int) -> pa.Table:
     """Of rows with their time, hash, slice and ``record``, those that a stage did not take."""
-    stage, feed = role.stage, role.feed
-    if isinstance(stage, Append):
+    operator, feed = role.operator, role.feed
+    if not operator.keyed_scan:
         past = rows.filter(pl.col("$ts") < role.watermark)
         past = past.select("$ts", pl.col("$ts").alias("$e"), pl.lit(BEHIND).alias("reason"), "record")
         return _late(past, role, epoch, now)
@@ -139,9 +140,9 @@ def apart(role: Role, rows: pl.DataFrame, dropped: Sequence[Dropped], epoch: int
     places = [c for c in ("$part", "$pos") if c in rows.columns]
     rows = rows.select("$ts", *places, pl.col(feed.hash).alias("$h"), pl.col(feed.slice).alias("$s"), *gap, "record")
     late_rows: list[pl.DataFrame] = []
-    if not stage.corrected:
-        _, late = assign.in_time(stage, rows, role.watermark)
-        late_rows, rows = [_behind(stage, rows.filter(late))], rows.filter(~late)
+    if not operator.corrected:
+        _, late = assign.in_time(operator, rows, role.watermark)
+        late_rows, rows = [_behind(operator, rows.filter(late))], rows.filter(~late)
     found = together([*late_rows, *(_dropped(rows, d) for d in dropped)])
     return LATE.empty_table() if found is None else _late(found, role, epoch, now)
 

@@ -28,7 +28,8 @@ from millstream.kernels.aggregates.partials import (
 from millstream.kernels.aggregates.sketches import SKETCHES
 from millstream.kernels.windows.assign import by_slices, sessions
 from millstream.model.windows.kinds import Session
-from millstream.plan.stages import Aggregation, Measure
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.parts import Measure
 
 GROUP = ("$h", "$s")
 _SAFE = float(2**62)

@@ -11,7 +11,7 @@ import polars as pl
 
 from millstream.kernels.aggregates.tallies import added, packed, plain_values, rows_of, tallied, unpacked
 from millstream.model.aggregates.aggregate import settings_of
-from millstream.plan.stages import Measure
+from millstream.plan.parts import Measure
 
 
 def combine(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list[pl.Series]:

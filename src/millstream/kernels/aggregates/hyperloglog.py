@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from millstream.model.aggregates.aggregate import settings_of
-from millstream.plan.stages import Measure
+from millstream.plan.parts import Measure
 
 _LIST, _SET, _HLL = 2, 3, 10
 """The first byte of a sketch: how many numbers of four bytes come before its content."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from millstream.errors import RunError
 from millstream.kernels.aggregates.interval_sums import SPAN, is_span, mean
 from millstream.model.aggregates.aggregate import settings_of
-from millstream.plan.stages import Measure
+from millstream.plan.parts import Measure
 
 _FIT = 2**63 - 1
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from millstream.kernels.aggregates import hyperloglog, interval_sums, ordered_partials
 from millstream.kernels.aggregates.sketches import SKETCHES
 from millstream.kernels.aggregates.tallies import one_zero
-from millstream.plan.stages import Measure
+from millstream.plan.parts import Measure
 
 _MOMENTS = frozenset({"variance", "stddev", "var_pop", "stddev_pop", "skewness", "kurtosis"})
 _WIDE = Context(prec=100)

@@ -18,7 +18,7 @@ from millstream.kernels.aggregates import hyperloglog as hll
 from millstream.kernels.aggregates import tallies as tally
 from millstream.kernels.hashing import hashed
 from millstream.model.aggregates.aggregate import settings_of
-from millstream.plan.stages import Measure
+from millstream.plan.parts import Measure
 
 _RECORD = ("$ts", "$part", "$pos")
 _ROW = ("$a", "$b")

@@ -14,12 +14,12 @@ import polars as pl
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels.aggregates.combine import fold, group_columns, results
-from millstream.kernels.outcome import Outcome, StageClock, State, together
+from millstream.kernels.outcome import Kept, Outcome, StageClock, State, together
 from millstream.kernels.windows.slice_times import closes_between, expiry, window_ends
 from millstream.model.reserved import OP
 from millstream.model.windows.trigger import ON_CLOSE
 from millstream.model.windows.window import Window
-from millstream.plan.stages import Aggregation
+from millstream.plan.operators.aggregates.aggregation import Aggregation
 
 TIMESTAMP = pl.Datetime("us", "UTC")
 
@@ -36,7 +36,7 @@ def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, cloc
         if closed is not None:
             changes.append(closed)
     if partials is None or not len(partials):
-        return Outcome(together(changes), None, np.empty(0, dtype=np.int64))
+        return Outcome(together(changes))
     columns = group_columns(spec)
     hashes = partials["$h"].unique().sort().to_numpy()
     held = state.lookup(hashes, clock.watermark)
@@ -48,7 +48,7 @@ def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, cloc
     if not on_close or late:
         upto = clock.watermark if on_close else END_OF_TIME
         changes.append(_revise(spec, held, old, folded, clock.horizon(spec), upto))
-    return Outcome(together(changes), folded, leaving(spec, folded))
+    return Outcome(together(changes), {"windows": Kept(folded, leaving(spec, folded))})
 
 
 def leaving(spec: Aggregation, rows: pl.DataFrame) -> np.ndarray:

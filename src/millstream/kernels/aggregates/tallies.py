@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.model.aggregates.aggregate import settings_of
-from millstream.plan.stages import Measure
+from millstream.plan.parts import Measure
 
 _SIGN = np.int64(2**63 - 1)
 

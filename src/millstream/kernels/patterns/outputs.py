@@ -11,12 +11,13 @@ from millstream.errors import RunError
 from millstream.kernels.aggregates.interval_sums import SPAN, is_span, mean, micros
 from millstream.kernels.patterns.search import Found, Rows
 from millstream.model.steps.pattern import TIMED_OUT
-from millstream.plan.operators.pattern import Match, Output
+from millstream.plan.operators.patterns.pattern import PatternMatch
+from millstream.plan.operators.patterns.terms import MatchOutput
 
 _FIT = 9.2e18
 
 
-def outputs(match: Match, keys: tuple[str, ...], rows: Rows, found: Found, numbers: np.ndarray) -> pl.DataFrame:
+def outputs(match: PatternMatch, keys: tuple[str, ...], rows: Rows, found: Found, numbers: np.ndarray) -> pl.DataFrame:
     """One row per match, or per row of a match. `numbers` are those of the matches."""
     first = np.array(found.first, dtype=np.int64)
     if match.all_rows:
@@ -35,7 +36,7 @@ def outputs(match: Match, keys: tuple[str, ...], rows: Rows, found: Found, numbe
 
 @dataclass
 class _View:
-    match: Match
+    match: PatternMatch
     rows: Rows
     found: Found
     shown: np.ndarray | None
@@ -44,7 +45,7 @@ class _View:
     """By result: its match."""
     matches: int
 
-    def column(self, output: Output, numbers: np.ndarray) -> pl.Series:
+    def column(self, output: MatchOutput, numbers: np.ndarray) -> pl.Series:
         """The values of an output."""
         if output.kind == "number":
             return pl.Series(output.name, numbers[self.of], dtype=pl.Int64)
@@ -55,7 +56,7 @@ class _View:
             return self._at(output, chosen, upto, before)
         return self._total(output, chosen, upto, before)
 
-    def _classifier(self, output: Output) -> pl.Series:
+    def _classifier(self, output: MatchOutput) -> pl.Series:
         """The variable of the row that is shown, or of the last one."""
         found = self.found
         if self.shown is not None and output.running:
@@ -66,7 +67,7 @@ class _View:
         names = pl.Series(list(self.match.variables), dtype=pl.String)
         return names[pl.Series(found.variable[at], dtype=pl.UInt32)].alias(output.name)
 
-    def _chosen(self, output: Output) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _chosen(self, output: MatchOutput) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The rows that an output speaks of; by result, how many of them are in sight, and how many are of matches
         before.
         """
@@ -80,7 +81,7 @@ class _View:
             upto = counts[self.of]
         return np.flatnonzero(chosen), upto, before
 
-    def _at(self, output: Output, chosen: np.ndarray, upto: np.ndarray, before: np.ndarray) -> pl.Series:
+    def _at(self, output: MatchOutput, chosen: np.ndarray, upto: np.ndarray, before: np.ndarray) -> pl.Series:
         assert output.column is not None
         place = before + (output.offset if output.first else upto - 1 - output.offset)
         there = upto > output.offset
@@ -92,7 +93,7 @@ class _View:
             there = there & (rows >= self.rows.starts[key]) & (rows < self.rows.ends[key])
         return _gathered(self.rows.frame[output.column], rows, there).alias(output.name)
 
-    def _total(self, output: Output, chosen: np.ndarray, upto: np.ndarray, before: np.ndarray) -> pl.Series:
+    def _total(self, output: MatchOutput, chosen: np.ndarray, upto: np.ndarray, before: np.ndarray) -> pl.Series:
         if output.column is None:
             return pl.Series(output.name, upto, dtype=pl.Int64)
         rows = pl.Series(self.found.rows[chosen], dtype=pl.UInt32)

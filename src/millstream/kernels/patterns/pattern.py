@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from millstream.clock import ALL_READ, END_OF_TIME
 from millstream.kernels.hashing import hashed
-from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.kernels.patterns.outputs import outputs
 from millstream.kernels.patterns.search import Found, Rows, search
 from millstream.model.patterns.pattern import TO_NEXT
 from millstream.model.reserved import OP
-from millstream.plan.operators.pattern import Match
-from millstream.plan.stages import Chained
+from millstream.plan.operators.patterns.pattern import PatternMatch
 
 UNIQUE = ("$h", "$a", "$b")
 _GROUP = ("$h", "$a")
@@ -31,52 +31,48 @@ _COUNTED = -1
 """The `$b` of the row that counts the matches of a key."""
 
 
-def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
-    """Run one epoch. `changes` are new rows, none of them before one that came in an earlier epoch."""
-    match = _match(spec)
-    came = None if changes is None or not len(changes) else _arranged(spec, match, changes)
+def advance(operator: PatternMatch, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+    """Run one epoch. The input is new rows, none of them before one that came in an earlier epoch."""
+    del services
+    changes, state = inputs["rows"], states["rows"]
+    came = None if changes is None or not len(changes) else _arranged(operator, changes)
     hashes = state.due({"$wd": (clock.before, clock.watermark)}, clock.before)
     if came is not None:
         hashes = np.unique(np.concatenate([hashes, came["$h"].to_numpy()]))
     held = state.lookup(hashes, clock.before) if len(hashes) else None
     held = None if held is None else held.filter(~pl.col("$gone"))
     if came is None and (held is None or not len(held)):
-        return Outcome(None, None, np.empty(0, dtype=np.int64))
-    rows, counted = _rows(spec, match, held, came, clock)
+        return Outcome()
+    rows, counted = _rows(operator, held, came, clock)
     if not len(rows.frame):
-        return Outcome(None, None, np.empty(0, dtype=np.int64))
-    found = search(match, rows)
-    numbers, counts = _numbered(match, rows, counted, found)
+        return Outcome()
+    found = search(operator, rows)
+    numbers, counts = _numbered(operator, rows, counted, found)
     changed = None
     if found.first:
-        changed = outputs(match, spec.keys, rows, found, numbers)
-        changed = changed.select(pl.lit("+I").alias(OP), *spec.result) if len(changed) else None
-    kept = _kept(match, rows, found)
+        changed = outputs(operator, operator.keys, rows, found, numbers)
+        changed = changed.select(pl.lit("+I").alias(OP), *operator.result) if len(changed) else None
+    kept = _kept(operator, rows, found)
     parts = [part for part in (kept, counts) if part is not None and len(part)]
     if not parts:
-        return Outcome(changed, None, np.empty(0, dtype=np.int64))
-    columns = [*UNIQUE, "$open", "$wd", "$num", "$x", "$gone", *spec.columns]
+        return Outcome(changed)
+    columns = [*UNIQUE, "$open", "$wd", "$num", "$x", "$gone", *operator.columns]
     written = pl.concat([p.select(columns) for p in parts], how="vertical_relaxed").sort("$h", "$a", "$b")
-    return Outcome(changed, written, written["$x"].to_numpy())
+    return keeping(changed, rows=written)
 
 
-def _match(spec: Chained) -> Match:
-    assert isinstance(spec.what, Match)
-    return spec.what
-
-
-def _arranged(spec: Chained, match: Match, changes: pl.DataFrame) -> pl.DataFrame:
+def _arranged(operator: PatternMatch, changes: pl.DataFrame) -> pl.DataFrame:
     """New rows with the hashes of their keys, in the order they go."""
-    empty = pl.from_arrow(pa.schema(list(zip(spec.columns, spec.types, strict=True))).empty_table())
+    empty = pl.from_arrow(pa.schema(list(zip(operator.columns, operator.types, strict=True))).empty_table())
     assert isinstance(empty, pl.DataFrame)
-    rows = changes.select(*spec.columns).cast(dict(empty.schema))  # type: ignore[arg-type]
-    rows = rows.with_columns(pl.col(k) + 0.0 for k in spec.keys if rows.schema[k].is_float())
-    first, second = hashed(rows, spec.keys)
+    rows = changes.select(*operator.columns).cast(dict(empty.schema))  # type: ignore[arg-type]
+    rows = rows.with_columns(pl.col(k) + 0.0 for k in operator.keys if rows.schema[k].is_float())
+    first, second = hashed(rows, operator.keys)
     rows = rows.with_columns(pl.Series("$h", first), pl.Series("$a", second))
-    by = [match.time, *(c for c, _, _ in match.order)]
-    down = [False, *(d for _, d, _ in match.order)]
-    last = [False, *(not n for _, _, n in match.order)]
-    if match.order or not rows[match.time].is_sorted():
+    by = [operator.time, *(c for c, _, _ in operator.order)]
+    down = [False, *(d for _, d, _ in operator.order)]
+    last = [False, *(not n for _, _, n in operator.order)]
+    if operator.order or not rows[operator.time].is_sorted():
         rows = rows.sort(by, descending=down, nulls_last=last, maintain_order=True)
     return _by_key(rows)
 
@@ -92,7 +88,7 @@ def _by_key(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rows(
-    spec: Chained, match: Match, held: pl.DataFrame | None, came: pl.DataFrame | None, clock: StageClock
+    operator: PatternMatch, held: pl.DataFrame | None, came: pl.DataFrame | None, clock: StageClock
 ) -> tuple[Rows, pl.DataFrame | None]:
     """The rows of the keys that are looked at, and how many matches these had."""
     counted = None
@@ -100,7 +96,7 @@ def _rows(
     if held is not None and len(held):
         counted = held.filter(pl.col("$b") == _COUNTED).select(*_GROUP, "$num")
         tail = held.filter(pl.col("$b") != _COUNTED).sort("$b")
-        parts.append(tail.select(*UNIQUE, "$open", "$wd", *spec.columns, pl.lit(True).alias("$held")))
+        parts.append(tail.select(*UNIQUE, "$open", "$wd", *operator.columns, pl.lit(True).alias("$held")))
     if came is not None:
         place = pl.int_range(pl.len(), dtype=pl.Int64).over(*_GROUP)
         if parts and len(parts[0]):
@@ -109,7 +105,7 @@ def _rows(
             place = place + pl.col("$next").fill_null(0)
         new = came.with_columns(place.alias("$b"))
         marks = [pl.lit(True).alias("$open"), pl.lit(END_OF_TIME, pl.Int64).alias("$wd")]
-        parts.append(new.select(*UNIQUE, *marks, *spec.columns, pl.lit(False).alias("$held")))
+        parts.append(new.select(*UNIQUE, *marks, *operator.columns, pl.lit(False).alias("$held")))
     frame = pl.concat(parts, how="vertical_relaxed")
     if held is not None:
         frame = _by_key(frame)
@@ -117,19 +113,19 @@ def _rows(
     new_key = np.flatnonzero(np.concatenate(([len(h) > 0], (h[1:] != h[:-1]) | (g[1:] != g[:-1]))))
     ends = np.append(new_key[1:], len(h))[: len(new_key)]
     closed = clock.watermark >= ALL_READ
-    passed = clock.watermark - match.slack + 1
-    ready = ends if closed else np.maximum(new_key, ends - match.lead)
-    times = frame[match.time].cast(pl.Datetime("us", "UTC")).cast(pl.Int64).to_numpy()
+    passed = clock.watermark - operator.slack + 1
+    ready = ends if closed else np.maximum(new_key, ends - operator.lead)
+    times = frame[operator.time].cast(pl.Datetime("us", "UTC")).cast(pl.Int64).to_numpy()
     may_begin = frame["$open"].to_numpy()
     return Rows(frame, new_key, ends, ready, times, may_begin, passed, closed), counted
 
 
 def _numbered(
-    match: Match, rows: Rows, counted: pl.DataFrame | None, found: Found
+    operator: PatternMatch, rows: Rows, counted: pl.DataFrame | None, found: Found
 ) -> tuple[np.ndarray, pl.DataFrame | None]:
     """The numbers of the matches, and the rows that count those of their keys from now on."""
     first = np.array(found.first, dtype=np.int64)
-    if not match.numbered or not len(first):
+    if not operator.numbered or not len(first):
         return first, None
     key = np.searchsorted(rows.starts, first, side="right") - 1
     heads = rows.frame[pl.Series(rows.starts, dtype=pl.UInt32)]
@@ -154,7 +150,7 @@ def _numbered(
     return numbers, kept
 
 
-def _kept(match: Match, rows: Rows, found: Found) -> pl.DataFrame | None:
+def _kept(operator: PatternMatch, rows: Rows, found: Found) -> pl.DataFrame | None:
     """The rows of the tails that are new or not as they were, and those that are no more."""
     count = len(rows.frame)
     if not count:
@@ -169,14 +165,14 @@ def _kept(match: Match, rows: Rows, found: Found) -> pl.DataFrame | None:
     key = rows.keys
     np.minimum.at(begin, key[open_now], place[open_now])
     begin = np.minimum(begin, rows.ends)
-    needed = place >= np.repeat(np.maximum(rows.starts, begin - match.lag), lengths)
+    needed = place >= np.repeat(np.maximum(rows.starts, begin - operator.lag), lengths)
     if rows.closed:
         needed[:] = False
-    may_begin = (open_now if match.skip == TO_NEXT else place >= np.repeat(begin, lengths)) & needed
+    may_begin = (open_now if operator.skip == TO_NEXT else place >= np.repeat(begin, lengths)) & needed
     until = np.where(waiting | unready, ALL_READ, END_OF_TIME)
-    if match.within is not None:
-        over = rows.times + match.within
-        until = np.where(waiting & (over > rows.passed), over + match.slack - 1, until)
+    if operator.within is not None:
+        over = rows.times + operator.within
+        until = np.where(waiting & (over > rows.passed), over + operator.slack - 1, until)
     frame = rows.frame.with_columns(
         pl.Series("$open", may_begin),
         pl.Series("$wd", until, dtype=pl.Int64),
@@ -189,8 +185,12 @@ def _kept(match: Match, rows: Rows, found: Found) -> pl.DataFrame | None:
     return frame.filter(pl.Series(np.where(was, ~needed | ~same, needed)))
 
 
-def is_due(state: State, clock: StageClock) -> bool:
+def is_due(operator: PatternMatch, state: State, clock: StageClock) -> bool:
     """Whether the time of a match that is waited for is over, by the clock alone."""
+    del operator
     hashes = state.due({"$wd": (clock.before, clock.watermark)}, clock.before)
     found = state.lookup(hashes, clock.before) if len(hashes) else None
     return found is not None and bool(((found["$wd"] <= clock.watermark) & ~found["$gone"]).any())
+
+
+KERNEL = Kernel(advance, is_due)

@@ -32,7 +32,8 @@ from millstream.kernels.patterns.terms import NotVector, Path, all_of, column, c
 from millstream.model.patterns.pattern import PAST_LAST, TO_NEXT
 from millstream.model.patterns.tree import Part, Sequence, Variable, children, takes_nothing
 from millstream.model.types.values import plain_values
-from millstream.plan.operators.pattern import Match, Term
+from millstream.plan.operators.patterns.pattern import PatternMatch
+from millstream.plan.operators.patterns.terms import Term
 
 _FIRST_CHAR = 0x100
 _SURROGATES = 0xD800
@@ -80,7 +81,7 @@ class Found:
     """Rows at which a match may still begin, but not be judged yet."""
 
 
-def search(match: Match, rows: Rows) -> Found:
+def search(match: PatternMatch, rows: Rows) -> Found:
     """All matches that can be told now."""
     masks, far = _masks(match, rows)
     numbers = {n: i for i, n in enumerate(match.variables)}
@@ -113,7 +114,7 @@ def _longest(text: str, found: Expression) -> int:
     return most
 
 
-def _masks(match: Match, rows: Rows) -> tuple[np.ndarray, list[tuple[Term, ...]]]:
+def _masks(match: PatternMatch, rows: Rows) -> tuple[np.ndarray, list[tuple[Term, ...]]]:
     """By row: the variables that it fulfils; by variable: the conditions that depend on rows taken before."""
     count = len(rows.frame)
     masks = np.zeros(count, dtype=np.int64)
@@ -349,7 +350,7 @@ def _at_once(way: _ByExpression, rows: Rows) -> Found:
     return _spread(made, way.groups, regs[~waits], moved[~waits], ends)
 
 
-def _walk(match: Match, rows: Rows, masks: np.ndarray, way: _Way) -> Found:
+def _walk(match: PatternMatch, rows: Rows, masks: np.ndarray, way: _Way) -> Found:
     """All matches, from row to row."""
     numbers = {n: i for i, n in enumerate(match.variables)}
     can = rows.may_begin & (masks & _begins(match.pattern, numbers) != 0)
@@ -379,7 +380,7 @@ def _walk(match: Match, rows: Rows, masks: np.ndarray, way: _Way) -> Found:
     return way.spread(made)
 
 
-def _limit(match: Match, rows: Rows, start: int, times: list[int], ready: int, end: int) -> tuple[int, bool]:
+def _limit(match: PatternMatch, rows: Rows, start: int, times: list[int], ready: int, end: int) -> tuple[int, bool]:
     """Behind which row a match from here has ended, and whether rows may still come before that."""
     if match.within is None:
         return ready, not rows.closed
@@ -391,7 +392,7 @@ def _limit(match: Match, rows: Rows, start: int, times: list[int], ready: int, e
     return ready, rows.passed < over and not rows.closed
 
 
-def _after(match: Match, way: _Way, numbers: dict[str, int]) -> int:
+def _after(match: PatternMatch, way: _Way, numbers: dict[str, int]) -> int:
     """The first row at which the next match may begin; the next one, where the variable to skip to has no row."""
     skip = match.skip
     if skip.variable is None:

@@ -17,7 +17,7 @@ import polars as pl
 
 from millstream.errors import RunError
 from millstream.kernels.aggregates.interval_sums import mean_of
-from millstream.plan.operators.pattern import At, Call, Constant, Over, Term
+from millstream.plan.operators.patterns.terms import ConstantValue, RowTotal, RowValue, Term, TermCall
 
 _MOST = 2**63 - 1
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
@@ -73,11 +73,11 @@ def column(term: Term, rows: pl.DataFrame, place: np.ndarray, left: np.ndarray) 
 
 
 def _vector(term: Term, rows: pl.DataFrame, place: np.ndarray, left: np.ndarray) -> Any:
-    if isinstance(term, Constant):
+    if isinstance(term, ConstantValue):
         return term.value
-    if isinstance(term, At):
+    if isinstance(term, RowValue):
         return _shifted(rows[term.column], term.shift, place, left)
-    if isinstance(term, Over):
+    if isinstance(term, RowTotal):
         raise NotVector
     given = [_vector(a, rows, place, left) for a in term.arguments]
     name = term.name
@@ -167,9 +167,9 @@ def columns_of(terms: list[Term]) -> set[str]:
     found: set[str] = set()
     while terms:
         term = terms.pop()
-        if isinstance(term, Call):
+        if isinstance(term, TermCall):
             terms += term.arguments
-        elif not isinstance(term, Constant) and term.column is not None:
+        elif not isinstance(term, ConstantValue) and term.column is not None:
             found.add(term.column)
     return found
 
@@ -193,10 +193,10 @@ def all_of(terms: Sequence[Term], values: Mapping[str, list[Any]], exact: Set[st
 
 def _simple(term: Term, values: Mapping[str, list[Any]], exact: Set[str]) -> Evaluated | None:
     """The usual case, made short: the row at hand compared with the first or last row of one variable."""
-    if not isinstance(term, Call) or term.name not in _COMPARED:
+    if not isinstance(term, TermCall) or term.name not in _COMPARED:
         return None
     left, right = term.arguments
-    if not isinstance(left, At) or not isinstance(right, At) or not {left.column, right.column} <= exact:
+    if not isinstance(left, RowValue) or not isinstance(right, RowValue) or not {left.column, right.column} <= exact:
         return None
     if left.of is not None or right.of is None or len(right.of) != 1 or right.offset or left.shift or right.shift:
         return None
@@ -216,18 +216,18 @@ def _simple(term: Term, values: Mapping[str, list[Any]], exact: Set[str]) -> Eva
 
 def evaluated(term: Term, values: Mapping[str, list[Any]]) -> Evaluated:
     """A term as a function of the match so far and of the row at hand, which is taken already."""
-    if isinstance(term, Constant):
+    if isinstance(term, ConstantValue):
         value = term.value
         return lambda path, row: value
-    if isinstance(term, At):
+    if isinstance(term, RowValue):
         return _at(term, values[term.column])
-    if isinstance(term, Over):
+    if isinstance(term, RowTotal):
         return _over(term, values[term.column] if term.column is not None else None)
     given = [evaluated(a, values) for a in term.arguments]
     return _call(term.name, given)
 
 
-def _at(term: At, values: list[Any]) -> Evaluated:
+def _at(term: RowValue, values: list[Any]) -> Evaluated:
     shift, offset = term.shift, term.offset
     if term.of is None and not shift:
         return lambda path, row: values[row]
@@ -254,7 +254,7 @@ def _at(term: At, values: list[Any]) -> Evaluated:
     return at
 
 
-def _over(term: Over, values: list[Any] | None) -> Evaluated:
+def _over(term: RowTotal, values: list[Any] | None) -> Evaluated:
     def total(path: Path, row: int) -> Any:
         rows = path.rows(term.of)
         if values is None:

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from millstream.kernels.hashing import hashed
 from millstream.model.reserved import OP
-from millstream.plan.stages import Chained
+from millstream.plan.operators.operator import Operator
 
 KEY = ("$h", "$a")
 
 
-def by_key(spec: Chained, changes: pl.DataFrame | None) -> pl.DataFrame | None:
+def by_key(spec: Operator, changes: pl.DataFrame | None) -> pl.DataFrame | None:
     """The rows with their hashes and number (``$no``), those of a key together in the order they came."""
     if changes is None or not len(changes):
         return None
@@ -29,7 +29,7 @@ def by_key(spec: Chained, changes: pl.DataFrame | None) -> pl.DataFrame | None:
     return rows.with_columns(*marks, number)[pl.Series(order, dtype=pl.UInt32)]
 
 
-def keys_of(spec: Chained, rows: pl.DataFrame) -> pl.DataFrame:
+def keys_of(spec: Operator, rows: pl.DataFrame) -> pl.DataFrame:
     """The keys of such rows, and where the rows of each lie: ``$from`` until before ``$upto``."""
     h, a = rows["$h"].to_numpy(), rows["$a"].to_numpy()
     edges = np.flatnonzero(np.concatenate(([True], (h[1:] != h[:-1]) | (a[1:] != a[:-1]))))
@@ -43,7 +43,7 @@ def hashes_of(rows: pl.DataFrame) -> np.ndarray:
     return hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))]
 
 
-def types(spec: Chained) -> dict[str, pl.DataType]:
+def types(spec: Operator) -> dict[str, pl.DataType]:
     """The types of the columns that a stage takes."""
     empty = pl.from_arrow(pa.schema(list(zip(spec.columns, spec.types, strict=True))).empty_table())
     assert isinstance(empty, pl.DataFrame)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
 from millstream.errors import Origin, UserCodeFailed
+from millstream.kernels.outcome import Failure
 from millstream.model.python.process import user_line
 from millstream.model.types.values import FarTime, in_json
 
@@ -24,13 +25,6 @@ _PLAIN = {
     pa.string(): pl.String,
     pa.bool_(): pl.Boolean,
 }
-
-
-class Failure(NamedTuple):
-    """A row that user code failed on, as it is set apart."""
-
-    reason: str
-    record: str
 
 
 class Mistyped(Exception):

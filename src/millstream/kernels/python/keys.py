@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from millstream.clock import ALL_READ, END_OF_TIME
-from millstream.kernels.outcome import StageClock
-from millstream.kernels.python.failures import Failure, checked, failed, failure, written
+from millstream.kernels.outcome import Failure, StageClock
+from millstream.kernels.python.failures import checked, failed, failure, written
 from millstream.model.python.process import FAIL, NO_TIMERS, QUARANTINE, Context, Hooks, Timer, instant, rows_of
-from millstream.plan.operators.process import Processing
+from millstream.plan.operators.python.process import ProcessOperator
 
 BEFORE, BETWEEN, BEHIND = 0, 1, 2
 """Where a call by the clock stands: before the rows of the epoch, among them by its time, or behind them."""
@@ -69,10 +69,10 @@ class Rows:
 class Keys:
     """Calls a process for all keys of an epoch, and gathers what is kept, what goes, and what failed."""
 
-    def __init__(self, what: Processing, clock: StageClock, rows: Rows, *, strict: bool = False) -> None:
-        self.what, self.clock, self.rows, self.strict = what, clock, rows, strict
-        self.hooks = Hooks.of(what.function)
-        self.ctx = Context(what.outputs, now=clock.now, timed=self.hooks.on_timer is not None)
+    def __init__(self, operator: ProcessOperator, clock: StageClock, rows: Rows, *, strict: bool = False) -> None:
+        self.operator, self.clock, self.rows, self.strict = operator, clock, rows, strict
+        self.hooks = Hooks.of(operator.function)
+        self.ctx = Context(operator.outputs, now=clock.now, timed=self.hooks.on_timer is not None)
         self.kept: list[int] = []
         """The keys, by number, of which something is kept: with their state, and (where there is any) the rest."""
         self.values: list[tuple[Any, ...]] = []
@@ -82,13 +82,13 @@ class Keys:
         """Calls by the clock: where each stands, and its time. A result of the n-th has the place -n - 1."""
         self.failures: list[Failure] = []
         self.skipped = 0
-        state = what.held
+        state = operator.held
         self._new: Callable[[], Any] = (lambda: None) if state is None else state.kind
         self._make: Callable[..., Any] = (lambda: None) if state is None else state.maker()
         self._get: Callable[[Any], tuple[Any, ...]] = (lambda _: ()) if state is None else state.getter()
         self._safe: Callable[[Any], tuple[Any, ...]] = (lambda _: ()) if state is None else state.snapshot()
-        self._careful = what.errors != FAIL or strict
-        self._moves = self.hooks.on_timer is not None or what.ttl is not None
+        self._careful = operator.errors != FAIL or strict
+        self._moves = self.hooks.on_timer is not None or operator.idle_ttl is not None
         self._state: Any = None
         self._known = False
         self._touched = 0
@@ -103,18 +103,18 @@ class Keys:
             else:
                 self._plainly(groups, self.hooks.on_row)
         except Exception as error:
-            if self.what.errors != FAIL:
+            if self.operator.errors != FAIL:
                 raise  # those of the user's code were set apart
-            raise failed(self._where(), error, self._record(), redact=self.what.redact) from error
+            raise failed(self._where(), error, self._record(), redact=self.operator.redact) from error
 
     def _plainly(self, groups: Groups, on_row: Callable[[Any, Any, Context], Any]) -> None:
         """All keys, where nothing but rows can be due and the first failure ends it: the quick way."""
         ctx, time_at, times = self.ctx, self.rows.time_at, self.rows.times
         rows = rows_of(self.rows.names, self.rows.columns)
-        new, make, get, width = self._new, self._make, self._get, len(self.what.outputs[0].schema.names)
+        new, make, get, width = self._new, self._make, self._get, len(self.operator.outputs[0].schema.names)
         kept, keep, give, place = self.kept.append, self.values.append, ctx._rows[0].append, ctx._places[0].append
         ctx._watermark = self.clock.before
-        moves = self.what.ordered and times is not None
+        moves = self.operator.ordered and times is not None
         spans = zip(groups.keys, groups.starts, groups.ends, groups.values, strict=True)
         for group, (key, start, end, values) in enumerate(spans):
             ctx._key, state, known = key, new() if values is None else make(*values), False
@@ -154,10 +154,10 @@ class Keys:
             if self._moves:
                 self._by_clock()
             self._take_rows(start, end)
-            if not self.what.ordered:
+            if not self.operator.ordered:
                 ctx._watermark = clock.watermark
             if self._moves:
-                self._until(clock.watermark, BETWEEN if self.what.ordered else BEHIND)
+                self._until(clock.watermark, BETWEEN if self.operator.ordered else BEHIND)
             if self._known:
                 self.kept.append(group)
                 self.values.append(self._get(self._state))
@@ -168,10 +168,10 @@ class Keys:
     def _take_rows(self, start: int, end: int) -> None:
         """The rows of a key, in runs that one call may take: no timer is due between them."""
         times, undone = self.rows.times, self.rows.retracted
-        whole = self.hooks.on_rows is not None and not (self.what.ordered and self._moves)
+        whole = self.hooks.on_rows is not None and not (self.operator.ordered and self._moves)
         at = start
         while at < end:
-            if self.what.ordered and times is not None:
+            if self.operator.ordered and times is not None:
                 self._until(times[at], BETWEEN)
                 self.ctx._watermark = times[at]
             retract = undone is not None and undone[at]
@@ -200,7 +200,7 @@ class Keys:
             self._touch(0)
 
     def _touch(self, time: int) -> None:
-        self._touched = self.clock.now if self.what.by_clock else max(self._touched, time)
+        self._touched = self.clock.now if self.operator.idle_by_clock else max(self._touched, time)
 
     def _by_clock(self) -> None:
         """What processing time has reached."""
@@ -210,7 +210,7 @@ class Keys:
             if at > now:
                 return
             self._fire(at, name, BEFORE, by_clock=True)
-        if self.what.by_clock and self._deadline() <= now:
+        if self.operator.idle_by_clock and self._deadline() <= now:
             self._idle(self._deadline(), BEFORE)
 
     def _until(self, upto: int, phase: int) -> None:
@@ -224,14 +224,14 @@ class Keys:
             if upto >= ALL_READ:
                 self._over.add(name)  # time has ended: a timer that sets itself again would never cease
             self._fire(at, name, phase, by_clock=False)
-        if self.what.ttl is not None and not self.what.by_clock and self._deadline() <= upto:
+        if self.operator.idle_ttl is not None and not self.operator.idle_by_clock and self._deadline() <= upto:
             self._idle(self._deadline(), phase)
 
     def _deadline(self) -> int:
         """When the key is forgotten if nothing comes; timers that are set keep it."""
-        if self.what.ttl is None or not self._known or self.ctx._events or self.ctx._clocks:
+        if self.operator.idle_ttl is None or not self._known or self.ctx._events or self.ctx._clocks:
             return END_OF_TIME
-        return self._touched + self.what.ttl
+        return self._touched + self.operator.idle_ttl
 
     def _fire(self, at: int, name: str, phase: int, *, by_clock: bool) -> None:
         ctx = self.ctx
@@ -278,7 +278,7 @@ class Keys:
                 if self.strict:
                     self._check(lengths)
             except Exception as error:
-                if self.what.errors == FAIL:
+                if self.operator.errors == FAIL:
                     raise
                 self._state = self._make(*values)
                 ctx._events, ctx._clocks = marks
@@ -295,24 +295,28 @@ class Keys:
 
     def _check(self, lengths: list[int]) -> None:
         """Refuse results and state that do not fit their columns."""
-        for length, rows, output in zip(lengths, self.ctx._rows, self.what.outputs, strict=True):
+        for length, rows, output in zip(lengths, self.ctx._rows, self.operator.outputs, strict=True):
             schema = output.schema
             for row in rows[length:]:
                 checked(row, schema.names, [f.type for f in schema], "the column")
-        if self.what.held is not None:
-            cells = self.what.held.cells
+        if self.operator.held is not None:
+            cells = self.operator.held.cells
             values = written(self._get(self._state), [c.write for c in cells])
             checked(values, [c.name for c in cells], [c.type for c in cells], "the state")
 
     def _set_apart(self, error: Exception) -> None:
-        if self.what.errors != QUARANTINE:
+        if self.operator.errors != QUARANTINE:
             self.skipped += max(1, len(self._given))
             return
         for at in self._given or [None]:
-            self.failures.append(failure(self._where(), error, self._record(at), redact=self.what.redact))
+            self.failures.append(failure(self._where(), error, self._record(at), redact=self.operator.redact))
 
     def _where(self) -> str:
-        return f"{self.what.name}.{self._doing}" if hasattr(self.what.function, self._doing) else self.what.name
+        return (
+            f"{self.operator.function_name}.{self._doing}"
+            if hasattr(self.operator.function, self._doing)
+            else self.operator.function_name
+        )
 
     def _record(self, at: int | None = None) -> dict[str, Any]:
         """What a call was given: its row, or the key and the time of a timer."""

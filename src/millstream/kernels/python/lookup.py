@@ -9,60 +9,57 @@ time until which it is good, ``$x`` and ``$gone``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from millstream.clock import END_OF_TIME
 from millstream.errors import UserCodeFailed
 from millstream.kernels.hashing import hashed
-from millstream.kernels.outcome import StageClock, State
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Failure, Outcome, StageClock, State, keeping
 from millstream.kernels.python.by_key import KEY, types
-from millstream.kernels.python.failures import Failure, checked, column, failure, told
-from millstream.kernels.python.process import Processed, listed
+from millstream.kernels.python.failures import checked, column, failure, told
+from millstream.kernels.python.process import listed
 from millstream.model.python.process import FAIL, QUARANTINE, SKIP, Output, rows_of
 from millstream.model.reserved import OP
-from millstream.plan.operators.process import Asking
-from millstream.plan.stages import Chained
-
-Ask = Callable[[pl.DataFrame], pl.DataFrame]
-"""Asks: given questions (their hashes and columns), gives their answers as `answers` makes them."""
+from millstream.plan.operators.python.lookup import AsyncLookup
 
 
-def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: StageClock, ask: Ask) -> Processed:
-    """Run one epoch: answer every row, from what is known where it can be."""
-    what = _asking(spec)
-    old = _outdated(what, state, clock)
+def advance(operator: AsyncLookup, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+    """Run one epoch: answer every row, from what is known where possible."""
+    changes, state = inputs["rows"], states["rows"]
+    old = _outdated(operator, state, clock)
     if changes is None or not len(changes):
-        return Processed(None, old, _expiry(old))
-    rows = changes.select(spec.columns).cast(types(spec))  # type: ignore[arg-type]
-    first, second = hashed(rows, spec.keys)
+        return keeping(None, rows=old)
+    rows = changes.select(operator.columns).cast(types(operator))  # type: ignore[arg-type]
+    first, second = hashed(rows, operator.keys)
     rows = rows.with_columns(pl.Series("$h", first), pl.Series("$a", second))
-    questions = rows.select(*KEY, *spec.keys).unique(KEY, keep="first", maintain_order=True)
-    known = _known(spec, what, state.lookup(questions["$h"].unique().sort().to_numpy(), clock.before), clock)
+    questions = rows.select(*KEY, *operator.keys).unique(KEY, keep="first", maintain_order=True)
+    known = _known(operator, state.lookup(questions["$h"].unique().sort().to_numpy(), clock.before), clock)
     new = questions if known is None else questions.join(known, on=KEY, how="anti", maintain_order="left")
     found = [] if known is None else [known]
     kept: list[pl.DataFrame] = []
     if len(new):
-        given = ask(new)
+        given = services.look_up(operator, new)
         found.append(given)
         good = given.filter(pl.col("$failed").is_null())
-        kept.append(_kept(what, new.join(good, on=KEY, how="inner", maintain_order="left"), clock))
+        kept.append(_kept(operator, new.join(good, on=KEY, how="inner", maintain_order="left"), clock))
     if old is not None:
         fresh = old if not kept else old.join(kept[0], on=KEY, how="anti", maintain_order="left")
         kept.append(fresh.select(kept[0].columns) if kept else fresh)
     answered = rows.join(pl.concat(found, how="vertical_relaxed"), on=KEY, how="left", maintain_order="left")
     state_rows = pl.concat(kept, how="vertical_relaxed") if kept else None
     state_rows = None if state_rows is None or not len(state_rows) else state_rows
-    return _outcome(spec, what, answered, state_rows)
+    return _outcome(operator, answered, state_rows)
 
 
-def answers(what: Asking, questions: pl.DataFrame, results: Sequence[Any]) -> pl.DataFrame:
+def answers(operator: AsyncLookup, questions: pl.DataFrame, results: Sequence[Any]) -> pl.DataFrame:
     """Answers to questions as the function gave them: a row, None, or the error that was raised."""
-    names, types = what.schema.names, [f.type for f in what.schema]
-    pick = Output("", what.schema).picker()
+    names, types = operator.schema.names, [f.type for f in operator.schema]
+    pick = Output("", operator.schema).picker()
     rows: list[tuple[Any, ...]] = []
     hits: list[bool] = []
     failed: list[str | None] = []
@@ -76,9 +73,9 @@ def answers(what: Asking, questions: pl.DataFrame, results: Sequence[Any]) -> pl
                 checked(picked, names, types, "the column")
                 values, hit = picked, True
         except Exception as error:
-            why = failure(what.name, error, {}, redact=what.redact).reason
-            if what.errors == FAIL:
-                raise _stopped(what, questions, len(hits), error, why) from error
+            why = failure(operator.function_name, error, {}, redact=operator.redact).reason
+            if operator.errors == FAIL:
+                raise _stopped(operator, questions, len(hits), error, why) from error
         rows.append(values)
         hits.append(hit)
         failed.append(why)
@@ -87,14 +84,14 @@ def answers(what: Asking, questions: pl.DataFrame, results: Sequence[Any]) -> pl
     return questions.select(KEY).with_columns(*found, *marks)
 
 
-def questions_of(spec: Chained, questions: pl.DataFrame) -> list[Any]:
+def questions_of(operator: AsyncLookup, questions: pl.DataFrame) -> list[Any]:
     """Questions as the function gets them: values of one column, or rows of several."""
-    several = [listed(questions[k]) for k in spec.keys]
-    return several[0] if len(several) == 1 else list(rows_of(spec.keys, several))
+    several = [listed(questions[k]) for k in operator.keys]
+    return several[0] if len(several) == 1 else list(rows_of(operator.keys, several))
 
 
-def _stopped(what: Asking, questions: pl.DataFrame, at: int, error: Exception, why: str) -> UserCodeFailed:
-    asked = told(_question(questions, at), redact=what.redact)
+def _stopped(operator: AsyncLookup, questions: pl.DataFrame, at: int, error: Exception, why: str) -> UserCodeFailed:
+    asked = told(_question(questions, at), redact=operator.redact)
     hint = "errors='skip' leaves such rows out, errors='quarantine' sets them apart in `<view>$errors`"
     return UserCodeFailed(why, detail=f"it was asked {asked}", hint=hint)
 
@@ -103,23 +100,17 @@ def _question(questions: pl.DataFrame, at: int) -> Mapping[str, Any]:
     return {n: listed(questions[n][at : at + 1])[0] for n in questions.columns if n not in KEY}
 
 
-def _asking(spec: Chained) -> Asking:
-    what: Any = spec.what
-    assert isinstance(what, Asking)
-    return what
-
-
-def _known(spec: Chained, what: Asking, held: pl.DataFrame | None, clock: StageClock) -> pl.DataFrame | None:
+def _known(operator: AsyncLookup, held: pl.DataFrame | None, clock: StageClock) -> pl.DataFrame | None:
     """The answers that are still good."""
     if held is None:
         return None
     good = held.filter(~pl.col("$gone") & (pl.col("$till") > clock.now))
     none = pl.lit(None, pl.String).alias("$failed")
-    return good.select(*KEY, *(f"@{n}" for n in what.schema.names), "$hit", none) if len(good) else None
+    return good.select(*KEY, *(f"@{n}" for n in operator.schema.names), "$hit", none) if len(good) else None
 
 
-def _kept(what: Asking, given: pl.DataFrame, clock: StageClock) -> pl.DataFrame:
-    until = END_OF_TIME if what.cache is None else clock.now + what.cache
+def _kept(operator: AsyncLookup, given: pl.DataFrame, clock: StageClock) -> pl.DataFrame:
+    until = END_OF_TIME if operator.cache is None else clock.now + operator.cache
     return given.drop("$failed").with_columns(
         pl.lit(0, pl.Int64).alias("$b"),
         pl.lit(until, pl.Int64).alias("$till"),
@@ -128,9 +119,9 @@ def _kept(what: Asking, given: pl.DataFrame, clock: StageClock) -> pl.DataFrame:
     )
 
 
-def _outdated(what: Asking, state: State, clock: StageClock) -> pl.DataFrame | None:
+def _outdated(operator: AsyncLookup, state: State, clock: StageClock) -> pl.DataFrame | None:
     """The answers that have ceased to be good since the epoch before, as rows that are gone."""
-    if what.cache is None:
+    if operator.cache is None:
         return None
     hashes = state.due({"$till": (clock.since, clock.now)}, clock.before)
     held = state.lookup(hashes, clock.before) if len(hashes) else None
@@ -140,25 +131,26 @@ def _outdated(what: Asking, state: State, clock: StageClock) -> pl.DataFrame | N
     return old.with_columns(pl.lit(True).alias("$gone")) if len(old) else None
 
 
-def _outcome(spec: Chained, what: Asking, rows: pl.DataFrame, kept: pl.DataFrame | None) -> Processed:
+def _outcome(operator: AsyncLookup, rows: pl.DataFrame, kept: pl.DataFrame | None) -> Outcome:
     failures: list[Failure] = []
     skipped = 0
     failed = rows["$failed"].is_not_null()
     if failed.any():
         bad, rows = rows.filter(failed), rows.filter(~failed)
-        if what.errors == QUARANTINE:
-            values = zip(*(listed(bad[c]) for c in spec.columns), strict=True)
-            records = [dict(zip(spec.columns, v, strict=True)) for v in values]
+        if operator.errors == QUARANTINE:
+            values = zip(*(listed(bad[c]) for c in operator.columns), strict=True)
+            records = [dict(zip(operator.columns, v, strict=True)) for v in values]
             reasons = bad["$failed"].to_list()
-            failures = [Failure(w, told(r, redact=what.redact)) for w, r in zip(reasons, records, strict=True)]
+            failures = [Failure(w, told(r, redact=operator.redact)) for w, r in zip(reasons, records, strict=True)]
         else:
-            assert what.errors == SKIP
+            assert operator.errors == SKIP
             skipped = len(bad)
-    if what.required:
+    if operator.required:
         rows = rows.filter("$hit")
-    shown = rows.select(pl.lit("+I").alias(OP), *spec.columns, *(pl.col(f"@{n}").alias(n) for n in what.schema.names))
-    return Processed(shown if len(shown) else None, kept, _expiry(kept), failures=tuple(failures), skipped=skipped)
+    shown = rows.select(
+        pl.lit("+I").alias(OP), *operator.columns, *(pl.col(f"@{n}").alias(n) for n in operator.schema.names)
+    )
+    return replace(keeping(shown, rows=kept), failures=tuple(failures), skipped=skipped)
 
 
-def _expiry(kept: pl.DataFrame | None) -> np.ndarray:
-    return np.empty(0, np.int64) if kept is None else kept["$x"].to_numpy()
+KERNEL = Kernel(advance)

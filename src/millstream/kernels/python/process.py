@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,66 +19,59 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.clock import END_OF_TIME
-from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.kernels.python.by_key import KEY, by_key, hashes_of, keys_of
-from millstream.kernels.python.failures import Failure, Mistyped, column, columns, written
+from millstream.kernels.python.failures import Mistyped, column, columns, written
 from millstream.kernels.python.keys import BEFORE, BETWEEN, Groups, Held, Keys, Rows
 from millstream.model.python.process import EPOCH, Hooks, rows_of
 from millstream.model.reserved import OP
+from millstream.model.steps.process import TO, column_of
 from millstream.model.types.values import plain_values, python_values
-from millstream.plan.operators.process import TO, Processing, column_of
-from millstream.plan.stages import Chained
+from millstream.plan.operators.python.process import ProcessOperator
 
 _ZERO = np.datetime64(0, "us")
 _TIMES, _NAMES = pa.list_(pa.int64()), pa.list_(pa.string())
 
 
-@dataclass(frozen=True)
-class Processed(Outcome):
-    """What an epoch did to a Python operator: also the rows that it failed on, and how many were left out for that."""
-
-    failures: Sequence[Failure] = ()
-    skipped: int = 0
-
-
-def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: StageClock) -> Processed:
-    """Run one epoch. `changes` are rows with their kind of change, in the order they came, or of time if ordered."""
+def advance(
+    operator: ProcessOperator, inputs: Inputs, states: States, clock: StageClock, services: Services
+) -> Outcome:
+    """Run one epoch. The input is rows with their kind of change, in the order they came, or of time if ordered."""
+    del services
     collects = gc.isenabled()
     gc.disable()  # it would look through all rows again and again, and they are in no circles
     try:
-        return _advanced(spec, _processing(spec), changes, state, clock)
+        return _advanced(operator, inputs["rows"], states["rows"], clock)
     finally:
         if collects:
             gc.enable()
 
 
-def _advanced(
-    spec: Chained, what: Processing, changes: pl.DataFrame | None, state: State, clock: StageClock
-) -> Processed:
-    came = by_key(spec, changes)
-    due = state.due(due_columns(clock), clock.before) if looks(what) else np.empty(0, np.int64)
+def _advanced(operator: ProcessOperator, changes: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
+    came = by_key(operator, changes)
+    due = state.due(due_columns(clock), clock.before) if looks(operator) else np.empty(0, np.int64)
     hashes = due
     if came is not None:
         touched = hashes_of(came)
         hashes = np.union1d(touched, due) if len(due) else touched
     held = state.lookup(hashes, clock.before) if len(hashes) else None
-    groups = _groups(spec, came, held, clock)
+    groups = _groups(operator, came, held, clock)
     if not len(groups):
-        return Processed(None, None, np.empty(0, np.int64))
-    rows = _rows(spec, what, came)
-    given = _given(spec, what, groups)
+        return Outcome()
+    rows = _rows(operator, came)
+    calls = _calls(operator, groups)
     for strict in (False, True):
-        keys = Keys(what, clock, rows, strict=strict)
-        keys.run(given)
+        keys = Keys(operator, clock, rows, strict=strict)
+        keys.run(calls)
         try:
-            found = _results(what, keys, came)
-            kept = _state(spec, what, groups, keys)
+            results = _results(operator, keys, came)
+            kept = _state(operator, groups, keys)
         except Mistyped:  # which call it was is found by looking behind each
             if strict:
                 raise
             continue
-        expiry = np.empty(0, np.int64) if kept is None else kept["$x"].to_numpy()
-        return Processed(found, kept, expiry, failures=tuple(keys.failures), skipped=keys.skipped)
+        return replace(keeping(results, rows=kept), failures=tuple(keys.failures), skipped=keys.skipped)
     raise AssertionError
 
 
@@ -87,25 +80,21 @@ def due_columns(clock: StageClock) -> dict[str, tuple[int, int]]:
     return {"$wd": (clock.before, clock.watermark), "$pd": (clock.since, clock.now)}
 
 
-def looks(what: Processing) -> bool:
+def looks(operator: ProcessOperator) -> bool:
     """Whether a key may have something to do by the clock alone."""
-    hooks = Hooks.of(what.function)
-    return hooks.on_timer is not None or (what.ttl is not None and (what.by_clock or hooks.on_idle is not None))
+    hooks = Hooks.of(operator.function)
+    return hooks.on_timer is not None or (
+        operator.idle_ttl is not None and (operator.idle_by_clock or hooks.on_idle is not None)
+    )
 
 
-def is_due(spec: Chained, state: State, clock: StageClock) -> bool:
+def is_due(operator: ProcessOperator, state: State, clock: StageClock) -> bool:
     """Whether some key has something to do by the clock alone."""
-    if not looks(_processing(spec)):
+    if not looks(operator):
         return False
     hashes = state.due(due_columns(clock), clock.before)
     held = state.lookup(hashes, clock.before) if len(hashes) else None
     return held is not None and len(held.filter(_alive(clock) & _due(clock))) > 0
-
-
-def _processing(spec: Chained) -> Processing:
-    what: Any = spec.what
-    assert isinstance(what, Processing)
-    return what
 
 
 def _alive(clock: StageClock) -> pl.Expr:
@@ -116,16 +105,18 @@ def _due(clock: StageClock) -> pl.Expr:
     return (pl.col("$wd") <= clock.watermark) | (pl.col("$pd") <= clock.now)
 
 
-def _groups(spec: Chained, came: pl.DataFrame | None, held: pl.DataFrame | None, clock: StageClock) -> pl.DataFrame:
+def _groups(
+    operator: ProcessOperator, came: pl.DataFrame | None, held: pl.DataFrame | None, clock: StageClock
+) -> pl.DataFrame:
     """The keys that have rows or are due: where their rows lie, and what is held of them (``$x`` is NULL: nothing)."""
     alive = None if held is None else held.filter(_alive(clock))
     due = None if alive is None else alive.filter(_due(clock)).with_columns(_none("$from"), _none("$upto")).sort(KEY)
     if came is None:
         return pl.DataFrame() if due is None else due
-    groups = keys_of(spec, came)
+    groups = keys_of(operator, came)
     if alive is None or due is None or not len(alive):
         return groups.with_columns(pl.lit(None, pl.Int64).alias("$x"))
-    joined = groups.join(alive.drop(spec.keys), on=KEY, how="left", maintain_order="left")
+    joined = groups.join(alive.drop(operator.keys), on=KEY, how="left", maintain_order="left")
     others = due.join(groups, on=KEY, how="anti", maintain_order="left")
     return pl.concat([joined, others], how="diagonal").sort(KEY) if len(others) else joined
 
@@ -134,36 +125,38 @@ def _none(name: str) -> pl.Expr:
     return pl.lit(0, pl.Int64).alias(name)
 
 
-def _rows(spec: Chained, what: Processing, came: pl.DataFrame | None) -> Rows:
+def _rows(operator: ProcessOperator, came: pl.DataFrame | None) -> Rows:
     """The rows as user code gets them."""
-    time_at = None if what.time is None else spec.columns.index(what.time)
+    time_at = None if operator.time is None else operator.columns.index(operator.time)
     if came is None:
-        return Rows(spec.columns, [], None, None, time_at)
-    values = [listed(came[c]) for c in spec.columns]
-    counts = what.time is not None and (what.ordered or (what.ttl is not None and not what.by_clock))
-    times = _micros(came[what.time]).to_list() if counts and what.time is not None else None
+        return Rows(operator.columns, [], None, None, time_at)
+    values = [listed(came[c]) for c in operator.columns]
+    counts = operator.time is not None and (
+        operator.ordered or (operator.idle_ttl is not None and not operator.idle_by_clock)
+    )
+    times = _micros(came[operator.time]).to_list() if counts and operator.time is not None else None
     undone = ~came[OP].is_in(["+I", "+U"])
-    return Rows(spec.columns, values, times, undone.to_list() if undone.any() else None, time_at)
+    return Rows(operator.columns, values, times, undone.to_list() if undone.any() else None, time_at)
 
 
-def _given(spec: Chained, what: Processing, groups: pl.DataFrame) -> Groups:
+def _calls(operator: ProcessOperator, groups: pl.DataFrame) -> Groups:
     """The keys as they are called, with what is held of each."""
-    several = [listed(groups[k]) for k in spec.keys]
+    several = [listed(groups[k]) for k in operator.keys]
     keys: Sequence[Any]
     if len(several) == 1:
         keys = several[0]
     else:
-        keys = list(rows_of(spec.keys, several)) if several else [()] * len(groups)
+        keys = list(rows_of(operator.keys, several)) if several else [()] * len(groups)
     spans = groups["$from"].to_list(), groups["$upto"].to_list()
     if "$gone" not in groups.columns:
         return Groups(keys, *spans, [None] * len(groups))
     there = groups["$x"].is_not_null().to_list()
     values: list[tuple[Any, ...] | None]
-    if what.held is None:
+    if operator.held is None:
         values = [() if t else None for t in there]
     else:
         columns = []
-        for cell in what.held.cells:
+        for cell in operator.held.cells:
             found = listed(groups[f"@{cell.name}"])
             read = cell.read
             columns.append(found if read is None else [None if v is None else read(v) for v in found])
@@ -180,24 +173,24 @@ def _timers(groups: pl.DataFrame, times: str, names: str) -> list[Mapping[str, i
     return [dict(zip(n, at, strict=True)) if at else {} for at, n in pairs]
 
 
-def _results(what: Processing, keys: Keys, came: pl.DataFrame | None) -> pl.DataFrame | None:
+def _results(operator: ProcessOperator, keys: Keys, came: pl.DataFrame | None) -> pl.DataFrame | None:
     """The rows that were given, in the order of what they came from."""
     frames, places = [], []
-    for i, (output, rows) in enumerate(zip(what.outputs, keys.ctx._rows, strict=True)):
+    for i, (output, rows) in enumerate(zip(operator.outputs, keys.ctx._rows, strict=True)):
         if rows:
             schema = output.schema
             found = columns(rows, [f.type for f in schema])
             frame = pl.DataFrame([c.alias(column_of(i, n)) for c, n in zip(found, schema.names, strict=True)])
-            frames.append(frame if len(what.outputs) == 1 else frame.with_columns(pl.lit(i, pl.Int32).alias(TO)))
+            frames.append(frame if len(operator.outputs) == 1 else frame.with_columns(pl.lit(i, pl.Int32).alias(TO)))
             places += keys.ctx._places[i]
     if not frames:
         return None
     order = _order(np.array(places, np.int64), keys, came)
     whole = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal")
-    if len(what.outputs) > 1:
-        missing = [pl.lit(None, t).alias(n) for n, t in _result_types(what).items() if n not in whole.columns]
-        whole = whole.with_columns(missing).select(what.columns)
-    return whole[pl.Series(order, dtype=pl.UInt32)].select(pl.lit("+I").alias(OP), *what.columns)
+    if len(operator.outputs) > 1:
+        missing = [pl.lit(None, t).alias(n) for n, t in _result_types(operator).items() if n not in whole.columns]
+        whole = whole.with_columns(missing).select(operator.result)
+    return whole[pl.Series(order, dtype=pl.UInt32)].select(pl.lit("+I").alias(OP), *operator.result)
 
 
 def _order(places: np.ndarray, keys: Keys, came: pl.DataFrame | None) -> np.ndarray:
@@ -220,16 +213,16 @@ def _order(places: np.ndarray, keys: Keys, came: pl.DataFrame | None) -> np.ndar
     return ordered
 
 
-def _state(spec: Chained, what: Processing, groups: pl.DataFrame, keys: Keys) -> pl.DataFrame | None:
+def _state(operator: ProcessOperator, groups: pl.DataFrame, keys: Keys) -> pl.DataFrame | None:
     """The rows of state to write: of keys that were called, and of those that are gone."""
     kept, gone, held = keys.kept, keys.gone, keys.held
     if not kept and not gone:
         return None
-    found = groups[pl.Series([*kept, *gone], dtype=pl.UInt32)].select(*KEY, *spec.keys)
+    found = groups[pl.Series([*kept, *gone], dtype=pl.UInt32)].select(*KEY, *operator.keys)
     nothing = [None] * len(gone)
     typed: list[pl.Series] = []
-    if what.held is not None:
-        cells = what.held.cells
+    if operator.held is not None:
+        cells = operator.held.cells
         values: Any = keys.values
         if any(c.write is not None for c in cells):
             values = _written(values, [c.write for c in cells])
@@ -248,7 +241,7 @@ def _state(spec: Chained, what: Processing, groups: pl.DataFrame, keys: Keys) ->
         touched: pl.Expr | pl.Series = pl.lit(0, pl.Int64)
         marks = [e.alias(n) for n, e in ends.items()]
     else:
-        dues = [_due_times(what, h, keys.hooks) for h in held]
+        dues = [_due_times(operator, h, keys.hooks) for h in held]
         dues += [(END_OF_TIME, END_OF_TIME, END_OF_TIME)] * len(gone)
         marks = [pl.Series(n, [d[i] for d in dues], pl.Int64) for i, n in enumerate(("$wd", "$pd", "$x"))]  # type: ignore[misc]
         touched = pl.Series([*(k.touched for k in held), *(0 for _ in gone)], dtype=pl.Int64)
@@ -263,7 +256,7 @@ def _written(values: list[tuple[Any, ...]], writes: Sequence[Any]) -> list[list[
         raise Mistyped from error
 
 
-def _due_times(what: Processing, held: Held, hooks: Hooks) -> tuple[int, int, int]:
+def _due_times(operator: ProcessOperator, held: Held, hooks: Hooks) -> tuple[int, int, int]:
     """When a key must be looked at next by the watermark and by the clock, and when the watermark ends it.
 
     The last must never become less: a row that has expired does not hide the ones before it. So where timers may keep a
@@ -271,10 +264,10 @@ def _due_times(what: Processing, held: Held, hooks: Hooks) -> tuple[int, int, in
     """
     by_mark = min(held.events.values(), default=END_OF_TIME)
     by_clock = min(held.clocks.values(), default=END_OF_TIME)
-    if what.ttl is None or held.events or held.clocks:
+    if operator.idle_ttl is None or held.events or held.clocks:
         return by_mark, by_clock, END_OF_TIME
-    deadline = held.touched + what.ttl
-    if what.by_clock:
+    deadline = held.touched + operator.idle_ttl
+    if operator.idle_by_clock:
         return by_mark, deadline, END_OF_TIME
     if hooks.on_timer is not None:
         return deadline, by_clock, END_OF_TIME
@@ -298,8 +291,8 @@ def _micros(column: pl.Series) -> pl.Series:
     return column.cast(pl.Datetime("us", "UTC")).cast(pl.Int64)
 
 
-def _result_types(what: Processing) -> dict[str, pl.DataType]:
-    fields = [(column_of(i, f.name), f.type) for i, o in enumerate(what.outputs) for f in o.schema]
+def _result_types(operator: ProcessOperator) -> dict[str, pl.DataType]:
+    fields = [(column_of(i, f.name), f.type) for i, o in enumerate(operator.outputs) for f in o.schema]
     return dict(_polars(pa.schema(fields).empty_table()).schema)
 
 
@@ -307,3 +300,6 @@ def _polars(table: pa.Table) -> pl.DataFrame:
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
     return frame
+
+
+KERNEL = Kernel(advance, is_due)

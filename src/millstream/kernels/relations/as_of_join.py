@@ -6,11 +6,11 @@ is final, and results only grow. Of the right, rows that no row to come can choo
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
 from millstream.clock import END_OF_TIME
-from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock, keeping
 from millstream.kernels.relations.changes import (
     CONTENT,
     GROUP,
@@ -22,84 +22,81 @@ from millstream.kernels.relations.changes import (
     whole,
     written,
 )
-from millstream.kernels.relations.hold_until import waiting
+from millstream.kernels.relations.hold_until import is_due, waiting
 from millstream.model.reserved import OP
-from millstream.plan.stages import AsOf, Chained
+from millstream.plan.operators.relations.as_of_join import AsOfJoin
 
 
-def advance(
-    spec: Chained,
-    came: tuple[pl.DataFrame | None, pl.DataFrame | None],
-    states: tuple[State, State],
-    clock: StageClock,
-) -> Outcome:
+def advance(operator: AsOfJoin, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
     """Run one epoch of an as-of join."""
-    what = spec.what
-    assert isinstance(what, AsOf)
-    left, right = spec.sides
-    slack = max(what.slack)
-    ahead = 0 if what.direction == "backward" else what.tolerance or 0
-    until = (_time(what.times[0]) + (slack + ahead)).fill_null(0)
-    rows, due = waiting(left, spec.keys, came[0], states[0], clock, until)
+    del services
+    came, held_rows = (inputs["left"], inputs["right"]), (states["left"], states["right"])
+    left, right = operator.sides
+    slack = max(operator.slack)
+    ahead = 0 if operator.direction == "backward" else operator.tolerance or 0
+    until = (_time(operator.times[0]) + (slack + ahead)).fill_null(0)
+    rows, due = waiting(left, operator.keys, came[0], held_rows[0], clock, until)
     new = None
     if came[1] is not None and len(came[1]):
-        new = arrived(right, spec.keys, came[1], clock, () if right.grows else None)
-    before = held(states[1], hashes_of(new, due), clock)
+        new = arrived(right, operator.keys, came[1], clock, () if right.append_only else None)
+    before = held(held_rows[1], hashes_of(new, due), clock)
     none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(right)})
     there = whole(right, before, none if new is None else new)
-    given = _matched(spec, what, due, there) if len(due) else None
-    past = clock.watermark - slack - (what.tolerance or 0 if what.direction != "backward" else 0)
-    kept = _pruned(what, there, past)
+    given = _matched(operator, due, there) if len(due) else None
+    past = clock.watermark - slack - (operator.tolerance or 0 if operator.direction != "backward" else 0)
+    kept = _pruned(operator, there, past)
     written_left = None
     if rows is not None:
         changed = rows.filter((pl.col("$x") > clock.watermark) & (pl.col("$n") != pl.col("$was")))
         written_left = written(changed, pl.col("$x"), left.columns) if len(changed) else None
     never = pl.lit(END_OF_TIME, pl.Int64)
     written_right = written(kept, never, right.columns) if len(kept) else None
-    expiry = np.empty(0, dtype=np.int64) if written_left is None else written_left["$x"].to_numpy()
-    return Outcome(given, written_left, expiry, records=written_right)
+    return keeping(given, left=written_left, right=written_right)
 
 
 def _time(column: str) -> pl.Expr:
     return pl.col(column).cast(pl.Datetime("us", "UTC")).cast(pl.Int64)
 
 
-def _matched(spec: Chained, what: AsOf, due: pl.DataFrame, there: pl.DataFrame) -> pl.DataFrame | None:
+def _matched(operator: AsOfJoin, due: pl.DataFrame, there: pl.DataFrame) -> pl.DataFrame | None:
     """Rows of the left with their row of the right, or with nothing beside them."""
-    mine, theirs = what.times
-    known = pl.all_horizontal(pl.lit(value=True), *(pl.col(k).is_not_null() for k in spec.keys))
+    mine, theirs = operator.times
+    known = pl.all_horizontal(pl.lit(value=True), *(pl.col(k).is_not_null() for k in operator.keys))
     rows = repeated(due, due["$n"].to_numpy()).with_columns(_time(mine).alias("$t"))
     rows = rows.sort("$t", *CONTENT).with_row_index("$at")
     versions = there.filter((pl.col("$n") > 0) & known).with_columns(_time(theirs).alias("$t"))
-    versions = versions.sort("$t", *CONTENT).select(*GROUP, "$t", *what.right)
+    versions = versions.sort("$t", *CONTENT).select(*GROUP, "$t", *operator.right)
     met = rows.filter(known & pl.col("$t").is_not_null()).select("$at", "$t", *GROUP)
     found = met.join_asof(
         versions.filter(pl.col("$t").is_not_null()).with_columns(pl.lit(value=True).alias("$met")),
         on="$t",
         by=list(GROUP),
-        strategy=what.direction,  # type: ignore[arg-type]
-        tolerance=what.tolerance,
-        allow_exact_matches=not what.strict,
+        strategy=operator.direction,  # type: ignore[arg-type]
+        tolerance=operator.tolerance,
+        allow_exact_matches=not operator.strict,
         check_sortedness=False,
     )
     joined = rows.join(found.drop("$t", *GROUP), on="$at", how="left", maintain_order="left")
-    if what.required:
+    if operator.required:
         joined = joined.filter(pl.col("$met"))
-    return joined.select(pl.lit("+I").alias(OP), *spec.result) if len(joined) else None
+    return joined.select(pl.lit("+I").alias(OP), *operator.result) if len(joined) else None
 
 
-def _pruned(what: AsOf, rows: pl.DataFrame, past: int) -> pl.DataFrame:
+def _pruned(operator: AsOfJoin, rows: pl.DataFrame, past: int) -> pl.DataFrame:
     """The changes to the kept rows of the right: those that came and went, and those that nothing can choose now."""
-    time = _time(what.times[1])
-    if what.direction == "backward":
+    time = _time(operator.times[1])
+    if operator.direction == "backward":
         following = time.shift(-1).over(*GROUP, order_by=time)
         over = (following <= past).fill_null(value=False)
-    elif what.direction == "forward":
+    elif operator.direction == "forward":
         over = time < past
     else:
-        over = time < past - (what.tolerance or 0)
+        over = time < past - (operator.tolerance or 0)
     there = rows.filter(pl.col("$n") > 0).with_columns(over.alias("$over"))
     gone = there.filter("$over").with_columns(pl.lit(0, pl.Int64).alias("$n"))
     stay = pl.concat([there.filter(~pl.col("$over")), gone]).drop("$over")
     changed = pl.concat([stay, rows.filter(pl.col("$n") == 0)])
     return changed.filter(pl.col("$n") != pl.col("$was"))
+
+
+KERNEL = Kernel(advance, is_due)

@@ -8,37 +8,34 @@ apart (by all columns, where nothing does), and of one row in the order in which
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
-from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock
 from millstream.kernels.relations.changes import CONTENT, GROUP, pair, types_of
 from millstream.model.reserved import OP
-from millstream.plan.operators.changelog import Logged
-from millstream.plan.stages import Chained, Side
+from millstream.plan.operators.inputs import Side
+from millstream.plan.operators.relations.changelog import ChangelogRows
 
 _OLD, _NEW = "-U", "+U"
 _COMES = ("+I", _NEW)
 
 
-def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
+def advance(operator: ChangelogRows, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
     """Give each change of an epoch as a row."""
-    what, side = spec.what, spec.sides[0]
-    assert isinstance(what, Logged)
-    nothing = np.empty(0, dtype=np.int64)
-    if changes is None or not len(changes):
-        return Outcome(None, None, nothing)
-    found = _ordered(side, changes)
-    if not len(found):
-        return Outcome(None, None, nothing)
-    op, epoch, time = what.names
-    given = found.select(
+    del states, services
+    changes, side = inputs["rows"], operator.sides[0]
+    found = None if changes is None or not len(changes) else _ordered(side, changes)
+    if found is None or not len(found):
+        return Outcome()
+    op, epoch, time = operator.names
+    rows = found.select(
         pl.col(OP).alias(op),
         pl.lit(clock.epoch, pl.Int64).alias(epoch),
         pl.lit(clock.now, pl.Int64).cast(pl.Datetime("us", "UTC")).alias(time),
         *side.columns,
     )
-    return Outcome(given.select(pl.lit("+I").alias(OP), *spec.result), None, nothing)
+    return Outcome(rows.select(pl.lit("+I").alias(OP), *operator.result))
 
 
 def _ordered(side: Side, changes: pl.DataFrame) -> pl.DataFrame:
@@ -50,7 +47,7 @@ def _ordered(side: Side, changes: pl.DataFrame) -> pl.DataFrame:
     group = [pl.lit(0, pl.Int64).alias(n) for n in GROUP] if side.single else pair(GROUP, rows, told_by)
     rows = rows.with_columns(group).with_columns(pair(CONTENT, rows, list(side.columns)))
     by = [c for c in told_by if not rows.schema[c].is_nested()]
-    if side.grows:
+    if side.append_only:
         return rows.sort(*by, *GROUP, *CONTENT, maintain_order=True)
     if identified:
         rows = _without_equal(rows)
@@ -83,3 +80,6 @@ def _net(rows: pl.DataFrame) -> pl.DataFrame:
     comes = pl.col(OP).is_in(_COMES)
     count = pl.min_horizontal(comes.sum().over(CONTENT), (~comes).sum().over(CONTENT))
     return rows.filter(pl.int_range(pl.len()).over(*CONTENT, comes) >= count)
+
+
+KERNEL = Kernel(advance)

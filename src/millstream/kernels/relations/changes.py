@@ -1,4 +1,4 @@
-"""Rows that come and go at a chained stage: what an epoch's changes come to, and the rows that are held of them.
+"""Rows that come and go at an operator: the net effect of an epoch's changes, and the rows that are held.
 
 Columns of state: ``$h`` and ``$g`` hashes of the key, ``$a`` and ``$b`` what tells a row from others (hashes of what is
 in it and of what its input tells it apart by; of rows that never go away, a number), ``$n`` how often it is there,
@@ -18,7 +18,8 @@ from millstream.kernels.aggregates.tallies import one_zero
 from millstream.kernels.hashing import hashed
 from millstream.kernels.outcome import StageClock, State
 from millstream.model.reserved import OP
-from millstream.plan.stages import Chained, Side
+from millstream.plan.operators.inputs import Side
+from millstream.plan.operators.operator import Operator
 
 UNIQUE = ("$h", "$a", "$b")
 GROUP = ("$h", "$g")
@@ -36,7 +37,7 @@ def arrived(
     rows = changes.select(OP, *taken).cast(types_of(side))  # type: ignore[arg-type]
     rows = rows.with_columns(one_zero(pl.col(k)).alias(k) for k in keys if rows.schema[k].is_float())
     groups = pair(GROUP, rows, keys)
-    if side.grows and content is not None and not content:
+    if side.append_only and content is not None and not content:
         number = clock.epoch * _EPOCH_ROWS + np.arange(len(rows), dtype=np.int64)
         marks = [pl.Series("$a", number, dtype=pl.Int64), pl.Series("$b", np.zeros(len(rows), np.int64))]
         return rows.select(*groups, *marks, pl.lit(1, pl.Int64).alias("$d"), *side.columns)
@@ -71,7 +72,7 @@ def whole(side: Side, before: pl.DataFrame | None, came: pl.DataFrame, kept: Seq
     old = before.select(*by, *side.columns, pl.col("$n").alias("$was"), *kept, none.alias("$d"))
     new = came.select(*by, *side.columns, none.alias("$was"), *(none.alias(k) for k in kept), "$d")
     both = pl.concat([old, new], how="vertical_relaxed")
-    if not side.grows or (came["$b"] != 0).any():
+    if not side.append_only or (came["$b"] != 0).any():
         summed = (pl.col(c).sum() for c in ("$was", *kept, "$d"))
         both = both.group_by(by, maintain_order=True).agg(*(pl.col(c).first() for c in side.columns), *summed)
     return both.with_columns(pl.max_horizontal(pl.col("$was") + pl.col("$d"), none).alias("$n")).drop("$d")
@@ -90,7 +91,7 @@ def written(rows: pl.DataFrame, expiry: pl.Expr, columns: Sequence[str]) -> pl.D
     return rows.select(*GROUP, *CONTENT, *marks, *columns)
 
 
-def expiry(spec: Chained, clock: StageClock) -> pl.Expr:
+def expiry(spec: Operator, clock: StageClock) -> pl.Expr:
     """When rows are forgotten: when the time that their key is changes no more, or nothing has come for so long."""
     if spec.ends is None:
         return lived(spec, clock, pl.lit(END_OF_TIME, pl.Int64))
@@ -99,7 +100,7 @@ def expiry(spec: Chained, clock: StageClock) -> pl.Expr:
     return lived(spec, clock, until)
 
 
-def lived(spec: Chained, clock: StageClock, until: pl.Expr) -> pl.Expr:
+def lived(spec: Operator, clock: StageClock, until: pl.Expr) -> pl.Expr:
     """When rows are forgotten, at the latest their time to live after they changed."""
     if spec.ttl is None:
         return until

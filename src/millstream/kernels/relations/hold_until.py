@@ -1,30 +1,32 @@
-"""The kernel that holds rows until they change no more: a stream that changes becomes one that only grows, in order."""
+"""The kernel that holds rows until they change no more: a changing stream becomes an append-only one, in order."""
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
 from millstream.clock import END_OF_TIME
-from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.kernels.relations.changes import CONTENT, GROUP, arrived, hashes_of, held, repeated, whole, written
 from millstream.model.reserved import OP
-from millstream.plan.stages import Chained, Settled, Side
+from millstream.plan.operators.inputs import Side
+from millstream.plan.operators.operator import Operator
+from millstream.plan.operators.relations.hold_until import HoldUntil
 
 
-def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
+def advance(operator: HoldUntil, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
     """Release rows whose time is past, in the order of time; hold the others."""
-    side, what = spec.sides[0], spec.what
-    assert isinstance(what, Settled)
-    at = pl.col(what.column).cast(pl.Datetime("us", "UTC")).cast(pl.Int64) + what.slack
-    rows, due = waiting(side, spec.keys, changes, state, clock, at.fill_null(END_OF_TIME))
-    released = repeated(due.sort(what.column, *CONTENT), due.sort(what.column, *CONTENT)["$n"].to_numpy())
-    given = released.select(pl.lit("+I").alias(OP), *spec.result) if len(released) else None
+    del services
+    side = operator.sides[0]
+    at = pl.col(operator.column).cast(pl.Datetime("us", "UTC")).cast(pl.Int64) + operator.slack
+    rows, due = waiting(side, operator.keys, inputs["rows"], states["rows"], clock, at.fill_null(END_OF_TIME))
+    ordered = due.sort(operator.column, *CONTENT)
+    released = repeated(ordered, ordered["$n"].to_numpy())
+    changes = released.select(pl.lit("+I").alias(OP), *operator.result) if len(released) else None
     kept = None if rows is None else rows.filter((pl.col("$x") > clock.watermark) & (pl.col("$n") != pl.col("$was")))
     if kept is None or not len(kept):
-        return Outcome(given, None, np.empty(0, dtype=np.int64))
-    state_rows = written(kept, pl.col("$x"), side.columns)
-    return Outcome(given, state_rows, state_rows["$x"].to_numpy())
+        return Outcome(changes)
+    return keeping(changes, rows=written(kept, pl.col("$x"), side.columns))
 
 
 def waiting(
@@ -38,8 +40,8 @@ def waiting(
     """The rows that changes touch, with ``$x``; and all rows whose ``$x`` is past now and was not before."""
     rows = None
     if changes is not None and len(changes):
-        came = arrived(side, keys, changes, clock, () if side.grows else None)
-        before = None if side.grows else held(state, hashes_of(came), clock)
+        came = arrived(side, keys, changes, clock, () if side.append_only else None)
+        before = None if side.append_only else held(state, hashes_of(came), clock)
         rows = whole(side, before, came).with_columns(until.alias("$x"))
     hashes = state.due({"$x": (clock.before, clock.watermark)}, clock.before)
     found = state.lookup(hashes, clock.before) if len(hashes) else None
@@ -56,6 +58,10 @@ def waiting(
     return rows, pl.concat(parts, how="vertical_relaxed")
 
 
-def is_due(state: State, clock: StageClock) -> bool:
+def is_due(operator: Operator, state: State, clock: StageClock) -> bool:
     """Whether a row is to be released by the clock alone."""
+    del operator
     return bool(len(state.due({"$x": (clock.before, clock.watermark)}, clock.before)))
+
+
+KERNEL = Kernel(advance, is_due)

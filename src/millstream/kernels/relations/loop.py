@@ -6,40 +6,27 @@ away, too. Rows are put in order first and one thread computes, so that the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import numpy as np
 import polars as pl
 
 from millstream.clock import END_OF_TIME
-from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.kernels.relations.changes import CONTENT, GROUP, arrived, pair, repeated, types_of, whole, written
 from millstream.model.reserved import OP
-from millstream.plan.operators.loop import Loop
-from millstream.plan.stages import ROW, Chained, Side
-
-Repeat = Callable[[Loop, list[pl.DataFrame]], pl.DataFrame]
-"""Repeats the body of a loop over tables."""
+from millstream.plan.operators.inputs import Side
+from millstream.plan.operators.operator import ROW
+from millstream.plan.operators.relations.loop import Loop
 
 
-def advance(
-    spec: Chained,
-    came: Sequence[pl.DataFrame | None],
-    states: Sequence[State],
-    clock: StageClock,
-    repeat: Repeat,
-) -> Outcome:
+def advance(operator: Loop, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
     """Run one epoch of a loop."""
-    what = spec.what
-    assert isinstance(what, Loop)
-    if all(c is None or not len(c) for c in came):
-        return Outcome(None, None, np.empty(0, dtype=np.int64))
-    sides = [_side(s, c, state, clock) for s, c, state in zip(spec.sides, came, states, strict=True)]
-    before, after = (_answer(spec, what, sides, count, repeat) for count in ("$was", "$n"))
-    kept = [_kept(s, rows) for s, rows in zip(spec.sides, sides, strict=True)]
-    expiry = np.empty(0, dtype=np.int64) if kept[0] is None else kept[0]["$x"].to_numpy()
-    changes = _difference(spec, before, after)
-    return Outcome(changes, kept[0], expiry, records=kept[1] if len(kept) > 1 else None)
+    names = operator.side_names[: len(operator.sides)]
+    if all((rows := inputs[n]) is None or not len(rows) for n in names):
+        return Outcome()
+    sides = [_side(s, inputs[n], states[n], clock) for s, n in zip(operator.sides, names, strict=True)]
+    before, after = (_answer(operator, sides, count, services) for count in ("$was", "$n"))
+    kept = {n: _kept(s, rows) for n, s, rows in zip(names, operator.sides, sides, strict=True)}
+    return keeping(_difference(operator, before, after), **kept)
 
 
 def _side(side: Side, came: pl.DataFrame | None, state: State, clock: StageClock) -> pl.DataFrame:
@@ -57,20 +44,23 @@ def _kept(side: Side, rows: pl.DataFrame) -> pl.DataFrame | None:
     return written(changed, pl.lit(END_OF_TIME, pl.Int64), side.columns) if len(changed) else None
 
 
-def _answer(spec: Chained, what: Loop, sides: list[pl.DataFrame], count: str, repeat: Repeat) -> pl.DataFrame:
+def _answer(operator: Loop, sides: list[pl.DataFrame], count: str, services: Services) -> pl.DataFrame:
     """The rows of a loop over the rows that were there, or are."""
     tables = []
-    for side, rows in zip(spec.sides, sides, strict=True):
+    for side, rows in zip(operator.sides, sides, strict=True):
         there = rows.filter(pl.col(count) > 0).sort(*CONTENT)
         tables.append(repeated(there, there[count].to_numpy()).select(side.columns))
-    found = repeat(what, tables).cast(types_of(spec.sides[0]))  # type: ignore[arg-type]
-    found = found.with_columns(pair(CONTENT, found, what.names))
+    found = services.fixpoint(operator, tables).cast(types_of(operator.sides[0]))  # type: ignore[arg-type]
+    found = found.with_columns(pair(CONTENT, found, operator.names))
     found = found.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over(*CONTENT).alias("$copy"))
     return found.with_columns(pair(ROW, found, (*CONTENT, "$copy")))
 
 
-def _difference(spec: Chained, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame | None:
+def _difference(operator: Loop, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame | None:
     gone = before.join(after, on=list(ROW), how="anti", maintain_order="left")
     come = after.join(before, on=list(ROW), how="anti", maintain_order="left")
-    parts = [r.select(pl.lit(op).alias(OP), *spec.result) for r, op in ((gone, "-D"), (come, "+I")) if len(r)]
+    parts = [r.select(pl.lit(op).alias(OP), *operator.result) for r, op in ((gone, "-D"), (come, "+I")) if len(r)]
     return pl.concat(parts) if parts else None
+
+
+KERNEL = Kernel(advance)

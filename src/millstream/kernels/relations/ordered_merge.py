@@ -1,24 +1,26 @@
 """The ordered merge: rows wait until the watermark has passed their time, and then go on in the order of event time.
 
 Equal times are told apart by source, partition and offset, so the order does not depend on how rows arrived. A row that
-comes when its time is past is late: those behind it have gone already.
+comes when its time is past is late: later ones have gone on already.
 """
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
 from millstream.kernels.aggregates.partials import ORDER
-from millstream.kernels.outcome import Outcome, StageClock, State, together
-from millstream.plan.stages import Append
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock, keeping
+from millstream.kernels.relations.hold_until import is_due
+from millstream.kernels.relations.pass_through import SCAN_INPUT
+from millstream.plan.operators.relations.ordered_merge import OrderedMerge
 
-UNIQUE = ("$h", "$no")
 
-
-def advance(spec: Append, rows: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
+def advance(operator: OrderedMerge, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
     """Release held rows that the watermark has passed, in order; hold the new ones. Changes are rows as appended."""
-    held = state.scan(clock.before)
+    del operator, services
+    rows = inputs["rows"]
+    held = states["rows"].scan(clock.before)
     number = 0
     released = None
     if held is not None:
@@ -27,11 +29,14 @@ def advance(spec: Append, rows: pl.DataFrame | None, state: State, clock: StageC
         due = waiting.filter(pl.col("$x") <= clock.watermark)
         released = due.sort(*(c for c in ORDER if c in due.columns), "$no") if len(due) else None
     if rows is None or not len(rows):
-        return Outcome(released, None, np.empty(0, np.int64))
+        return keeping(released)
     order = [c for c in ORDER if c in rows.columns]
     kept = rows.sort(*order, maintain_order=True).with_columns(
         pl.lit(0, pl.Int64).alias("$h"),
         (pl.int_range(pl.len(), dtype=pl.Int64) + number).alias("$no"),
         (pl.col("$ts") + 1).alias("$x"),
     )
-    return Outcome(together([] if released is None else [released]), kept, kept["$x"].to_numpy())
+    return keeping(released, rows=kept)
+
+
+KERNEL = Kernel(advance, is_due, scan=SCAN_INPUT)

@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 
 from millstream.clock import BEGINNING, END_OF_TIME
-from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.kernels.relations.changes import (
     CONTENT,
     GROUP,
@@ -23,23 +24,22 @@ from millstream.kernels.relations.changes import (
     written,
 )
 from millstream.model.reserved import OP
-from millstream.plan.operators.temporal_filter import FROM, LEAVES, Present
-from millstream.plan.stages import ROW, Chained
+from millstream.plan.operators.operator import ROW
+from millstream.plan.operators.relations.temporal_filter import FROM, LEAVES, TemporalFilter
 
 DUE = "$pd"
 """The column with the instant at which a row must be looked at next."""
 _MARKS = (*GROUP, *CONTENT, "$was", "$n")
 
 
-def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
-    """Run one epoch: take changes in, and let rows come and go whose time has come."""
-    what = spec.what
-    assert isinstance(what, Present)
-    side = spec.sides[0]
+def advance(operator: TemporalFilter, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+    """Run one epoch: apply changes, and let rows come and go whose time has come."""
+    del services
+    changes, state, side = inputs["rows"], states["rows"], operator.sides[0]
     rows = None
     if changes is not None and len(changes):
-        came = arrived(side, spec.keys, changes, clock, () if side.grows else None)
-        before = None if side.grows else held(state, hashes_of(came), clock)
+        came = arrived(side, operator.keys, changes, clock, () if side.append_only else None)
+        before = None if side.append_only else held(state, hashes_of(came), clock)
         rows = whole(side, before, came).select(*_MARKS, *side.columns)
     found = due(state, clock)
     if found is not None:
@@ -49,17 +49,15 @@ def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: St
             old = pl.concat([old, rows], how="vertical_relaxed")
         rows = old
     if rows is None or not len(rows):
-        return Outcome(None, None, np.empty(0, dtype=np.int64))
-    since = pl.col(FROM).fill_null(END_OF_TIME) if what.waits else pl.lit(BEGINNING, pl.Int64)
-    until = pl.col(LEAVES).fill_null(BEGINNING) if what.leaves else pl.lit(END_OF_TIME, pl.Int64)
+        return Outcome()
+    since = pl.col(FROM).fill_null(END_OF_TIME) if operator.waits else pl.lit(BEGINNING, pl.Int64)
+    until = pl.col(LEAVES).fill_null(BEGINNING) if operator.leaves else pl.lit(END_OF_TIME, pl.Int64)
     rows = rows.with_columns(since.alias("$since"), until.alias("$end"))
     shown = [
         _there(at, copies).alias(n) for at, copies, n in ((clock.since, "$was", "$old"), (clock.now, "$n", "$new"))
     ]
     rows = rows.with_columns(*shown)
-    given = _changes(spec, what, rows)
-    kept = _kept(what, rows, clock)
-    return Outcome(given, kept if len(kept) else None, kept["$x"].to_numpy())
+    return keeping(_changes(operator, rows), rows=_kept(operator, rows, clock))
 
 
 def due(state: State, clock: StageClock) -> pl.DataFrame | None:
@@ -71,8 +69,9 @@ def due(state: State, clock: StageClock) -> pl.DataFrame | None:
     return found.filter((pl.col(DUE) > clock.since) & (pl.col(DUE) <= clock.now) & ~pl.col("$gone"))
 
 
-def is_due(state: State, clock: StageClock) -> bool:
+def is_due(operator: TemporalFilter, state: State, clock: StageClock) -> bool:
     """Whether a row comes or goes by the clock alone."""
+    del operator
     found = due(state, clock)
     return found is not None and len(found) > 0
 
@@ -82,7 +81,7 @@ def _there(at: int, copies: str) -> pl.Expr:
     return pl.when((pl.col("$since") <= at) & (pl.col("$end") > at)).then(pl.col(copies)).otherwise(0)
 
 
-def _changes(spec: Chained, what: Present, rows: pl.DataFrame) -> pl.DataFrame | None:
+def _changes(operator: TemporalFilter, rows: pl.DataFrame) -> pl.DataFrame | None:
     """The copies that go and those that come."""
     parts = []
     for op, first, last in (("-D", "$new", "$old"), ("+I", "$old", "$new")):
@@ -91,19 +90,19 @@ def _changes(spec: Chained, what: Present, rows: pl.DataFrame) -> pl.DataFrame |
             continue
         copies = (moved[last] - moved[first]).to_numpy()
         moved = repeated(moved, copies)
-        if not what.only_inserts:
+        if not operator.append_only:
             start = np.concatenate(([0], np.cumsum(copies)[:-1]))
             number = np.arange(len(moved)) - np.repeat(start, copies) + moved[first].to_numpy()
             moved = moved.with_columns(pl.Series("$copy", number, dtype=pl.Int64))
             moved = moved.with_columns(pair(ROW, moved, (*CONTENT, "$copy")))
-        parts.append(moved.select(pl.lit(op).alias(OP), *spec.result))
+        parts.append(moved.select(pl.lit(op).alias(OP), *operator.result))
     return pl.concat(parts, how="vertical_relaxed") if parts else None
 
 
-def _kept(what: Present, rows: pl.DataFrame, clock: StageClock) -> pl.DataFrame:
+def _kept(operator: TemporalFilter, rows: pl.DataFrame, clock: StageClock) -> pl.DataFrame:
     """What becomes of rows in state: those that are past, or there for good, are held no longer."""
     over = (pl.col("$since") >= pl.col("$end")) | (pl.col("$end") <= clock.now)
-    if what.only_inserts:
+    if operator.append_only:
         over = over | (pl.col("$since") <= clock.now)
     stay = pl.when(over).then(0).otherwise(pl.col("$n")).alias("$n")
     columns = [c for c in rows.columns if c not in (*_MARKS, "$since", "$end", "$old", "$new")]
@@ -118,3 +117,6 @@ def _kept(what: Present, rows: pl.DataFrame, clock: StageClock) -> pl.DataFrame:
 def _next(at: int) -> pl.Expr:
     """When a row comes or goes next, seen from an instant."""
     return pl.when(pl.col("$since") > at).then(pl.col("$since")).otherwise(pl.col("$end"))
+
+
+KERNEL = Kernel(advance, is_due)

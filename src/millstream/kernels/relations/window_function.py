@@ -1,4 +1,4 @@
-"""Window functions over the rows of each group, in an order."""
+"""The kernel of window functions: over the rows of each group, in an order."""
 
 from __future__ import annotations
 
@@ -13,21 +13,39 @@ import polars as pl
 from millstream.errors import RunError
 from millstream.kernels.aggregates.interval_sums import SPAN, is_span, mean, micros
 from millstream.kernels.aggregates.partials import longer_than_decimal
-from millstream.kernels.relations.changes import CONTENT, GROUP
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.relations.changes import CONTENT, GROUP, repeated
+from millstream.kernels.relations.multiset import copies, identified, recompute
 from millstream.model.aggregates.aggregate import Kind, settings_of
-from millstream.plan.stages import Call, Over, Sort
+from millstream.plan.operators.inputs import Sort
+from millstream.plan.operators.relations.window_function import WindowCall, WindowFunctions
 
 Apart = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 _FIT = 2**63 - 1
 
 
-def computed(what: Over, rows: pl.DataFrame) -> pl.DataFrame:
+def advance(
+    operator: WindowFunctions, inputs: Inputs, states: States, clock: StageClock, services: Services
+) -> Outcome:
+    """Run one epoch: recompute the functions of the groups that changed."""
+    del services
+    return recompute(operator, inputs["rows"], states["rows"], clock, _answers)
+
+
+def _answers(operator: WindowFunctions, rows: pl.DataFrame, count: str) -> pl.DataFrame:
+    there = rows.filter(pl.col(count) > 0)
+    found = computed(operator, repeated(there, there[count].to_numpy()))
+    return identified(operator, copies(found, operator.result))
+
+
+def computed(operator: WindowFunctions, rows: pl.DataFrame) -> pl.DataFrame:
     """The rows with the functions as further columns."""
-    ties = [c for c in what.shown if not rows.schema[c].is_nested()]
-    order = [s.column for s in what.order]
+    ties = [c for c in operator.shown if not rows.schema[c].is_nested()]
+    order = [s.column for s in operator.order]
     by = [*GROUP, *order, *(c for c in ties if c not in order), *CONTENT]
-    ways = {s.column: (s.descending, not s.nulls_first) for s in reversed(what.order)}
+    ways = {s.column: (s.descending, not s.nulls_first) for s in reversed(operator.order)}
     sorts = [ways.get(c, (False, False)) for c in by]
     ordered = rows.sort(by, descending=[d for d, _ in sorts], nulls_last=[n for _, n in sorts])
     changed = [pl.col(c).ne_missing(pl.col(c).shift(1)) for c in order]
@@ -38,12 +56,12 @@ def computed(what: Over, rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("$fresh").cast(pl.Int64).cum_sum().over(*GROUP).alias("$peer"),
         pl.len().over(*GROUP).cast(pl.Int64).alias("$size"),
     )
-    for call in what.calls:
-        ordered = ordered.with_columns(_value(call, what.order, ordered).alias(call.name))
+    for call in operator.calls:
+        ordered = ordered.with_columns(_value(call, operator.order, ordered).alias(call.name))
     return ordered
 
 
-def _value(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> pl.Expr:
+def _value(call: WindowCall, order: tuple[Sort, ...], rows: pl.DataFrame) -> pl.Expr:
     peers = [*GROUP, "$peer"]
     first = pl.col("$no").min().over(*peers) + 1
     if call.function == "row_number":
@@ -70,7 +88,7 @@ def _tile(tiles: int) -> pl.Expr:
     return pl.when(pl.col("$no") < wide).then(pl.col("$no") // (size + 1)).otherwise(small) + 1
 
 
-def _beside(call: Call, rows: pl.DataFrame) -> pl.Expr:
+def _beside(call: WindowCall, rows: pl.DataFrame) -> pl.Expr:
     if "ignore nulls" in settings_of(call.function):
         return _beside_known(call, rows)
     steps = call.offset if call.function == "lag" else -call.offset
@@ -81,7 +99,7 @@ def _beside(call: Call, rows: pl.DataFrame) -> pl.Expr:
     return pl.when((at < 0) | (at >= pl.col("$size"))).then(pl.lit(call.default)).otherwise(moved)
 
 
-def _beside_known(call: Call, rows: pl.DataFrame) -> pl.Expr:
+def _beside_known(call: WindowCall, rows: pl.DataFrame) -> pl.Expr:
     """The value so many rows before or behind that have one."""
     values = rows[call.argument or ""]
     there = values.is_not_null().to_numpy()
@@ -101,7 +119,7 @@ def _beside_known(call: Call, rows: pl.DataFrame) -> pl.Expr:
     return pl.when(pl.Series(inside)).then(found).otherwise(other)
 
 
-def _framed(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> pl.Expr:
+def _framed(call: WindowCall, order: tuple[Sort, ...], rows: pl.DataFrame) -> pl.Expr:
     """An aggregate over a frame of rows around each row."""
     low, high = _frame(call, order, rows)
     starts, ends = (rows.select(e).to_series().to_numpy() for e in (low, high))
@@ -109,7 +127,7 @@ def _framed(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> pl.Expr:
     values = rows[call.argument] if call.argument is not None else pl.Series([1]).new_from_index(0, len(rows))
     apart = _apart(call, rows)
 
-    def over_frames(call: Call, values: pl.Series) -> pl.Series:
+    def over_frames(call: WindowCall, values: pl.Series) -> pl.Series:
         return _aggregated(call, values, base + starts, base + ends, apart)
 
     if call.function in ("sum", "avg") and is_span(values.dtype):
@@ -120,12 +138,12 @@ def _framed(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> pl.Expr:
     return pl.lit(over_frames(call, values))
 
 
-def _instead(call: Call, function: str) -> Call:
+def _instead(call: WindowCall, function: str) -> WindowCall:
     """Another function over the same frames."""
     return replace(call, function=Kind(function, *settings_of(call.function)))
 
 
-def _frame(call: Call, order: tuple[Sort, ...], rows: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
+def _frame(call: WindowCall, order: tuple[Sort, ...], rows: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
     """The first row of each frame, and the one behind its last, by number in the group."""
     size, number = pl.col("$size"), pl.col("$no")
     peers = [*GROUP, "$peer"]
@@ -176,7 +194,7 @@ def _moved(numbers: np.ndarray, by: float) -> np.ndarray:
     return np.where(numbers < -_FIT - step, -_FIT, np.maximum(numbers, -_FIT - step) + step)
 
 
-def _apart(call: Call, rows: pl.DataFrame) -> Apart | None:
+def _apart(call: WindowCall, rows: pl.DataFrame) -> Apart | None:
     """Which rows of a frame do not count for a row: told by the numbers of both, and of the peers of each."""
     said = next((s for s in settings_of(call.function) if str(s).startswith("exclude")), None)
     if said is None:
@@ -191,7 +209,9 @@ def _apart(call: Call, rows: pl.DataFrame) -> Apart | None:
     return out
 
 
-def _aggregated(call: Call, values: pl.Series, first: np.ndarray, last: np.ndarray, apart: Apart | None) -> pl.Series:
+def _aggregated(
+    call: WindowCall, values: pl.Series, first: np.ndarray, last: np.ndarray, apart: Apart | None
+) -> pl.Series:
     """An aggregate over stretches of a column."""
     function = call.function
     if settings_of(function) or function == "nth_value":
@@ -220,7 +240,9 @@ def _totals(numbers: np.ndarray, first: np.ndarray, last: np.ndarray, *, sums: b
     return np.asarray(total, np.int64 if sums else np.float64)
 
 
-def _one_by_one(call: Call, values: pl.Series, starts: np.ndarray, ends: np.ndarray, apart: Apart | None) -> pl.Series:
+def _one_by_one(
+    call: WindowCall, values: pl.Series, starts: np.ndarray, ends: np.ndarray, apart: Apart | None
+) -> pl.Series:
     function, settings = str(call.function), settings_of(call.function)
     lengths = ends - starts
     at = np.repeat(starts - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths) + np.arange(lengths.sum())
@@ -259,3 +281,6 @@ def _one_by_one(call: Call, values: pl.Series, starts: np.ndarray, ends: np.ndar
             raise RunError("a sum over rows does not fit into 64 bits", hint="sum CAST(... AS DECIMAL(38, 0))")
         return found.cast(pl.Int64)
     return found.fill_null(0) if function == "count" else found
+
+
+KERNEL = Kernel(advance)

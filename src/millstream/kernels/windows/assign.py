@@ -18,7 +18,8 @@ from millstream.kernels.windows.slice_times import expiry, window_ends
 from millstream.model.windows.kinds import Calendar, CountWindow, Cumulating, Custom, Session, Span
 from millstream.model.windows.trigger import finishes
 from millstream.model.windows.window import Window
-from millstream.plan.stages import Aggregation, Append
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.operators.operator import Operator
 
 _TRUNCATE = {"day": "1d", "week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,11 +46,11 @@ def sliced(spec: Aggregation, frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns((pl.col("$s") - (pl.col("$s") - offset) % width).alias("$s"))
 
 
-def may_have_none(stage: Aggregation | Append) -> bool:
+def may_have_none(operator: Operator) -> bool:
     """Whether a record may belong to no window at all."""
-    if isinstance(stage, Append):
+    if not isinstance(operator, Aggregation):
         return False
-    window = stage.window
+    window = operator.window
     return isinstance(window, Custom) or (isinstance(window, Session) and window.gap_by is not None)
 
 

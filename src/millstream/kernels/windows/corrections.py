@@ -18,7 +18,7 @@ from millstream.kernels.aggregates.combine import combine
 from millstream.kernels.aggregates.partials import ORDER
 from millstream.kernels.outcome import BEHIND, NOT_HELD, Dropped, StageClock, State
 from millstream.kernels.windows import assign
-from millstream.plan.stages import Aggregation
+from millstream.plan.operators.aggregates.aggregation import Aggregation
 
 UNIQUE = ("$h", "$key")
 UPSERTS, DELETES, NOT_KEPT = 0, 1, 2

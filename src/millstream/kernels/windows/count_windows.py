@@ -15,7 +15,7 @@ from millstream.clock import ALL_READ, BEGINNING
 from millstream.kernels.aggregates.combine import combine, group_columns
 from millstream.kernels.outcome import BEHIND, Dropped, StageClock, State, together
 from millstream.model.windows.kinds import CountWindow
-from millstream.plan.stages import Aggregation
+from millstream.plan.operators.aggregates.aggregation import Aggregation
 
 _HEAD = ("$base", "$j", "$fp", "$fq")
 

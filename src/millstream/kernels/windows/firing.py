@@ -18,7 +18,7 @@ from millstream.model.reserved import OP
 from millstream.model.steps.step import INDEX
 from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.kinds import CountWindow
-from millstream.plan.stages import Aggregation
+from millstream.plan.operators.aggregates.aggregation import Aggregation
 
 TIMESTAMP = pl.Datetime("us", "UTC")
 EARLY, ON_TIME, LATE = "early", "on time", "late"

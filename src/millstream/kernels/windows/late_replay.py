@@ -19,19 +19,20 @@ from millstream.kernels.windows.panes import identity
 from millstream.model.reserved import OP
 from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.kinds import CountWindow
-from millstream.plan.stages import Aggregation, Append, Chained, Stage
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.operators.operator import Operator
 
 
-def check(stage: Stage, view: str) -> Aggregation:
-    """Refuse the stages whose late records cannot be replayed."""
+def check(operator: Operator, view: str) -> Aggregation:
+    """Refuse the operators whose late records cannot be replayed."""
     why = None
-    if isinstance(stage, Chained):
-        why = "it is computed from the changes of another stage, whose windows have expired"
-    elif isinstance(stage, Append):
+    if not operator.reads_scans:
+        why = "it is computed from the changes of another operator, whose windows have expired"
+    elif not isinstance(operator, Aggregation):
         why = "its rows have gone on in order, and cannot be put between them afterwards"
-    elif stage.windowing.merges or isinstance(stage.window, CountWindow):
-        why = f"a late record may change the borders of its windows ({stage.window})"
-    elif stage.windowing.accumulation is Accumulation.DISCARDING:
+    elif operator.windowing.merges or isinstance(operator.window, CountWindow):
+        why = f"a late record may change the borders of its windows ({operator.window})"
+    elif operator.windowing.accumulation is Accumulation.DISCARDING:
         why = "a discarding view shows the records since its last pane only"
     if why is not None:
         raise Unsupported(
@@ -39,8 +40,8 @@ def check(stage: Stage, view: str) -> Aggregation:
             detail=why,
             hint=f"they can be read with SELECT * FROM `{view}$late`",
         )
-    assert isinstance(stage, Aggregation)
-    return stage
+    assert isinstance(operator, Aggregation)
+    return operator
 
 
 def windows_of(stage: Aggregation, times: Sequence[int]) -> pl.DataFrame:

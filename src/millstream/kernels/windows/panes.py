@@ -13,7 +13,7 @@ that for a fraction of the data, ``$pd`` by processing time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,24 @@ import polars as pl
 
 from millstream.clock import ALL_READ, END_OF_TIME
 from millstream.kernels.aggregates.combine import fold, partial_columns
-from millstream.kernels.outcome import BEHIND, FINISHED, Dropped, Outcome, StageClock, State, due_columns, together
+from millstream.kernels.outcome import (
+    BEHIND,
+    FINISHED,
+    Dropped,
+    Kept,
+    Outcome,
+    StageClock,
+    State,
+    due_columns,
+    together,
+)
 from millstream.kernels.windows import assign
 from millstream.kernels.windows.corrections import Revised, revise
 from millstream.kernels.windows.count_windows import keys_of
 from millstream.kernels.windows.firing import Firing, answers, shown_names
 from millstream.kernels.windows.triggers import Machine, Moment
 from millstream.model.windows.kinds import CountWindow, Custom
-from millstream.plan.stages import Aggregation
+from millstream.plan.operators.aggregates.aggregation import Aggregation
 
 
 def identity(spec: Aggregation) -> list[str]:
@@ -142,7 +152,7 @@ class _Epoch:
             filled = revised.contents.filter(pl.col("$n") > 0)
             if len(filled):
                 self._contents(held, filled)
-        return replace(self.outcome(), records=revised.records)
+        return self.outcome(revised.records)
 
     def _emptied(self, held: _Windows, empty: pl.DataFrame) -> None:
         """Windows that have lost their last record leave the view and the state."""
@@ -168,7 +178,7 @@ class _Epoch:
                 done = self._contents(held, contents)
                 if len(done):
                     keys.let_go(done)
-        return replace(self.outcome(), records=keys.changed())
+        return self.outcome(keys.changed())
 
     def _contents(self, held: _Windows | None, contents: pl.DataFrame) -> pl.DataFrame:
         """Windows that changed are given with all of their contents and may fire. Returns those that have expired."""
@@ -187,18 +197,16 @@ class _Epoch:
         self._bury(windows, expired)
         return windows.rows.filter(pl.Series(expired))
 
-    def outcome(self) -> Outcome:
-        """All that the epoch gave; of a window that was kept twice the newer row counts."""
+    def outcome(self, records: pl.DataFrame | None = None) -> Outcome:
+        """All that the epoch gave; of a window that was kept twice the newer row counts. `records` are rows to keep
+        one by one.
+        """
         rows = together(self.kept)
         if rows is not None:
             rows = rows.unique(identity(self.spec), keep="last", maintain_order=True)
-        return Outcome(
-            together(self.firing.changes),
-            rows,
-            np.empty(0, np.int64) if rows is None else rows["$x"].to_numpy(),
-            panes=together(self.firing.panes),
-            dropped=self.dropped,
-        )
+        states = {"windows": rows, "records": records}
+        kept = {n: Kept(r, r["$x"].to_numpy()) for n, r in states.items() if r is not None}
+        return Outcome(together(self.firing.changes), kept, together(self.firing.panes), self.dropped)
 
     def _windows(self, rows: pl.DataFrame) -> _Windows:
         width = Machine(self.spec.windowing.trigger).width

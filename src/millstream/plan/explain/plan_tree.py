@@ -19,31 +19,13 @@ from millstream.model.connectors import (
     TableTarget,
 )
 from millstream.model.types.duration import Duration
-from millstream.model.windows.accumulation import Accumulation
-from millstream.model.windows.kinds import CountWindow
-from millstream.model.windows.trigger import ON_CHANGE, ON_CLOSE, Trigger
-from millstream.model.windows.window import Window
 from millstream.plan.explain.node import Node, named, plain, shown_name
-from millstream.plan.explain.operators import chain_nodes, take_nodes
-from millstream.plan.rules.order import ORDERED
-from millstream.plan.stages import (
-    ROW,
-    Aggregation,
-    Append,
-    Batches,
-    Chained,
-    Explode,
-    Feed,
-    First,
-    Lookup,
-    Op,
-    Plan,
-    Project,
-    Scan,
-    SourceStage,
-    ViewStage,
-    view_of,
-)
+from millstream.plan.explain.operators import PlanNames, operator_node, take_nodes
+from millstream.plan.operators.aggregates.aggregation import ORDERED, Aggregation
+from millstream.plan.operators.operator import ROW, Operator, view_of
+from millstream.plan.operators.relations.top_n import TopN
+from millstream.plan.parts import Batches, Explode, Feed, Lookup, Op, Project
+from millstream.plan.stages import Plan, Scan, SourceStage, ViewStage
 
 GUARANTEES = {
     "exactly_once": "exactly once (one store transaction per epoch)",
@@ -56,23 +38,6 @@ SINKS = {
     "at_most_once": "at most once (the last epoch may be missing after a failure)",
 }
 """What tables and sinks promise under each guarantee of a flow."""
-
-_GROWING = {
-    "collect": "collect keeps every value",
-    **dict.fromkeys(("ordered_list", "ordered_text"), "an aggregate with an order keeps every value"),
-    **{
-        kind: f"{kind} keeps every different value"
-        for kind in (
-            "count_distinct",
-            "collect_set",
-            "sum_distinct",
-            "avg_distinct",
-            "mode",
-            "percentile",
-            "percentile_disc",
-        )
-    },
-}
 
 
 def explain(plan: Plan) -> Node:
@@ -166,28 +131,21 @@ def _place(start: str | Mapping[int, int]) -> str:
 def _positions(plan: Plan, source: SourceStage) -> str:
     if not source.positions:
         return "not needed"
+    operators = [(view_of(v.name), v.operator) for v in plan.views if source.name in v.operator.sources]
     ordered = [
-        f"{view.name.partition('~')[0]}.{m.name}"
-        for view in plan.views
-        if isinstance(view.stage, Aggregation) and source.name in view.stage.sources
-        for m in view.stage.measures
+        f"{name}.{m.name}"
+        for name, o in operators
+        if isinstance(o, Aggregation)
+        for m in o.measures
         if m.kind in ORDERED
     ]
-    counted = [
-        view_of(view.name)
-        for view in plan.views
-        if isinstance(view.stage, Aggregation) and source.name in view.stage.sources and view.stage.keeps_records
-    ]
-    held = [
-        view_of(view.name)
-        for view in plan.views
-        if isinstance(view.stage, Append) and view.stage.ordered and source.name in view.stage.sources
-    ]
-    return f"rows carry them: {', '.join(ordered or counted or held)} depends on the order of rows"
+    kept = [name for name, o in operators if o.reads_scans and o.keyed_scan and o.needs_positions]
+    held = [name for name, o in operators if o.appends and o.stateful]
+    return f"rows carry them: {', '.join(ordered or kept or held)} depends on the order of rows"
 
 
 def _readers(plan: Plan, scan: Scan) -> list[str]:
-    return [v.name for v in plan.views if not v.inner and any(f.scan == scan.id for f in v.stage.feeds)]
+    return [v.name for v in plan.views if not v.inner and any(f.scan == scan.id for f in v.operator.feeds)]
 
 
 def _scan(plan: Plan, view: ViewStage, feed: Feed) -> Node:
@@ -201,15 +159,15 @@ def _scan(plan: Plan, view: ViewStage, feed: Feed) -> Node:
     if feed.keep is not None:
         facts.append(("where", sql[feed.keep]))
     computed = [sql[c] for c in feed.columns]
-    if isinstance(view.stage, Aggregation):
-        keys = len(view.stage.keys)
-        pairs = [named(n, e) for n, e in zip(view.stage.keys, computed[:keys], strict=True)]
+    if view.operator.keyed_scan:
+        keys = len(view.operator.keys)
+        pairs = [named(n, e) for n, e in zip(view.operator.keys, computed[:keys], strict=True)]
         if pairs:
             facts.append(("keys", ", ".join(pairs)))
         if computed[keys:]:
             facts.append(("columns", ", ".join(dict.fromkeys(computed[keys:]))))
     else:
-        pairs = [named(shown_name(n), e) for n, e in zip(view.stage.columns, computed, strict=True)]
+        pairs = [named(shown_name(n), e) for n, e in zip(view.operator.columns, computed, strict=True)]
         facts.append(("columns", ", ".join(pairs)))
     return Node("scan", f"{scan.id} of {scan.source}", tuple(facts))
 
@@ -261,27 +219,27 @@ def _view(plan: Plan, view: ViewStage) -> Node:
 
 
 def _path(plan: Plan, view: ViewStage) -> Iterator[Node]:
-    """The way of a row to the end of a view's stage."""
-    stage = view.stage
-    if isinstance(stage, Chained):
-        for number, side in enumerate(stage.sides):
-            if len(stage.sides) > 1:
-                parts = (n for take in side.takes for n in (*_before(plan, view, take.view), *take_nodes(take)))
-                yield Node("side", ("left", "right")[number], (), tuple(parts))
-                continue
-            for take in side.takes:
-                yield from _before(plan, view, take.view)
-                yield from take_nodes(take)
-        yield from chain_nodes(stage, [plan.view(n).stage for n in stage.inputs])
+    """The way of a row to the end of a view's operator."""
+    operator = view.operator
+    if operator.reads_scans:
+        yield from (_scan(plan, view, f) for f in operator.feeds)
+        if operator.keyed_scan:
+            yield _exchange(operator)
+            yield _kernel(plan, operator)
         return
-    yield from (_scan(plan, view, f) for f in stage.feeds)
-    if isinstance(stage, Aggregation):
-        yield _exchange(stage)
-        yield _kernel(plan, stage)
+    for number, side in enumerate(operator.sides):
+        if len(operator.sides) > 1:
+            parts = (n for take in side.takes for n in (*_before(plan, view, take.view), *take_nodes(take)))
+            yield Node("side", ("left", "right")[number], (), tuple(parts))
+            continue
+        for take in side.takes:
+            yield from _before(plan, view, take.view)
+            yield from take_nodes(take)
+    yield operator_node(plan, operator)
 
 
 def _before(plan: Plan, view: ViewStage, name: str) -> Iterator[Node]:
-    """The way of a row to a stage that gives changes to a view's."""
+    """The way of a row to an operator that feeds a view's."""
     owner = view_of(name)
     if owner == view_of(view.name):
         yield from _path(plan, plan.view(name))
@@ -290,65 +248,19 @@ def _before(plan: Plan, view: ViewStage, name: str) -> Iterator[Node]:
     yield Node("changes", f"{kind} {owner}", (("shared", "computed once"),))
 
 
-_ANSWERS: dict[Trigger, str] = {ON_CHANGE: "in every epoch that changes it", ON_CLOSE: "when the window closes"}
-
-
-def _exchange(stage: Aggregation) -> Node:
-    if not stage.keys:
+def _exchange(operator: Operator) -> Node:
+    if not operator.keys:
         return Node("exchange", "none: there is no key")
     placed = "inline for small slices, on the executors for large ones"
-    if len(stage.feeds) > 1:
+    if len(operator.feeds) > 1:
         placed = "inline, because several scans feed it"
-    return Node("exchange", f"by key group of ({', '.join(stage.keys)})", (("placed", placed),))
+    return Node("exchange", f"by key group of ({', '.join(operator.keys)})", (("placed", placed),))
 
 
-def _kernel(plan: Plan, stage: Aggregation) -> Node:
-    how = stage.windowing
-    facts = [
-        ("keys", ", ".join(stage.keys) or "none"),
-        ("window", str(stage.window)),
-        ("answers", _ANSWERS.get(how.trigger, str(how.trigger))),
-        ("measures", ", ".join(_measures(plan, stage))),
-        ("state", _state(plan, stage)),
-    ]
-    if how.accumulation is not Accumulation.RETRACTING:
-        facts.insert(3, ("panes are", str(how.accumulation)))
-    if how.panes is not None:
-        facts.append(("history", f"of panes, for {how.panes}"))
-    if stage.window.is_global and stage.keys:
-        facts.append(("hint", 'to bound the state, add .window(ms.tumbling("1 hour")) or another window'))
-    return Node("kernel", "aggregate" if stage.by_slices else "aggregate with panes", tuple(facts))
-
-
-def _measures(plan: Plan, stage: Aggregation) -> Iterator[str]:
-    feed = stage.feeds[0]
-    sql = {c.name: plain(c.sql) for s in plan.scans if s.id == feed.scan for c in s.columns}
-    arguments = iter(feed.columns[len(stage.keys) :])
-    for measure in stage.measures:
-        argument = sql[next(arguments)] if measure.has_argument else "*"
-        kind = f"Python {type(measure.user).__name__}" if measure.user is not None else measure.kind
-        yield f"{measure.name} = {kind}({argument})"
-
-
-def _state(plan: Plan, stage: Aggregation) -> str:
-    growing = "; ".join(dict.fromkeys(_GROWING[m.kind] for m in stage.measures if m.kind in _GROWING))
-    also = f"; {growing}" if growing else ""
-    if stage.window.is_global:
-        if not stage.keys:
-            return f"one row, for good{also}"
-        return f"for good: grows with the number of keys{also}"
-    lateness = max((plan.source(s).options.lateness for s in stage.sources), default=Duration(0))
-    plus = f" + {lateness} lateness" if lateness.micros else ""
-    if stage.windowing.lateness.micros:
-        plus += f" + {stage.windowing.lateness} allowed"
-    if isinstance(stage.window, CountWindow):
-        return f"records of windows that are not complete, and a number per key for good{plus}{also}"
-    if not stage.by_slices:
-        return f"a row per key and window, until the window ends{plus}{also}"
-    assert isinstance(stage.window, Window)
-    if stage.window.is_tumbling:
-        return f"until the window ends{plus}{also}"
-    return f"slices of {stage.window.slice}, each until the last window over it ends{plus}{also}"
+def _kernel(plan: Plan, operator: Operator) -> Node:
+    names = PlanNames(plan, operator)
+    facts = [*operator.facts(names), ("state", operator.state_text(names)), *operator.more_facts()]
+    return Node("kernel", operator.name(), tuple(facts))
 
 
 def _kept(plan: Plan, view: ViewStage) -> Iterator[Node]:
@@ -374,10 +286,10 @@ def _sink(sink: Sink, guarantee: str) -> tuple[str, str]:
 
 
 def _table(plan: Plan, view: ViewStage) -> Node:
-    stage = view.stage
-    if isinstance(stage, Chained) and isinstance(stage.what, First) and stage.identity == ROW:
-        rows = f"up to {stage.what.count:,} per " + (", ".join(stage.keys) or "view")
-    elif isinstance(stage, Chained) and stage.identity == ROW:
+    operator = view.operator
+    if operator.identity == ROW and isinstance(operator, TopN):
+        rows = f"up to {operator.count:,} per " + (", ".join(operator.keys) or "view")
+    elif operator.identity == ROW:
         rows = "they come and go"
     elif view.identity is None:
         rows = "appended, never changed"

@@ -28,24 +28,12 @@ from millstream.plan.code_identity import code_identity
 from millstream.plan.lowering import stateful
 from millstream.plan.lowering.native_subset import quick_sql
 from millstream.plan.lowering.needed_columns import needed
-from millstream.plan.stages import (
-    ROW,
-    Aggregation,
-    Append,
-    Batches,
-    Chained,
-    Column,
-    Explode,
-    Feed,
-    Lookup,
-    Measure,
-    Op,
-    Plan,
-    Project,
-    Scan,
-    SourceStage,
-    ViewStage,
-)
+from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.operators.operator import ROW
+from millstream.plan.operators.relations.ordered_merge import OrderedMerge
+from millstream.plan.operators.relations.pass_through import PassThrough
+from millstream.plan.parts import Batches, Column, Explode, Feed, Lookup, Measure, Op, Project
+from millstream.plan.stages import Plan, Scan, SourceStage, ViewStage
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +82,7 @@ class Lowering:
         self.flow = flow
         self.scans: dict[tuple[str, str], _ScanBuilder] = {}
         self.views: list[ViewStage] = []
-        self.chains = stateful.Chains(self, needed(flow))
+        self.stateful = stateful.StatefulLowering(self, needed(flow))
         for source in flow.sources:
             self.scan(source.name, ())
 
@@ -119,7 +107,7 @@ class Lowering:
 
     def view(self, view: steps.View) -> ViewStage:
         """A view with its stage."""
-        self.chains.ttl = None if view.state_ttl is None else view.state_ttl.micros
+        self.stateful.ttl = None if view.state_ttl is None else view.state_ttl.micros
         made = replace(self._kept(view), sink=view.sink, kept=view.kept, on_error=view.on_error)
         if isinstance(view.sink, TableTarget) and made.identity is not None and not view.sink.key:
             raise Unsupported(
@@ -130,7 +118,7 @@ class Lowering:
                 origin=view.origin,
             )
         if view.on_error == NULL:
-            self._refuse_null(view, made.stage.feeds)
+            self._refuse_null(view, made.operator.feeds)
         return made
 
     def _refuse_null(self, view: steps.View, feeds: tuple[Feed, ...]) -> None:
@@ -158,16 +146,15 @@ class Lowering:
             post, root = [], Gathered(view.input, view.origin)
         elif isinstance(root, Processed) and len(root.outputs) > 1:
             post, root = [], Gathered(view.input, view.origin)  # several views may share it: it runs once
-        stage = self.chains.stage(view.name, root)
+        operator = self.stateful.operator_of(view.name, root)
         if root in steps.upstream(view.input):
-            self.chains.made.setdefault(id(root), view.name)
+            self.stateful.made.setdefault(id(root), view.name)
         project = _post(post, root)
         columns = project.columns if project else tuple(Column(n, f"`{n}`") for n in root.schema.names)
         shown = {c.sql: c.name for c in columns}
         end = stateful.end_of(root)
-        assert not isinstance(stage, Append)
-        needed = identity = stage.identity or ()
-        if isinstance(stage, Chained) and end is not None and retention is not None and end not in needed:
+        needed = identity = operator.identity or ()
+        if not operator.reads_scans and end is not None and retention is not None and end not in needed:
             needed = (*needed, end)
         hidden = tuple(n for n in needed if f"`{n}`" not in shown)
         if hidden and project:
@@ -175,11 +162,11 @@ class Lowering:
         stored = {n: shown.get(f"`{n}`", _hidden(n)) for n in needed}
         return ViewStage(
             view.name,
-            stage,
+            operator,
             project,
             tuple(c.name for c in columns),
             tuple(_hidden(n) for n in hidden),
-            None if stage.identity is None else tuple(stored[n] for n in identity),
+            None if operator.identity is None else tuple(stored[n] for n in identity),
             retention,
             stored.get(end or ""),
         )
@@ -187,9 +174,10 @@ class Lowering:
     def _append(self, view: steps.View, retention: int | None) -> ViewStage:
         names = view.input.schema.names
         feeds = self.append_feeds(view.input, tuple((n, col(n)) for n in names))
-        stage = Append(view.name, names, feeds, ordered=stateful.is_ordered(view.input))
+        kind = OrderedMerge if stateful.is_ordered(view.input) else PassThrough
+        operator = kind(view.name, names, feeds=feeds)
         hidden = () if retention is None else ("$ts",)
-        return ViewStage(view.name, stage, None, names, hidden, None, retention, "$ts" if hidden else None)
+        return ViewStage(view.name, operator, None, names, hidden, None, retention, "$ts" if hidden else None)
 
     def append_feeds(self, step: Step, columns: steps.Named) -> tuple[Feed, ...]:
         """What a stage takes that hands rows on, with these columns."""
@@ -230,7 +218,7 @@ class Lowering:
         keys_named = tuple(n for n, _ in root.keys)
         corrected = any(b.source.options.corrections is not None for b in self.branches(root.input))
         return Aggregation(
-            name, keys_named, root.windowing, measures, tuple(feeds), corrected=corrected, totals=root.totals
+            name, keys_named, root.windowing, measures, feeds=tuple(feeds), corrected=corrected, totals=root.totals
         )
 
     def _gap(self, scan: _ScanBuilder, root: Aggregated, branch: _Branch) -> str:

@@ -1,4 +1,4 @@
-"""From the step of a pattern to what its stage takes, and what its kernel is told."""
+"""From the step of a pattern to the columns its operator takes and the terms its kernel evaluates."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 from sqlglot import exp
 
@@ -14,7 +15,15 @@ from millstream.model.expression import Expr, col
 from millstream.model.patterns.navigation import Navigation, Reading
 from millstream.model.steps.pattern import Matched
 from millstream.model.types.duration import Duration
-from millstream.plan.operators.pattern import At, Call, Condition, Constant, Match, Output, Over, Term
+from millstream.plan.operators.patterns.terms import (
+    ConstantValue,
+    MatchOutput,
+    RowTotal,
+    RowValue,
+    Term,
+    TermCall,
+    VariableCondition,
+)
 
 Named = tuple[tuple[str, Expr], ...]
 
@@ -42,17 +51,8 @@ _CALLS: dict[type[exp.Expr], str] = {
 }
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """The stage of a pattern, and what it takes."""
-
-    take: Named
-    """The columns that it takes of the rows before it."""
-    match: Match
-
-
-def lowered(root: Matched) -> Lowered:
-    """The stage of a step."""
+def lowered(root: Matched) -> tuple[Named, dict[str, Any]]:
+    """The columns that the operator of a pattern takes, and its own fields."""
     return _Lowering(root).made()
 
 
@@ -61,7 +61,7 @@ class _Lowering:
     root: Matched
     take: dict[str, Expr] = field(default_factory=dict)
 
-    def made(self) -> Lowered:
+    def made(self) -> tuple[Named, dict[str, Any]]:
         root = self.root
         for name, e in (*root.keys, *((n, col(n)) for n in (root.time, *(o[0] for o in root.order), *root.rows))):
             self.take.setdefault(name, e)
@@ -69,23 +69,23 @@ class _Lowering:
         conditions = tuple(self._condition(n, numbers) for n in root.variables)
         outputs = tuple(self._output(name, navigation, numbers) for name, navigation in root.outputs)
         keys = {n for n, _ in root.keys}
-        match = Match(
-            root.pattern,
-            root.variables,
-            conditions,
-            root.time,
-            root.order,
-            None if root.within is None else root.within.micros,
-            root.skip,
-            outputs,
-            root.all_rows,
-            tuple(n for n in root.rows if n not in keys),
-            root.timeouts,
-            root.slack,
-        )
-        return Lowered(tuple(self.take.items()), match)
+        own = {
+            "pattern": root.pattern,
+            "variables": root.variables,
+            "conditions": conditions,
+            "time": root.time,
+            "order": root.order,
+            "within": None if root.within is None else root.within.micros,
+            "skip": root.skip,
+            "outputs": outputs,
+            "all_rows": root.all_rows,
+            "shown": tuple(n for n in root.rows if n not in keys),
+            "timeouts": root.timeouts,
+            "slack": root.slack,
+        }
+        return tuple(self.take.items()), own
 
-    def _condition(self, variable: str, numbers: dict[str, int]) -> Condition:
+    def _condition(self, variable: str, numbers: dict[str, int]) -> VariableCondition:
         native: list[str] = []
         near: list[Term] = []
         far: list[Term] = []
@@ -97,16 +97,16 @@ class _Lowering:
                 continue
             term = _term(reading, lambda n: self._value(n, variable, numbers))
             (near if _is_near(term) else far).append(term)
-        return Condition(tuple(native), tuple(near), tuple(far))
+        return VariableCondition(tuple(native), tuple(near), tuple(far))
 
     def _value(self, navigation: Navigation, variable: str, numbers: dict[str, int]) -> Term:
         of = tuple(numbers[v] for v in navigation.of)
         if navigation.kind != "at":
-            return Over(navigation.kind, self._column(navigation) if navigation.argument is not None else None, of)
+            return RowTotal(navigation.kind, self._column(navigation) if navigation.argument is not None else None, of)
         column = self._column(navigation)
         if _is_at_hand(navigation, variable):
-            return At(column, None, shift=navigation.shift)
-        return At(column, of, navigation.first, navigation.offset, navigation.shift)
+            return RowValue(column, None, shift=navigation.shift)
+        return RowValue(column, of, navigation.first, navigation.offset, navigation.shift)
 
     def _column(self, navigation: Navigation) -> str:
         """The column that holds what a navigation computes of a row."""
@@ -121,8 +121,8 @@ class _Lowering:
         self.take.setdefault(name, argument)
         return name
 
-    def _output(self, name: str, navigation: Navigation, numbers: dict[str, int]) -> Output:
-        return Output(
+    def _output(self, name: str, navigation: Navigation, numbers: dict[str, int]) -> MatchOutput:
+        return MatchOutput(
             name,
             navigation.kind,
             self._column(navigation) if navigation.argument is not None else None,
@@ -141,9 +141,9 @@ def _is_at_hand(navigation: Navigation, variable: str) -> bool:
 
 
 def _is_near(term: Term) -> bool:
-    if isinstance(term, Call):
+    if isinstance(term, TermCall):
         return all(map(_is_near, term.arguments))
-    return isinstance(term, Constant) or (isinstance(term, At) and term.of is None)
+    return isinstance(term, ConstantValue) or (isinstance(term, RowValue) and term.of is None)
 
 
 def _term(reading: Reading, value: Callable[[Navigation], Term]) -> Term:
@@ -154,7 +154,7 @@ def _term(reading: Reading, value: Callable[[Navigation], Term]) -> Term:
             return value(reading.navigations[node.name])
         for kinds in (_OPERATORS, _CALLS):
             if type(node) in kinds:
-                return Call(kinds[type(node)], tuple(made(c) for c in _given(node)))
+                return TermCall(kinds[type(node)], tuple(made(c) for c in _given(node)))
         found = _constant(node)
         return found if found is not None else _other(node, made, reading)
 
@@ -172,24 +172,26 @@ def _other(node: exp.Expr, made: Callable[[exp.Expr], Term], reading: Reading) -
         inner = made(node.this)
         if isinstance(node, exp.Paren):
             return inner
-        return Call("not", (inner,)) if isinstance(node, exp.Not) else Call("-", (Constant(0), inner))
+        return TermCall("not", (inner,)) if isinstance(node, exp.Not) else TermCall("-", (ConstantValue(0), inner))
     if isinstance(node, exp.Between):
         this = made(node.this)
-        return Call("and", (Call(">=", (this, made(node.args["low"]))), Call("<=", (this, made(node.args["high"])))))
+        return TermCall(
+            "and", (TermCall(">=", (this, made(node.args["low"]))), TermCall("<=", (this, made(node.args["high"]))))
+        )
     if isinstance(node, exp.In) and node.expressions:
         this, values = made(node.this), [made(v) for v in node.expressions]
-        found: Term = Call("=", (this, values[0]))
+        found: Term = TermCall("=", (this, values[0]))
         for value in values[1:]:
-            found = Call("or", (found, Call("=", (this, value))))
+            found = TermCall("or", (found, TermCall("=", (this, value))))
         return found
     if isinstance(node, exp.Is):
         if isinstance(node.expression, exp.Null):
-            return Call("is null", (made(node.this),))
-        return Call("<=>", (made(node.this), made(node.expression)))
+            return TermCall("is null", (made(node.this),))
+        return TermCall("<=>", (made(node.this), made(node.expression)))
     if isinstance(node, exp.Case):
         return _case(node, made)
     if isinstance(node, exp.If):
-        return Call("case", (made(node.this), made(node.args["true"]), _default(node.args.get("false"), made)))
+        return TermCall("case", (made(node.this), made(node.args["true"]), _default(node.args.get("false"), made)))
     raise Unsupported(
         f"`{_said(node, reading)}` over rows of several variables is not supported",
         hint="compute it of each row; comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN, CASE, abs, coalesce, least "
@@ -201,29 +203,29 @@ def _other(node: exp.Expr, made: Callable[[exp.Expr], Term], reading: Reading) -
 def _case(node: exp.Case, made: Callable[[exp.Expr], Term]) -> Term:
     found = _default(node.args.get("default"), made)
     for branch in reversed(node.args["ifs"]):
-        when = made(branch.this) if node.this is None else Call("=", (made(node.this), made(branch.this)))
-        found = Call("case", (when, made(branch.args["true"]), found))
+        when = made(branch.this) if node.this is None else TermCall("=", (made(node.this), made(branch.this)))
+        found = TermCall("case", (when, made(branch.args["true"]), found))
     return found
 
 
 def _default(node: exp.Expr | None, made: Callable[[exp.Expr], Term]) -> Term:
-    return Constant(None) if node is None else made(node)
+    return ConstantValue(None) if node is None else made(node)
 
 
-def _constant(node: exp.Expr) -> Constant | None:
+def _constant(node: exp.Expr) -> ConstantValue | None:
     if isinstance(node, exp.Null):
-        return Constant(None)
+        return ConstantValue(None)
     if isinstance(node, exp.Boolean):
-        return Constant(bool(node.this))
+        return ConstantValue(bool(node.this))
     if isinstance(node, exp.Literal):
         if node.is_string:
-            return Constant(str(node.this))
+            return ConstantValue(str(node.this))
         text = str(node.this)
-        return Constant(int(text) if text.isdigit() else float(text) if "e" in text.lower() else Decimal(text))
+        return ConstantValue(int(text) if text.isdigit() else float(text) if "e" in text.lower() else Decimal(text))
     if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal):
         unit = "" if node.unit is None else f" {node.unit.name.lower()}"
         try:
-            return Constant(timedelta(microseconds=Duration.of(f"{node.this.this}{unit}").micros))
+            return ConstantValue(timedelta(microseconds=Duration.of(f"{node.this.this}{unit}").micros))
         except DefinitionError:
             return None
     return None

@@ -14,7 +14,8 @@ from dataclasses import replace
 import sqlglot
 from sqlglot import exp
 
-from millstream.plan.stages import Column, Plan, Scan
+from millstream.plan.parts import Column
+from millstream.plan.stages import Plan, Scan
 
 SUFFIX = "$guarded"
 """Behind the name of a Python function: the form that takes a condition first, and is not called where it fails.
@@ -31,7 +32,7 @@ def guarded(plan: Plan) -> Plan:
 def _scan(plan: Plan, scan: Scan) -> Scan:
     conditions: dict[str, set[str | None]] = {}
     numbers = set()
-    for feed in (f for v in plan.views for f in v.stage.feeds if f.scan == scan.id):
+    for feed in (f for v in plan.views for f in v.operator.feeds if f.scan == scan.id):
         for name in (*feed.columns, feed.hash, feed.gap):
             conditions.setdefault(name, set()).add(feed.keep)
         conditions.setdefault(feed.slice, set()).add(None)  # it computes with the event time alone

@@ -9,8 +9,8 @@ from millstream.plan.stages import Plan
 
 def prune(plan: Plan) -> Plan:
     """Drop what nothing reads."""
-    read = {f.scan for v in plan.views for f in v.stage.feeds}
-    used = {f.source for v in plan.views for f in v.stage.feeds}
+    read = {f.scan for v in plan.views for f in v.operator.feeds}
+    used = {f.source for v in plan.views for f in v.operator.feeds}
     return replace(
         plan,
         sources=tuple(s for s in plan.sources if s.name in used),

@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from millstream.kernels.stage import leaving, records_step, records_unique, unique
-from millstream.plan.stages import Stage
+from millstream.kernels.kernel import by_expiry, kernel_of
+from millstream.plan.operators.operator import Operator
 from millstream.state.run import Run
 from millstream.state.shard import RunCache
 from millstream.state.version import Version, due, merge
@@ -28,14 +28,13 @@ class _Job:
 class Compactor:
     """Keeps the lists of runs short. Used by the flow's thread; large merges run in a thread of its own."""
 
-    def __init__(self, cache: RunCache, stages: Sequence[Stage]) -> None:
+    def __init__(self, cache: RunCache, operators: Sequence[Operator]) -> None:
         self._cache = cache
         self._steps: dict[str, tuple[list[str], Callable[[pl.DataFrame], np.ndarray]]] = {}
-        for stage in stages:
-            self._steps[stage.step] = (unique(stage), partial(leaving, stage))
-            records = records_step(stage)
-            if records is not None:
-                self._steps[records] = (records_unique(stage), lambda rows: rows["$x"].to_numpy())
+        for operator in operators:
+            for number, spec in enumerate(operator.states):
+                expiry = by_expiry if number else kernel_of(operator).expiry
+                self._steps[operator.state_step(spec)] = (list(spec.unique), partial(expiry, operator))
         self._jobs: dict[str, _Job] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="millstream-compaction")
 

@@ -10,12 +10,11 @@ import polars as pl
 
 from millstream.connect.log import LogSource
 from millstream.connect.port import SourceSlice
-from millstream.engine.driver.work import polars
+from millstream.engine.driver.epoch_io import polars
 from millstream.errors import UnknownName, Unsupported
 from millstream.kernels.outcome import net
 from millstream.kernels.windows.late_replay import check, difference
-from millstream.model.windows.accumulation import Accumulation
-from millstream.plan.stages import Aggregation, Plan, ViewStage
+from millstream.plan.stages import Plan, ViewStage
 from millstream.runtime.epoch.progress import Progress
 from millstream.store.port import Store
 
@@ -30,14 +29,14 @@ def view_of(plan: Plan, name: str) -> ViewStage:
         )
     if not found.kept:
         raise Unsupported(f"`{name}` is a sink: there is no table to take late records into")
-    check(found.stage, name)
-    if any(plan.reads_clock(f) for f in found.stage.feeds):
+    check(found.operator, name)
+    if any(plan.reads_clock(f) for f in found.operator.feeds):
         raise Unsupported(
             f"the late records of `{name}` cannot be replayed",
             detail="it uses the time of processing, and reading the records again would give them another one",
             hint=f"they can be read with SELECT * FROM `{name}$late`",
         )
-    behind = [v for v in plan.behind[name] if v != name]
+    behind = [v for v in plan.downstream[name] if v != name]
     if behind:
         raise Unsupported(
             f"the late records of `{name}` cannot be replayed",
@@ -54,7 +53,7 @@ def standing(progress: Progress, sources: Mapping[str, Any]) -> dict[str, Source
 
 def history(progress: Progress, view: ViewStage, ports: Mapping[str, Any]) -> dict[str, SourceSlice]:
     """All that was ever read of the sources of a view."""
-    for source in sorted(view.stage.sources):
+    for source in sorted(view.operator.sources):
         starts = ports[source].start() if isinstance(ports[source], LogSource) else {}
         if any(starts.values()):
             raise Unsupported(
@@ -62,7 +61,8 @@ def history(progress: Progress, view: ViewStage, ports: Mapping[str, Any]) -> di
                 detail="their windows are computed anew from all records, and the oldest are gone",
             )
     return {
-        s: SourceSlice({p: (0, o) for p, o in progress.offsets.get(s, {}).items()}) for s in sorted(view.stage.sources)
+        s: SourceSlice({p: (0, o) for p, o in progress.offsets.get(s, {}).items()})
+        for s in sorted(view.operator.sources)
     }
 
 
@@ -70,7 +70,6 @@ def with_replayed(output: Any, view: ViewStage, store: Store) -> Any:
     """The output of an epoch, with the changes that bring a view from what it shows to what was computed anew."""
     if output.replayed is None:
         return output
-    assert isinstance(view.stage, Aggregation)
     new = polars(output.replayed)
     ends = new[view.time_column].unique() if view.time_column is not None and len(new) else None
     old = polars(store.shown(view.name))
@@ -78,7 +77,7 @@ def with_replayed(output: Any, view: ViewStage, store: Store) -> Any:
         old = old.filter(pl.col(view.time_column).is_in(ends.implode()))
     else:
         old = old.clear()
-    retract = view.stage.windowing.accumulation is Accumulation.RETRACTING
+    retract = view.operator.retracting
     changes = difference(old, new, view.identity or (), retract=retract)
     if not len(changes):
         return output

@@ -25,11 +25,10 @@ import pyarrow as pa
 from millstream.clock import BEGINNING, END_OF_TIME, Clock
 from millstream.connect.log import LogSource
 from millstream.connect.port import SourcePort, SourceSlice
+from millstream.kernels.kernel import kernel_of, lacks_its_row
 from millstream.kernels.outcome import StageClock
-from millstream.kernels.stage import is_due, lacks_its_row, states
 from millstream.model.connectors import Generator
-from millstream.plan.operators.temporal_filter import Present
-from millstream.plan.stages import Chained, Plan
+from millstream.plan.stages import Plan
 from millstream.runtime.engine_port import EnginePort, TapPort
 from millstream.runtime.epoch import late_replay
 from millstream.runtime.epoch.compaction import Compactor
@@ -262,7 +261,7 @@ class FlowLoop:
         """Whether the clock alone is a reason for an epoch: a window with something in it closes or fires."""
         if self.plan.watched and self._watched() != self._tables_seen:
             return True
-        if any(lacks_its_row(stage, self.version) for stage in self.plan.stateful):
+        if any(lacks_its_row(operator, self.version) for operator in self.plan.stateful):
             return True
         if any(not self.version.rows(step) for step in self.plan.constants):
             return True
@@ -271,12 +270,13 @@ class FlowLoop:
             return False
         fractions = {s: {float(f): w for f, w in by.items()} for s, by in shares.items()}
         following: int = END_OF_TIME
-        for stage in self.plan.stateful:
-            clock = StageClock.of(stage, self.watermarks, watermarks, now, fractions, self.now)
-            for step, columns in states(stage)[: None if isinstance(stage, Chained) else 1]:
+        for operator in self.plan.stateful:
+            clock = StageClock.of(operator, self.watermarks, watermarks, now, fractions, self.now)
+            for spec in operator.states[:1] if operator.reads_scans else operator.states:
+                step = operator.state_step(spec)
                 if self.version.rows(step):
-                    state = StateReader(self.engine.cache, self.version.of(step), columns)
-                    if is_due(stage, state, clock):
+                    state = StateReader(self.engine.cache, self.version.of(step), list(spec.unique))
+                    if kernel_of(operator).is_due(operator, state, clock):
                         return True
                     following = min(following, state.next("$pd", now))
         self._quiet = (seen, following)
@@ -284,7 +284,7 @@ class FlowLoop:
 
     def _awaits(self, now: int) -> bool:
         """Whether a temporal filter holds rows that come or go later."""
-        steps = [s.step for s in self.plan.stateful if isinstance(s, Chained) and isinstance(s.what, Present)]
+        steps = [o.step for o in self.plan.stateful if o.by_clock]
         return any(
             StateReader(self.engine.cache, self.version.of(step), ()).next("$pd", now) < END_OF_TIME for step in steps
         )

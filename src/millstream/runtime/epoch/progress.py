@@ -58,12 +58,12 @@ class Progress:
                 self.first[name] = {p: s for p, (s, _) in port.admit({}, port.head(0), None).ranges.items()}
         plain = {scan.id for scan in plan.scans if not scan.ops}
         for view in (v for v in plan.views if not v.inner):
-            fed = [feed.source for feed in view.stage.feeds]
+            fed = [feed.source for feed in view.operator.feeds]
             if view.name not in self.joined:
                 if view.name in self.applied:
                     continue  # begun by a version that did not count what is filtered
                 self.joined[view.name] = {s: self.good(s) for s in fed}
-            if all(feed.scan in plain for feed in view.stage.feeds):
+            if all(feed.scan in plain for feed in view.operator.feeds):
                 self.feeds[view.name] = fed
 
     def copy(self) -> Progress:

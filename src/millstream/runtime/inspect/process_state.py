@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millstream.clock import BEGINNING
 from millstream.errors import UnknownName
-from millstream.plan.stages import view_of
+from millstream.plan.operators.operator import view_of
 from millstream.runtime.epoch.progress import Progress
 from millstream.state.run import Run
 from millstream.state.shard import RunCache, StateReader

@@ -17,7 +17,6 @@ import orjson
 from millstream.connect.files import FileSource
 from millstream.connect.port import Offsets, SourcePort
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed
-from millstream.kernels.stage import records_step
 from millstream.plan.stages import Plan
 from millstream.runtime.epoch.kept_versions import KEEP, files_in, remove_left_overs
 from millstream.runtime.epoch.records import EpochRecord, RecordBook
@@ -243,7 +242,7 @@ def kind_of(port: SourcePort) -> str:
 
 
 def _steps(plan: Plan) -> frozenset[str]:
-    return frozenset(step for s in plan.stateful for step in (s.step, records_step(s) or s.step))
+    return frozenset(o.state_step(s) for o in plan.stateful for s in o.states)
 
 
 def _closed(book: RecordBook, number: int) -> bool:

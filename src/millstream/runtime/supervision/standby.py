@@ -196,7 +196,7 @@ class Shadow:
                 record = book.read(last + 1)
 
     def _given(self, record: EpochRecord) -> Any:
-        from millstream.engine.driver.work import EpochInput
+        from millstream.engine.driver.epoch_io import EpochInput
 
         for port in self._ports.values():
             if isinstance(port, FollowedFiles):

@@ -1,8 +1,9 @@
-"""Loops as stage values: their body as SQL over tables, for the kernel to repeat."""
+"""Loops: a body as SQL over tables, repeated to a fixpoint."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 from sqlglot import exp
@@ -10,10 +11,13 @@ from sqlglot import exp
 from millstream.errors import Unsupported
 from millstream.model.expression import Expr
 from millstream.model.steps import step as steps
-from millstream.model.steps.loop import Iterated, Round, depends
+from millstream.model.steps.loop import Iterated, Round, depends, outside
 from millstream.model.steps.relational import Compared, Joined
 from millstream.model.steps.step import Aggregated, Distinct, Step, Top
-from millstream.plan.operators.chained import ROW, Chained
+from millstream.plan.operators.operator import PERMANENT, ROW, Facts, Names, Operator, StateSpec, lowers
+
+if TYPE_CHECKING:
+    from millstream.plan.lowering.stateful import StatefulLowering
 
 SEED, OTHER, ROWS = "rows_at_first", "other_rows", "rows_of_loop"
 """Tables of a body: what the loop begins with, what it reads besides, and its rows as they are."""
@@ -29,8 +33,8 @@ _JOINS = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "
 _MEASURES = {"count": "count", "sum": "sum", "min": "min", "max": "max", "avg": "avg"}
 
 
-@dataclass(frozen=True)
-class Loop:
+@dataclass(frozen=True, eq=False)
+class Loop(Operator):
     """A body that is repeated until it adds nothing, or changes nothing."""
 
     body: str
@@ -41,45 +45,70 @@ class Loop:
     settle: bool
     names: tuple[str, ...]
     copies: bool = False
-    name: str = "loop"
-    only_inserts: bool = False
+
+    title: ClassVar[str] = "loop"
+    side_names: ClassVar[tuple[str, ...]] = ("rows", "other")
+    format_name: ClassVar[str] = "Loop"
 
     @property
-    def identity(self) -> object:
-        """What it does."""
-        return (self.body, self.keep, self.most, self.settle, self.copies)
-
-    def result(self, stage: Chained) -> tuple[str, ...]:
+    def result(self) -> tuple[str, ...]:
         """The columns of its rows."""
         return (*self.names, *ROW)
 
-    def types(self, known: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
-        """Those of the rows that it begins with."""
-        return {}
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        """The rows that it begins with, and those that it reads in addition."""
+        return (StateSpec("rows"), StateSpec("other", "$right"))[: len(self.sides)]
 
-    def facts(self, stage: Chained) -> list[tuple[str, str]]:
-        """What EXPLAIN says of it."""
+    def facts(self, names: Names) -> Facts:
+        """The body, and how often it is repeated."""
         end = "until nothing changes" if self.settle else "or until nothing changes"
         return [("repeats", f"{self.body[:200]}"), ("rounds", f"up to {self.most:,}, {end}")]
 
-    def state(self, stage: Chained) -> str:
-        """What is kept."""
-        return "all rows that it begins with, and all that it reads, for good"
+    def state_text(self, names: Names) -> str:
+        """All its input."""
+        return f"all rows that it begins with, and all that it reads, {PERMANENT}"
+
+    def content(self) -> object:
+        """What it repeats."""
+        return (self.body, self.keep, self.most, self.settle, self.copies)
 
 
-def looping(root: Iterated, others: list[Step]) -> Loop:
-    """The stage value of a loop over the rows it begins with and at most one other stream."""
-    body = _Body(root.round, others).of(root.body)
-    reads = sum(1 for s in _reads(root.body, root.round))
-    grouped = any(isinstance(s, Aggregated | Top) for s in steps.upstream(root.body) if depends(s, root.round))
+@lowers(Iterated)
+def lower(lowering: StatefulLowering, name: str, step: Iterated) -> Loop:
+    """The operator of the step: what it begins with, and at most one other stream."""
+    others = list(outside(step.body, step.round))
+    different = {lowering.signature(s): s for s in others}
+    if len(different) > 1:
+        raise Unsupported(
+            "a loop over more than one other stream is not supported",
+            hint="unite them into one stream before, with a column that says which is which",
+            origin=step.origin,
+        )
+    sides = tuple(lowering.row_side(name, s) for s in (step.input, *different.values()))
+    reads = len(_reads(step.body, step.round))
+    grouped = any(isinstance(s, Aggregated | Top) for s in steps.upstream(step.body) if depends(s, step.round))
     linear = reads == 1 and not grouped
-    if root.copies and not linear:
+    body = _Body(step.round, others).of(step.body)
+    if step.copies and not linear:
         raise Unsupported(
             "a loop that counts copies can read its rows once, without an aggregate",
             hint="use UNION in place of UNION ALL",
-            origin=root.origin,
+            origin=step.origin,
         )
-    return Loop(body, linear, root.keep, root.most, root.settle, root.schema.names, root.copies)
+    return lowering.operator(
+        Loop,
+        name,
+        sides,
+        (),
+        body=body,
+        linear=linear,
+        keep=step.keep,
+        most=step.most,
+        settle=step.settle,
+        names=step.schema.names,
+        copies=step.copies,
+    )
 
 
 def _reads(step: Step, on: Round) -> list[Step]:

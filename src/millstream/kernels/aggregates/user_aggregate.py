@@ -15,72 +15,79 @@ import polars as pl
 from millstream.clock import END_OF_TIME
 from millstream.kernels.aggregates.combine import _pack, _user_failed, _user_results, total_keys
 from millstream.kernels.hashing import hashed
-from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock, keeping
 from millstream.kernels.python.by_key import KEY, by_key, hashes_of, keys_of
 from millstream.kernels.relations.changes import expiry
 from millstream.model.reserved import OP
-from millstream.plan.operators.process import Folded
-from millstream.plan.stages import Chained, Measure
+from millstream.plan.operators.aggregates.user_aggregate import UserAggregation
+from millstream.plan.parts import Measure
 
 
-def advance(spec: Chained, changes: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
-    """Run one epoch: take values in and back, key by key, and give the difference of the answers."""
-    what: Any = spec.what
-    assert isinstance(what, Folded)
-    came = by_key(spec, changes)
+def advance(
+    operator: UserAggregation, inputs: Inputs, states: States, clock: StageClock, services: Services
+) -> Outcome:
+    """Run one epoch: add and retract values, key by key, and give the difference of the answers."""
+    del services
+    changes, state = inputs["rows"], states["rows"]
+    came = by_key(operator, changes)
     if came is None:
-        begins = spec.is_never_empty and changes is not None
-        return _begun(spec, what) if begins else Outcome(None, None, np.empty(0, np.int64))
-    groups = keys_of(spec, came)
+        begins = operator.is_never_empty and changes is not None
+        return _begun(operator) if begins else Outcome()
+    groups = keys_of(operator, came)
     held = state.lookup(hashes_of(came), clock.before)
     if held is not None:
-        held = held.filter(~pl.col("$gone") & (pl.col("$x") > clock.before)).drop(spec.keys)
+        held = held.filter(~pl.col("$gone") & (pl.col("$x") > clock.before)).drop(operator.keys)
         groups = groups.join(held, on=KEY, how="left", maintain_order="left")
     if "$n" not in groups.columns:
-        kinds = {"$n": pl.Int64, **{f"@{m.name}": pl.Int64 if m.user is None else pl.String for m in what.measures}}
+        kinds = {"$n": pl.Int64, **{f"@{m.name}": pl.Int64 if m.user is None else pl.String for m in operator.measures}}
         groups = groups.with_columns(pl.lit(None, t).alias(n) for n, t in kinds.items())
     signs = np.where(came[OP].is_in(["+I", "+U"]).to_numpy(), 1, -1)
     before = groups["$n"].fill_null(0)
     signs = _known(signs, groups, before.to_list())
     after = pl.Series("$n", before.to_numpy() + np.add.reduceat(signs, groups["$from"].to_numpy()), pl.Int64)
-    stays = _stays(spec, groups)
-    kept = groups.select(*KEY, *spec.keys).with_columns(
+    stays = _stays(operator, groups)
+    kept = groups.select(*KEY, *operator.keys).with_columns(
         pl.lit(0, pl.Int64).alias("$b"),
-        *(_folded(m, came, groups, signs) for m in what.measures),
+        *(_folded(m, came, groups, signs) for m in operator.measures),
         after,
-        expiry(spec, clock).alias("$x"),
+        expiry(operator, clock).alias("$x"),
         ((after == 0) & ~stays).alias("$gone"),
     )
-    old, new = _answers(what, groups, spec), _answers(what, kept, spec)
+    old, new = _answers(operator, groups), _answers(operator, kept)
     was = (before > 0) | (stays & groups["$n"].is_not_null())
-    return Outcome(_difference(spec, old, new, was, ~kept["$gone"]), kept, kept["$x"].to_numpy())
+    return keeping(_difference(operator, old, new, was, ~kept["$gone"]), rows=kept)
 
 
-def _stays(spec: Chained, groups: pl.DataFrame) -> pl.Series:
+def _stays(operator: UserAggregation, groups: pl.DataFrame) -> pl.Series:
     """Whether each group is there without rows too."""
-    if not spec.keys:
+    if not operator.keys:
         return pl.repeat(value=True, n=len(groups), eager=True)
-    return groups[spec.keys[-1]].is_in(spec.totals) & spec.is_never_empty
+    return groups[operator.keys[-1]].is_in(operator.totals) & operator.is_never_empty
 
 
-def _begun(spec: Chained, what: Folded) -> Outcome:
+def _begun(operator: UserAggregation) -> Outcome:
     """The answers of groups that are there without rows, before the first row."""
-    kinds = dict(zip(spec.columns, spec.types, strict=True))
-    keys = total_keys(spec.totals, {k: kinds[k] for k in spec.keys}) if spec.keys else pl.DataFrame({"$one": [0]})
-    first, second = hashed(keys, spec.keys)
+    kinds = dict(zip(operator.columns, operator.types, strict=True))
+    keys = (
+        total_keys(operator.totals, {k: kinds[k] for k in operator.keys})
+        if operator.keys
+        else pl.DataFrame({"$one": [0]})
+    )
+    first, second = hashed(keys, operator.keys)
     zero = pl.lit(0, pl.Int64)
     kept = keys.select(
         pl.Series("$h", first),
         pl.Series("$a", second),
-        *spec.keys,
+        *operator.keys,
         zero.alias("$b"),
-        *(zero.alias(f"@{m.name}") if m.user is None else _created(m, len(keys)) for m in what.measures),
+        *(zero.alias(f"@{m.name}") if m.user is None else _created(m, len(keys)) for m in operator.measures),
         zero.alias("$n"),
         pl.lit(END_OF_TIME, pl.Int64).alias("$x"),
         pl.lit(value=False).alias("$gone"),
     )
-    answer = _answers(what, kept, spec).select(pl.lit("+I").alias(OP), *spec.result)
-    return Outcome(answer, kept, kept["$x"].to_numpy())
+    answer = _answers(operator, kept).select(pl.lit("+I").alias(OP), *operator.result)
+    return keeping(answer, rows=kept)
 
 
 def _created(m: Measure, groups: int) -> pl.Series:
@@ -92,7 +99,7 @@ def _created(m: Measure, groups: int) -> pl.Series:
 
 
 def _known(signs: np.ndarray, groups: pl.DataFrame, before: list[int]) -> np.ndarray:
-    """The changes as they count: what takes back a row of a key that has none (it is from before the stage was there)
+    """The changes as they count: one that retracts a row of a key that has none (it is older than the operator)
     is passed over, 0.
     """
     found = signs.tolist()
@@ -127,25 +134,28 @@ def _folded(m: Measure, came: pl.DataFrame, groups: pl.DataFrame, signs: np.ndar
     return pl.Series(f"@{m.name}", packed, pl.String)
 
 
-def _answers(what: Folded, rows: pl.DataFrame, spec: Chained) -> pl.DataFrame:
+def _answers(operator: UserAggregation, rows: pl.DataFrame) -> pl.DataFrame:
     found = [
         rows[f"@{m.name}"].fill_null(0).alias(m.name) if m.user is None else _user_results(m, rows[f"@{m.name}"])
-        for m in what.measures
+        for m in operator.measures
     ]
-    return pl.DataFrame([*(rows[k] for k in spec.keys), *found])
+    return pl.DataFrame([*(rows[k] for k in operator.keys), *found])
 
 
 def _difference(
-    spec: Chained, old: pl.DataFrame, new: pl.DataFrame, was: pl.Series, there: pl.Series
+    operator: UserAggregation, old: pl.DataFrame, new: pl.DataFrame, was: pl.Series, there: pl.Series
 ) -> pl.DataFrame | None:
     """The changes from one answer of each key to the next."""
-    names = [c for c in spec.result if c not in spec.keys]
+    names = [c for c in operator.result if c not in operator.keys]
     same = pl.Series([a == b for a, b in zip(old.select(names).rows(), new.select(names).rows(), strict=True)])
     parts = [
-        old.filter(was & ~there).select(pl.lit("-D").alias(OP), *spec.result),
-        old.filter(was & there & ~same).select(pl.lit("-U").alias(OP), *spec.result),
-        new.filter(there & ~was).select(pl.lit("+I").alias(OP), *spec.result),
-        new.filter(there & was & ~same).select(pl.lit("+U").alias(OP), *spec.result),
+        old.filter(was & ~there).select(pl.lit("-D").alias(OP), *operator.result),
+        old.filter(was & there & ~same).select(pl.lit("-U").alias(OP), *operator.result),
+        new.filter(there & ~was).select(pl.lit("+I").alias(OP), *operator.result),
+        new.filter(there & was & ~same).select(pl.lit("+U").alias(OP), *operator.result),
     ]
     found = pl.concat(parts)
     return found if len(found) else None
+
+
+KERNEL = Kernel(advance)

@@ -1,0 +1,348 @@
+"""The driver's part of an epoch, without Spark: operators over what was taken in, and what becomes of their outcome.
+
+`engine/epoch.py` brings the rows and the expressions; tests bring them in other ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from millstream.clock import BEGINNING
+from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, Replay, polars
+from millstream.engine.driver.evaluate import Failed, evaluated
+from millstream.engine.driver.row_errors import Errors, errors_of, policy, reached
+from millstream.engine.driver.services import DriverServices, Expressions
+from millstream.engine.driver.update_pairs import paired
+from millstream.errors import Unsupported
+from millstream.kernels.intake import Intake, gather
+from millstream.kernels.kernel import kernel_of, lacks_its_row
+from millstream.kernels.outcome import Dropped, Outcome, StageClock, State, net
+from millstream.kernels.scan_input import Role
+from millstream.kernels.windows.late_replay import check, recomputed, windows_of
+from millstream.model.reserved import OP
+from millstream.plan.operators.inputs import Side, Take
+from millstream.plan.operators.operator import Operator
+from millstream.plan.operators.relations.stored_table import StoredTable
+from millstream.plan.parts import Op, Project
+from millstream.plan.stages import Plan, Scan, ViewStage
+from millstream.state.run import Run, write_run
+from millstream.state.shard import RunCache, StateReader
+from millstream.state.version import Version
+
+
+class EpochDriver:
+    """What an epoch has gathered so far, by the number of the view in the plan."""
+
+    def __init__(
+        self, plan: Plan, cache: RunCache, version: Version, given: EpochInput, expressions: Expressions
+    ) -> None:
+        self.plan, self.cache, self.version, self.given = plan, cache, version, given
+        self.expressions = expressions
+        self.out = EpochOutput(version)
+        self.frames: dict[int, list[pl.DataFrame]] = {}
+        self.changes: dict[int, list[pl.DataFrame]] = {}
+        self.panes: dict[int, list[pl.DataFrame]] = {}
+        self.dropped: dict[int, list[Dropped]] = {}
+        self.spread: dict[int, list[Run]] = {}
+        """The operators that the executors have finished, and the runs they wrote."""
+        self.late: list[tuple[Scan, Role]] = []
+        self.handed: dict[str, pl.DataFrame] = {}
+        """By view: the changes of its operator, where it feeds others."""
+        self.errors = Errors()
+        self.services = DriverServices(plan, expressions, cache.root.parent / "answers", given.number, self._set_aside)
+        self._inputs = plan.inputs
+        self._downstream = [plan.downstream[v.name] for v in plan.views]
+        self.clocks = {
+            i: replace(
+                StageClock.of(v.operator, given.before, given.watermarks, given.now, given.fractions, given.since),
+                epoch=given.number,
+            )
+            for i, v in enumerate(plan.views)
+        }
+
+    # ---- rows of scans
+
+    def roles(self, scan: Scan) -> list[Role]:
+        """The operators that a scan feeds."""
+        return [
+            Role(i, view.operator, feed, _taken_from(view.operator, self.clocks[i]))
+            for i, view in enumerate(self.plan.views)
+            if view.operator.reads_scans
+            for feed in view.operator.feeds
+            if feed.scan == scan.id
+        ]
+
+    def replayed(self, replay: Replay, read: Callable[[Scan, list[Role], int, int], Intake]) -> None:
+        """Compute the windows of late records anew; `read` takes in the rows of a scan's history between two times."""
+        i, view = next((i, v) for i, v in enumerate(self.plan.views) if v.name == replay.view)
+        operator = check(view.operator, view.name)
+        windows = windows_of(operator, replay.times)
+        frames: list[pl.DataFrame] = []
+        for feed in operator.feeds:
+            scan = next(s for s in self.plan.scans if s.id == feed.scan)
+            first, last = windows["$s"].to_numpy().min(), windows["$e"].to_numpy().max()
+            intake = read(scan, [Role(i, operator, feed, BEGINNING)], int(first), int(last))
+            frames += intake.frames.get(i, [])
+        rows = recomputed(operator, gather(operator, frames), windows)
+        if rows is not None:
+            given = rows.to_arrow()
+            shown = given if view.post is None else paired(view, self.expressions.computed([view.post], given))
+            self.out.replayed = shown
+
+    def taken(self, scan: Scan, intake: Intake) -> None:
+        """Add what was taken in of a scan."""
+        if not scan.ops:
+            self.out.tallies[scan.source] = intake.tally
+        for view, frames in intake.frames.items():
+            self.frames.setdefault(view, []).extend(frames)
+        for counts, into in ((intake.applied, self.out.applied), (intake.filtered, self.out.filtered)):
+            for view, count in counts.items():
+                for name in self._downstream[view]:
+                    into[name] = into.get(name, 0) + count
+        self.late += [(scan, r) for r in self.roles(scan) if intake.late.get(r.view)]
+
+    def forget(self, scan: Scan) -> None:
+        """Forget what was taken in of a scan, to read it again."""
+        for role in self.roles(scan):
+            for given in (self.changes, self.panes, self.dropped, self.spread):
+                given.pop(role.view, None)  # type: ignore[attr-defined]
+
+    def apart(self, sources: list[str]) -> list[tuple[Scan, Role, list[Dropped]]]:
+        """The scans of these sources that hold rows which a stage did not take."""
+        late = {(role.view, scan.id) for scan, role in self.late}
+        return [
+            (scan, role, self.dropped.get(role.view, []))
+            for name in sources
+            for scan in self.plan.scans_of(name)
+            for role in self.roles(scan)
+            if self.dropped.get(role.view) or (role.view, scan.id) in late
+        ]
+
+    def set_apart(self, role: Role, rows: pa.Table) -> None:
+        """Add rows that a stage did not take to what came late for the views behind it."""
+        for name in self._downstream[role.view]:
+            before = self.out.late.get(name)
+            self.out.late[name] = rows if before is None else pa.concat_tables([before, rows])
+
+    # ---- operators
+
+    def operators(self) -> None:
+        """Run every operator that the executors did not finish, in the order of the plan; then the views."""
+        for i, view in enumerate(self.plan.views):
+            operator = view.operator
+            begins = lacks_its_row(operator, self.version)
+            if i in self.spread and (self.spread[i] or not begins):
+                runs = self.spread[i]
+            else:
+                runs = self._advance(i, view, begins=begins)
+            for spec in operator.states:
+                step = operator.state_step(spec)
+                self._add(step, [r for r in runs if r.step == step], self.clocks[i].watermark)
+            if operator.follows is not None:
+                files = tuple(r.file for r in self.out.version.of(operator.step))
+                self.cache.notes[operator.step] = (str(self.given.tables[operator.follows]), files)
+            self._deliver(i, view)
+        self._tell_errors()
+
+    def _advance(self, i: int, view: ViewStage, *, begins: bool) -> list[Run]:
+        """One operator in the driver; the runs it wrote."""
+        operator, clock = view.operator, self._clock(i)
+        inputs = self._inputs_of(i, view)
+        if not operator.stateful and all(rows is None for rows in inputs.values()):
+            return []
+        if begins and all(rows is None or not len(rows) for rows in inputs.values()):
+            inputs = {name: pl.DataFrame() for name in inputs}
+        states = states_of(self.cache, operator, self.version)
+        outcome = kernel_of(operator).advance(operator, inputs, states, clock, self.services)
+        for into, given in ((self.changes, outcome.changes), (self.panes, outcome.panes)):
+            if given is not None:
+                into.setdefault(i, []).append(given)
+        self.dropped[i] = list(outcome.dropped)
+        self._failed(view, outcome)
+        return write_outcome(self.cache.root, operator, outcome, f"{self.given.number:012d}-{self.given.attempt}")
+
+    def _clock(self, i: int) -> StageClock:
+        """The clock of an operator; one with a time to live sees the newest event time of the epoch."""
+        operator, clock = self.plan.views[i].operator, self.clocks[i]
+        if operator.ttl is None:
+            return clock
+        times = [t for s in operator.sources if s in self.out.tallies for t in self.out.tallies[s].newest.values()]
+        return replace(clock, newest=max(times, default=clock.newest))
+
+    def _inputs_of(self, i: int, view: ViewStage) -> dict[str, pl.DataFrame | None]:
+        """What comes to an operator: rows of scans, of a stored table, or changes of other operators."""
+        operator = view.operator
+        if operator.reads_scans:
+            return {"rows": gather(operator, self.frames.get(i, []))}
+        if isinstance(operator, StoredTable):
+            return {"rows": self._table(operator)}
+        sides = zip(operator.side_names, operator.sides, strict=False)
+        return {name: self._came(view, side) for name, side in sides}
+
+    def _deliver(self, i: int, view: ViewStage) -> None:
+        """The changes of an operator go to its view, and to the operators that it feeds."""
+        dropped = sum(d.rows for d in self.dropped.get(i, ()))
+        for name in self._downstream[i] if dropped else ():
+            self.out.applied[name] -= dropped
+        changed = self.changes.get(i, [])
+        if changed:
+            changes = changed[0] if len(changed) == 1 else pl.concat(changed, how="vertical_relaxed")
+            if view.operator.appends:
+                self._appended(view, changes)
+            else:
+                self._changed(view, changes)
+        if self.panes.get(i):
+            panes = pl.concat(self.panes[i], how="vertical_relaxed")
+            numbered = panes.with_columns(pl.lit(self.given.number).cast(pl.Int64).alias("epoch"))
+            self.out.panes[view.name] = numbered.to_arrow()
+
+    def _appended(self, view: ViewStage, rows: pl.DataFrame) -> None:
+        """Rows of scans, as inserts."""
+        hidden = [pl.col("$ts").cast(pl.Datetime("us", "UTC"))] if "$ts" in view.hidden else []
+        table = rows.select(pl.lit("+I").alias(OP), *view.columns, *hidden).to_arrow()
+        if view.inner:
+            self.handed[view.name] = polars(table)
+        else:
+            self.out.changes[view.name] = self.out.stored[view.name] = table
+
+    def _changed(self, view: ViewStage, changes: pl.DataFrame) -> None:
+        """Changes, through the view's projection."""
+        if view.name in self._inputs:
+            self.handed[view.name] = changes
+        if view.inner:
+            return
+        final = self.post(view, changes.to_arrow())
+        if not final.num_rows:
+            return
+        self.out.changes[view.name] = self.out.stored[view.name] = final
+        if not view.operator.one_change_per_row:
+            self.out.stored[view.name] = net(polars(final), view.identity or ()).to_arrow()
+
+    def _table(self, operator: StoredTable) -> pl.DataFrame | None:
+        """All rows of a stored table, if it may have changed since the state was written."""
+        if operator.constant:
+            there = pl.DataFrame({OP: ["+I"], **{n: [True] for n in operator.schema.names}})
+            return None if self.version.rows(operator.step) else there
+        path = self.given.tables[operator.table]
+        seen = (str(path), tuple(r.file for r in self.version.of(operator.step)))
+        if self.cache.notes.get(operator.step) == seen:
+            return None
+        with pa.memory_map(str(path)) as file:
+            rows = pa.ipc.open_file(file).read_all()
+        missing = [n for n in operator.schema.names if n not in rows.column_names]
+        if missing:
+            raise Unsupported(
+                f"the table `{operator.table}` has no column `{missing[0]}`",
+                detail="it has: " + ", ".join(rows.column_names),
+            )
+        typed = rows.select(operator.schema.names).cast(operator.schema.to_arrow())
+        return polars(typed).select(pl.lit("+I").alias(OP), *operator.schema.names)
+
+    def _came(self, view: ViewStage, side: Side) -> pl.DataFrame | None:
+        """What came to one side of a chained stage."""
+        found = []
+        for take in side.takes:
+            given = self.handed.get(take.view)
+            if given is not None and take.ops:
+                given = self._taken_of(view, take, given)
+            if given is not None and len(given):
+                found.append(given)
+        if len(found) < 2:
+            return found[0] if found else None
+        return pl.concat([f.select(OP, *side.columns) for f in found], how="vertical_relaxed")
+
+    def _taken_of(self, view: ViewStage, take: Take, changes: pl.DataFrame) -> pl.DataFrame:
+        only = take.ops[0] if len(take.ops) == 1 else None
+        names = only.renames if isinstance(only, Project) else None
+        if names is None:
+            return polars(self._evaluated(view.name, _origin(self.plan.view(take.view)), take.ops, changes.to_arrow()))
+        return changes.select(OP, *(pl.col(given).alias(name) for name, given in names.items()))
+
+    # ---- expressions and errors
+
+    def post(self, view: ViewStage, changes: pa.Table) -> pa.Table:
+        """The changes of a view from those of its stage."""
+        if view.post is None:
+            return changes
+        return paired(view, self._evaluated(view.name, _origin(view), [view.post], changes))
+
+    def _evaluated(self, view: str, step: str, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
+        """What ops make of changes on their way to a view. Rows that they fail on are treated as its policy says; when
+        such a row goes, its error goes too.
+        """
+        done = evaluated(
+            self.expressions.computed,
+            partial(self.expressions.computed, quiet=True),
+            ops,
+            changes,
+            policy(self.plan, view),
+        )
+        for failed in done.failed:
+            comes = changes[OP][failed.at].as_py() in ("+I", "+U")
+            self._set_aside(view, step, failed, 1 if comes else -1)
+        return done.rows
+
+    def _set_aside(self, view: str, step: str, failed: Failed, times: int) -> None:
+        for name in reached(self.plan, view):
+            self.errors.add(name, step, failed.row, times, failed.reason)
+
+    def _tell_errors(self) -> None:
+        """Add the rows that expressions failed on to what the epoch gives."""
+        for name in self.errors.views:
+            new, over = self.errors.of(name, self.given.number, self.given.now)
+            self.out.failed[name] = self.out.failed.get(name, 0) + new.num_rows - sum(over["times"].to_pylist())
+            if new.num_rows:
+                before = self.out.errors.get(name)
+                self.out.errors[name] = new if before is None else pa.concat_tables([before, new])
+            if over.num_rows:
+                self.out.mended[name] = over
+
+    def _failed(self, view: ViewStage, outcome: Outcome) -> None:
+        """Set apart, or only count, the rows that user code failed on."""
+        failed = len(outcome.failures) + outcome.skipped
+        for name in reached(self.plan, view.name) if failed else ():
+            self.out.failed[name] = self.out.failed.get(name, 0) + failed
+            if outcome.failures:
+                rows = errors_of(outcome, self.given.number, self.given.now)
+                before = self.out.errors.get(name)
+                self.out.errors[name] = rows if before is None else pa.concat_tables([before, rows])
+
+    def _add(self, step: str, runs: list[Run], watermark: int) -> None:
+        for run in runs:
+            self.cache.trust(run)
+        self.out.version = self.out.version.advance(step, runs, watermark)
+
+
+def states_of(
+    cache: RunCache, operator: Operator, version: Version, hashes: tuple[int, int] | None = None
+) -> dict[str, State]:
+    """The states of an operator by name, or those of a range of hashes."""
+    return {
+        spec.name: StateReader(cache, version.of(operator.state_step(spec)), list(spec.unique), hashes)
+        for spec in operator.states
+    }
+
+
+def write_outcome(root: Path, operator: Operator, outcome: Outcome, name: str) -> list[Run]:
+    """Write what an operator has to keep, as runs of this name."""
+    return [
+        write_run(root, f"{operator.state_step(spec)}/{name}.arrow", *outcome.kept[spec.name])
+        for spec in operator.states
+        if spec.name in outcome.kept
+    ]
+
+
+def _origin(view: ViewStage) -> str:
+    """Where the rows of a view's operator are from, for a person: a stored table, or a step of a view."""
+    return view.operator.table if isinstance(view.operator, StoredTable) else view.name
+
+
+def _taken_from(operator: Operator, clock: StageClock) -> int:
+    """The time from which rows are not late for an operator that takes them from a scan."""
+    return clock.watermark - operator.late_allowance

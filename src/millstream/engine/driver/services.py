@@ -1,0 +1,78 @@
+"""The services of kernels in the driver: conditions by the engine's expressions, lookups, the rounds of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import polars as pl
+import pyarrow as pa
+
+from millstream.engine.driver import fixpoint
+from millstream.engine.driver.epoch_io import polars
+from millstream.engine.driver.evaluate import Failed, evaluated
+from millstream.engine.driver.lookup_calls import answered, forget
+from millstream.engine.driver.row_errors import policy
+from millstream.model.reserved import OP
+from millstream.plan.operators.operator import Operator
+from millstream.plan.operators.python.lookup import AsyncLookup
+from millstream.plan.operators.relations.join import PairCondition
+from millstream.plan.operators.relations.loop import Loop
+from millstream.plan.parts import Column, Op, Project
+from millstream.plan.stages import Plan
+
+KEPT = 5
+"""For how many epochs the answers of lookups are kept: as long as versions of the state."""
+
+
+class Expressions(Protocol):
+    """Evaluates expressions: Spark in the product; tests bring another."""
+
+    def computed(self, ops: Sequence[Op], changes: pa.Table, *, quiet: bool = False) -> pa.Table:
+        """Apply ops to changes, in the order they come. Raises a MillstreamError; `quiet` keeps no report of it."""
+        ...
+
+    def key_hash(self, operator: Operator, grouping_set: int) -> int:
+        """The hash that scans compute for the keys of a grouping set without keys."""
+        ...
+
+
+class DriverServices:
+    """What kernels need from outside, for one epoch in the driver."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        expressions: Expressions,
+        answers: Path,
+        epoch: int,
+        set_aside: Callable[[str, str, Failed, int], None],
+    ) -> None:
+        self._plan, self._expressions, self._answers, self._epoch = plan, expressions, answers, epoch
+        self._set_aside = set_aside
+
+    def holds(self, operator: Operator, condition: PairCondition, pairs: pl.DataFrame) -> pl.Series:
+        """For which pairs a condition holds; not for those that it fails on, which are errors of the view."""
+        numbered = pairs.with_columns(pl.lit("+I").alias(OP)).select(OP, *condition.columns).with_row_index("$pair")
+        only = Project(condition.sql, (Column("$pair", "`$pair`"),))
+        rows = numbered.cast({"$pair": pl.Int64}).to_arrow()
+        compute = self._expressions.computed
+        done = evaluated(compute, partial(compute, quiet=True), [only], rows, policy(self._plan, operator.step))
+        for failed in done.failed:
+            self._set_aside(operator.step, "join", failed, int(pairs["$more"][failed.at]))
+        return numbered["$pair"].is_in(polars(done.rows)["$pair"].cast(pl.UInt32).implode())
+
+    def look_up(self, operator: AsyncLookup, questions: pl.DataFrame) -> pl.DataFrame:
+        """Answers, which are written next to the state before they are used."""
+        forget(self._answers, operator.step, self._epoch - KEPT)
+        return answered(operator, questions, self._answers, self._epoch)
+
+    def fixpoint(self, operator: Loop, tables: list[pl.DataFrame]) -> pl.DataFrame:
+        """Repeat the body of a loop."""
+        return fixpoint.repeat(operator, tables)
+
+    def key_hash(self, operator: Operator, grouping_set: int) -> int:
+        """By the engine that scans."""
+        return self._expressions.key_hash(operator, grouping_set)

@@ -1,0 +1,110 @@
+"""The kernel of aggregates over rows that change: recomputed for the groups that an epoch touches."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from millstream.clock import END_OF_TIME
+from millstream.kernels.aggregates.combine import combine, over_nothing, results, total_keys
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.relations.changes import (
+    CONTENT,
+    GROUP,
+    arrived,
+    expiry,
+    hashes_of,
+    held,
+    pair,
+    repeated,
+    types_of,
+    whole,
+    written,
+)
+from millstream.kernels.relations.multiset import PLACE, difference, identified, recompute
+from millstream.plan.operators.aggregates.aggregation import over_all
+from millstream.plan.operators.aggregates.changing_aggregation import BY_ORDER, ChangingAggregation
+
+
+def advance(
+    operator: ChangingAggregation, inputs: Inputs, states: States, clock: StageClock, services: Services
+) -> Outcome:
+    """Run one epoch."""
+    del services
+    changes = inputs["rows"]
+    if operator.is_never_empty and changes is not None:
+        return _never_empty(operator, changes, states["rows"], clock)
+    return recompute(operator, changes, states["rows"], clock, _answers)
+
+
+def _answers(operator: ChangingAggregation, rows: pl.DataFrame, count: str) -> pl.DataFrame:
+    """The aggregates of every group over its rows."""
+    there = rows.filter(pl.col(count) > 0)
+    view = over_all(operator.step, operator.keys, operator.measures)
+    copies = _numbered(operator, repeated(there, there[count].to_numpy()))
+    partials = combine(view, copies, [*GROUP, *operator.keys]).sort(GROUP)
+    found = partials.select(*operator.keys, *results(view, partials))
+    return identified(operator, found.with_columns(pair(CONTENT, found, [m.name for m in operator.measures])))
+
+
+def _numbered(operator: ChangingAggregation, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows in the order that first, last and the like go by: a time, if there is one, and then their content."""
+    if not any(m.kind in BY_ORDER for m in operator.measures):
+        return rows
+    at = pl.col(operator.order[0]).cast(pl.Int64) if operator.order else pl.lit(0, pl.Int64)
+    marked = rows.with_columns(at.alias("$ts"), pl.lit(0, pl.Int32).alias("$part"))
+    ordered = marked.sort("$ts", *CONTENT, nulls_last=False)
+    return ordered.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("$pos"))
+
+
+def _never_empty(operator: ChangingAggregation, changes: pl.DataFrame, state: State, clock: StageClock) -> Outcome:
+    """Groups that answer even over no rows: the group of all rows, or those of grouping sets without keys. State then
+    has a row that stands for such an answer.
+    """
+    side = operator.sides[0]
+    none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(side)})
+    came = arrived(side, operator.keys, changes, clock) if len(changes) else none
+    totals = _totals(operator)
+    rows = whole(side, held(state, hashes_of(totals, came), clock), came)
+    stands = (pl.col("$a") == 0) & (pl.col("$b") == 0)
+    answered = rows.filter(stands)
+    rows = rows.filter(~stands)
+    before, after = _answers(operator, rows, "$was"), _answers(operator, rows, "$n")
+    empty = _over_nothing(operator, totals)
+    was = empty.join(answered, left_on=PLACE, right_on=GROUP, how="semi", maintain_order="left")
+    before, after = _completed(before, was), _completed(after, empty)
+    kept = written(rows.filter(pl.col("$n") != pl.col("$was")), expiry(operator, clock), side.columns)
+    new = totals.join(answered, on=GROUP, how="anti", maintain_order="left")
+    if len(new):
+        missing = (pl.lit(None, t).alias(c) for c, t in types_of(side).items() if c not in operator.keys)
+        zero = pl.lit(0, pl.Int64)
+        mark = new.with_columns(zero.alias("$a"), zero.alias("$b"), pl.lit(1, pl.Int64).alias("$n"), *missing)
+        kept = pl.concat([kept, written(mark, pl.lit(END_OF_TIME, pl.Int64), side.columns)], how="vertical_relaxed")
+    return keeping(difference(operator, before, after), rows=kept)
+
+
+def _totals(operator: ChangingAggregation) -> pl.DataFrame:
+    """The keys of the groups that answer without rows, and their hashes."""
+    kinds = dict(zip(operator.columns, operator.types, strict=True))
+    if operator.keys:
+        keys = total_keys(operator.totals, {k: kinds[k] for k in operator.keys})
+    else:
+        keys = pl.DataFrame({"$one": [0]})
+    return keys.with_columns(pair(GROUP, keys, operator.keys))
+
+
+def _over_nothing(operator: ChangingAggregation, totals: pl.DataFrame) -> pl.DataFrame:
+    """The answers of groups that have no rows."""
+    view = over_all(operator.step, (), operator.measures)
+    partials = over_nothing(view)
+    found = totals.select(*operator.keys, "$h").join(partials.select(results(view, partials)), how="cross").drop("$h")
+    return identified(operator, found.with_columns(pair(CONTENT, found, [m.name for m in operator.measures])))
+
+
+def _completed(answers: pl.DataFrame, empty: pl.DataFrame) -> pl.DataFrame:
+    """Answers, with those of groups without rows where there are no others."""
+    more = empty.join(answers, on=PLACE, how="anti", maintain_order="left")
+    return pl.concat([answers, more.select(answers.columns)], how="vertical_relaxed") if len(more) else answers
+
+
+KERNEL = Kernel(advance)

@@ -1,0 +1,36 @@
+"""The kernel of DISTINCT: every row once, as long as it is there."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.relations.changes import CONTENT, GROUP
+from millstream.kernels.relations.multiset import PLACE, recompute
+from millstream.plan.operators.relations.distinct import DistinctRows
+
+
+def advance(operator: DistinctRows, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+    """Run one epoch."""
+    del services
+    narrow = _once if operator.append_only_input else None
+    return recompute(operator, inputs["rows"], states["rows"], clock, _answers, narrow=narrow)
+
+
+def _once(rows: pl.DataFrame) -> pl.DataFrame:
+    """Copies that are never retracted need no counting."""
+    return rows.with_columns(pl.col("$n").clip(upper_bound=1))
+
+
+def _answers(operator: DistinctRows, rows: pl.DataFrame, count: str) -> pl.DataFrame:
+    there = rows.filter(pl.col(count) > 0).unique(GROUP, keep="first", maintain_order=True)
+    return there.select(*operator.result, *group_marks())
+
+
+def group_marks() -> list[pl.Expr]:
+    """What identifies results that are a group each, and what is in them: the group."""
+    return [pl.col(c).alias(n) for c, n in zip(GROUP * 2, (*CONTENT, *PLACE), strict=True)]
+
+
+KERNEL = Kernel(advance)

@@ -1,0 +1,31 @@
+"""The kernel of gathered rows: every row as often as it is there. Append-only rows pass through."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.relations.changes import repeated
+from millstream.kernels.relations.multiset import copies, identified, recompute
+from millstream.model.reserved import OP
+from millstream.plan.operators.operator import Operator
+from millstream.plan.operators.relations.gather import Gather
+
+
+def advance(operator: Gather, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+    """Run one epoch."""
+    del services
+    changes = inputs["rows"]
+    if changes is not None and len(changes) and operator.append_only_input:
+        return Outcome(changes.select(OP, *operator.result))
+    return recompute(operator, changes, states["rows"], clock, all_rows)
+
+
+def all_rows(operator: Operator, rows: pl.DataFrame, count: str) -> pl.DataFrame:
+    """All rows that are there, with which copy each is."""
+    there = rows.filter(pl.col(count) > 0)
+    return identified(operator, copies(repeated(there, there[count].to_numpy()), operator.columns))
+
+
+KERNEL = Kernel(advance)

@@ -1,0 +1,34 @@
+"""The kernel of stored tables: what was added to a table and removed since the epoch before."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.relations.changes import repeated
+from millstream.kernels.relations.gather import all_rows
+from millstream.kernels.relations.multiset import recompute
+from millstream.model.reserved import OP
+from millstream.plan.operators.relations.stored_table import StoredTable
+
+
+def advance(operator: StoredTable, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+    """Run one epoch. The input is all rows that the table has now, or None when it has not changed."""
+    del services
+    rows = inputs["rows"]
+    changes = None if rows is None else _since(operator, rows, states["rows"], clock)
+    return recompute(operator, changes, states["rows"], clock, all_rows)
+
+
+def _since(operator: StoredTable, rows: pl.DataFrame, state: State, clock: StageClock) -> pl.DataFrame:
+    """The rows that were removed and added since the table was last read."""
+    before = state.scan(clock.before)
+    if before is None:
+        return rows
+    there = before.filter(~pl.col("$gone"))
+    gone = repeated(there, there["$n"].to_numpy()).select(pl.lit("-D").alias(OP), *operator.columns)
+    return pl.concat([gone, rows.select(OP, *operator.columns)], how="vertical_relaxed")
+
+
+KERNEL = Kernel(advance)

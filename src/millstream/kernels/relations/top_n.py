@@ -1,0 +1,64 @@
+"""The kernel of top-N: the first rows of each key. Over append-only input, only the rows that it shows are kept."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.relations.changes import CONTENT, GROUP, repeated
+from millstream.kernels.relations.multiset import copies, identified, recompute
+from millstream.plan.operators.operator import ROW
+from millstream.plan.operators.relations.top_n import TopN
+
+
+def advance(operator: TopN, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+    """Run one epoch."""
+    del services
+    changes = inputs["rows"]
+    if changes is None:
+        return Outcome()
+    content = () if _is_numbered(operator, changes) else operator.shown
+    narrow = (lambda rows: _shown_now(operator, rows)) if operator.append_only_input else None
+    return recompute(operator, changes, states["rows"], clock, _answers, content=content, narrow=narrow)
+
+
+def _is_numbered(operator: TopN, rows: pl.DataFrame) -> bool:
+    """Whether each row has a number of its own: none is retracted, and ties need no hash to break."""
+    return operator.append_only_input and not any(rows.schema[c].is_nested() for c in operator.shown)
+
+
+def _shown_now(operator: TopN, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows as often as they are shown: what is not among the first rows now never will be."""
+    return _placed(operator, rows, "$n").with_columns(pl.col("$take").alias("$n"))
+
+
+def _placed(operator: TopN, rows: pl.DataFrame, count: str) -> pl.DataFrame:
+    """Rows in the order of their groups, with how many copies are before each (``$at``) and are shown (``$take``)."""
+    sorts = {s.column: (s.descending, not s.nulls_first) for s in reversed(operator.order)}
+    order = list(dict.fromkeys(s.column for s in operator.order))
+    ties = [c for c in operator.shown if c not in order and not rows.schema[c].is_nested()]
+    by = [*GROUP, *order, *ties, *CONTENT]
+    ways = [sorts.get(c, (False, False)) for c in by]
+    ordered = rows.sort(by, descending=[d for d, _ in ways], nulls_last=[n for _, n in ways])
+    at = (pl.col(count).cum_sum() - pl.col(count)).over(*GROUP)
+    left = (operator.count - pl.col("$at")).clip(0)
+    return ordered.with_columns(at.alias("$at")).with_columns(pl.min_horizontal(count, left).alias("$take"))
+
+
+def _answers(operator: TopN, rows: pl.DataFrame, count: str) -> pl.DataFrame:
+    """The first rows of every group, once per copy."""
+    numbered = _is_numbered(operator, rows)
+    first = _placed(operator, rows.filter(pl.col(count) > 0), count).filter(pl.col("$take") > 0)
+    shown = repeated(first, first["$take"].to_numpy())
+    if operator.rank is not None:
+        number = pl.int_range(pl.len(), dtype=pl.Int64)
+        shown = shown.with_columns((number.over(*GROUP) + 1).alias(operator.rank))
+    if numbered:
+        shown = shown.with_columns(pl.col("$a").alias(ROW[0]), pl.col("$b").alias(ROW[1]))
+    else:
+        shown = copies(shown, operator.shown)
+    return identified(operator, shown)
+
+
+KERNEL = Kernel(advance)

@@ -1,0 +1,105 @@
+"""Aggregates of rows that change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from sqlglot import exp
+
+from millstream.model import event_times
+from millstream.model.expression import Expr, col
+from millstream.model.steps import step as steps
+from millstream.model.steps.step import Aggregated, Named, Step
+from millstream.plan.code_identity import code_identity
+from millstream.plan.operators.measures import answer_type, bound_measures, measures_content
+from millstream.plan.operators.operator import Facts, Names, Operator, Types, lowers, view_of
+from millstream.plan.parts import Measure
+
+if TYPE_CHECKING:
+    from millstream.plan.lowering.stateful import StatefulLowering
+
+BY_ORDER = ("first", "last", "first_of", "last_of", "collect", "user")
+"""Aggregates that go by the order of rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChangingAggregation(Operator):
+    """Aggregates of the rows that each key has now; those that go by the order of records go by `order`."""
+
+    measures: tuple[Measure, ...]
+    order: tuple[str, ...] = ()
+    totals: tuple[int, ...] = ()
+    """The numbers of the grouping sets without keys; the last key holds the set of a row."""
+
+    title: ClassVar[str] = "aggregate of changing rows"
+    format_name: ClassVar[str] = "Regroup"
+    expires_by_ttl: ClassVar[bool] = True
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """One row per key."""
+        return self.keys
+
+    @property
+    def result(self) -> tuple[str, ...]:
+        """Keys and measures."""
+        return (*self.keys, *(m.name for m in self.measures))
+
+    @property
+    def is_never_empty(self) -> bool:
+        """The aggregate of all rows, and grouping sets without keys, have a row even over no rows."""
+        return not self.keys or bool(self.totals)
+
+    def bind(self, known: Types) -> tuple[Self, Types]:
+        """The types of its measures."""
+        measures = bound_measures(view_of(self.step), self.measures, lambda m: known[f"@{m.name}"])
+        return replace(self, measures=measures), {m.name: answer_type(m) for m in measures}
+
+    def facts(self, names: Names) -> Facts:
+        """Its measures."""
+        arguments = {m.name: names.sql(f"@{m.name}") if m.has_argument else "*" for m in self.measures}
+        return [("measures", ", ".join(f"{m.name} = {m.kind}({arguments[m.name]})" for m in self.measures))]
+
+    def state_text(self, names: Names) -> str:
+        """The rows that its answers are computed from."""
+        if self.append_only_input and not self.order:
+            return self.kept_rows("a row per key" if self.keys else "one row")
+        return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
+
+    def content(self) -> object:
+        """Measures, and what they go by."""
+        return (measures_content(self.measures, code_identity), self.order)
+
+
+@lowers(Aggregated)
+def lower(lowering: StatefulLowering, name: str, step: Aggregated) -> Operator:
+    """The aggregation of rows of scans, or of rows that change."""
+    from millstream.plan.operators.aggregates.user_aggregate import UserAggregation
+
+    if not steps.changes(step.input):
+        return lowering.scans.aggregation(name, step)
+    arguments = tuple((f"@{n}", a.argument) for n, a in step.aggregates if a.argument is not None)
+    by_order = any(a.kind in BY_ORDER for _, a in step.aggregates)
+    taken = (*step.keys, *arguments, *(_order(step.input) if by_order else ()))
+    measures = tuple(Measure(n, a.kind, a.argument is not None, a.user, a.returns) for n, a in step.aggregates)
+    kind = UserAggregation if UserAggregation.fits(measures) else ChangingAggregation
+    order = ("$at",) if kind is ChangingAggregation and any(n == "$at" for n, _ in taken) else ()
+    return lowering.operator(
+        kind,
+        name,
+        (lowering.side(name, step.input, taken),),
+        tuple(n for n, _ in step.keys),
+        ends=lowering.ends(step),
+        measures=measures,
+        order=order,
+        totals=step.totals,
+    )
+
+
+def _order(step: Step) -> Named:
+    """What rows are ordered by where nothing else is stated: the latest of their times, if they have any."""
+    known = list(event_times.times_of(step, certain=False))
+    if len(known) < 2:
+        return tuple(("$at", col(n)) for n in known)
+    return (("$at", Expr(exp.func("greatest", *(exp.column(n) for n in known)))),)

@@ -1,0 +1,27 @@
+"""User-defined aggregates of rows that change, where they can retract a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
+from millstream.plan.operators.operator import Names
+from millstream.plan.parts import Measure
+
+
+@dataclass(frozen=True, eq=False)
+class UserAggregation(ChangingAggregation):
+    """All its aggregates can retract a value: accumulators are kept, not rows."""
+
+    format_name: ClassVar[str] = "Folded"
+
+    @staticmethod
+    def fits(measures: tuple[Measure, ...]) -> bool:
+        """Whether accumulators are enough: there are user-defined aggregates, and every measure can retract."""
+        retractable = all(m.kind == "count" or callable(getattr(m.user, "retract", None)) for m in measures)
+        return retractable and any(m.user is not None for m in measures)
+
+    def state_text(self, names: Names) -> str:
+        """Accumulators."""
+        return self.kept_rows("accumulators per key" if self.keys else "one row")

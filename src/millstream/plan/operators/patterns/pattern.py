@@ -1,0 +1,134 @@
+"""Patterns: which rows of each key match, and what is given of every match.
+
+`plan/lowering/pattern.py` makes the terms. Columns that begin with ``$c`` are computed natively before the operator,
+those that begin with ``$m`` are values of matches, from which measures are computed natively after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import pyarrow as pa
+
+from millstream.model.patterns.pattern import Skip
+from millstream.model.patterns.tree import Part, shown
+from millstream.model.steps.pattern import TIMED_OUT, Matched
+from millstream.model.steps.step import summed_type
+from millstream.model.types.duration import Duration
+from millstream.model.types.scalars import mean_type
+from millstream.plan.operators.operator import PERMANENT, Facts, Names, Operator, Types, Verbatim, lowers
+from millstream.plan.operators.patterns.terms import MatchOutput, RowValue, Term, TermCall, VariableCondition
+
+if TYPE_CHECKING:
+    from millstream.plan.lowering.stateful import StatefulLowering
+
+
+@dataclass(frozen=True, eq=False)
+class PatternMatch(Operator):
+    """A pattern, and what is given of its matches."""
+
+    pattern: Part
+    variables: tuple[str, ...]
+    """All variables: those that rows are taken for, then those that only must not be there."""
+    conditions: tuple[VariableCondition, ...]
+    time: str
+    """The column with the event time."""
+    order: tuple[tuple[str, bool, bool], ...]
+    """By what rows of equal times go: column, downwards, NULL first."""
+    within: int | None
+    skip: Skip
+    outputs: tuple[MatchOutput, ...]
+    all_rows: bool
+    shown: tuple[str, ...]
+    """The columns of a row that are given with it, when all rows are."""
+    timeouts: bool = False
+    slack: int = 1
+    """For how long after the time of a row others of that time may still come, in micros."""
+
+    title: ClassVar[str] = "pattern"
+    format_name: ClassVar[str] = "Match"
+
+    @property
+    def append_only(self) -> bool:
+        """A match that was given stays."""
+        return True
+
+    @property
+    def result(self) -> tuple[str, ...]:
+        """The columns of a result."""
+        late = (TIMED_OUT,) if self.timeouts else ()
+        return (*self.keys, *self.shown, *(o.name for o in self.outputs), *late)
+
+    def bind(self, known: Types) -> tuple[Self, Types]:
+        """The types of a result's columns after the keys."""
+        found = {c: known[c] for c in self.shown}
+        for output in self.outputs:
+            found[output.name] = _type(output, known)
+        return self, {**found, **({TIMED_OUT: pa.bool_()} if self.timeouts else {})}
+
+    def facts(self, names: Names) -> Facts:
+        """The pattern, its order, and what it gives."""
+        rows = "row by row" if any(c.far for c in self.conditions) else "as symbols"
+        facts = [("pattern", shown(self.pattern)), ("order", self.time), ("searched", rows)]
+        if self.within is not None:
+            facts.append(("within", str(Duration(self.within)) + (", time-outs too" if self.timeouts else "")))
+        return [*facts, ("after a match", str(self.skip)), ("gives", "all rows" if self.all_rows else "one row each")]
+
+    def state_text(self, names: Names) -> str:
+        """The rows of matches that are not complete."""
+        kept = "per key the rows of a match under way"
+        kept += ", until it is found or ruled out" if self.within is None else f", for {Duration(self.within)}"
+        more = [f"{self.lag:,} rows to look back at"] * bool(self.lag) + ["a count of matches"] * self.numbered
+        return kept + (f"; {' and '.join(more)}, {PERMANENT}" if more else "")
+
+    def content(self) -> object:
+        """The whole pattern."""
+        return Verbatim(self.described())
+
+    @property
+    def numbered(self) -> bool:
+        """Whether matches are counted."""
+        return any(o.kind == "number" for o in self.outputs)
+
+    @property
+    def lag(self) -> int:
+        """How many rows before a row its values and conditions may speak of."""
+        return max((0, *(-s for s in self._shifts())))
+
+    @property
+    def lead(self) -> int:
+        """How many rows behind it they may speak of."""
+        return max((0, *self._shifts()))
+
+    def _shifts(self) -> list[int]:
+        found = [o.shift for o in self.outputs]
+        terms: list[Term] = [t for c in self.conditions for t in (*c.near, *c.far)]
+        while terms:
+            term = terms.pop()
+            if isinstance(term, RowValue):
+                found.append(term.shift)
+            elif isinstance(term, TermCall):
+                terms += term.arguments
+        return found
+
+
+@lowers(Matched)
+def lower(lowering: StatefulLowering, name: str, step: Matched) -> PatternMatch:
+    """The operator of the step; its rows come in the order of event time."""
+    from millstream.plan.lowering.pattern import lowered
+
+    taken, own = lowered(step)
+    side = lowering.side(name, step.input, taken, ordered=True)
+    return lowering.operator(PatternMatch, name, (side,), tuple(n for n, _ in step.keys), **own)
+
+
+def _type(output: MatchOutput, known: Types) -> pa.DataType:
+    if output.kind == "classifier":
+        return pa.string()
+    if output.column is None or output.kind == "count":
+        return pa.int64()
+    of = known[output.column]
+    if output.kind == "at":
+        return of
+    return mean_type(of) if output.kind == "avg" else summed_type(output.kind, of)

@@ -1,0 +1,1 @@
+"""Relational operators: joins, sets, top-N, window functions, loops and the like."""

@@ -1,0 +1,60 @@
+"""A changelog: each change of its input as a row that is never retracted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import pyarrow as pa
+
+from millstream.model.steps.relational import Changelog
+from millstream.model.types.schema import TIMESTAMP
+from millstream.plan.operators.operator import Facts, Names, Operator, Types, lowers
+
+if TYPE_CHECKING:
+    from millstream.plan.lowering.stateful import StatefulLowering
+
+
+@dataclass(frozen=True, eq=False)
+class ChangelogRows(Operator):
+    """The changes of rows as rows: `names` are the columns with the kind of change, the epoch and its time."""
+
+    names: tuple[str, str, str]
+
+    title: ClassVar[str] = "changelog"
+    format_name: ClassVar[str] = "Logged"
+    shows_keys: ClassVar[bool] = False
+
+    @property
+    def append_only(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def result(self) -> tuple[str, ...]:
+        """What happened, and to which row."""
+        return (*self.names, *self.columns)
+
+    def bind(self, known: Types) -> tuple[Self, Types]:
+        """The types of the columns that it adds."""
+        return self, dict(zip(self.names, (pa.string(), pa.int64(), TIMESTAMP), strict=True))
+
+    def facts(self, names: Names) -> Facts:
+        """What it gives."""
+        op, epoch, time = self.names
+        return [("gives", f"each change as a row: {op} says which, {epoch} and {time} when")]
+
+    def state_text(self, names: Names) -> str:
+        """It keeps nothing."""
+        return "none"
+
+    def content(self) -> object:
+        """The names of its columns."""
+        return self.described()
+
+
+@lowers(Changelog)
+def lower(lowering: StatefulLowering, name: str, step: Changelog) -> ChangelogRows:
+    """The operator of the step."""
+    side = lowering.row_side(name, step.input)
+    return lowering.operator(ChangelogRows, name, (side,), (), names=step.names)

@@ -1,0 +1,52 @@
+"""Every row once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from millstream.model.steps.step import Distinct
+from millstream.plan.operators.operator import Names, Operator, lowers
+
+if TYPE_CHECKING:
+    from millstream.plan.lowering.stateful import StatefulLowering
+
+
+@dataclass(frozen=True, eq=False)
+class DistinctRows(Operator):
+    """Keeps every row once."""
+
+    title: ClassVar[str] = "distinct"
+    format_name: ClassVar[str] = "Once"
+    shows_keys: ClassVar[bool] = False
+    expires_by_ttl: ClassVar[bool] = True
+
+    @property
+    def append_only(self) -> bool:
+        """Where its input is."""
+        return self.append_only_input
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The whole row."""
+        return self.columns
+
+    @property
+    def result(self) -> tuple[str, ...]:
+        """The columns of its input."""
+        return self.columns
+
+    def state_text(self, names: Names) -> str:
+        """The rows that it has seen."""
+        return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
+
+    def content(self) -> object:
+        """Nothing but its kind."""
+        return "Once()"
+
+
+@lowers(Distinct)
+def lower(lowering: StatefulLowering, name: str, step: Distinct) -> DistinctRows:
+    """The operator of the step."""
+    side = lowering.row_side(name, step.input)
+    return lowering.operator(DistinctRows, name, (side,), side.columns, ends=lowering.ends(step))

@@ -1,0 +1,47 @@
+"""The rows of several streams, or of a stream that others share, as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from millstream.model.steps.relational import Gathered
+from millstream.plan.operators.operator import Names, Operator, lowers
+
+if TYPE_CHECKING:
+    from millstream.plan.lowering.stateful import StatefulLowering
+
+
+@dataclass(frozen=True, eq=False)
+class Gather(Operator):
+    """Hands every row on, as often as it is there."""
+
+    title: ClassVar[str] = "rows as they are"
+    format_name: ClassVar[str] = "Every"
+    shows_keys: ClassVar[bool] = False
+    expires_by_ttl: ClassVar[bool] = True
+
+    @property
+    def append_only(self) -> bool:
+        """Where its input is."""
+        return self.append_only_input
+
+    @property
+    def result(self) -> tuple[str, ...]:
+        """The columns of its input."""
+        return (*self.columns, *self.marks)
+
+    def state_text(self, names: Names) -> str:
+        """Nothing where its input is append-only."""
+        return "none" if self.append_only_input else self.kept_rows("all rows of its input")
+
+    def content(self) -> object:
+        """Nothing but its kind."""
+        return "Every()"
+
+
+@lowers(Gathered)
+def lower(lowering: StatefulLowering, name: str, step: Gathered) -> Gather:
+    """The operator of the step."""
+    side = lowering.row_side(name, step.input)
+    return lowering.operator(Gather, name, (side,), side.columns, ends=lowering.ends(step))

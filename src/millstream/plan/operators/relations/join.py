@@ -1,0 +1,176 @@
+"""Joins of two streams: all kinds, with time bounds or without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millstream.errors import SchemaError
+from millstream.model import event_times
+from millstream.model.expression import Expr, col
+from millstream.model.steps.relational import Joined
+from millstream.model.types.schema import ddl_type
+from millstream.plan.explain.node import plain
+from millstream.plan.lowering.native_subset import quick
+from millstream.plan.operators.operator import (
+    PERMANENT,
+    Facts,
+    Names,
+    Operator,
+    StateSpec,
+    Types,
+    as_before,
+    lowers,
+    view_of,
+)
+
+if TYPE_CHECKING:
+    from millstream.plan.lowering.stateful import StatefulLowering
+
+UNTIL = "$until"
+"""The column with the time after which a row of a join meets no other any more, in micros."""
+
+
+@dataclass(frozen=True, repr=False)
+class PairCondition:
+    """A condition over pairs of rows: in Spark SQL, and as nested tuples where kernels can compute it themselves."""
+
+    sql: str
+    columns: tuple[str, ...]
+    quick: tuple[Any, ...] | None = None
+
+    __repr__ = as_before("Test")
+
+
+@dataclass(frozen=True, eq=False)
+class Join(Operator):
+    """Pairs of rows of two sides with equal keys; `how` is inner, left, right, full, semi or anti.
+
+    `certain`: rows without a partner come when it is certain that none will; else at once, and are retracted.
+    """
+
+    how: str
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    test: PairCondition | None = None
+    certain: bool = False
+
+    side_names: ClassVar[tuple[str, ...]] = ("left", "right")
+    format_name: ClassVar[str] = "Join"
+    expires_by_ttl: ClassVar[bool] = True
+
+    @property
+    def pads(self) -> tuple[bool, bool]:
+        """Whether rows of the left and of the right side without a partner are results, too."""
+        return self.how in ("left", "full"), self.how in ("right", "full")
+
+    @property
+    def counts(self) -> tuple[bool, bool]:
+        """Of which side it matters how many partners a row has."""
+        return self.how in ("left", "full", "semi", "anti"), self.how in ("right", "full")
+
+    @property
+    def append_only(self) -> bool:
+        """Over append-only sides, where no row without a partner is retracted."""
+        return self.append_only_input and (self.how in ("inner", "semi") or self.certain)
+
+    @property
+    def result(self) -> tuple[str, ...]:
+        """The columns of a pair, or of the left alone."""
+        right = () if self.how in ("semi", "anti") else self.right
+        return (*self.left, *right, *self.marks)
+
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        """The rows of each side."""
+        return (StateSpec("left"), StateSpec("right", "$right"))
+
+    def bind(self, known: Types) -> tuple[Self, Types]:
+        """It adds no columns."""
+        check_pairs(self)
+        return self, {}
+
+    def name(self) -> str:
+        """With its kind."""
+        return f"{self.how} join"
+
+    def facts(self, names: Names) -> Facts:
+        """The condition, and when rows without a partner come."""
+        facts = [] if self.test is None else [("where", plain(self.test.sql))]
+        if any(self.pads) or self.how == "anti":
+            when = "when it is certain that none comes" if self.certain else "at once, and taken back when one comes"
+            facts.append(("without a partner", when))
+        return facts
+
+    def state_text(self, names: Names) -> str:
+        """The rows of each side, by their time bounds."""
+        kept = ["each row until its time bound is past" if s.bounded else f"all rows, {PERMANENT}" for s in self.sides]
+        return kept[0] if kept[0] == kept[1] else f"left: {kept[0]}; right: {kept[1]}"
+
+    def content(self) -> object:
+        """Its kind, columns and condition."""
+        return self.described()
+
+
+def check_pairs(operator: Operator) -> None:
+    """Refuse keys that are of different kinds on the two sides."""
+    for key in operator.keys:
+        left, right = (dict(zip(s.columns, s.types, strict=True))[key] for s in operator.sides)
+        alike = left == right or (pa.types.is_integer(left) and pa.types.is_integer(right))
+        if not alike and not (pa.types.is_floating(left) and pa.types.is_floating(right)):
+            raise SchemaError(
+                f"the join of `{view_of(operator.step)}` compares {ddl_type(left)} with {ddl_type(right)}",
+                hint="cast one of them, as in CAST(a.id AS BIGINT) = b.id",
+            )
+
+
+@lowers(Joined)
+def lower(lowering: StatefulLowering, name: str, step: Joined) -> Join:
+    """The operator of the step; columns that nobody reads stay away."""
+    bounds = event_times.joined(step)
+    renamed = dict(step.renamed)
+    condition = set() if step.condition is None else set(step.condition.columns())
+    wanted = set(lowering.needed.get(id(step), set(step.pair.names))) | condition
+    late = lowering.late(step, step.lateness) if any(bounds.used) else None
+    sides = []
+    for i, (stream, until) in enumerate(((step.left, bounds.left), (step.right, bounds.right))):
+        there = {n: (renamed[n] if i else n) for n in stream.schema.names}
+        back = {new: col(old) for old, new in there.items()}
+        columns: list[tuple[str, Expr]] = [(new, col(old)) for old, new in there.items() if new in wanted]
+        columns += [(f"$k{k}", pair[i]) for k, pair in enumerate(step.on)]
+        if until:
+            columns.append((UNTIL, _until(until, back, step.lateness)))
+        sides.append(replace(lowering.side(name, stream, tuple(columns), late), bounded=bool(until)))
+    left, right = (tuple(n for n in s.columns if not n.startswith("$")) for s in sides)
+    semi = step.how in ("semi", "anti")
+    output = set(step.schema.names) & (wanted if not semi else lowering.needed.get(id(step), wanted))
+    certain = step.certain
+    if certain is None:
+        padded = (step.how in ("left", "full", "anti"), step.how in ("right", "full"))
+        certain = any(padded) and all(s.bounded for s, p in zip(sides, padded, strict=True) if p)
+    return lowering.operator(
+        Join,
+        name,
+        (sides[0], sides[1]),
+        tuple(f"$k{k}" for k in range(len(step.on))),
+        how=step.how,
+        left=tuple(n for n in left if n in output),
+        right=() if semi else tuple(n for n in right if n in output),
+        test=None if step.condition is None else _pair_condition(step.condition),
+        certain=certain,
+    )
+
+
+def _until(bounds: tuple[Expr, ...], back: Mapping[str, Expr], lateness: int) -> Expr:
+    """Until when a row is kept, in micros, over its own columns."""
+    own = [b.substitute(back).node for b in bounds]
+    least = own[0] if len(own) == 1 else exp.func("least", *own)
+    return Expr(exp.Add(this=exp.paren(least), expression=exp.Literal.number(lateness)) if lateness else least)
+
+
+def _pair_condition(condition: Expr) -> PairCondition:
+    return PairCondition(condition.spark(), condition.columns(), quick(condition.node))

@@ -1,0 +1,97 @@
+"""Temporal filters: rows that come and go by the clock of the epochs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millstream.model.expression import Expr, col
+from millstream.model.steps.temporal_filter import Temporal
+from millstream.plan.explain.node import plain
+from millstream.plan.operators.operator import Facts, Names, Operator, lowers
+
+if TYPE_CHECKING:
+    from millstream.plan.lowering.stateful import StatefulLowering
+
+FROM = "$from"
+"""The column with the first instant at which a row is there, in micros."""
+LEAVES = "$leaves"
+"""The column with the first instant at which a row is there no more, in micros."""
+
+
+@dataclass(frozen=True, eq=False)
+class TemporalFilter(Operator):
+    """Rows that are there from an instant of the epoch's clock until another."""
+
+    waits: bool
+    """Whether rows come at an instant of their own; else at once."""
+    leaves: bool
+    """Whether rows go at an instant of their own."""
+    stays: bool
+    """Whether a row that is there never goes."""
+    condition: str
+    """The condition in SQL, as it was written."""
+
+    title: ClassVar[str] = "temporal filter"
+    format_name: ClassVar[str] = "Present"
+    shows_keys: ClassVar[bool] = False
+    by_clock: ClassVar[bool] = True
+
+    @property
+    def append_only(self) -> bool:
+        """Where rows stay."""
+        return self.stays
+
+    @property
+    def result(self) -> tuple[str, ...]:
+        """The columns of its input."""
+        return (*(c for c in self.columns if c not in (FROM, LEAVES)), *self.marks)
+
+    def facts(self, names: Names) -> Facts:
+        """The condition, and what drives it."""
+        return [("where", plain(self.condition)), ("driven by", "the clock of each epoch, also when no rows come")]
+
+    def state_text(self, names: Names) -> str:
+        """The rows that are still to come or to go."""
+        if self.append_only:
+            return "each row until its time comes"
+        return "each row until its time is past" if self.leaves else "the rows of its input, until they are taken back"
+
+    def content(self) -> object:
+        """What its state depends on; the condition itself is in the columns that it takes."""
+        return (self.waits, self.leaves, self.stays)
+
+
+@lowers(Temporal)
+def lower(lowering: StatefulLowering, name: str, step: Temporal) -> TemporalFilter:
+    """The operator of the step; its rows are spread by all columns that can be keys."""
+    read = lowering.needed.get(id(step), set(step.schema.names))
+    fields = [f for f in step.input.schema if f.name in read] or list(step.input.schema)[:1]
+    spans = ((FROM, step.since, "greatest"), (LEAVES, step.until, "least"))
+    columns = [(f.name, col(f.name)) for f in fields] + [(n, _one_bound(b, f)) for n, b, f in spans if b]
+    side = lowering.side(name, step.input, tuple(columns))
+    keys = [f.name for f in fields if f.type is not None and not pa.types.is_nested(f.type)]
+    keys += [n for n, _, _ in spans if n in side.columns]
+    return lowering.operator(
+        TemporalFilter,
+        name,
+        (side,),
+        tuple(keys),
+        waits=bool(step.since),
+        leaves=bool(step.until),
+        stays=side.append_only and not step.until,
+        condition=step.condition.spark(),
+    )
+
+
+def _one_bound(bounds: tuple[Expr, ...], function: str) -> Expr:
+    """Several bounds of a span as one, which is NULL where one of them is."""
+    if len(bounds) == 1:
+        return bounds[0]
+    missing = exp.or_(*(exp.paren(b.node.copy()).is_(exp.null()) for b in bounds))
+    return Expr(
+        exp.Case(ifs=[exp.If(this=exp.not_(missing), true=exp.func(function, *(b.node.copy() for b in bounds)))])
+    )

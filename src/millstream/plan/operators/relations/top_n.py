@@ -1,0 +1,115 @@
+"""The first rows of each key, in an order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import pyarrow as pa
+
+from millstream.errors import SchemaError
+from millstream.model.expression import col
+from millstream.model.steps.relational import Windowed
+from millstream.model.steps.step import Named, Top, plain_column
+from millstream.model.types.schema import ddl_type
+from millstream.plan.operators.inputs import Sort
+from millstream.plan.operators.operator import ROW, Facts, Names, Operator, Types, lowers, view_of
+
+if TYPE_CHECKING:
+    from millstream.plan.lowering.stateful import StatefulLowering
+
+
+@dataclass(frozen=True, eq=False)
+class TopN(Operator):
+    """The first rows of each key; `rank` names the column with their number, `shown` are the columns of a row."""
+
+    count: int
+    order: tuple[Sort, ...]
+    rank: str | None
+    shown: tuple[str, ...]
+
+    format_name: ClassVar[str] = "First"
+    expires_by_ttl: ClassVar[bool] = True
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The key, with the rank where it is shown."""
+        if self.count == 1:
+            return self.keys
+        return ROW if self.rank is None else (*self.keys, self.rank)
+
+    @property
+    def result(self) -> tuple[str, ...]:
+        """The columns of a row, and its rank."""
+        return (*self.shown, *(() if self.rank is None else (self.rank,)), *self.marks)
+
+    def bind(self, known: Types) -> tuple[Self, Types]:
+        """The type of the rank."""
+        check_order(self.step, self.order, known)
+        return self, {} if self.rank is None else {self.rank: pa.int64()}
+
+    def name(self) -> str:
+        """With the number of rows."""
+        return f"top {self.count:,}"
+
+    def facts(self, names: Names) -> Facts:
+        """Order and rank."""
+        rank = [] if self.rank is None else [("rank", self.rank)]
+        return [("order", shown_order(self.order, names)), *rank]
+
+    def state_text(self, names: Names) -> str:
+        """Over append-only input, only the rows that it shows."""
+        if not self.append_only_input:
+            return self.kept_rows("all rows of its input")
+        return self.kept_rows(f"rows of {self.count:,} per key" if self.keys else f"{self.count:,} rows")
+
+    def content(self) -> object:
+        """What it shows; over append-only input, rows have numbers."""
+        text = self.described()
+        return (text, "rows have numbers") if self.append_only_input else text
+
+
+@lowers(Top)
+def lower(lowering: StatefulLowering, name: str, step: Top) -> TopN:
+    """The operator of the step."""
+    taken = ordered_columns(step)
+    return lowering.operator(
+        TopN,
+        name,
+        (lowering.side(name, step.input, taken),),
+        tuple(n for n, _ in step.keys),
+        ends=lowering.ends(step),
+        count=step.count,
+        order=sorts(step),
+        rank=step.rank,
+        shown=tuple(n for n, _ in taken if not n.startswith("$")),
+    )
+
+
+def ordered_columns(step: Top | Windowed) -> Named:
+    """The columns that an operator with an order takes. (Names of its own begin with ``$``.)"""
+    row = tuple((n, col(n)) for n in step.input.schema.names)
+    computed = tuple((f"$by{i}", o.by) for i, o in enumerate(step.order) if plain_column(o.by) is None)
+    if isinstance(step, Windowed):
+        row = (*row, *((n, e) for n, e in step.keys if plain_column(e) != n))
+    return (*row, *step.added, *computed)
+
+
+def sorts(step: Top | Windowed) -> tuple[Sort, ...]:
+    """What its rows are ordered by."""
+    return tuple(Sort(plain_column(o.by) or f"$by{i}", o.descending, o.nulls_first) for i, o in enumerate(step.order))
+
+
+def shown_order(order: tuple[Sort, ...], names: Names) -> str:
+    """An order for a person."""
+    return ", ".join(s.shown(names.sql(s.column)) for s in order)
+
+
+def check_order(step: str, order: tuple[Sort, ...], known: Types) -> None:
+    """Refuse values that have no order."""
+    for sort in order:
+        if pa.types.is_nested(known[sort.column]):
+            raise SchemaError(
+                f"`{view_of(step)}` cannot be put in order by {ddl_type(known[sort.column])}",
+                hint="use a field of it, or to_json(...)",
+            )

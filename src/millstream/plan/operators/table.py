@@ -1,0 +1,44 @@
+"""The table of operators: every module under `plan/operators/` with an operator, found by its place.
+
+An operator of a third party joins the table when its module is imported: `lowers` registers what makes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+
+from millstream.errors import Unsupported
+from millstream.plan import operators
+from millstream.plan.operators.operator import LOWERINGS, Lower, Operator
+
+
+@functools.cache
+def load() -> None:
+    """Import all built-in operators."""
+    for group in pkgutil.iter_modules(operators.__path__, f"{operators.__name__}."):
+        module = importlib.import_module(group.name)
+        for found in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{group.name}."):
+            importlib.import_module(found.name)
+
+
+def all_operators() -> tuple[type[Operator], ...]:
+    """Every operator, in the order of their names."""
+    load()
+    found: list[type[Operator]] = []
+    todo: list[type[Operator]] = [Operator]
+    while todo:
+        for kind in todo.pop().__subclasses__():
+            found.append(kind)
+            todo.append(kind)
+    return tuple(sorted(found, key=lambda kind: kind.__name__))
+
+
+def lowering_of(step: object) -> Lower:
+    """What makes the operator of a step."""
+    load()
+    for kind in type(step).__mro__:
+        if kind in LOWERINGS:
+            return LOWERINGS[kind]
+    raise Unsupported(f"no operator for the step {type(step).__name__}")
