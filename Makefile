@@ -9,7 +9,7 @@ ARGS  ?=
 .PHONY: tour setup demo test test-slow test-all check lint type fmt bench clean
 
 tour:
-	@echo "Millstream: a stream processor for Python people, on Spark."
+	@echo "Millstream: a stream processor in Python, on Spark."
 	@echo
 	@echo "New here?   make setup    prepares .venv and checks Java; once, a few minutes"
 	@echo "            make demo     an auction house, live in your terminal; Ctrl-C ends it"
