@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from millstream.kernels import kernel
 from millstream.kernels.kernel import NO_SERVICES, Services, kernel_of
 from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.plan.operators.operator import Operator
@@ -23,7 +24,6 @@ def advance(
 ) -> Outcome:
     """One epoch of an operator with one input; its first state, or all of them by name."""
     states = state if isinstance(state, Mapping) else {operator.states[0].name: state}
-    kernel = kernel_of(operator)
     return kernel.advance(operator, {operator.side_names[0]: rows}, states, clock, services or NO_SERVICES)
 
 

@@ -31,7 +31,7 @@ from millstream.engine.input.readers import DELETES
 from millstream.engine.input.rejects import apart
 from millstream.home import Home
 from millstream.kernels.intake import Intake, gather, take_in
-from millstream.kernels.kernel import NO_SERVICES, kernel_of
+from millstream.kernels.kernel import advance
 from millstream.kernels.scan_input import Role
 from millstream.model.types.duckdb_values import arrow_table
 from millstream.model.types.values import python_rows
@@ -185,8 +185,7 @@ class _LocalWork:
                 if partials is not None:
                     mine = partials.filter(pl.Series(shard_of(partials["$h"].to_numpy(), shards) == shard))
                 states = states_of(cache, operator, driver.version, shard_range(shard, shards))
-                kernel, clock = kernel_of(operator), driver.clocks[i]
-                outcome = kernel.advance(operator, {"rows": mine}, states, clock, NO_SERVICES)
+                outcome = advance(operator, {"rows": mine}, states, driver.clocks[i])
                 name = f"{self.given.number:012d}-{self.given.attempt}-{shard}"
                 driver.spread[i] += write_outcome(cache.root, operator, outcome, name)
                 for into, what in ((driver.changes, outcome.changes), (driver.panes, outcome.panes)):

@@ -241,9 +241,9 @@ class Home:
         failpoint: Callable[[str], None],
         engine: Callable[[Plan, Mapping[str, SourcePort], Path], EnginePort] | None,
     ) -> FlowLoop:
-        starting = self._begin(planned) if engine is None else None  # Java takes its time; the rest is done meanwhile
         from millstream.engine.driver.epoch_io import EpochInput, Replay
 
+        starting = self._begin(planned) if engine is None else None  # Java takes its time; the rest is done meanwhile
         root = paths.flow_folder(self.path, planned.flow)
         last = self.store.last(planned.flow)
         progress = Progress.from_json(last.progress) if last is not None else Progress()

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millstream.engine.driver.driver import states_of, write_outcome
 from millstream.kernels.intake import Intake, Tally, gather, take_in
-from millstream.kernels.kernel import NO_SERVICES, kernel_of
+from millstream.kernels.kernel import advance
 from millstream.kernels.outcome import Dropped, StageClock
 from millstream.kernels.scan_input import Role
 from millstream.plan.operators.operator import Operator
@@ -107,7 +107,7 @@ def kernel_task(task: KernelTask) -> Callable[[Batches], Batches]:
         for view, (operator, clock) in task.operators.items():
             states = states_of(cache, operator, task.version, shard_range(shard, task.shards))
             inputs = {"rows": gather(operator, frames.get(view, []))}
-            outcome = kernel_of(operator).advance(operator, inputs, states, clock, NO_SERVICES)
+            outcome = advance(operator, inputs, states, clock)
             name = f"{task.epoch:012d}-{task.attempt}-{shard}-{attempt}"
             for written in write_outcome(cache.root, operator, outcome, name):
                 yield _parcel("run", view, shard, orjson.dumps(written.to_json()))

@@ -116,6 +116,13 @@ def _kernel(module: str) -> Kernel:
     return found
 
 
+def advance(
+    operator: Operator, inputs: Inputs, states: States, clock: StageClock, services: Services = NO_SERVICES
+) -> Outcome:
+    """Run one epoch of an operator with its kernel."""
+    return kernel_of(operator).advance(operator, inputs, states, clock, services)
+
+
 class RowCount(Protocol):
     """What knows how many rows of state there are."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import millstream as ms
-from millstream.engine.driver import work
+from millstream.engine.driver import driver
 from millstream.runtime.epoch import compaction
 from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.state import run as runs
@@ -26,7 +26,7 @@ from tests.unit.pipelines.test_log_flows import BIDS, GUARANTEES, bid, replayed,
 EPOCHS = 14
 
 PLACES: dict[str, tuple[Any, str]] = {
-    "inside a kernel": (work, "advance"),
+    "inside a kernel": (driver, "advance"),
     "while a run is written": (runs.RunWriter, "finish"),
     "inside compaction": (compaction, "merge"),
     "inside retention": (DuckStore, "_retain"),

@@ -21,7 +21,7 @@ from millstream.engine.driver.services import DriverServices, Expressions
 from millstream.engine.driver.update_pairs import paired
 from millstream.errors import Unsupported
 from millstream.kernels.intake import Intake, gather
-from millstream.kernels.kernel import kernel_of, lacks_its_row
+from millstream.kernels.kernel import advance, lacks_its_row
 from millstream.kernels.outcome import Dropped, Outcome, StageClock, State, net
 from millstream.kernels.scan_input import Role
 from millstream.kernels.windows.late_replay import check, recomputed, windows_of
@@ -159,7 +159,7 @@ class EpochDriver:
         if begins and all(rows is None or not len(rows) for rows in inputs.values()):
             inputs = {name: pl.DataFrame() for name in inputs}
         states = states_of(self.cache, operator, self.version)
-        outcome = kernel_of(operator).advance(operator, inputs, states, clock, self.services)
+        outcome = advance(operator, inputs, states, clock, self.services)
         for into, given in ((self.changes, outcome.changes), (self.panes, outcome.panes)):
             if given is not None:
                 into.setdefault(i, []).append(given)
