@@ -12,6 +12,9 @@ import pyarrow as pa
 from millstream.model.aggregates.aggregate import Aggregator
 from millstream.model.types.schema import Field, Schema
 
+INEXACT = frozenset({"variance", "stddev", "var_pop", "stddev_pop", "skewness", "kurtosis", "user", "approx_top_k"})
+"""Aggregates whose partials may not be folded in any grouping and order."""
+
 _QUOTED = re.compile("`((?:[^`]|``)+)`")
 
 
@@ -104,3 +107,9 @@ class Measure:
     user: Aggregator | None = None
     returns: pa.DataType | None = None
     type: pa.DataType | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether partials may be folded in any grouping and order; sums of floating-point numbers may not."""
+        of_floats = self.type is not None and bool(pa.types.is_floating(self.type))
+        return self.kind not in INEXACT and not (self.kind in ("sum", "avg") and of_floats)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.engine.driver.driver import states_of, write_outcome
 from millstream.kernels.hashing import hashed
 from millstream.kernels.outcome import StageClock
 from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
@@ -24,10 +25,9 @@ from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.relations.distinct import DistinctRows
 from millstream.plan.operators.relations.top_n import TopN
 from millstream.plan.parts import Measure
-from millstream.state.run import Run
-from millstream.state.shard import RunCache, StateReader
-from millstream.state.version import merge
-from tests.kernel_kit import advance, leaving, unique, write_first
+from millstream.state.shard import RunCache
+from millstream.state.version import Version, merge
+from tests.kernel_kit import advance, leaving
 
 Row = tuple[Any, ...]
 Change = tuple[str, Row]
@@ -69,18 +69,20 @@ class Held:
 
     spec: Operator
     root: Path
-    runs: list[Run] = field(default_factory=list)
+    version: Version = field(default_factory=Version)
     shown: dict[Row, Row] = field(default_factory=dict)
     epoch: int = 0
 
     def take(self, frame: pl.DataFrame | None, before: int = 0, watermark: int = 0) -> pl.DataFrame | None:
         """Run an epoch over changes."""
         self.epoch += 1
-        cache = RunCache(self.root)
-        clock = StageClock(before, watermark, epoch=self.epoch)
-        outcome = advance(self.spec, frame, StateReader(cache, self.runs, unique(self.spec)), clock)
-        self.runs += write_first(self.root, self.spec, outcome, f"{self.epoch:012d}-0")
-        if len(self.runs) > 3:
+        states = states_of(RunCache(self.root), self.spec, self.version)
+        outcome = advance(self.spec, frame, states, StageClock(before, watermark, epoch=self.epoch))
+        runs = write_outcome(self.root, self.spec, outcome, f"{self.epoch:012d}-0")
+        for spec in self.spec.states:
+            step = self.spec.state_step(spec)
+            self.version = self.version.advance(step, [r for r in runs if r.step == step], 0)
+        if any(len(self.version.of(self.spec.state_step(s))) > 3 for s in self.spec.states):
             self.compact(watermark)
         if outcome.changes is not None:
             self._apply(outcome.changes)
@@ -88,18 +90,18 @@ class Held:
 
     def compact(self, watermark: int = 0) -> None:
         """Put all runs together."""
-        expiry = lambda rows: leaving(self.spec, rows)  # noqa: E731
-        name = f"v/{self.epoch:012d}-c.arrow"
-        merged = merge(
-            RunCache(self.root), self.root, name, self.runs, unique(self.spec), expiry, watermark, oldest=True
-        )
-        self.runs = [] if merged is None else [merged]
+        for spec in self.spec.states:
+            step, cache = self.spec.state_step(spec), RunCache(self.root)
+            runs, name = self.version.of(step), f"{step}/{self.epoch:012d}-c.arrow"
+            expiry = lambda rows: leaving(self.spec, rows)  # noqa: E731
+            merged = merge(cache, self.root, name, runs, list(spec.unique), expiry, watermark, oldest=True)
+            self.version = self.version.replaced(step, runs, merged)
 
     @property
     def rows(self) -> int:
         """Rows of state that are there."""
-        found = StateReader(RunCache(self.root), self.runs, unique(self.spec)).scan(0)
-        return 0 if found is None else len(found.filter(~pl.col("$gone")))
+        found = [s.scan(0) for s in states_of(RunCache(self.root), self.spec, self.version).values()]
+        return sum(len(f.filter(~pl.col("$gone"))) for f in found if f is not None)
 
     def _apply(self, changes: pl.DataFrame) -> None:
         names = [c for c in changes.columns if c != "$op"]
@@ -203,9 +205,9 @@ def test_distinct_counts_copies_only_where_they_can_go_away(tmp_path: Path) -> N
     )
     twice = frame(changing.spec, ("+I", (1, None, "a")), ("+I", (1, None, "a")))
     assert told(changing.take(twice)) == told(growing.take(twice)) == [("+I", (1, None, "a"))]
-    files = len(growing.runs)
+    files = len(growing.version.of("v"))
     assert told(growing.take(twice)) == []
-    assert len(growing.runs) == files, "nothing new to keep"
+    assert len(growing.version.of("v")) == files, "nothing new to keep"
     assert told(changing.take(frame(changing.spec, ("-D", (1, None, "a"))))) == []
     assert told(changing.take(frame(changing.spec, ("-U", (1, None, "a")), ("+U", (2, 1, "a"))))) == [
         ("-D", (1, None, "a")),
@@ -249,6 +251,48 @@ def test_rows_with_arrays_are_told_apart(tmp_path: Path) -> None:
     held.take(frame(spec, ("+I", (1, 1, ["a"])), ("+I", (1, 1, ["b"])), ("+I", (1, 1, None))))
     held.take(frame(spec, ("-D", (1, 1, ["a"])), ("-D", (1, 1, None))))
     assert [row[:3] for row in held.shown.values()] == [(1, 1, ["b"])]
+
+
+_TOTALS = (Measure("n", "count", False), Measure("t", "sum", True), Measure("d", "count_distinct", True))
+
+
+def test_append_only_rows_are_kept_as_one_row_of_partials_per_key(tmp_path: Path) -> None:
+    spec = stage(ChangingAggregation("v", _TOTALS), "kxx", "k", grows=True)
+    held = Held(spec, tmp_path)
+    for epoch in range(5):
+        held.take(frame(spec, *(("+I", (k, epoch, epoch % 2)) for k in (1, 2) for _ in range(10))))
+    assert sorted(held.shown.values()) == [(1, 50, 100, 2), (2, 50, 100, 2)]
+    assert held.rows == 2
+
+
+@pytest.mark.parametrize("keys", ["k", ""])
+def test_rows_that_an_earlier_version_kept_become_partials_key_by_key(tmp_path: Path, keys: str) -> None:
+    columns = "kxx" if keys else "xx"
+    spec = stage(ChangingAggregation("v", _TOTALS), columns, keys, grows=True)
+    before = replace(spec, ttl=2**60)  # with a time to live, rows are kept
+    assert spec.uses_partials and not before.uses_partials
+    held = Held(before, tmp_path)
+    rows = [((k, x, x % 3) if keys else (x, x % 3)) for k in (1, 2) for x in range(6)]
+    held.take(frame(spec, *(("+I", r) for r in rows)))
+    many = held.rows
+    held.spec = spec
+    more = [((1, 9, 1) if keys else (9, 1))]
+    held.take(frame(spec, *(("+I", r) for r in more)))
+    expected = [(1, 7, 24, 3), (2, 6, 15, 3)] if keys else [(13, 39, 3)]
+    assert sorted(held.shown.values()) == expected
+    assert held.rows < many, "the rows of the touched key are forgotten"
+    held.take(frame(spec, ("+I", (2, 1, 0) if keys else (1, 0))))
+    assert held.rows == (2 if keys else 1)
+    assert sorted(held.shown.values()) == ([(1, 7, 24, 3), (2, 7, 16, 3)] if keys else [(14, 40, 3)])
+
+
+def test_an_append_only_aggregate_of_all_rows_answers_before_the_first_row(tmp_path: Path) -> None:
+    spec = stage(ChangingAggregation("v", _TOTALS), "xx", "", grows=True)
+    held = Held(spec, tmp_path)
+    held.take(pl.DataFrame())
+    assert list(held.shown.values()) == [(0, None, 0)]
+    held.take(frame(spec, ("+I", (4, 1)), ("+I", (5, 1))))
+    assert list(held.shown.values()) == [(2, 9, 1)] and held.rows == 1
 
 
 def test_keys_are_equal_as_values_are(tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
-"""The kernel of aggregates over rows that change: recomputed for the groups that an epoch touches."""
+"""The kernel of aggregates over rows that change: recomputed for the groups that an epoch touches.
+
+Over append-only rows, partials take the place of the rows (`kernels/aggregates/append_only.py`).
+"""
 
 from __future__ import annotations
 
 import polars as pl
 
 from millstream.clock import END_OF_TIME
-from millstream.kernels.aggregates.combine import combine, over_nothing, results, total_keys
+from millstream.kernels.aggregates import append_only
+from millstream.kernels.aggregates.combine import combine, over_nothing, results
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.kernels.relations.changes import (
@@ -32,6 +36,9 @@ def advance(
     """Run one epoch."""
     del services
     changes = inputs["rows"]
+    if operator.uses_partials and changes is not None:
+        begins = operator.is_never_empty and not len(changes)
+        return append_only.advance(operator, changes, states, clock) if len(changes) or begins else Outcome()
     if operator.is_never_empty and changes is not None:
         return _never_empty(operator, changes, states["rows"], clock)
     return recompute(operator, changes, states["rows"], clock, _answers)
@@ -64,7 +71,7 @@ def _never_empty(operator: ChangingAggregation, changes: pl.DataFrame, state: St
     side = operator.sides[0]
     none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(side)})
     came = arrived(side, operator.keys, changes, clock) if len(changes) else none
-    totals = _totals(operator)
+    totals = append_only.totals_of(operator)
     rows = whole(side, held(state, hashes_of(totals, came), clock), came)
     stands = (pl.col("$a") == 0) & (pl.col("$b") == 0)
     answered = rows.filter(stands)
@@ -81,16 +88,6 @@ def _never_empty(operator: ChangingAggregation, changes: pl.DataFrame, state: St
         mark = new.with_columns(zero.alias("$a"), zero.alias("$b"), pl.lit(1, pl.Int64).alias("$n"), *missing)
         kept = pl.concat([kept, written(mark, pl.lit(END_OF_TIME, pl.Int64), side.columns)], how="vertical_relaxed")
     return keeping(difference(operator, before, after), rows=kept)
-
-
-def _totals(operator: ChangingAggregation) -> pl.DataFrame:
-    """The keys of the groups that answer without rows, and their hashes."""
-    kinds = dict(zip(operator.columns, operator.types, strict=True))
-    if operator.keys:
-        keys = total_keys(operator.totals, {k: kinds[k] for k in operator.keys})
-    else:
-        keys = pl.DataFrame({"$one": [0]})
-    return keys.with_columns(pair(GROUP, keys, operator.keys))
 
 
 def _over_nothing(operator: ChangingAggregation, totals: pl.DataFrame) -> pl.DataFrame:

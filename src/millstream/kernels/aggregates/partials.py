@@ -22,7 +22,6 @@ from millstream.kernels.aggregates.sketches import SKETCHES
 from millstream.kernels.aggregates.tallies import one_zero
 from millstream.plan.parts import Measure
 
-_MOMENTS = frozenset({"variance", "stddev", "var_pop", "stddev_pop", "skewness", "kurtosis"})
 _WIDE = Context(prec=100)
 ORDER = ("$ts", "$part", "$pos")
 """What rows are ordered by: event time, then position."""
@@ -51,9 +50,7 @@ def of_spans(measure: Measure) -> bool:
 
 def is_exact(measure: Measure) -> bool:
     """Whether partials may be folded in any grouping and order."""
-    if measure.kind in _MOMENTS or measure.kind in ("user", "approx_top_k"):
-        return False
-    return not (measure.kind in ("sum", "avg") and is_float(measure))
+    return measure.is_exact
 
 
 def powers_of(measure: Measure) -> tuple[int, ...]:

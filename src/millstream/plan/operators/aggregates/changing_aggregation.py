@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millstream.model import event_times
 from millstream.model.expression import Expr, col
 from millstream.model.steps import step as steps
 from millstream.model.steps.step import Aggregated, Named, Step
+from millstream.model.types.schema import Schema
 from millstream.plan.code_identity import code_identity
 from millstream.plan.operators.measures import answer_type, bound_measures, measures_content
-from millstream.plan.operators.operator import Facts, Names, Operator, Types, lowers, view_of
+from millstream.plan.operators.operator import Facts, Names, Operator, StateSpec, Types, lowers, view_of
 from millstream.plan.parts import Measure
 
 if TYPE_CHECKING:
@@ -47,6 +49,24 @@ class ChangingAggregation(Operator):
         return (*self.keys, *(m.name for m in self.measures))
 
     @property
+    def may_use_partials(self) -> bool:
+        """Whether one row of partials per key may be enough, as far as is known before the types are."""
+        by_order = any(m.kind in (*BY_ORDER, "sample") for m in self.measures)
+        return self.append_only_input and not by_order and self.ttl is None and all(m.is_exact for m in self.measures)
+
+    @property
+    def uses_partials(self) -> bool:
+        """Whether it keeps one row of partials per key, not rows: nothing is retracted, and partials are exact."""
+        known = all(m.type is not None for m in self.measures if m.kind in ("sum", "avg"))
+        return known and self.may_use_partials
+
+    @property
+    def states(self) -> tuple[StateSpec, ...]:
+        """Partials, and the rows that versions before 0.2 kept in their place; or rows."""
+        rows = StateSpec("rows")
+        return (StateSpec("partials", "$partials"), rows) if self.may_use_partials else (rows,)
+
+    @property
     def is_never_empty(self) -> bool:
         """The aggregate of all rows, and grouping sets without keys, have a row even over no rows."""
         return not self.keys or bool(self.totals)
@@ -63,7 +83,7 @@ class ChangingAggregation(Operator):
 
     def state_text(self, names: Names) -> str:
         """The rows that its answers are computed from."""
-        if self.append_only_input and not self.order:
+        if self.uses_partials:
             return self.kept_rows("a row per key" if self.keys else "one row")
         return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
 
@@ -82,7 +102,10 @@ def lower(lowering: StatefulLowering, name: str, step: Aggregated) -> Operator:
     arguments = tuple((f"@{n}", a.argument) for n, a in step.aggregates if a.argument is not None)
     by_order = any(a.kind in BY_ORDER for _, a in step.aggregates)
     taken = (*step.keys, *arguments, *(_order(step.input) if by_order else ()))
-    measures = tuple(Measure(n, a.kind, a.argument is not None, a.user, a.returns) for n, a in step.aggregates)
+    measures = tuple(
+        Measure(n, a.kind, a.argument is not None, a.user, a.returns, _type(a.argument, step.input.schema))
+        for n, a in step.aggregates
+    )
     kind = UserAggregation if UserAggregation.fits(measures) else ChangingAggregation
     order = ("$at",) if kind is ChangingAggregation and any(n == "$at" for n, _ in taken) else ()
     return lowering.operator(
@@ -95,6 +118,11 @@ def lower(lowering: StatefulLowering, name: str, step: Aggregated) -> Operator:
         order=order,
         totals=step.totals,
     )
+
+
+def _type(argument: Expr | None, schema: Schema) -> pa.DataType | None:
+    """The type of an argument, where it is known before the engine binds the plan."""
+    return None if argument is None else argument.type_in(schema)
 
 
 def _order(step: Step) -> Named:

@@ -16,6 +16,11 @@ class UserAggregation(ChangingAggregation):
 
     format_name: ClassVar[str] = "Folded"
 
+    @property
+    def may_use_partials(self) -> bool:
+        """Accumulators are kept."""
+        return False
+
     @staticmethod
     def fits(measures: tuple[Measure, ...]) -> bool:
         """Whether accumulators are enough: there are user-defined aggregates, and every measure can retract."""

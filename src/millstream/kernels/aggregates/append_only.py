@@ -1,0 +1,125 @@
+"""Aggregates over append-only rows of other operators: one row of partials per key, in the place of all the rows.
+
+Versions before 0.2 kept the rows. Where a key that an epoch touches still has some, they are combined into its partials
+and forgotten; so a home of an earlier version moves over key by key, without a recomputation.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from millstream.kernels.aggregates.combine import combine, fold, over_nothing, partial_columns, results, total_keys
+from millstream.kernels.kernel import States
+from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.relations.changes import (
+    CONTENT,
+    GROUP,
+    arrived,
+    expiry,
+    hashes_of,
+    held,
+    pair,
+    repeated,
+    written,
+)
+from millstream.kernels.relations.multiset import difference, identified
+from millstream.plan.operators.aggregates.aggregation import Aggregation, over_all
+from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
+
+
+def advance(operator: ChangingAggregation, changes: pl.DataFrame, states: States, clock: StageClock) -> Outcome:
+    """Run one epoch: fold new rows into the partials of their keys. An empty frame: give the first row of an operator
+    that is never empty.
+    """
+    view, by = over_all(operator.step, operator.keys, operator.measures), [*GROUP, *operator.keys]
+    side = operator.sides[0]
+    new = combine(view, arrived(side, operator.keys, changes, clock, ()), by) if len(changes) else None
+    totals = totals_of(operator) if operator.is_never_empty else None
+    hashes = hashes_of(new, totals)
+    known = _known(view, by, held(states["partials"], hashes, clock))
+    moved, left = _moved(operator, view, by, states["rows"], hashes, clock)
+    known = _both(known, moved)
+    before = known
+    if totals is not None:
+        missing = totals if known is None else totals.join(known, on=GROUP, how="anti", maintain_order="left")
+        empty = _over_nothing(operator, totals.join(missing, on=GROUP, how="semi", maintain_order="left"))
+        some = None if known is None else known.filter(pl.col("$n") > 0)
+        none = _both(empty, None if known is None else known.filter(pl.col("$n") == 0))
+        after = _folded(view, by, _both(some, new))
+        if none is not None:
+            none = none if after is None else none.join(after, on=GROUP, how="anti", maintain_order="left")
+            after = _both(after, none)
+    else:
+        after = _folded(view, by, _both(known, new))
+    if after is None:
+        return Outcome()
+    after = after.sort(GROUP)
+    touched = after if before is None else before.join(after, on=GROUP, how="semi", maintain_order="left")
+    old = None if before is None else _answers(operator, view, touched.sort(GROUP))
+    answers = _answers(operator, view, after)
+    marks = [pl.col("$g").alias("$a"), pl.lit(0, pl.Int64).alias("$b"), expiry(operator, clock).alias("$x")]
+    gone = pl.lit(value=False).alias("$gone")
+    kept = after.select(*GROUP, *marks, gone, "$n", *operator.keys, *partial_columns(view, after))
+    return keeping(difference(operator, answers.clear() if old is None else old, answers), partials=kept, rows=left)
+
+
+def totals_of(operator: ChangingAggregation) -> pl.DataFrame:
+    """The keys of the groups that answer without rows, and their hashes."""
+    kinds = dict(zip(operator.columns, operator.types, strict=True))
+    if operator.keys:
+        keys = total_keys(operator.totals, {k: kinds[k] for k in operator.keys})
+    else:
+        keys = pl.DataFrame({"$one": [0]})
+    return keys.with_columns(pair(GROUP, keys, operator.keys))
+
+
+def _known(view: Aggregation, by: list[str], rows: pl.DataFrame | None) -> pl.DataFrame | None:
+    if rows is None or not len(rows):
+        return None
+    return rows.select(*by, "$n", *partial_columns(view, rows))
+
+
+def _moved(
+    operator: ChangingAggregation, view: Aggregation, by: list[str], state: State, hashes: object, clock: StageClock
+) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+    """The partials of rows that an earlier version kept, and these rows as forgotten."""
+    rows = held(state, hashes, clock)  # type: ignore[arg-type]
+    if rows is None or not len(rows):
+        return None, None
+    left = written(rows.with_columns(pl.lit(0, pl.Int64).alias("$n")), pl.col("$x"), operator.columns)
+    stands = (pl.col("$a") == 0) & (pl.col("$b") == 0)  # for an answer over no rows
+    real = rows.filter(~stands)
+    if operator.is_never_empty:
+        answered = rows.filter(stands).select(*by)
+        empty = _over_nothing(operator, answered) if len(answered) else None
+    else:
+        empty = None
+    partials = combine(view, repeated(real, real["$n"].to_numpy()), by) if len(real) else None
+    if partials is not None and empty is not None:
+        empty = empty.join(partials, on=GROUP, how="anti", maintain_order="left")
+    return _both(partials, empty), left
+
+
+def _over_nothing(operator: ChangingAggregation, groups: pl.DataFrame) -> pl.DataFrame | None:
+    """Groups (their keys and hashes) with the partials of an aggregate over no rows."""
+    if not len(groups):
+        return None
+    plain = over_all(operator.step, (), operator.measures)
+    partials = over_nothing(plain)
+    columns = partial_columns(plain, partials)
+    return groups.select(*GROUP, *operator.keys).join(partials.select("$n", *columns), how="cross")
+
+
+def _folded(view: Aggregation, by: list[str], rows: pl.DataFrame | None) -> pl.DataFrame | None:
+    return None if rows is None or not len(rows) else fold(view, rows, by)
+
+
+def _both(first: pl.DataFrame | None, second: pl.DataFrame | None) -> pl.DataFrame | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return pl.concat([first, second.select(first.columns)], how="vertical_relaxed")
+
+
+def _answers(operator: ChangingAggregation, view: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
+    found = rows.select(*operator.keys, *results(view, rows))
+    return identified(operator, found.with_columns(pair(CONTENT, found, [m.name for m in operator.measures])))
