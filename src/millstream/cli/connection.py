@@ -217,7 +217,7 @@ def _failed(flows: list[dict[str, Any]]) -> int:
 def _embedded(home: Home, where: Path) -> Iterator[Connection]:
     try:
         _ = home.store  # once it is open, other processes are answered
-        runs = home.session().live.runs
+        runs = home.session().deployment.runs
 
         def starting() -> bool:
             return any(run.state == "starting" for run in list(runs.values()))

@@ -29,16 +29,18 @@ def owned(
     take_over: bool,
 ) -> Iterator[tuple[Home, TakenOver | None] | None]:
     """The home, owned, and whom it was taken from, if it was; None when somebody asked to stop before."""
+    from millstream.engine.spark_engines import SparkEngines
     from millstream.home import Home
     from millstream.plan.planner import plan
     from millstream.runtime.supervision.lease import owner_of
-    from millstream.runtime.supervision.standby import PASSIVE, Standby
+    from millstream.runtime.supervision.standby import PASSIVE, Standby, standby_log
 
     if standby is None and not take_over:
         with Home(path, memory=memory) as home:
             yield home, None
         return
-    waiting = Standby(path, [plan(f) for f in flows], standby or PASSIVE, memory=memory)
+    engines = SparkEngines(standby_log(path), memory=memory)
+    waiting = Standby(path, [plan(f) for f in flows], standby or PASSIVE, engines=engines)
     try:
         if standby is not None:
             show.note(f"standby ({standby}): starting Spark ...")

@@ -67,7 +67,7 @@ def run_sql(
         opened, _ = owning
         session = opened.session()
         perform(session, text, called, show)
-        runs = list(session.live.runs.values())
+        runs = list(session.deployment.runs.values())
         if not runs:
             raise DefinitionError(
                 f"there is nothing to run in {home}",

@@ -31,6 +31,7 @@ from millstream.plan.explain.node import growing
 from millstream.plan.explain.plan_tree import explain
 from millstream.plan.planner import plan
 from millstream.plan.stages import Plan, view_of
+from millstream.runtime.flow_assembly import LoopOptions
 from millstream.runtime.supervision.run import ENDED, Run
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import KIND_OF, Catalog
@@ -49,18 +50,18 @@ from millstream.sql.parse.statements import (
 from millstream.sql.parse.text import Text, pieces
 
 if TYPE_CHECKING:
-    from millstream.home import Home
     from millstream.live.session import Session
+    from millstream.runtime.open_home import OpenHome
 
 BOUND_JOIN = "a comparison of event times in ON bounds it, or WITH (state_ttl = '1 day')"
 BOUND = "a window in GROUP BY bounds it, e.g. TUMBLE({}, INTERVAL '1' HOUR)"
 NO_BOUND = "only a window over an event time bounds it, and no source has one: WATERMARK FOR ts AS ts"
 
 
-class Live:
+class Deployment:
     """The definitions of one home and their flows. One for each home; its methods may be called from any thread."""
 
-    def __init__(self, home: Home, *, start: bool = True) -> None:
+    def __init__(self, home: OpenHome, *, start: bool = True) -> None:
         self.home = home
         self.catalog = Catalog()
         self.definitions = Definitions.load(home.path, home.store.kept_catalog(), home.store.keep_catalog)
@@ -358,7 +359,9 @@ class Live:
             feed = self.feeds.setdefault(flow, Feed())
             try:
                 self.runs[flow] = self.home.start(
-                    made, retract=True, on_output=lambda r: feed.take(r.number, dict(r.output.changes))
+                    plan(made),
+                    LoopOptions(retract=True),
+                    on_output=lambda r: feed.take(r.number, dict(r.output.changes)),
                 )
             except MillstreamError as error:  # of these views; nothing else has to do with it
                 self.broken.update({e.name.lower(): error for e in self.members(flow)})

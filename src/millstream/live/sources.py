@@ -27,7 +27,7 @@ from millstream.sql.connectors import connector_of, table_of, topic_name, topic_
 from millstream.sql.parse.statements import Create, CreateFunction, CreateSink, CreateSource, CreateTable
 
 if TYPE_CHECKING:
-    from millstream.home import Home
+    from millstream.runtime.open_home import OpenHome
 
 GENERATORS = {"nexmark": nexmark}
 """What GENERATOR('name', ...) can name."""
@@ -36,7 +36,7 @@ _SAMPLE = 1 << 20
 """Bytes of a file that are looked at to find its columns."""
 
 
-def columns(home: Home, entry: CreateSource, catalog: Catalog) -> Schema | None:
+def columns(home: OpenHome, entry: CreateSource, catalog: Catalog) -> Schema | None:
     """The columns of a source that declares none, found in its topic or its files; None for all others."""
     declared = schema_of(catalog, entry)
     place = entry.place
@@ -49,7 +49,7 @@ def columns(home: Home, entry: CreateSource, catalog: Catalog) -> Schema | None:
     return inferred(connector)
 
 
-def _topic_columns(home: Home, entry: CreateSource, declared: Schema | None) -> Schema | None:
+def _topic_columns(home: OpenHome, entry: CreateSource, declared: Schema | None) -> Schema | None:
     name = topic_name(entry.place, entry.name)
     assert isinstance(connector_of(entry, {}), LogTopic)
     if home.log.exists(name):
@@ -63,12 +63,12 @@ def _topic_columns(home: Home, entry: CreateSource, declared: Schema | None) -> 
     return None
 
 
-def lacks_topic(home: Home, entry: CreateSource) -> bool:
+def lacks_topic(home: OpenHome, entry: CreateSource) -> bool:
     """Whether a source reads a topic that is not there yet."""
     return entry.place.kind == "LOG" and not home.log.exists(topic_name(entry.place, entry.name))
 
 
-def make_topic(home: Home, catalog: Catalog, entry: CreateSource) -> None:
+def make_topic(home: OpenHome, catalog: Catalog, entry: CreateSource) -> None:
     """Make the topic of a source, unless it is there."""
     schema, name = schema_of(catalog, entry), topic_name(entry.place, entry.name)
     if schema is not None and not home.log.exists(name):
@@ -151,7 +151,7 @@ def check_table(catalog: Catalog, entry: CreateTable) -> None:
         raise SchemaError(f"a table cannot have the computed column `{computed.name}`")
 
 
-def make_table(home: Home, catalog: Catalog, entry: CreateTable) -> None:
+def make_table(home: OpenHome, catalog: Catalog, entry: CreateTable) -> None:
     """Make an empty stored table, unless it is there."""
     schema = schema_of(catalog, entry)
     assert schema is not None

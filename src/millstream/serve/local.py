@@ -2,7 +2,7 @@
 
 `wire.py` defines the frames. A request is ``{"id": 7, "call": "query"}`` with the SQL in its body; the other calls are
 ``views``, ``flows`` and ``watermarks``, ``checkpoint`` with a name, and ``sql``, which carries out statements in the
-session of the connection (see `spoken.py`).
+session of the connection (see `replies.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The catalog: what was defined by SQL, by name, and what depends on what. Kept durably by `runtime/definitions.py`."""
+"""The catalog: what SQL has defined, by name, and what depends on what. `live/definitions.py` makes it durable."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def test_the_owner_of_a_home_that_was_moved_writes_nothing_to_its_old_path(tmp_p
     bids = flow.source("bids", ms.log("bids"), schema="auction BIGINT")
     bids.key_by("auction").aggregate(n=ms.count()).view("totals")
     with Home(path) as home:
-        home._serve = lambda: None  # type: ignore[method-assign]
+        home.open_home.on_store_open = lambda: None
         topic = home.topic("bids", schema="auction BIGINT")
         topic.append(pa.table({"auction": [1, 2]}))
         session = home.session(start=False)

@@ -25,7 +25,7 @@ from millstream.sql.query import store_query
 from millstream.store.names import quoted
 
 if TYPE_CHECKING:
-    from millstream.live.deployment import Live
+    from millstream.live.deployment import Deployment
     from millstream.live.session import Session
 
 ROW = "$row"
@@ -61,18 +61,18 @@ class Side:
         return Schema.from_arrow(self.rows.schema).unknown(name)
 
 
-def present(live: Live, name: str, schema: Schema) -> pa.Table:
+def present(deployment: Deployment, name: str, schema: Schema) -> pa.Table:
     """The rows of a stored table now."""
-    return live.home.store.query(f"SELECT * FROM {quoted(name)}").cast(schema.to_arrow())
+    return deployment.home.store.query(f"SELECT * FROM {quoted(name)}").cast(schema.to_arrow())
 
 
 @contextmanager
-def held(live: Live, entry: CreateTable, statement: str) -> Iterator[None]:
+def held(deployment: Deployment, entry: CreateTable, statement: str) -> Iterator[None]:
     """Hold stored tables still while a statement changes one. Refuses a table that is no longer the one that the
     statement was checked against.
     """
-    with live.home.table_lock:
-        if live.catalog.get(entry.name) is not entry:
+    with deployment.home.table_lock:
+        if deployment.catalog.get(entry.name) is not entry:
             raise StatementRefused(
                 f"`{entry.name}` was dropped or replaced during the {statement}", hint="run the statement again"
             )
@@ -121,7 +121,7 @@ def asked(session: Session, query: exp.Query, given: Mapping[str, pa.Table]) -> 
     """The answer to a question about some tables of its own."""
     found = store_query.asked(query, {n: t.column_names for n, t in given.items()})
     apart: tuple[str, ...] | None = None if found.apart is None else ()
-    return session.live.home.store.query(found.sql, given, limits=session.limits, apart=apart)
+    return session.deployment.home.store.query(found.sql, given, limits=session.limits, apart=apart)
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Changes:
             "deleted": len(self.deleted),
         }
 
-    def store(self, live: Live, *, named: Named | None = by_number) -> None:
+    def store(self, deployment: Deployment, *, named: Named | None = by_number) -> None:
         """Check the key, and make it so. `named` tells where a row that comes is from."""
         if not any(self.count.values()):
             return
@@ -249,8 +249,8 @@ class Changes:
         whole = pa.concat_tables(rows)
         if self.updated or len(self.deleted):
             whole = whole.take(pa.array(places))
-        check_unique(live.home, self.entry, whole, written, named=named)
-        live.home.store_table(self.entry.name, whole)
+        check_unique(deployment.home, self.entry, whole, written, named=named)
+        deployment.home.store_table(self.entry.name, whole)
 
 
 def said(count: Mapping[str, int]) -> str:

@@ -21,7 +21,7 @@ from millstream.sql.parse.statements import Assignments, CreateTable, Insert, Me
 from millstream.store.names import quoted
 
 if TYPE_CHECKING:
-    from millstream.live.deployment import Live
+    from millstream.live.deployment import Deployment
     from millstream.live.session import Session
 
 EXCLUDED = "excluded"
@@ -110,7 +110,7 @@ def _met(
     new = pa.table({**{n: added[k] for n, k in zip(names, key, strict=True)}, "$a": np.arange(added.num_rows)})
     by = ", ".join(quoted(n) for n in names)
     on = " AND ".join(f"o.{quoted(n)} = n.{quoted(n)}" for n in names)
-    found = session.live.home.store.query(
+    found = session.deployment.home.store.query(
         f'WITH o AS (SELECT {by}, min("$p") AS p, count(*) AS c FROM "$old" GROUP BY {by}) '
         f"SELECT coalesce(o.p, -1) AS p, coalesce(o.c, 0) AS c, n.nth, n.parts FROM "
         f'(SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY "$a") AS nth, '
@@ -132,14 +132,14 @@ def _refuse_twice(added: pa.Table, key: list[str], row: int) -> None:
 # ---------------------------------------------------------------- MERGE
 
 
-def merge(live: Live, statement: Merge, session: Session, entry: CreateTable, schema: Schema) -> Answer:
+def merge(deployment: Deployment, statement: Merge, session: Session, entry: CreateTable, schema: Schema) -> Answer:
     """Change the rows of a table by those of a query."""
     session.settle(tables_of(statement.source))
-    warnings = select.check_views(live, statement.source, session)
+    warnings = select.check_views(deployment, statement.source, session)
     asked = select.with_files(statement.source)  # before the lock: files may be large
-    with held(live, entry, statement.what):
-        source = select.answered(live, asked, session)
-        rows = present(live, entry.name, schema)
+    with held(deployment, entry, statement.what):
+        source = select.answered(deployment, asked, session)
+        rows = present(deployment, entry.name, schema)
         target, other = _named_sides(
             Side(statement.alias, rows, "t"), Side(statement.source_alias or "the source", source, "s")
         )
@@ -148,7 +148,7 @@ def merge(live: Live, statement: Merge, session: Session, entry: CreateTable, sc
         _matched(session, statement, changes, (target, other), ours, theirs)
         _not_matched(session, statement, changes, other, np.setdiff1d(np.arange(source.num_rows), theirs))
         _not_matched_by_source(session, statement, changes, target, np.setdiff1d(np.arange(rows.num_rows), ours))
-        changes.store(live, named=None)
+        changes.store(deployment, named=None)
     session.written.add(entry.name)
     shown = {"UPDATE": ("updated",), "DELETE": ("deleted",)}.get(statement.what, ("inserted", "updated", "deleted"))
     return Answer(said="\n".join([said({w: changes.count[w] for w in shown}), *(f"note: {w}" for w in warnings)]))
