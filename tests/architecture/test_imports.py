@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "engine": frozenset({"model", "plan", "kernels", "state", "connect", "log"}),
     "runtime": BELOW_RUNTIME,
     "live": BELOW_RUNTIME | {"runtime", "nexmark", "result"},  # SQL carried out on an open home
-    "serve": frozenset({"runtime", "store", "model", "result", "live"}),
+    "serve": frozenset({"runtime", "store", "model", "result", "live", "sql.parse.script", "sql.parse.text"}),
     "testing": BELOW_RUNTIME | {"runtime", "live"} | FACADE,
     "cli": BELOW_RUNTIME | {"runtime", "serve", "testing", "live"} | FACADE,
 }

@@ -19,6 +19,7 @@ from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog, read_by, schema_of, tables_of
 from millstream.sql.connectors import connector_of, topic_of
 from millstream.sql.parse import grammar
+from millstream.sql.parse.script import StatementText, split
 from millstream.sql.parse.statements import (
     Ask,
     Create,
@@ -35,7 +36,7 @@ from millstream.sql.parse.statements import (
     Subscribe,
     Update,
 )
-from millstream.sql.parse.text import Piece, Text, pieces, word
+from millstream.sql.parse.text import Text, word
 
 
 class Checking:
@@ -50,7 +51,7 @@ class Checking:
     def file(self, path: Path) -> None:
         """Check the statements of a file."""
         try:
-            found = pieces(Text(*read_file(path)))
+            found = split(Text(*read_file(path)))
         except MillstreamError as error:
             error.origin = error.origin or Origin(str(path), 1)
             self.report.errors.append(error)
@@ -59,7 +60,7 @@ class Checking:
             self.report.statements += 1
             self.piece(piece)
 
-    def piece(self, piece: Piece) -> None:
+    def piece(self, piece: StatementText) -> None:
         """Check one statement."""
         try:
             statement = grammar.statement(piece, functions=self.catalog.functions)
@@ -78,7 +79,7 @@ class Checking:
             if isinstance(statement, Create):
                 self.unsure.add(statement.name.lower())
 
-    def _doubt(self, piece: Piece) -> None:
+    def _doubt(self, piece: StatementText) -> None:
         """A definition that cannot be read still takes its name, so that what uses it is not called unknown."""
         words = [word(t) for t in piece.tokens[:10]]
         kind = next((i for i, w in enumerate(words) if w in grammar.KINDS), None)

@@ -17,6 +17,7 @@ from millstream.runtime.inspect.status import checked_failed_views
 from millstream.runtime.supervision.supervisor import reason
 from millstream.sql.connectors import check_start
 from millstream.sql.parse import grammar
+from millstream.sql.parse.script import SqlScript, StatementText, as_script
 from millstream.sql.parse.statements import (
     Ask,
     Copy,
@@ -34,7 +35,6 @@ from millstream.sql.parse.statements import (
     Subscribe,
     Update,
 )
-from millstream.sql.parse.text import Piece, Text, pieces
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Deployment
@@ -67,15 +67,17 @@ class Session:
         self._waited: set[str] = set()
         """The flows that a SELECT has waited for since this session last changed something."""
 
-    def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
-        """Carry out the statements of a text, one by one; what is wrong with one is raised when its turn comes."""
+    def execute(self, sql: str | SqlScript, *, name: str = "SQL") -> Iterator[Answer]:
+        """Carry out the statements of a text, one by one; what is wrong with one is raised when its turn comes. `name`
+        is what error messages call the text; a script has one.
+        """
         try:
-            for piece in pieces(Text(sql, name)):
+            for piece in as_script(sql, name):
                 yield self.one(piece)
         finally:
             self.deployment.flush()
 
-    def one(self, piece: Piece) -> Answer:
+    def one(self, piece: StatementText) -> Answer:
         """Carry out one statement."""
         statement = grammar.statement(piece, functions=self.deployment.catalog.functions)
         try:
@@ -192,7 +194,7 @@ class Session:
         return tuple(said)
 
 
-def _named_in(piece: Piece, error: MillstreamError) -> Origin | None:
+def _named_in(piece: StatementText, error: MillstreamError) -> Origin | None:
     """Where in a statement the first name stands that an error speaks of."""
     for name in re.findall(r"`([^`]+)`", error.message):
         for token in piece.tokens:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millstream.errors import UnknownName
 from millstream.live import sources
+from millstream.live.advice import only_view
 from millstream.live.answer import Answer
 from millstream.live.select import rows_of
 from millstream.model.flow import Flow
@@ -175,25 +175,11 @@ def explain(deployment: Deployment, statement: Explain) -> Answer:
     planned = deployment.planned(name)
     if planned is None:
         raise UnknownName(f"there is no view `{statement.view}` that works")
-    root = explaining.explain(_only(planned, statement.view))
+    root = explaining.explain(only_view(planned, statement.view))
     text = explaining.text(root)
     if statement.analyze:
         text += "\n\n" + "\n".join(_going(deployment, planned, name, statement.view))
     return Answer(text=text)
-
-
-def _only(planned: Plan, view: str) -> Plan:
-    """A plan as far as one view is concerned."""
-    kept = tuple(v for v in planned.views if view_of(v.name).lower() == view.lower())
-    if not kept:
-        return planned
-    used = {s for v in kept for s in v.stage.sources}
-    return replace(
-        planned,
-        views=kept,
-        sources=tuple(s for s in planned.sources if s.name in used),
-        scans=tuple(s for s in planned.scans if s.source in used),
-    )
 
 
 def _going(deployment: Deployment, planned: Plan, flow: str, view: str) -> list[str]:

@@ -20,6 +20,8 @@ from millstream.errors import ConnectionLost, MillstreamError, Origin, QueryErro
 from millstream.live.answer import Answer, Changes
 from millstream.result import Result
 from millstream.serve.wire import CHUNK, Closed, Frame, Malformed, TooLarge, Wire
+from millstream.sql.parse.script import SqlScript
+from millstream.sql.parse.text import Text
 
 PATIENCE = 300.0
 """Seconds that a client waits for the next frame of an answer, and a server for a client that does not read it."""
@@ -32,7 +34,7 @@ _LONGEST_TEXT = 20_000
 class Speaks(Protocol):
     """A session."""
 
-    def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
+    def execute(self, sql: str | SqlScript, *, name: str = "SQL") -> Iterator[Answer]:
         """Carry out statements."""
         ...
 
@@ -210,9 +212,10 @@ class RemoteSession:
     def __init__(self, ask: Callable[[str, str, dict[str, Any]], Received]) -> None:
         self._ask = ask
 
-    def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
+    def execute(self, sql: str | SqlScript, *, name: str = "SQL") -> Iterator[Answer]:
         """Carry out statements there. The next statements, or closing the connection, end a SUBSCRIBE."""
-        received = self._ask("sql", sql, {"name": name})
+        text = sql.text if isinstance(sql, SqlScript) else Text(sql, name)
+        received = self._ask("sql", text.sql, {"name": text.name})
         while True:
             head, table = received.next()
             if not head.get("more"):

@@ -23,7 +23,8 @@ from millstream.cli.output import plural
 from millstream.cli.shell.backslash_commands import HELP, is_order
 from millstream.errors import DefinitionError
 from millstream.sql.parse.grammar import FIRST, KINDS, PLACES, SHOWN
-from millstream.sql.parse.text import Text, is_complete, tokens, word
+from millstream.sql.parse.script import SqlScript, complete_script
+from millstream.sql.parse.text import Text, tokens, word
 
 if TYPE_CHECKING:
     from millstream.cli.connection import Connection
@@ -192,9 +193,11 @@ def _meant(alias: str, text: str, names: Iterable[str]) -> str | None:
     return None
 
 
-def is_ready(text: str) -> bool:
-    """Whether Enter sends what was typed: a backslash command, nothing at all, or whole statements."""
-    return is_order(text) or is_complete(text)
+def finished_input(text: str) -> str | SqlScript | None:
+    """What Enter sends of what was typed: a backslash command, or whole statements (or none at all) as a script; None
+    while it is not finished.
+    """
+    return text if is_order(text) else complete_script(text)
 
 
 def history_file() -> Path:
@@ -225,15 +228,19 @@ def prompt_text(failing: int) -> str:
     return PROMPT.replace(">", f" ({plural(failing, 'flow')} {'has' if failing == 1 else 'have'} failed)>")
 
 
-def make_prompt(connection: Connection) -> Callable[[], str]:
-    """What reads one input from the terminal. Raises KeyboardInterrupt for Ctrl-C and EOFError for Ctrl-D."""
+def make_prompt(connection: Connection) -> Callable[[], str | SqlScript]:
+    """What reads one input from the terminal: a backslash command, or whole statements as a script. Raises
+    KeyboardInterrupt for Ctrl-C and EOFError for Ctrl-D.
+    """
+    finished: list[str | SqlScript | None] = [None]
     keys = KeyBindings()
     typing = ~is_searching & ~completion_is_selected
 
     @keys.add("enter", filter=typing)
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
-        if is_ready(buffer.text):
+        finished[0] = finished_input(buffer.text)
+        if finished[0] is not None:
             buffer.validate_and_handle()
         else:
             buffer.insert_text("\n")
@@ -249,4 +256,10 @@ def make_prompt(connection: Connection) -> Callable[[], str]:
         key_bindings=keys,
         style=STYLE,
     )
-    return lambda: session.prompt([("class:prompt", prompt_text(connection.failing()))])
+
+    def read() -> str | SqlScript:
+        finished[0] = None
+        typed = session.prompt([("class:prompt", prompt_text(connection.failing()))])
+        return typed if finished[0] is None else finished[0]
+
+    return read

@@ -23,8 +23,9 @@ from millstream.result import shown
 from millstream.runtime.recovery.catalog_file import FILE
 from millstream.sql.catalog import Catalog, schema_of
 from millstream.sql.parse import grammar
+from millstream.sql.parse.script import split
 from millstream.sql.parse.statements import CreateTable
-from millstream.sql.parse.text import Text, pieces
+from millstream.sql.parse.text import Text
 from millstream.store.names import quoted
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _definition(home: OpenHome, catalog: Catalog | None, name: str) -> tuple[Cre
         if kept is None or kept.kind != "table":
             return None
         try:
-            (piece,) = pieces(Text(kept.sql, f"definition of {name}"))
+            (piece,) = split(Text(kept.sql, f"definition of {name}"))
             found, catalog = grammar.statement(piece, kept=True), Catalog()
         except MillstreamError:  # one that no longer works; nothing can be checked
             return None
