@@ -24,7 +24,7 @@ from millstream.runtime.inspect.status import (
     warnings_for,
     watermark_rows,
 )
-from millstream.runtime.supervision.lease import Owner, owner_of
+from millstream.runtime.supervision.lease import HomeOwner, owner_of
 from millstream.serve.client import LocalClient
 from millstream.sql.query.store_query import question
 
@@ -139,7 +139,7 @@ class Reader:
         self.close()
 
 
-def _token(owner: Owner | None) -> int:
+def _token(owner: HomeOwner | None) -> int:
     return owner.token if owner is not None else 0
 
 

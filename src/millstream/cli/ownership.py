@@ -57,7 +57,7 @@ def owned(
         waiting.close()
 
 
-class Gap:
+class TakeoverGap:
     """Tells, once, for how long a flow made no progress while it changed hands."""
 
     def __init__(self, flow: str, taken: TakenOver | None, show: Shows) -> None:

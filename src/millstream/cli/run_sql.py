@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.commands.run import Shows, display, follow, summary
-from millstream.cli.meter import Meter, Reading
+from millstream.cli.meter import Meter, MeterReading
 from millstream.cli.output import print_result
 from millstream.cli.ownership import owned
 from millstream.cli.shell.shell import read_file
@@ -31,7 +31,7 @@ class RunMeter(Meter):
         self._run = run
         self._seen = 0
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         """How it goes now."""
         for report in [r for r in list(self._run.reports) if r.number > self._seen]:
             self._seen = report.number

@@ -18,7 +18,7 @@ from millstream.errors import (
 from millstream.live import advice, cleanup, sources
 from millstream.live.answer import Answer
 from millstream.live.definitions import Definition, Definitions, FlowNote
-from millstream.live.feed import Feed
+from millstream.live.feed import ChangeFeed
 from millstream.live.flow_choice import choose_flow
 from millstream.live.flow_plans import BrokenDefinition, FlowPlans, check_alone
 from millstream.model.connectors import check_name
@@ -56,7 +56,7 @@ class Deployment:
         self.broken: dict[str, MillstreamError] = {}
         """Definitions that no longer work, by name in lower case, and why."""
         self.runs: dict[str, Run] = {}
-        self.feeds: dict[str, Feed] = {}
+        self.feeds: dict[str, ChangeFeed] = {}
         self.closed = threading.Event()
         self.pending: set[str] = set()
         """Flows that are to be run as their definitions say now: once for all statements of a text."""
@@ -298,7 +298,7 @@ class Deployment:
             planned = self._runnable(flow)
             if planned is None:
                 return
-            feed = self.feeds.setdefault(flow, Feed())
+            feed = self.feeds.setdefault(flow, ChangeFeed())
             try:
                 self.runs[flow] = self.home.start(
                     planned,

@@ -17,7 +17,7 @@ from millstream.store.names import quoted
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Deployment
-    from millstream.live.feed import Feed
+    from millstream.live.feed import ChangeFeed
     from millstream.log.topic import Topic
 
 PATIENCE = 0.5
@@ -50,7 +50,7 @@ def subscribe(deployment: Deployment, statement: Subscribe) -> Answer:
     return Answer(changes=_changes(deployment, feed, flow, entry.name, statement))
 
 
-def _changes(deployment: Deployment, feed: Feed, flow: str, view: str, statement: Subscribe) -> Iterator[Changes]:
+def _changes(deployment: Deployment, feed: ChangeFeed, flow: str, view: str, statement: Subscribe) -> Iterator[Changes]:
     def after(epoch: int) -> str:
         return f"SUBSCRIBE TO `{view}` AS OF EPOCH {epoch}"
 

@@ -19,7 +19,7 @@ from millstream import errors
 from millstream.errors import ConnectionLost, MillstreamError, Origin, QueryError
 from millstream.live.answer import Answer, Changes
 from millstream.result import Result
-from millstream.serve.wire import CHUNK, Closed, Frame, Malformed, TooLarge, Wire
+from millstream.serve.wire import CHUNK, Closed, Malformed, TooLarge, Wire, WireFrame
 from millstream.sql.parse.script import SqlScript
 from millstream.sql.parse.text import Text
 
@@ -123,7 +123,7 @@ class Received:
 
     def __init__(self, wire: Wire, id: int, patience: float = PATIENCE) -> None:
         self._wire, self._id, self._patience = wire, id, patience
-        self._ahead: list[Frame] = []
+        self._ahead: list[WireFrame] = []
 
     def next(self) -> tuple[dict[str, Any], pa.Table | None]:
         """The head of the next frame and the table in it, if there is one. Raises the error that it tells of."""
@@ -147,9 +147,9 @@ class Received:
 
     def push_back(self, head: dict[str, Any]) -> None:
         """Give a frame without a table back, to be read again."""
-        self._ahead.append(Frame(head))
+        self._ahead.append(WireFrame(head))
 
-    def _frame(self) -> Frame:
+    def _frame(self) -> WireFrame:
         try:
             while (frame := self._wire.receive(wait=self._patience, seconds=self._patience)) is not None:
                 id = frame.head.get("id")
@@ -179,7 +179,7 @@ class _Body:
 
     closed = False
 
-    def __init__(self, first: Frame, following: Callable[[], Frame]) -> None:
+    def __init__(self, first: WireFrame, following: Callable[[], WireFrame]) -> None:
         self._frame, self._following, self._at = first, following, 0
 
     def read(self, number: int) -> bytes:

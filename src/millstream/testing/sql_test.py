@@ -57,7 +57,7 @@ MakeScript = Callable[..., Script]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseOutcome:
     """How one test ended."""
 
     case: Case
@@ -73,7 +73,7 @@ class Outcome:
 
 def play_all(
     files: Iterable[TestFile], folder: Path, *, wanted: str = "", script: MakeScript = Script
-) -> Iterator[Outcome]:
+) -> Iterator[CaseOutcome]:
     """Play the tests whose name holds the text `wanted`, each in a home of its own inside `folder`."""
     number = 0
     for file in files:
@@ -92,7 +92,7 @@ def play_all(
                 failure = str(error)
             except MillstreamError as error:
                 failure = f"not expected: {error}"
-            yield Outcome(case, time.perf_counter() - since, failure)
+            yield CaseOutcome(case, time.perf_counter() - since, failure)
 
 
 class FedFlow(Flow):

@@ -23,7 +23,7 @@ from millstream.cli.connection import Connection, connected
 from millstream.cli.options import Settings
 from millstream.cli.shell import waiting as shell_wait
 from millstream.cli.shell.backslash_commands import HELP, LISTS, read_order
-from millstream.cli.shell.output import MOST_SHOWN, Output, expanded_text
+from millstream.cli.shell.output import MOST_SHOWN, AnswerPrinter, expanded_text
 from millstream.cli.shell.prompt import SqlCompleter, coloured, finished_input, history_file, kept_history
 from millstream.cli.shell.shell import Shell
 from millstream.cli.shell.waiting import Listening, patiently
@@ -136,7 +136,7 @@ def test_arrow_is_a_stream_that_arrow_reads(sql: Callable[..., Any]) -> None:
 def test_arrow_is_refused_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     with pytest.raises(QueryError, match="not for a terminal"):
-        Output("arrow")
+        AnswerPrinter("arrow")
 
 
 def test_changes_as_json_are_one_line_each(sql: Callable[..., Any], double: Double) -> None:
@@ -164,7 +164,7 @@ def test_changes_come_as_lines_csv_and_arrow_too(sql: Callable[..., Any]) -> Non
 
 
 def test_a_view_with_a_column_epoch_keeps_it() -> None:
-    printer = Output("json").listener()
+    printer = AnswerPrinter("json").listener()
     seen: list[list[str]] = []
     printer.rows = lambda columns, rows: seen.append(columns)  # type: ignore[method-assign]
     printer.take(Changes(1, pa.table({"op": ["+I"], "epoch": [99]})))

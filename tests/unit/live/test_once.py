@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 from millstream.cli.connection import Connection
-from millstream.cli.shell.output import Output
+from millstream.cli.shell.output import AnswerPrinter
 from millstream.cli.shell.shell import Runner
 from millstream.plan.planner import plan
 from millstream.sql.bind.binder import Binder
@@ -69,7 +69,7 @@ def counted() -> Iterator[Counter[str]]:
 
 def shell(home: Fragile) -> Callable[[str], None]:
     """Runs texts as the shell does: looked at on Enter, then carried out over a connection to a session."""
-    runner = Runner(Connection(lambda: (home.session(), lambda: None)), Output("table"))
+    runner = Runner(Connection(lambda: (home.session(), lambda: None)), AnswerPrinter("table"))
 
     def enter(text: str) -> None:
         script = complete_script(text)

@@ -22,7 +22,7 @@ from millstream.live.answer import Answer, Changes
 from millstream.result import Result
 from millstream.serve import wire as wires
 from millstream.serve.client import LocalClient
-from millstream.serve.local import SOCKET, Bounds, LocalServer
+from millstream.serve.local import SOCKET, LocalServer, ServerBounds
 from millstream.serve.replies import Received
 from millstream.serve.wire import GREETING, LONGEST_BODY, LONGEST_HEAD, MARK, Closed, Wire, greeting
 
@@ -74,7 +74,7 @@ class Session:
 def serving(folder: Path, **bounds: Any) -> Iterator[LocalServer]:
     """A server that is closed at the end, and has then neither threads nor descriptors left."""
     files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
-    server = LocalServer(folder, Echo(), bounds=Bounds(**bounds))
+    server = LocalServer(folder, Echo(), bounds=ServerBounds(**bounds))
     try:
         yield server
     finally:

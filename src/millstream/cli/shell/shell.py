@@ -14,8 +14,15 @@ from millstream import __version__
 from millstream.cli.connection import Connection
 from millstream.cli.error_report import report_millstream, report_unexpected
 from millstream.cli.options import Settings
-from millstream.cli.shell.backslash_commands import SWITCHES, Order, help_text, is_order, read_order, switched
-from millstream.cli.shell.output import Look, Output
+from millstream.cli.shell.backslash_commands import (
+    SWITCHES,
+    BackslashCommand,
+    help_text,
+    is_order,
+    read_order,
+    switched,
+)
+from millstream.cli.shell.output import AnswerPrinter, DisplayOptions
 from millstream.cli.shell.waiting import Listening, patiently
 from millstream.cli.shell.watch import is_watch, read_watch, watch
 from millstream.errors import DefinitionError, MillstreamError, QueryError
@@ -30,7 +37,7 @@ _CHANGING = ("CREATE", "DROP")
 class Runner:
     """Has texts carried out, statement by statement, and prints the answers. The first error is raised."""
 
-    def __init__(self, connection: Connection, output: Output) -> None:
+    def __init__(self, connection: Connection, output: AnswerPrinter) -> None:
         self.connection, self.output = connection, output
 
     def run(self, sql: str | SqlScript, name: str = "SQL") -> None:
@@ -104,9 +111,9 @@ class Shell:
     """The shell on a terminal."""
 
     def __init__(self, connection: Connection, settings: Settings, form: str = "table") -> None:
-        self.look = Look()
+        self.look = DisplayOptions()
         self.connection, self.settings = connection, settings
-        self.runner = Runner(connection, Output(form, self.look))
+        self.runner = Runner(connection, AnswerPrinter(form, self.look))
 
     def run(self, prompt: Callable[[], str | SqlScript]) -> None:
         """Read and carry out until somebody leaves."""
@@ -137,7 +144,7 @@ class Shell:
             report_unexpected(error, self.settings)
         return True
 
-    def order(self, order: Order) -> bool:
+    def order(self, order: BackslashCommand) -> bool:
         """Carry out a backslash command; False when it asks to leave."""
         if order.name == "q":
             return False

@@ -27,7 +27,7 @@ _NEWEST = ("window_end", "window_start", "window_time")
 
 
 @dataclass(frozen=True)
-class Watch:
+class WatchCommand:
     """What to look at, as a query, and how often."""
 
     title: str
@@ -40,7 +40,7 @@ def is_watch(sql: str) -> bool:
     return re.match(r"\s*WATCH\b", sql, re.I) is not None
 
 
-def read_watch(sql: str, columns: Callable[[str], tuple[str, ...]]) -> Watch:
+def read_watch(sql: str, columns: Callable[[str], tuple[str, ...]]) -> WatchCommand:
     """``WATCH view [EVERY 1 SECOND]`` or ``WATCH SELECT ... [EVERY 1 SECOND]``; `columns` tells those of a view."""
     found = _WATCH.match(sql)
     what = found["what"].strip() if found else ""
@@ -48,17 +48,17 @@ def read_watch(sql: str, columns: Callable[[str], tuple[str, ...]]) -> Watch:
         raise DefinitionError("WATCH needs a view or a SELECT", hint="WATCH hot_auctions EVERY 1 SECOND")
     every = Duration.positive(found["every"].replace("'", ""), what="interval") if found["every"] else USUAL
     if _QUERY.match(what):
-        return Watch(" ".join(what.split()), what, every)
+        return WatchCommand(" ".join(what.split()), what, every)
     name = what.strip("`")
     if "$" not in name:
         check_name(name, "view")
     newest = [f"`{c}` DESC" for c in columns(name) if c in _NEWEST][:1]
     rest = [f"`{c}`" for c in columns(name) if c not in _NEWEST]
     order = f" ORDER BY {', '.join(newest + rest)}" if newest + rest else ""
-    return Watch(name, f"SELECT * FROM `{name}`{order}", every)
+    return WatchCommand(name, f"SELECT * FROM `{name}`{order}", every)
 
 
-def watch(given: Watch, ask: Callable[[str], Result]) -> None:
+def watch(given: WatchCommand, ask: Callable[[str], Result]) -> None:
     """Draw until Ctrl-C."""
     if not sys.stdout.isatty():
         raise StatementRefused("WATCH needs a terminal", hint=f"SUBSCRIBE TO {given.title} gives changes as they come")
@@ -78,7 +78,7 @@ def watch(given: Watch, ask: Callable[[str], Result]) -> None:
             return
 
 
-def drawn(given: Watch, result: Result) -> str:
+def drawn(given: WatchCommand, result: Result) -> str:
     """The screen: a title, as many rows as there is room for, and how many there are."""
     from millstream.cli.shell.output import table_text
 

@@ -34,7 +34,7 @@ _NONE = np.array([], np.int64)
 
 
 @dataclass(frozen=True)
-class Side:
+class RowsSide:
     """Rows whose columns an expression may name: those of the table, or those that come to it."""
 
     name: str
@@ -79,7 +79,7 @@ def held(deployment: Deployment, entry: CreateTable, statement: str) -> Iterator
         yield
 
 
-def bound(node: exp.Expr, sides: Sequence[Side]) -> exp.Expr:
+def bound(node: exp.Expr, sides: Sequence[RowsSide]) -> exp.Expr:
     """An expression whose columns are those of some sides."""
 
     def resolved(part: exp.Expr) -> exp.Expr:
@@ -88,7 +88,7 @@ def bound(node: exp.Expr, sides: Sequence[Side]) -> exp.Expr:
     return exp.Paren(this=node.transform(resolved))
 
 
-def _resolved(parts: list[str], sides: Sequence[Side]) -> exp.Expr:
+def _resolved(parts: list[str], sides: Sequence[RowsSide]) -> exp.Expr:
     side = next((s for s in sides if len(parts) > 1 and s.name.lower() == parts[0].lower()), None)
     if side is not None:
         found, rest = side.find(parts[1]), parts[2:]
@@ -110,7 +110,7 @@ def _resolved(parts: list[str], sides: Sequence[Side]) -> exp.Expr:
     return made
 
 
-def _missing(parts: list[str], sides: Sequence[Side]) -> SchemaError:
+def _missing(parts: list[str], sides: Sequence[RowsSide]) -> SchemaError:
     if len(sides) == 1:
         return sides[0].unknown(parts[0])
     there = "; ".join(f"{s.name}: {', '.join(s.rows.column_names)}" for s in sides)
@@ -169,7 +169,7 @@ def chosen(session: Session, rows: pa.Table, clauses: Sequence[Clause]) -> list[
     return found
 
 
-def matches(session: Session, sides: Sequence[Side], condition: exp.Expr) -> tuple[np.ndarray, np.ndarray]:
+def matches(session: Session, sides: Sequence[RowsSide], condition: exp.Expr) -> tuple[np.ndarray, np.ndarray]:
     """The pairs of rows of two sides that a condition is true for, by place; in the order of the second side."""
     one, other = ("$one", "$other")
     given = {
@@ -189,7 +189,7 @@ def _quoted(name: str) -> exp.Identifier:
 
 
 @dataclass
-class Changes:
+class TableEdit:
     """What becomes of the rows of a table: places of rows that change or go, and rows that come."""
 
     entry: CreateTable

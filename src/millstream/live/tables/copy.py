@@ -10,7 +10,7 @@ from millstream.connect.file_rows import Form, load
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.live import sources
 from millstream.live.answer import Answer
-from millstream.live.tables.changes import Changes, held, present, said
+from millstream.live.tables.changes import TableEdit, held, present, said
 from millstream.live.tables.constraints import assigned_columns, check_required, spelled
 from millstream.model.connectors import Files
 from millstream.model.types.schema import Schema
@@ -40,7 +40,7 @@ def copy(deployment: Deployment, statement: Copy, session: Session, entry: Creat
     rows = assigned_columns(schema, {n: loaded.rows[n] for n in names}, loaded.rows.num_rows)
     check_required(entry, rows, named=loaded.named)
     with held(deployment, entry, "COPY"):
-        changes = Changes(entry, schema, present(deployment, entry.name, schema))
+        changes = TableEdit(entry, schema, present(deployment, entry.name, schema))
         changes.insert(rows)
         changes.store(deployment, named=loaded.named)
     session.written.add(entry.name)

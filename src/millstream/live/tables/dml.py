@@ -14,7 +14,7 @@ from millstream.live import cleanup, select
 from millstream.live.answer import Answer
 from millstream.live.tables import copy as loading
 from millstream.live.tables import merge as merging
-from millstream.live.tables.changes import Changes, Clause, Side, bound, chosen, held, present, said
+from millstream.live.tables.changes import Clause, RowsSide, TableEdit, bound, chosen, held, present, said
 from millstream.live.tables.constraints import assigned_columns, check_required, refused, spelled
 from millstream.model.types.assignment import Unfit, from_values
 from millstream.model.types.schema import Schema
@@ -83,7 +83,7 @@ def _insert(deployment: Deployment, statement: Insert, session: Session, entry: 
     with held(deployment, entry, "INSERT"):
         added = _rows(deployment, statement, schema, session, asked)
         check_required(entry, added)
-        changes = Changes(entry, schema, present(deployment, entry.name, schema))
+        changes = TableEdit(entry, schema, present(deployment, entry.name, schema))
         if statement.conflict is None:
             changes.insert(added)
             count = {"inserted": added.num_rows}
@@ -104,8 +104,8 @@ def update(deployment: Deployment, statement: Update, session: Session) -> Answe
             raise SchemaError(f"the column `{column}` is set twice")
         values[column] = each.expression
     with held(deployment, entry, "UPDATE"):
-        changes = Changes(entry, schema, present(deployment, entry.name, schema))
-        side = Side(entry.name, changes.present, "t")
+        changes = TableEdit(entry, schema, present(deployment, entry.name, schema))
+        side = RowsSide(entry.name, changes.present, "t")
         bound_values = {c: bound(v, (side,)) for c, v in values.items()}
         (found,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side), bound_values)])
         changes.update(found.rows, found.values)
@@ -117,8 +117,8 @@ def delete(deployment: Deployment, statement: Delete, session: Session) -> Answe
     """Rows of a stored table that are to go."""
     entry, schema = _table(deployment, statement.table)
     with held(deployment, entry, "DELETE"):
-        changes = Changes(entry, schema, present(deployment, entry.name, schema))
-        side = Side(entry.name, changes.present, "t")
+        changes = TableEdit(entry, schema, present(deployment, entry.name, schema))
+        side = RowsSide(entry.name, changes.present, "t")
         (found,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side))])
         changes.deleted = found.rows
         changes.store(deployment)
@@ -135,7 +135,7 @@ def copy(deployment: Deployment, statement: Copy, session: Session) -> Answer:
     return loading.copy(deployment, statement, session, *_table(deployment, statement.table))
 
 
-def _condition(tree: exp.Expr, side: Side) -> exp.Expr | None:
+def _condition(tree: exp.Expr, side: RowsSide) -> exp.Expr | None:
     where = tree.args.get("where")
     return None if where is None else bound(where.this, (side,))
 

@@ -34,7 +34,7 @@ from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
 from millstream.runtime.supervision import processes
-from millstream.runtime.supervision.lease import LEASE_SECONDS, HomeLock, Owner, owner_of, wait_for
+from millstream.runtime.supervision.lease import LEASE_SECONDS, HomeLock, HomeOwner, owner_of, wait_for
 from millstream.runtime.wiring import topic_name
 from millstream.state.version import Version
 
@@ -53,7 +53,7 @@ class TakenOver:
     """A home that was taken over: its lock, who had it before, and when each flow last closed an epoch (wall time)."""
 
     lock: HomeLock
-    before: Owner | None
+    before: HomeOwner | None
     closed: Mapping[str, float]
 
 
@@ -92,7 +92,7 @@ class Standby:
 
     def wait(self, give_up: Callable[[], bool] = lambda: False) -> TakenOver | None:
         """Wait until the home is free, or its owner frozen, and take it. None when `give_up` says so."""
-        before: list[Owner | None] = [None]
+        before: list[HomeOwner | None] = [None]
 
         def look() -> None:
             before[0] = owner_of(self.home / "lock") or before[0]
