@@ -144,6 +144,6 @@ def _token(owner: HomeOwner | None) -> int:
 
 
 def _answered(store: DuckStore, sql: str, failed_views: str) -> Result:
-    asked = question(sql, store.tables())
-    warnings = warnings_for(store, {}, asked.tables, SystemClock().now(), failed_views)
-    return Result(store.query(asked.sql, apart=asked.apart), warnings)
+    translated = question(sql, store.tables())
+    warnings = warnings_for(store, {}, translated.tables, SystemClock().now(), failed_views)
+    return Result(store.query(translated.sql, apart=translated.apart), warnings)

@@ -51,12 +51,12 @@ class Checking:
     def file(self, path: Path) -> None:
         """Check the statements of a file."""
         try:
-            found = split(Text(*read_file(path)))
+            script = split(Text(*read_file(path)))
         except MillstreamError as error:
             error.origin = error.origin or Origin(str(path), 1)
             self.report.errors.append(error)
             return
-        for piece in found:
+        for piece in script:
             self.report.statements += 1
             self.piece(piece)
 
@@ -139,14 +139,14 @@ class Checking:
         elif Binder(flow, self.catalog, sources.GENERATORS).definition(entry) is not None:
             planned = plan(flow)
             if isinstance(entry, CreateView):
-                self.report.warnings += [self._warning(entry, said) for said in growing(explain(planned))]
+                self.report.warnings += [self._warning(entry, growth) for growth in growing(explain(planned))]
 
-    def _warning(self, entry: CreateView, said: str) -> MillstreamError:
+    def _warning(self, entry: CreateView, growth: str) -> MillstreamError:
         text: Text = entry.piece.text
         group = entry.query.find(exp.Group, exp.Distinct)
         return MillstreamError(
             f"the state of the view `{entry.name}` grows without bound",
-            detail=f"kept: {said}",
+            detail=f"kept: {growth}",
             hint=self._clause(entry),
             origin=text.of_node(group) or text.of_token(entry.piece.tokens[0]),
         )

@@ -107,9 +107,9 @@ class Connection:
         while True:
             number = self._number
             try:
-                for found in changes:
-                    resume = found.resume
-                    yield found
+                for change in changes:
+                    resume = change.resume
+                    yield change
                 return
             except ConnectionLost:
                 if not resume or number != self._number:
@@ -147,10 +147,10 @@ class Connection:
         )
 
     def _doubtful(self, done: int, *, reads: bool) -> ConnectionLost:
-        said = f"{done} of the statements were carried out; the next one " if done else "the statement "
+        outcome = f"{done} of the statements were carried out; the next one " if done else "the statement "
         return ConnectionLost(
             "the connection to the process that owns the home ended during the statement",
-            detail=said + ("was not answered" if reads else "may have been carried out, or not"),
+            detail=outcome + ("was not answered" if reads else "may have been carried out, or not"),
             hint="connected again; " + ("repeat it" if reads else "look before you repeat it: SHOW ..., SELECT ..."),
         )
 
@@ -197,8 +197,8 @@ def connected(home: Path, memory: str = "2g") -> Iterator[Connection]:
             client = _client(home)  # its owner has just begun to answer
             if client is None:
                 raise
-    with _remote(home, client) if client is not None else _embedded(opened, home) as found:
-        yield found
+    with _remote(home, client) if client is not None else _embedded(opened, home) as connection:
+        yield connection
 
 
 def _client(home: Path) -> LocalClient | None:

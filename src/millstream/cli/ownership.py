@@ -47,12 +47,12 @@ def owned(
             waiting.warm()
         owner = owner_of(path / "lock")
         show.note(f"waiting for {path}: it is in use by {owner.told()}" if owner is not None else f"opening {path}")
-        taken = waiting.wait(lambda: stop.asked)
-        if taken is None:
+        takeover = waiting.wait(lambda: stop.asked)
+        if takeover is None:
             yield None
             return
-        with Home(path, memory=memory, lock=taken.lock) as home:
-            yield home, taken if taken.before is not None else None
+        with Home(path, memory=memory, lock=takeover.lock) as home:
+            yield home, takeover if takeover.before is not None else None
     finally:
         waiting.close()
 
@@ -67,9 +67,9 @@ class TakeoverGap:
         """The first epoch under the new owner ends the gap."""
         if self._taken is None:
             return
-        taken, self._taken = self._taken, None
-        before = f"process {taken.before.pid}" if taken.before is not None else "nobody"
-        seconds = max(0.0, time.time() - taken.closed[self._flow])
+        takeover, self._taken = self._taken, None
+        before = f"process {takeover.before.pid}" if takeover.before is not None else "nobody"
+        seconds = max(0.0, time.time() - takeover.closed[self._flow])
         self._show.note(
             f"{self._flow}: took over from {before}; no progress for {seconds:.1f} s, epoch {report.number}"
         )

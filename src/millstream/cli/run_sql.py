@@ -89,8 +89,8 @@ def perform(session: Session, text: str, name: str, show: Shows) -> None:
             raise StatementRefused(
                 "SUBSCRIBE has no end, and no place in a file to run", hint="see `millstream sql -c`"
             )
-        if answer.said and not answer.unchanged:
-            show.note(answer.said)
+        if answer.message and not answer.unchanged:
+            show.note(answer.message)
         if answer.text:
             click.echo(answer.text)
         if answer.result is not None:

@@ -85,7 +85,7 @@ def topic(deployment: Deployment, statement: Drop) -> Answer:
             )
     if not deployment.home.log.exists(name):
         if statement.if_exists:
-            return Answer(said=f"there is no topic {name}")
+            return Answer(message=f"there is no topic {name}")
         deployment.home.log.topic(name)  # says which there are
     before, kept = deployment.definitions, deployment.definitions.copy()
     kept.pending.append((DROP_TOPIC, name))
@@ -97,4 +97,4 @@ def topic(deployment: Deployment, statement: Drop) -> Answer:
             before.revision = deployment.definitions.revision
             deployment.commit(deployment.catalog, before)
         raise
-    return Answer(said=f"dropped the topic {name}")
+    return Answer(message=f"dropped the topic {name}")

@@ -108,11 +108,11 @@ class Deployment:
             there = self.catalog.get(entry.name)
             if there is not None:
                 if entry.if_not_exists or (_same(there, entry) and name not in self.broken):
-                    return Answer(said=f"the {kind} {entry.name} is there already", unchanged=True)
+                    return Answer(message=f"the {kind} {entry.name} is there already", unchanged=True)
                 self._check_replaceable(there, entry)
             elif isinstance(entry, CreateView | CreateTable | CreateSink):
                 self._refuse_taken(entry)
-            return Answer(said=self._add(entry, session))
+            return Answer(message=self._add(entry, session))
 
     def _check_replaceable(self, there: Create, entry: Create) -> None:
         kind = KIND_OF[type(there)]
@@ -125,15 +125,15 @@ class Deployment:
     def _refuse_dependents(self, there: Create, what: str) -> None:
         dependents = self.catalog.dependents(there.name)
         if dependents:
-            said = ", ".join(f"{KIND_OF[type(d)]} `{d.name}`" for d in dependents)
+            names = ", ".join(f"{KIND_OF[type(d)]} `{d.name}`" for d in dependents)
             raise DefinitionError(
-                f"`{there.name}` cannot be {what}: {said} depend{'s' if len(dependents) == 1 else ''} on it",
+                f"`{there.name}` cannot be {what}: {names} depend{'s' if len(dependents) == 1 else ''} on it",
                 hint=f"DROP {KIND_OF[type(there)].upper()} {there.name} CASCADE drops them too",
             )
 
     def _refuse_taken(self, entry: Create) -> None:
-        taken = {n.lower() for n in self.home.store.tables()}
-        if entry.name.lower() in taken:
+        stored = {n.lower() for n in self.home.store.tables()}
+        if entry.name.lower() in stored:
             raise DuplicateName(
                 f"there is a view or table `{entry.name}` in this home that was not made by SQL",
                 hint="give this one another name",
@@ -238,14 +238,14 @@ class Deployment:
 
     def flow_name(self, name: str) -> str:
         """The flow of a view or sink; nothing when it has none, as when it is dropped meanwhile."""
-        found = self.definitions.entries.get(name.lower())
-        return found.flow if found is not None else ""
+        kept = self.definitions.entries.get(name.lower())
+        return kept.flow if kept is not None else ""
 
     def flow_of(self, name: str) -> str:
         """The flow of a view or sink, or the flow of this name."""
-        found = self.definitions.entries.get(name.lower())
-        if found is not None and found.flow:
-            return found.flow
+        kept = self.definitions.entries.get(name.lower())
+        if kept is not None and kept.flow:
+            return kept.flow
         if name in self.flows():
             return name
         raise self.catalog.missing(name, "view, sink or flow")
@@ -341,7 +341,7 @@ class Deployment:
             run.stop(timeout=None)
             del self.runs[flow]
 
-    def said_of_broken(self, flow: str) -> str:
+    def broken_views_of(self, flow: str) -> str:
         """Which views of a flow do not work, and why; nothing when all do."""
         mine = [n for n, d in self.definitions.entries.items() if d.flow == flow and n in self.broken]
         return "; ".join(f"the view `{n}` does not work: {self.broken[n].message}" for n in mine)
@@ -357,7 +357,7 @@ class Deployment:
             spelled = entry.name if entry is not None else name
             if kept is None or kept.kind != kind:
                 if statement.if_exists:
-                    return Answer(said=f"there is no {kind} {statement.name}")
+                    return Answer(message=f"there is no {kind} {statement.name}")
                 if kept is not None:
                     raise UnknownName(
                         f"`{spelled}` is a {kept.kind}, not a {kind}",
@@ -375,31 +375,31 @@ class Deployment:
             self.commit(catalog, definitions)
             self._settle(touched)
             also = f", and {', '.join(d.name for d in dependents)}" if dependents else ""
-            return Answer(said=f"dropped the {kind} {spelled}{also}")
+            return Answer(message=f"dropped the {kind} {spelled}{also}")
 
     def attach(self, sink: CreateSink, query_text: str, session: Session) -> Answer:
         """INSERT INTO sink SELECT: what the query gives is written to the sink from now on."""
         if sink.is_fed:
             if sink.piece.sql.endswith(f" AS {query_text}"):
-                return Answer(said=f"the sink {sink.name} gets what this query gives already", unchanged=True)
+                return Answer(message=f"the sink {sink.name} gets what this query gives already", unchanged=True)
             raise DefinitionError(f"something is written to the sink `{sink.name}` already", hint="make another sink")
         (piece,) = split(Text(f"{_head(sink)} AS {query_text}"))
         entry = grammar.statement(piece, functions=self.catalog.functions)
         assert isinstance(entry, CreateSink)
         with self.lock:
             self._add(entry, session)
-        return Answer(said=f"the sink {sink.name} gets what the query gives from now on")
+        return Answer(message=f"the sink {sink.name} gets what the query gives from now on")
 
     def readers_of(self, names: Iterable[str]) -> list[Run]:
         """The runs of flows that read one of these sources or tables."""
         wanted = {n.lower() for n in names}
-        found = []
+        readers = []
         for flow, run in list(self.runs.items()):
             mine = self.members(flow)
             needed = {s for e in mine for s in (*self.catalog.sources_of(e), *self.catalog.tables_of(e))}
             if needed & wanted and run.state not in ENDED:
-                found.append(run)
-        return found
+                readers.append(run)
+        return readers
 
     def close(self) -> None:
         """Let everything rest."""

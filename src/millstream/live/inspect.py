@@ -88,7 +88,7 @@ def history(deployment: Deployment, names: set[str], sql: str, limits: Limits) -
         frames.append((f"history_{name.lower()}", plan(flow), stream))
     spark = deployment.home.engines.warm_up().result()
     now = deployment.home.clock.now()
-    given = {}
+    inputs = {}
     for alias, planned, stream in frames:
         source = next(s for s in upstream(stream.step) if isinstance(s, Source))
         assert not isinstance(source.connector, Generator | Memory)
@@ -96,5 +96,5 @@ def history(deployment: Deployment, names: set[str], sql: str, limits: Limits) -
         with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
             port = source_port(Path(folder), "history", stage, {}, deployment.home.log)
             start = port.start() if hasattr(port, "start") else {}
-            given[alias] = (stage, port, port.admit(start, port.head(now), None), planned)
-    return answered(spark, given, sql, now, deployment.home.spark_log, limits)
+            inputs[alias] = (stage, port, port.admit(start, port.head(now), None), planned)
+    return answered(spark, inputs, sql, now, deployment.home.spark_log, limits)

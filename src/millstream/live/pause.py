@@ -24,7 +24,7 @@ def pause(deployment: Deployment, statement: Pause, wait: float) -> Answer:
         deployment.commit(deployment.catalog, definitions)
         if not statement.resume:
             deployment.stop(flow)
-            return Answer(said=f"the flow {flow} rests; RESUME {flow} lets it go on where it was")
+            return Answer(message=f"the flow {flow} rests; RESUME {flow} lets it go on where it was")
         run, before = deployment.runs.get(flow), deployment.home.flow_state(flow)
         if run is None or run.state in ENDED:
             mine = [n for n, d in deployment.definitions.entries.items() if d.flow == flow]
@@ -32,12 +32,12 @@ def pause(deployment: Deployment, statement: Pause, wait: float) -> Answer:
                 n: e for n, e in deployment.broken.items() if n not in mine or deployment.catalog.get(n) is None
             }
             deployment.restart(flow)
-    return Answer(said=_resumed(deployment, flow, before, wait))
+    return Answer(message=_resumed(deployment, flow, before, wait))
 
 
 def _resumed(deployment: Deployment, flow: str, before: str, wait: float) -> str:
     """What came of a flow that was resumed. Raises ViewFailed when it does not run."""
-    broken, run, had = deployment.said_of_broken(flow), deployment.runs.get(flow), has_failed(before)
+    broken, run, had = deployment.broken_views_of(flow), deployment.runs.get(flow), has_failed(before)
     if broken:
         raise ViewFailed(broken, hint=f"mend the reason, then RESUME {flow}")
     if run is None:

@@ -44,7 +44,7 @@ def check_views(deployment: Deployment, query: exp.Query, session: Session) -> t
     ViewFailed instead where a view that has failed is an error.
     """
     how, names = str(session.settings["failed_views"]), list(dict.fromkeys(tables_of(query)))
-    said = []
+    warnings = []
     for name in names:
         error = deployment.broken.get(name.lower())
         if error is not None and how == ERROR:
@@ -54,8 +54,8 @@ def check_views(deployment: Deployment, query: exp.Query, session: Session) -> t
                 hint=f"mend the reason, then RESUME {name}; SET failed_views = 'warn' shows the old rows",
             )
         if error is not None:
-            said.append(f"the view `{name}` is broken and does not change any more: {error.message}")
-    return (*said, *deployment.home.warnings_for(names, how))
+            warnings.append(f"the view `{name}` is broken and does not change any more: {error.message}")
+    return (*warnings, *deployment.home.warnings_for(names, how))
 
 
 def rows_of(home: OpenHome, sql: str) -> pa.Table:
@@ -77,14 +77,14 @@ def with_files(query: exp.Query) -> WithFiles:
     if _reads_history(query):
         return WithFiles(query)
     rows: dict[str, pa.Table] = {}
-    asked = query.copy()
-    for table in list(asked.find_all(exp.Table)):
+    rewritten = query.copy()
+    for table in list(rewritten.find_all(exp.Table)):
         if name_of(table.this) == FILES:
             name = f"files${len(rows)}"
             rows[name] = copy.rows_of(files_of(place_of(table.this)))
             alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier("files"))
             table.replace(exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias))
-    return WithFiles(asked, rows)
+    return WithFiles(rewritten, rows)
 
 
 def _reads_history(query: exp.Query) -> bool:
@@ -95,21 +95,21 @@ def answered(deployment: Deployment, of: WithFiles, session: Session) -> pa.Tabl
     """The rows of a SELECT, as they are now."""
     if _reads_history(of.query):
         return _history(deployment, of.query, session)
-    given = dict(of.rows)
-    asked = of.query.copy()
-    for table in list(asked.find_all(exp.Table)):
+    extra_tables = dict(of.rows)
+    rewritten = of.query.copy()
+    for table in list(rewritten.find_all(exp.Table)):
         if name_of(table.this) == "state":
             view = _argument(table.this)
-            given[f"state${view}"] = inspect.state(deployment, view)
+            extra_tables[f"state${view}"] = inspect.state(deployment, view)
             alias = table.args.get("alias")
             table.replace(exp.Table(this=exp.to_identifier(f"state${view}", quoted=True), alias=alias))
         elif isinstance(table.this, exp.Anonymous) and not _is_told_elsewhere(table):
             raise QueryError(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
-    known = {**deployment.home.store.tables(), **{n: t.column_names for n, t in given.items()}}
-    _explain_sources(deployment, asked, known)
-    found = store_query.asked(asked, known)
-    apart = None if found.apart is None else [t for t in found.apart if t not in given]
-    return deployment.home.store.query(found.sql, given, limits=session.limits, apart=apart)
+    known = {**deployment.home.store.tables(), **{n: t.column_names for n, t in extra_tables.items()}}
+    _explain_sources(deployment, rewritten, known)
+    store_sql = store_query.asked(rewritten, known)
+    apart = None if store_sql.apart is None else [t for t in store_sql.apart if t not in extra_tables]
+    return deployment.home.store.query(store_sql.sql, extra_tables, limits=session.limits, apart=apart)
 
 
 def _is_told_elsewhere(table: exp.Table) -> bool:
@@ -148,16 +148,16 @@ def _explain_sources(deployment: Deployment, query: exp.Query, known: dict[str, 
 
 def _history(deployment: Deployment, query: exp.Query, session: Session) -> pa.Table:
     """A SELECT over what a source holds now: an ordinary batch query of Spark."""
-    asked = query.copy()
-    clauses.without_ties(asked)
+    spark_query = query.copy()
+    clauses.without_ties(spark_query)
     names: set[str] = set()
-    for table in list(asked.find_all(exp.Table)):
+    for table in list(spark_query.find_all(exp.Table)):
         if name_of(table.this) == "history_of":
             name = _argument(table.this)
             names.add(name)
             alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name))
             table.replace(exp.Table(this=exp.to_identifier(f"history_{name.lower()}"), alias=alias))
-        elif table.name not in {c.alias for c in asked.find_all(exp.CTE)}:
+        elif table.name not in {c.alias for c in spark_query.find_all(exp.CTE)}:
             raise Unsupported(
                 f"`{table.name}` beside the history of a source in one question",
                 hint="ask for one of them in a view",
@@ -167,13 +167,13 @@ def _history(deployment: Deployment, query: exp.Query, session: Session) -> pa.T
     with budget.claim() as claim:
         with Watch(limits, lambda: None) as watch:
             claim.reserve(limits.bytes, watch)
-        table = inspect.history(deployment, names, asked.sql(dialect="spark", identify=True), limits)
+        table = inspect.history(deployment, names, spark_query.sql(dialect="spark", identify=True), limits)
         claim.pass_on(table)
         return table
 
 
 def _argument(call: exp.Anonymous) -> str:
-    given = call.expressions
-    if len(given) != 1:
+    arguments = call.expressions
+    if len(arguments) != 1:
         raise QueryError(f"{call.name.upper()} takes one name")
-    return str(given[0].name if isinstance(given[0], exp.Column) else given[0].this)
+    return str(arguments[0].name if isinstance(arguments[0], exp.Column) else arguments[0].this)

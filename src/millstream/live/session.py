@@ -151,7 +151,7 @@ class Session:
         if statement.name == "failed_views":
             checked_failed_views(str(statement.value))
         self.settings[statement.name] = statement.value
-        return Answer(said=f"{statement.name} = {statement.value}")
+        return Answer(message=f"{statement.name} = {statement.value}")
 
     @property
     def limits(self) -> Limits:
@@ -166,32 +166,32 @@ class Session:
         if not self.begun and not self.written:
             return ()
         deadline = time.monotonic() + float(self.settings["wait"])
-        said = [s for f in sorted(self.begun) if (s := self.deployment.said_of_broken(f))]
-        self.begun = {f for f in self.begun if not self.deployment.said_of_broken(f)}
+        warnings = [s for f in sorted(self.begun) if (s := self.deployment.broken_views_of(f))]
+        self.begun = {f for f in self.begun if not self.deployment.broken_views_of(f)}
         runs = self.deployment.runs_of(self.begun)
-        asked = {self.deployment.flow_name(n.partition("$")[0]) for n in names}
-        everything = not asked or "" in asked  # a table, or the errors of a source
+        flows = {self.deployment.flow_name(n.partition("$")[0]) for n in names}
+        everything = not flows or "" in flows  # a table, or the errors of a source
         waiting = [
             r for r in dict.fromkeys([*runs, *self.deployment.readers_of(self.written)]) if r.flow not in self._waited
         ]
         for run in waiting:
-            if not everything and run.flow not in asked:
+            if not everything and run.flow not in flows:
                 continue
             try:
                 run.catch_up(max(0.0, deadline - time.monotonic()))
-            except TimeoutError:  # asked for what is there by now; the next question waits again
+            except TimeoutError:  # the query sees what is there by now; the next one waits again
                 waited = f"{float(self.settings['wait']):g} seconds"
-                return (*said, f"after {waited} the flow `{run.flow}` has not taken in all that this session wrote")
+                return (*warnings, f"after {waited} the flow `{run.flow}` has not taken in all that this session wrote")
             except MillstreamError as error:
                 self.begun.discard(run.flow)
                 views = ", ".join(f"`{e.name}`" for e in self.deployment.members(run.flow))
                 why = reason(error)
-                said.append(f"the flow `{run.flow}` ({views}) does not run: {why}; RESUME {run.flow} tries again")
+                warnings.append(f"the flow `{run.flow}` ({views}) does not run: {why}; RESUME {run.flow} tries again")
             self._waited.add(run.flow)
         if all(run.flow in self._waited for run in waiting):
             self.written.clear()
             self.begun.clear()
-        return tuple(said)
+        return tuple(warnings)
 
 
 def _named_in(piece: StatementText, error: MillstreamError) -> Origin | None:

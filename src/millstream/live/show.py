@@ -52,9 +52,9 @@ def show(deployment: Deployment, statement: Show) -> Answer:
     }[statement.kind](deployment)
 
 
-def settings(given: Mapping[str, Any], known: Mapping[str, tuple[Any, str]]) -> Answer:
+def settings(values: Mapping[str, Any], known: Mapping[str, tuple[Any, str]]) -> Answer:
     """Options of a session."""
-    return _table(("option", "value", "meaning"), [(n, str(v), known[n][1]) for n, v in given.items()])
+    return _table(("option", "value", "meaning"), [(n, str(v), known[n][1]) for n, v in values.items()])
 
 
 def _sources(deployment: Deployment) -> Answer:
@@ -99,12 +99,12 @@ def _flows(deployment: Deployment) -> Answer:
     known = {f["flow"]: f for f in deployment.home.flow_rows()}
     rows = []
     for name in dict.fromkeys([*deployment.flows(), *known]):
-        told = known.get(name, {})
+        row = known.get(name, {})
         members = [e.name for e in deployment.members(name)] or [
             v["view"] for v in deployment.home.view_rows() if v["flow"] == name
         ]
-        rows.append((name, _flow_state(deployment, name), ", ".join(members), told.get("epoch", 0), told.get("rows", 0),
-                     told.get("errors", 0), told.get("watermark")))  # fmt: skip
+        rows.append((name, _flow_state(deployment, name), ", ".join(members), row.get("epoch", 0), row.get("rows", 0),
+                     row.get("errors", 0), row.get("watermark")))  # fmt: skip
     return _table(("flow", "state", "views", "epoch", "rows", "errors", "watermark"), rows)
 
 
@@ -157,8 +157,8 @@ def describe(deployment: Deployment, statement: Describe) -> Answer:
     rows = []
     for column in schema:
         low = column.name.lower()
-        said = (("key", low in key), ("event time", low == time), ("not null", column.name in required))
-        notes = [n for n, yes in said if yes]
+        possible = (("key", low in key), ("event time", low == time), ("not null", column.name in required))
+        notes = [n for n, yes in possible if yes]
         kind = ddl_type(column.type) if column.type is not None else "known when it runs"
         rows.append((column.name, kind, ", ".join(notes)))
     return _table(("column", "type", "note"), rows)

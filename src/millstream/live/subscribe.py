@@ -65,16 +65,16 @@ def _changes(deployment: Deployment, feed: ChangeFeed, flow: str, view: str, sta
         at, rows = _snapshot(deployment, flow, view, present)
         yield Changes(at, rows, snapshot=True, resume=after(at))
     while not feed.ended:
-        heard = feed.after(at, PATIENCE)
-        if heard is None:
+        epoch_changes = feed.after(at, PATIENCE)
+        if epoch_changes is None:
             _check_runs(deployment, flow, view)
             yield Changes(at, None, resume=after(at))
             continue
-        if heard.epoch > at + 1:  # the listener reads more slowly than the flow writes
-            raise _not_kept(flow, at, heard.epoch)
-        at = heard.epoch
-        table = heard.changes.get(view)
-        del heard
+        if epoch_changes.epoch > at + 1:  # the listener reads more slowly than the flow writes
+            raise _not_kept(flow, at, epoch_changes.epoch)
+        at = epoch_changes.epoch
+        table = epoch_changes.changes.get(view)
+        del epoch_changes
         # an epoch without changes of this view is a sign of life, too: a listener that has gone is noticed by it
         yield Changes(at, _shown(table) if table is not None and table.num_rows else None, resume=after(at))
     if not deployment.closed.is_set():
@@ -111,13 +111,13 @@ def _snapshot(deployment: Deployment, flow: str, view: str, present: int) -> tup
     if view not in deployment.home.store.tables():
         return present, None
     epoch = _EPOCH.format(flow=flow)
-    found = deployment.home.store.query(f"SELECT {epoch} AS \"$epoch\", '+I' AS {quoted(OP)}, * FROM {quoted(view)}")
+    rows = deployment.home.store.query(f"SELECT {epoch} AS \"$epoch\", '+I' AS {quoted(OP)}, * FROM {quoted(view)}")
     number = (
-        found["$epoch"][0].as_py()
-        if found.num_rows
+        rows["$epoch"][0].as_py()
+        if rows.num_rows
         else deployment.home.store.query(f"SELECT {epoch} AS n")["n"][0].as_py()
     )
-    return int(number), _shown(found)
+    return int(number), _shown(rows)
 
 
 def _shown(table: pa.Table) -> pa.Table:

@@ -28,7 +28,7 @@ from millstream.errors import MillstreamError, QueryError
 from millstream.limits import interruptible
 from millstream.result import Result, plain
 from millstream.serve import wire as wires
-from millstream.serve.replies import Reply, Speaks, refused, told
+from millstream.serve.replies import Reply, Speaks, error_data, refused
 from millstream.serve.wire import Closed, Malformed, TooLarge, Wire, WireFrame
 
 SOCKET = "query.sock"
@@ -276,7 +276,7 @@ class _Handler(socketserver.BaseRequestHandler):
 def refuse(wire: Wire, error: MillstreamError) -> None:
     """Refuse a connection, in a way that clients of every version can read."""
     with suppress(Closed, TimeoutError):
-        wire.send_bytes(orjson.dumps({"ok": False, "error": told(error)}) + b"\n", seconds=1)
+        wire.send_bytes(orjson.dumps({"ok": False, "error": error_data(error)}) + b"\n", seconds=1)
 
 
 def _text(frame: WireFrame) -> str:

@@ -62,27 +62,27 @@ class Reply:
 
     def error(self, error: MillstreamError) -> None:
         """Write the frame of an error; it ends the answer."""
-        self._wire.send({"id": self._id, "ok": False, "error": told(error)}, seconds=PATIENCE)
+        self._wire.send({"id": self._id, "ok": False, "error": error_data(error)}, seconds=PATIENCE)
 
     def answers(self, session: Speaks, sql: str, name: str) -> None:
         """Carry out statements and write their answers."""
-        for given in session.execute(sql, name=name):
-            table = given.result.arrow() if given.result is not None else None
-            warnings = list(given.result.warnings) if given.result is not None else []
-            head = {"said": given.said, "text": given.text, "rows": table is not None, "warnings": warnings}
-            if given.changes is not None:
+        for answer in session.execute(sql, name=name):
+            table = answer.result.arrow() if answer.result is not None else None
+            warnings = list(answer.result.warnings) if answer.result is not None else []
+            head = {"said": answer.message, "text": answer.text, "rows": table is not None, "warnings": warnings}
+            if answer.changes is not None:
                 head |= {"changes": True}
             self.send({"more": True, **head}, table)
-            if given.changes is not None:
-                self._changes(given.changes)
+            if answer.changes is not None:
+                self._changes(answer.changes)
         self.send({"more": False})
 
-    def _changes(self, given: Iterator[Changes]) -> None:
-        for changes in given:
+    def _changes(self, subscription: Iterator[Changes]) -> None:
+        for changes in subscription:
             head = {"more": True, "epoch": changes.epoch, "snapshot": changes.snapshot, "resume": changes.resume}
             self.send(head, changes.table)
             if self._wire.is_readable():
-                close = getattr(given, "close", None)
+                close = getattr(subscription, "close", None)
                 if close is not None:
                     close()
                 return
@@ -129,7 +129,7 @@ class Received:
         """The head of the next frame and the table in it, if there is one. Raises the error that it tells of."""
         frame = self._ahead.pop() if self._ahead else self._frame()
         if not frame.head.get("ok"):
-            raise meant(frame.head.get("error"))
+            raise error_from(frame.head.get("error"))
         if not frame.head.get("table"):
             return frame.head, None
         body = _Body(frame, self._frame)
@@ -142,7 +142,7 @@ class Received:
         """The value in the body of the only frame."""
         frame = self._frame()
         if not frame.head.get("ok"):
-            raise meant(frame.head.get("error"))
+            raise error_from(frame.head.get("error"))
         return orjson.loads(frame.body)
 
     def push_back(self, head: dict[str, Any]) -> None:
@@ -156,7 +156,7 @@ class Received:
                 if id == self._id:
                     return frame
                 if id is None and not frame.head.get("ok"):  # of the connection as a whole: it is closed next
-                    raise meant(frame.head.get("error"))
+                    raise error_from(frame.head.get("error"))
         except TimeoutError:
             self._wire.close()  # what comes later is the answer to a question nobody asks any more
             raise QueryError(
@@ -250,7 +250,7 @@ def lost() -> ConnectionLost:
     return ConnectionLost("the process that owns the home has closed the connection or has ended", hint="try again")
 
 
-def told(error: MillstreamError) -> dict[str, Any]:
+def error_data(error: MillstreamError) -> dict[str, Any]:
     """An error as data."""
     where = error.origin
     return {
@@ -262,17 +262,17 @@ def told(error: MillstreamError) -> dict[str, Any]:
     }
 
 
-def meant(said: Any) -> MillstreamError:
-    """The error that data tells of."""
-    if not isinstance(said, dict) or not isinstance(said.get("message"), str):
+def error_from(data: Any) -> MillstreamError:
+    """The error that data stands for."""
+    if not isinstance(data, dict) or not isinstance(data.get("message"), str):
         return QueryError("the process that owns the home answered with an error that cannot be read")
-    kind = getattr(errors, str(said.get("kind")), QueryError)
+    kind = getattr(errors, str(data.get("kind")), QueryError)
     if not (isinstance(kind, type) and issubclass(kind, MillstreamError)):
         kind = QueryError
-    where = said.get("origin")
-    found: MillstreamError = kind(said["message"], detail=said.get("detail"), hint=said.get("hint"))
-    found.origin = Origin(*where) if isinstance(where, list) and len(where) == 4 else None
-    return found
+    where = data.get("origin")
+    error: MillstreamError = kind(data["message"], detail=data.get("detail"), hint=data.get("hint"))
+    error.origin = Origin(*where) if isinstance(where, list) and len(where) == 4 else None
+    return error
 
 
 def refused(error: TooLarge) -> QueryError:

@@ -66,7 +66,7 @@ class Double:
                 case "SUBSCRIBE":
                     yield Answer(changes=self.changes())
                 case "CREATE" | "DROP" | "SET":
-                    yield Answer(said=f"done: {piece.sql}")
+                    yield Answer(message=f"done: {piece.sql}")
                 case _:
                     raise DefinitionError("no such thing", hint="another", origin=piece.text.of_token(piece.tokens[0]))
 

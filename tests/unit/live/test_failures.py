@@ -212,7 +212,7 @@ def test_a_view_that_cannot_be_started_stops_no_question(home: Fragile, monkeypa
         list(session.execute("RESUME hot"))
     monkeypatch.setattr(home.open_home, "start", start)
     (answer,) = session.execute("RESUME hot")
-    assert answer.said == "the flow bids goes on"
+    assert answer.message == "the flow bids goes on"
     (answer,) = session.execute("SELECT n FROM hot")
     assert answer.result is not None and answer.result.rows() == []
 
@@ -225,7 +225,7 @@ def test_resume_says_what_came_of_it(home: Fragile) -> None:
     assert failed.value.detail is not None and failed.value.detail.startswith("it was there")
     home.failing = False
     (answer,) = session.execute("RESUME hot")
-    assert answer.said == f"the flow bids goes on and has caught up; it was: failed: {GONE}"
+    assert answer.message == f"the flow bids goes on and has caught up; it was: failed: {GONE}"
     (answer,) = session.execute("SELECT n FROM hot")
     assert answer.result is not None and answer.result.rows() == [{"n": 2}] and answer.result.warnings == ()
 

@@ -40,7 +40,7 @@ class Spoken:
         return answers[-1]
 
     def said(self, *statements: str) -> str:
-        return self.say(*statements).said
+        return self.say(*statements).message
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows that a statement gives."""

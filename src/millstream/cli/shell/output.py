@@ -64,8 +64,8 @@ class AnswerPrinter:
             self._rows(answer.result, took)
         if answer.text:
             click.echo(answer.text, err=self.form == "arrow")
-        if answer.said:
-            click.echo(f"{answer.said} ({took[2:]})" if took else answer.said, err=self.form != "table")
+        if answer.message:
+            click.echo(f"{answer.message} ({took[2:]})" if took else answer.message, err=self.form != "table")
 
     def listener(self) -> ChangeOutput:
         """What prints the changes of one subscription."""

@@ -130,9 +130,9 @@ class SqlCompleter(Completer):
         begun = _begun(before)
         if not begun:
             return
-        for said, meta in self._candidates(document.text, before, begun):
-            if said.lower().startswith(begun.rpartition(".")[2].lower()) and said.lower() != begun.lower():
-                yield Completion(said, -len(begun.rpartition(".")[2]), display_meta=meta)
+        for candidate, meta in self._candidates(document.text, before, begun):
+            if candidate.lower().startswith(begun.rpartition(".")[2].lower()) and candidate.lower() != begun.lower():
+                yield Completion(candidate, -len(begun.rpartition(".")[2]), display_meta=meta)
 
     def _candidates(self, text: str, before: str, begun: str) -> Iterator[tuple[str, str]]:
         names = self._connection.names()
@@ -155,8 +155,8 @@ class SqlCompleter(Completer):
             yield from (Completion(k, -len(order)) for k in sorted(known) if k.startswith(order))
         elif order == "\\i":
             folder = Path(argument).parent if argument and not argument.endswith("/") else Path(argument or ".")
-            found = sorted(folder.glob("*.sql")) if folder.is_dir() else []
-            yield from (Completion(str(p), -len(argument)) for p in found if str(p).startswith(argument))
+            files = sorted(folder.glob("*.sql")) if folder.is_dir() else []
+            yield from (Completion(str(p), -len(argument)) for p in files if str(p).startswith(argument))
         elif order.startswith("\\d") or order == "\\watch":
             names = self._connection.names()
             yield from (Completion(n, -len(argument)) for n in names if n.lower().startswith(argument.lower()))
@@ -186,10 +186,10 @@ def _meant(alias: str, text: str, names: Iterable[str]) -> str | None:
     if alias.lower() in known:
         return known[alias.lower()]
     words = [w.lower() for w in _words(text)]
-    for i, said in enumerate(words):
+    for i, name in enumerate(words):
         following = [w for w in words[i + 1 : i + 3] if w != "as"]
-        if said in known and following[:1] == [alias.lower()]:
-            return known[said]
+        if name in known and following[:1] == [alias.lower()]:
+            return known[name]
     return None
 
 

@@ -44,7 +44,7 @@ def copy(deployment: Deployment, statement: Copy, session: Session, entry: Creat
         changes.insert(rows)
         changes.store(deployment, named=loaded.named)
     session.written.add(entry.name)
-    return Answer(said=said({"inserted": rows.num_rows}))
+    return Answer(message=said({"inserted": rows.num_rows}))
 
 
 def rows_of(files: Files) -> pa.Table:

@@ -69,7 +69,7 @@ def insert(deployment: Deployment, statement: Insert, session: Session) -> Answe
     added = _rows(deployment, statement, Schema.from_arrow(topic.schema, exact=True), session, asked)
     topic.append(added)
     session.written |= {e.name for e in deployment.catalog.of(CreateSource) if topic_of(e) == name}
-    return Answer(said=said({"inserted": added.num_rows}))
+    return Answer(message=said({"inserted": added.num_rows}))
 
 
 def _insert(deployment: Deployment, statement: Insert, session: Session, entry: CreateTable, schema: Schema) -> Answer:
@@ -91,7 +91,7 @@ def _insert(deployment: Deployment, statement: Insert, session: Session, entry: 
             count = merging.insert_or_change(session, changes, added, statement)
         changes.store(deployment)
     session.written.add(entry.name)
-    return Answer(said=said(count))
+    return Answer(message=said(count))
 
 
 def update(deployment: Deployment, statement: Update, session: Session) -> Answer:
@@ -110,7 +110,7 @@ def update(deployment: Deployment, statement: Update, session: Session) -> Answe
         (found,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side), bound_values)])
         changes.update(found.rows, found.values)
         changes.store(deployment, named=None)
-    return Answer(said=said({"updated": len(found.rows)}))
+    return Answer(message=said({"updated": len(found.rows)}))
 
 
 def delete(deployment: Deployment, statement: Delete, session: Session) -> Answer:
@@ -122,7 +122,7 @@ def delete(deployment: Deployment, statement: Delete, session: Session) -> Answe
         (found,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side))])
         changes.deleted = found.rows
         changes.store(deployment)
-    return Answer(said=said({"deleted": len(found.rows)}))
+    return Answer(message=said({"deleted": len(found.rows)}))
 
 
 def merge(deployment: Deployment, statement: Merge, session: Session) -> Answer:

@@ -162,7 +162,7 @@ def merge(deployment: Deployment, statement: Merge, session: Session, entry: Cre
         changes.store(deployment, named=None)
     session.written.add(entry.name)
     shown = {"UPDATE": ("updated",), "DELETE": ("deleted",)}.get(statement.what, ("inserted", "updated", "deleted"))
-    return Answer(said="\n".join([said({w: changes.count[w] for w in shown}), *(f"note: {w}" for w in warnings)]))
+    return Answer(message="\n".join([said({w: changes.count[w] for w in shown}), *(f"note: {w}" for w in warnings)]))
 
 
 def _matched(
