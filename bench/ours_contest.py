@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 import millstream as ms
 from bench.peers.protocol import COLUMNS, SIDE_ROWS, Asked, answer, asked
 from millstream.runtime.epoch.loop import FlowLoop
+from millstream.runtime.flow_assembly import LoopOptions
 
 INSIDE = "CREATE VIEW or CREATE SINK to the end of the flow: planning, reading, state, epoch records, views or files"
 
@@ -77,12 +78,12 @@ def by_sql(this: Asked, home: ms.Home, data: dict[str, str], files: Path) -> flo
     begin = time.perf_counter()
     list(session.execute(f"{head} AS {this.sql}"))
     if started:
-        (run,) = session.live.runs.values()
+        (run,) = session.deployment.runs.values()
         run.wait()
     else:
-        flow = session.live.bound(session.live.flow_of("result"))
-        assert flow is not None
-        home.start(flow).wait()
+        planned = session.deployment.planned(session.deployment.flow_of("result"))
+        assert planned is not None
+        home.open_home.start(planned, LoopOptions()).wait()
     return time.perf_counter() - begin
 
 

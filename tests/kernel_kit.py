@@ -12,7 +12,7 @@ from millstream.kernels import kernel
 from millstream.kernels.kernel import NO_SERVICES, Services, kernel_of
 from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.plan.operators.operator import Operator
-from millstream.state.run import Run, write_run
+from millstream.state.run import StateRun, write_run
 
 
 def advance(
@@ -42,7 +42,7 @@ def leaving(operator: Operator, rows: pl.DataFrame) -> Any:
     return kernel_of(operator).expiry(operator, rows)
 
 
-def write_first(root: Path, operator: Operator, outcome: Outcome, name: str) -> list[Run]:
+def write_first(root: Path, operator: Operator, outcome: Outcome, name: str) -> list[StateRun]:
     """Write what the first state has to keep."""
     spec = operator.states[0]
     kept = outcome.kept.get(spec.name)

@@ -26,7 +26,7 @@ from millstream.model.python.typed_state import TypedState
 from millstream.model.types.schema import Schema
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.python.process import ProcessOperator
-from millstream.state.run import Run, write_run
+from millstream.state.run import StateRun, write_run
 from millstream.state.shard import RunCache, StateReader
 
 ROUNDS = 5
@@ -57,7 +57,7 @@ def kernel(table: pa.Table, epochs: int, folder: Path) -> float:
         "v", counted, "counted", (Output("", schema),), TypedState.of(Seen), sides=(side,), keys=("user",)
     )
     frame = pl.DataFrame(table).with_columns(pl.lit("+I").alias("$op"))
-    cache, runs = RunCache(folder), list[Run]()
+    cache, runs = RunCache(folder), list[StateRun]()
     size = len(frame) // epochs
     began = time.perf_counter()
     for epoch in range(epochs):

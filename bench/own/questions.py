@@ -33,7 +33,7 @@ def measure(work: Path, events: int | None) -> dict[str, Any]:
         session.written.add("orders")
         _asked(session, f"SELECT id FROM totals WHERE (SELECT count(*) FROM totals) = {rows} LIMIT 1", 1)
         asked: dict[str, list[float]] = {"by_key": [], "aggregate": []}
-        run = session.live.runs["orders"]
+        run = session.deployment.runs["orders"]
         epochs = len(run.reports)
         for i in range(TIMES):
             topic.append(_orders(range(i * 100, i * 100 + 100)))  # the flow has work all the time

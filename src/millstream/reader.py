@@ -24,7 +24,7 @@ from millstream.runtime.inspect.status import (
     warnings_for,
     watermark_rows,
 )
-from millstream.runtime.supervision.lease import Owner, owner_of
+from millstream.runtime.supervision.lease import HomeOwner, owner_of
 from millstream.serve.client import LocalClient
 from millstream.sql.query.store_query import question
 
@@ -139,11 +139,11 @@ class Reader:
         self.close()
 
 
-def _token(owner: Owner | None) -> int:
+def _token(owner: HomeOwner | None) -> int:
     return owner.token if owner is not None else 0
 
 
 def _answered(store: DuckStore, sql: str, failed_views: str) -> Result:
-    asked = question(sql, store.tables())
-    warnings = warnings_for(store, {}, asked.tables, SystemClock().now(), failed_views)
-    return Result(store.query(asked.sql, apart=asked.apart), warnings)
+    translated = question(sql, store.tables())
+    warnings = warnings_for(store, {}, translated.tables, SystemClock().now(), failed_views)
+    return Result(store.query(translated.sql, apart=translated.apart), warnings)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+from millstream.engine.spark_engines import SparkEngines
 from millstream.home import Home
 from millstream.model.flow import Flow
 from millstream.model.types.duration import Duration
 from millstream.plan.planner import plan
-from millstream.runtime.supervision.standby import Standby
+from millstream.runtime.supervision.standby import Standby, standby_log
 
 
 def standby(
@@ -25,11 +26,12 @@ def standby(
     and throws away what comes out, so that it is as warm as the owner. Start the flows when this returns.
     """
     seconds = Duration.positive(lease, what="lease").micros / 1e6
-    waiting = Standby(Path(path), [plan(f) for f in flows], mode, memory=memory, lease=seconds)
+    engines = SparkEngines(standby_log(Path(path)), memory=memory)
+    waiting = Standby(Path(path), [plan(f) for f in flows], mode, engines=engines, lease=seconds)
     try:
         waiting.warm()
-        taken = waiting.wait()
+        takeover = waiting.wait()
     finally:
         waiting.stop()
-    assert taken is not None
-    return Home(path, memory=memory, lock=taken.lock)
+    assert takeover is not None
+    return Home(path, memory=memory, lock=takeover.lock)

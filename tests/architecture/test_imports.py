@@ -38,8 +38,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "connect": frozenset({"model", "log"}),
     "engine": frozenset({"model", "plan", "kernels", "state", "connect", "log"}),
     "runtime": BELOW_RUNTIME,
-    "live": BELOW_RUNTIME | {"runtime", "home", "nexmark", "result"},  # SQL carried out on a home
-    "serve": frozenset({"runtime", "store", "model", "result", "live"}),
+    "live": BELOW_RUNTIME | {"runtime", "nexmark", "result"},  # SQL carried out on an open home
+    "serve": frozenset({"runtime", "store", "model", "result", "live", "sql.parse.script", "sql.parse.text"}),
     "testing": BELOW_RUNTIME | {"runtime", "live"} | FACADE,
     "cli": BELOW_RUNTIME | {"runtime", "serve", "testing", "live"} | FACADE,
 }
@@ -189,6 +189,8 @@ def test_kernels_touch_neither_spark_nor_files_nor_the_time() -> None:
         ("runtime", "__init__", False),
         ("cli", "__init__", True),
         ("home", "engine.spark.session", True),
+        ("live", "runtime.open_home", True),
+        ("live", "home", False),
     ],
 )
 def test_the_table_answers_as_the_design_says(layer: str, target: str, answer: bool) -> None:

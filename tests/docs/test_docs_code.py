@@ -85,7 +85,7 @@ def speak(sql: str, page: str, namespace: dict[str, object]) -> None:
     session = namespace["$session"]
     assert isinstance(session, Session)
     for answer in session.execute(sql, name=page):
-        for part in (answer.said, answer.text, answer.result):
+        for part in (answer.message, answer.text, answer.result):
             if part is not None and str(part):
                 sys.stdout.write(f"{part}\n")
 

@@ -46,7 +46,7 @@ def test_a_limit_is_what_the_page_says(session: Session, limit: str) -> None:
     for sql, said in CASES[limit]:
         if sql.startswith("note: "):
             answers = list(session.execute(sql.removeprefix("note: ")))
-            assert said in answers[-1].said
+            assert said in answers[-1].message
             list(session.execute("DROP VIEW v"))
             continue
         with pytest.raises(MillstreamError) as caught:

@@ -39,8 +39,9 @@ from millstream.plan.parts import Project
 from millstream.plan.stages import Plan, ViewStage
 from millstream.sql.catalog import Catalog
 from millstream.sql.parse import grammar
+from millstream.sql.parse.script import split
 from millstream.sql.parse.statements import Create
-from millstream.sql.parse.text import Text, pieces
+from millstream.sql.parse.text import Text
 from tests.sql import kit
 
 HERE = Path(__file__).parent
@@ -123,7 +124,7 @@ def write(file: File) -> None:
 def catalog_of(case: Case, catalog: Catalog) -> tuple[Catalog, MillstreamError | None]:
     """A catalog with all that a case defines, and what was wrong with its last statement."""
     try:
-        found = pieces(Text(case.sql))
+        found = split(Text(case.sql))
     except MillstreamError as error:
         return catalog, error
     for i, piece in enumerate(found):

@@ -12,8 +12,9 @@ from millstream.model.flow import Flow
 from millstream.plan.planner import plan
 from millstream.sql.bind.binder import Binder
 from millstream.sql.parse import grammar
+from millstream.sql.parse.script import split
 from millstream.sql.parse.statements import CreateView
-from millstream.sql.parse.text import Text, pieces
+from millstream.sql.parse.text import Text
 from tests.sql import kit
 from tests.sql.live_tables import LiveTables
 from tests.unit.live.world import Spoken, opened
@@ -99,7 +100,7 @@ def test_panes_of_groups_that_have_none_are_refused() -> None:
 )
 def test_a_definition_that_an_older_version_accepted_still_works(query: str, state: str) -> None:
     catalog = kit.defined(PER_MINUTE, kit.world())
-    (piece,) = pieces(Text(f"CREATE VIEW v AS {query}"))
+    (piece,) = split(Text(f"CREATE VIEW v AS {query}"))
     entry = grammar.statement(piece, kept=True)
     assert isinstance(entry, CreateView)
     catalog.add(entry)

@@ -66,7 +66,7 @@ def test_the_corpus_is_large_enough_to_mean_something() -> None:
 
 
 def test_every_mistake_is_explained(session: Session) -> None:
-    before = list(session.live.catalog.entries)
+    before = list(session.deployment.catalog.entries)
     found = [problem for sql in CORPUS for problem in wrong_with(session, sql)]
     assert not found, "\n\n".join(found[:20])
-    assert list(session.live.catalog.entries) == before
+    assert list(session.deployment.catalog.entries) == before

@@ -16,7 +16,8 @@ import pytest
 
 from millstream.errors import MillstreamError
 from millstream.sql.parse import grammar
-from millstream.sql.parse.text import Text, pieces, tokens
+from millstream.sql.parse.script import split
+from millstream.sql.parse.text import Text, tokens
 from tests.sql import kit
 
 SLOWEST = 10.0
@@ -36,7 +37,7 @@ Words = list[str]
 def corpus() -> tuple[str, ...]:
     """The right statements."""
     text = Text((Path(__file__).parent / "statements.sql").read_text(encoding="utf-8"))
-    return tuple(p.sql for p in pieces(text))
+    return tuple(p.sql for p in split(text))
 
 
 @functools.cache
@@ -108,7 +109,7 @@ def tried(sql: str) -> None:
     """Read a text and bind what is in it; refusals are welcome."""
     catalog = kit.world()
     try:
-        for piece in pieces(Text(sql)):
+        for piece in split(Text(sql)):
             kit.bound(grammar.statement(piece), catalog)
     except MillstreamError as error:
         assert error.message and len(error.message) < 400, error.message
@@ -133,7 +134,7 @@ def check(numbers: Iterable[int]) -> None:
 
 @pytest.mark.parametrize("sql", corpus(), ids=lambda s: s[:40])
 def test_the_statements_that_are_broken_below_can_be_read(sql: str) -> None:
-    (piece,) = pieces(Text(sql))
+    (piece,) = split(Text(sql))
     assert grammar.statement(piece).piece.sql == sql
 
 

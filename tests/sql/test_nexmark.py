@@ -67,7 +67,7 @@ def test_the_views_are_what_a_batch_query_gives(spark: object, tmp_path: Path) -
         say("CREATE TABLE side_input (key BIGINT PRIMARY KEY, value STRING)")
         say("INSERT INTO side_input VALUES " + ", ".join(f"({i}, '{i}')" for i in range(50)))
         say(";\n".join(f"CREATE VIEW {name} AS {live}" for name, live, _ in QUERIES))
-        assert set(session.live.runs) == {"bid", "auction_person"}, (
+        assert set(session.deployment.runs) == {"bid", "auction_person"}, (
             "all views of bids share one flow and one pass over them"
         )
         for kind, rows in kinds.items():

@@ -11,7 +11,8 @@ import millstream as ms
 from millstream.errors import DefinitionError, MillstreamError, PlanError, QueryError
 from millstream.plan.planner import plan
 from millstream.sql.parse import grammar
-from millstream.sql.parse.text import Text, pieces
+from millstream.sql.parse.script import split
+from millstream.sql.parse.text import Text
 from tests.sql import kit
 from tests.sql.test_mutated import words
 from tests.sql.test_refused import CORPUS
@@ -87,7 +88,7 @@ def test_broken_clauses_are_refused_in_our_own_words() -> None:
             at = chance.randrange(len(given))
             given[at : at + chance.choice((0, 1, 1, 3))] = chance.choice(([], [chance.choice(odd)], [given[at - 1]]))
         try:
-            for piece in pieces(Text(" ".join(given))):
+            for piece in split(Text(" ".join(given))):
                 kit.bound(grammar.statement(piece, functions={}), kit.world())
             taken += 1
         except MillstreamError as error:

@@ -151,7 +151,7 @@ def refused(world: tuple[Home, Session], monkeypatch: pytest.MonkeyPatch) -> Cal
     monkeypatch.setattr(home.store, "query", never)
     monkeypatch.setattr(home, "store_table", never)
     monkeypatch.setattr(spark_session, "start", never)
-    before = (list(session.live.catalog.entries), dict(session.settings))
+    before = (list(session.deployment.catalog.entries), dict(session.settings))
 
     def say(sql: str) -> None:
         try:
@@ -166,7 +166,7 @@ def refused(world: tuple[Home, Session], monkeypatch: pytest.MonkeyPatch) -> Cal
             pytest.fail(f"{type(error).__name__} for {sql!r}: {error}")
         else:
             pytest.fail(f"nobody refused {sql!r}")
-        assert (list(session.live.catalog.entries), dict(session.settings)) == before, sql
+        assert (list(session.deployment.catalog.entries), dict(session.settings)) == before, sql
 
     return say
 

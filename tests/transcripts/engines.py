@@ -156,7 +156,7 @@ class _StoryScript(LocalScript):
             super().__init__(flow, path, shards=shards)
 
     def _loop_of(self, home: Home) -> Any:
-        home._serve = lambda: None  # type: ignore[method-assign]
+        home.open_home.on_store_open = lambda: None
 
         def make(plan: Any, ports: Any, root: Path) -> Any:
             return _Engine(plan, ports, root, shards=self.shards)
@@ -172,7 +172,7 @@ class MemoryScript(_StoryScript):
         super().__init__(flow, path, shards=shards)
 
     def _loop_of(self, home: Home) -> Any:
-        home._store = self.store  # type: ignore[assignment]
+        home.open_home._store = self.store  # type: ignore[assignment]
         return super()._loop_of(home)
 
     def panes(self) -> list[dict[str, Any]]:
@@ -218,7 +218,7 @@ def _template() -> Path:
     folder = Path(mkdtemp(prefix="story-", dir=_SHARED if _SHARED.is_dir() else gettempdir()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     home = Home(folder / "home")
-    home._serve = lambda: None  # type: ignore[method-assign]
+    home.open_home.on_store_open = lambda: None
     assert home.store
     home.close()
     return folder / "home"

@@ -19,6 +19,7 @@ from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog, read_by, schema_of, tables_of
 from millstream.sql.connectors import connector_of, topic_of
 from millstream.sql.parse import grammar
+from millstream.sql.parse.script import StatementText, split
 from millstream.sql.parse.statements import (
     Ask,
     Create,
@@ -35,7 +36,7 @@ from millstream.sql.parse.statements import (
     Subscribe,
     Update,
 )
-from millstream.sql.parse.text import Piece, Text, pieces, word
+from millstream.sql.parse.text import Text, word
 
 
 class Checking:
@@ -50,16 +51,16 @@ class Checking:
     def file(self, path: Path) -> None:
         """Check the statements of a file."""
         try:
-            found = pieces(Text(*read_file(path)))
+            script = split(Text(*read_file(path)))
         except MillstreamError as error:
             error.origin = error.origin or Origin(str(path), 1)
             self.report.errors.append(error)
             return
-        for piece in found:
+        for piece in script:
             self.report.statements += 1
             self.piece(piece)
 
-    def piece(self, piece: Piece) -> None:
+    def piece(self, piece: StatementText) -> None:
         """Check one statement."""
         try:
             statement = grammar.statement(piece, functions=self.catalog.functions)
@@ -78,7 +79,7 @@ class Checking:
             if isinstance(statement, Create):
                 self.unsure.add(statement.name.lower())
 
-    def _doubt(self, piece: Piece) -> None:
+    def _doubt(self, piece: StatementText) -> None:
         """A definition that cannot be read still takes its name, so that what uses it is not called unknown."""
         words = [word(t) for t in piece.tokens[:10]]
         kind = next((i for i, w in enumerate(words) if w in grammar.KINDS), None)
@@ -138,14 +139,14 @@ class Checking:
         elif Binder(flow, self.catalog, sources.GENERATORS).definition(entry) is not None:
             planned = plan(flow)
             if isinstance(entry, CreateView):
-                self.report.warnings += [self._warning(entry, said) for said in growing(explain(planned))]
+                self.report.warnings += [self._warning(entry, growth) for growth in growing(explain(planned))]
 
-    def _warning(self, entry: CreateView, said: str) -> MillstreamError:
+    def _warning(self, entry: CreateView, growth: str) -> MillstreamError:
         text: Text = entry.piece.text
         group = entry.query.find(exp.Group, exp.Distinct)
         return MillstreamError(
             f"the state of the view `{entry.name}` grows without bound",
-            detail=f"kept: {said}",
+            detail=f"kept: {growth}",
             hint=self._clause(entry),
             origin=text.of_node(group) or text.of_token(entry.piece.tokens[0]),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,8 @@ from millstream.cli.shell.waiting import patiently
 from millstream.errors import ConnectionLost, HomeInUse, MillstreamError, QueryError
 from millstream.model.types.values import python_values
 from millstream.runtime.inspect.status import has_failed
-from millstream.sql.parse.text import Piece, Text, pieces, word
+from millstream.sql.parse.script import SqlScript, as_script
+from millstream.sql.parse.text import word
 
 if TYPE_CHECKING:
     from millstream.home import Home
@@ -66,19 +67,19 @@ class Connection:
         self._names: tuple[str, ...] | None = None
         self._columns: dict[str, tuple[str, ...]] = {}
 
-    def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
-        """Carry out the statements of a text; what is wrong with one is raised when its turn comes.
+    def execute(self, sql: str | SqlScript, *, name: str = "SQL") -> Iterator[Answer]:
+        """Carry out the statements of a text or script; what is wrong with one is raised when its turn comes.
 
         When the connection to the process that owns the home has ended, this connects again. Statements that only read
         are then repeated; of others it says that they may have been carried out.
         """
-        found = pieces(Text(sql, name))
-        reads = all(word(p.tokens[0]) in READS for p in found)
+        script = as_script(sql, name)
+        reads = all(word(s.tokens[0]) in READS for s in script)
         done = 0
         while True:
             number = self._number
             try:
-                for answer in self._answers(sql, name, found):
+                for answer in self._answers(script):
                     done += 1
                     yield answer
                 return
@@ -90,12 +91,12 @@ class Connection:
                     raise self._doubtful(done, reads=reads) from error
                 reads = False  # once
 
-    def _answers(self, sql: str, name: str, found: Sequence[Piece]) -> Iterator[Answer]:
-        waiting = iter(found)
-        for answer in self._session.execute(sql, name=name):
-            piece = next(waiting, None)
-            if piece is not None and word(piece.tokens[0]) == "SET" and len(piece.tokens) > 2:
-                self._set[word(piece.tokens[1])] = piece.sql
+    def _answers(self, script: SqlScript) -> Iterator[Answer]:
+        waiting = iter(script)
+        for answer in self._session.execute(script):
+            statement = next(waiting, None)
+            if statement is not None and word(statement.tokens[0]) == "SET" and len(statement.tokens) > 2:
+                self._set[word(statement.tokens[1])] = statement.sql
             if answer.changes is not None and self.hangs_up:
                 answer = replace(answer, changes=self._resumed(answer.changes))
             yield answer
@@ -106,9 +107,9 @@ class Connection:
         while True:
             number = self._number
             try:
-                for found in changes:
-                    resume = found.resume
-                    yield found
+                for change in changes:
+                    resume = change.resume
+                    yield change
                 return
             except ConnectionLost:
                 if not resume or number != self._number:
@@ -146,10 +147,10 @@ class Connection:
         )
 
     def _doubtful(self, done: int, *, reads: bool) -> ConnectionLost:
-        said = f"{done} of the statements were carried out; the next one " if done else "the statement "
+        outcome = f"{done} of the statements were carried out; the next one " if done else "the statement "
         return ConnectionLost(
             "the connection to the process that owns the home ended during the statement",
-            detail=said + ("was not answered" if reads else "may have been carried out, or not"),
+            detail=outcome + ("was not answered" if reads else "may have been carried out, or not"),
             hint="connected again; " + ("repeat it" if reads else "look before you repeat it: SHOW ..., SELECT ..."),
         )
 
@@ -196,8 +197,8 @@ def connected(home: Path, memory: str = "2g") -> Iterator[Connection]:
             client = _client(home)  # its owner has just begun to answer
             if client is None:
                 raise
-    with _remote(home, client) if client is not None else _embedded(opened, home) as found:
-        yield found
+    with _remote(home, client) if client is not None else _embedded(opened, home) as connection:
+        yield connection
 
 
 def _client(home: Path) -> LocalClient | None:
@@ -217,7 +218,7 @@ def _failed(flows: list[dict[str, Any]]) -> int:
 def _embedded(home: Home, where: Path) -> Iterator[Connection]:
     try:
         _ = home.store  # once it is open, other processes are answered
-        runs = home.session().live.runs
+        runs = home.session().deployment.runs
 
         def starting() -> bool:
             return any(run.state == "starting" for run in list(runs.values()))

@@ -20,7 +20,7 @@ RATE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Reading:
+class MeterReading:
     """What a meter shows at a moment. Seconds, rows per second; None where nothing is known yet."""
 
     epochs: int
@@ -60,7 +60,7 @@ class Reading:
 
 
 class Meter:
-    """Takes `EpochReport`s, gives `Reading`s."""
+    """Takes `EpochReport`s, gives `MeterReading`s."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,13 +82,13 @@ class Meter:
                 self._seconds.append(report.seconds)
                 self._recent.append((now, report.rows, report.seconds))
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         """How it goes now."""
         with self._lock:
             last, now = self._last, time.time_ns() // 1000
             mark = last.watermark if last else BEGINNING
             known = BEGINNING < mark < ALL_READ
-            return Reading(
+            return MeterReading(
                 epochs=self._epochs,
                 epoch=last.number if last else 0,
                 rows=self._rows,

@@ -29,33 +29,35 @@ def owned(
     take_over: bool,
 ) -> Iterator[tuple[Home, TakenOver | None] | None]:
     """The home, owned, and whom it was taken from, if it was; None when somebody asked to stop before."""
+    from millstream.engine.spark_engines import SparkEngines
     from millstream.home import Home
     from millstream.plan.planner import plan
     from millstream.runtime.supervision.lease import owner_of
-    from millstream.runtime.supervision.standby import PASSIVE, Standby
+    from millstream.runtime.supervision.standby import PASSIVE, Standby, standby_log
 
     if standby is None and not take_over:
         with Home(path, memory=memory) as home:
             yield home, None
         return
-    waiting = Standby(path, [plan(f) for f in flows], standby or PASSIVE, memory=memory)
+    engines = SparkEngines(standby_log(path), memory=memory)
+    waiting = Standby(path, [plan(f) for f in flows], standby or PASSIVE, engines=engines)
     try:
         if standby is not None:
             show.note(f"standby ({standby}): starting Spark ...")
             waiting.warm()
         owner = owner_of(path / "lock")
         show.note(f"waiting for {path}: it is in use by {owner.told()}" if owner is not None else f"opening {path}")
-        taken = waiting.wait(lambda: stop.asked)
-        if taken is None:
+        takeover = waiting.wait(lambda: stop.asked)
+        if takeover is None:
             yield None
             return
-        with Home(path, memory=memory, lock=taken.lock) as home:
-            yield home, taken if taken.before is not None else None
+        with Home(path, memory=memory, lock=takeover.lock) as home:
+            yield home, takeover if takeover.before is not None else None
     finally:
         waiting.close()
 
 
-class Gap:
+class TakeoverGap:
     """Tells, once, for how long a flow made no progress while it changed hands."""
 
     def __init__(self, flow: str, taken: TakenOver | None, show: Shows) -> None:
@@ -65,9 +67,9 @@ class Gap:
         """The first epoch under the new owner ends the gap."""
         if self._taken is None:
             return
-        taken, self._taken = self._taken, None
-        before = f"process {taken.before.pid}" if taken.before is not None else "nobody"
-        seconds = max(0.0, time.time() - taken.closed[self._flow])
+        takeover, self._taken = self._taken, None
+        before = f"process {takeover.before.pid}" if takeover.before is not None else "nobody"
+        seconds = max(0.0, time.time() - takeover.closed[self._flow])
         self._show.note(
             f"{self._flow}: took over from {before}; no progress for {seconds:.1f} s, epoch {report.number}"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.commands.run import Shows, display, follow, summary
-from millstream.cli.meter import Meter, Reading
+from millstream.cli.meter import Meter, MeterReading
 from millstream.cli.output import print_result
 from millstream.cli.ownership import owned
 from millstream.cli.shell.shell import read_file
@@ -31,7 +31,7 @@ class RunMeter(Meter):
         self._run = run
         self._seen = 0
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         """How it goes now."""
         for report in [r for r in list(self._run.reports) if r.number > self._seen]:
             self._seen = report.number
@@ -67,7 +67,7 @@ def run_sql(
         opened, _ = owning
         session = opened.session()
         perform(session, text, called, show)
-        runs = list(session.live.runs.values())
+        runs = list(session.deployment.runs.values())
         if not runs:
             raise DefinitionError(
                 f"there is nothing to run in {home}",
@@ -89,8 +89,8 @@ def perform(session: Session, text: str, name: str, show: Shows) -> None:
             raise StatementRefused(
                 "SUBSCRIBE has no end, and no place in a file to run", hint="see `millstream sql -c`"
             )
-        if answer.said and not answer.unchanged:
-            show.note(answer.said)
+        if answer.message and not answer.unchanged:
+            show.note(answer.message)
         if answer.text:
             click.echo(answer.text)
         if answer.result is not None:

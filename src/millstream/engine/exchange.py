@@ -21,7 +21,7 @@ from millstream.kernels.kernel import advance
 from millstream.kernels.outcome import Dropped, StageClock
 from millstream.kernels.scan_input import Role
 from millstream.plan.operators.operator import Operator
-from millstream.state.run import Run
+from millstream.state.run import StateRun
 from millstream.state.shard import RunCache, shard_of, shard_range
 from millstream.state.version import Version
 
@@ -129,7 +129,7 @@ class Opened:
     changes: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
     panes: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
     dropped: dict[int, list[Dropped]] = field(default_factory=dict)
-    runs: dict[int, list[Run]] = field(default_factory=dict)
+    runs: dict[int, list[StateRun]] = field(default_factory=dict)
 
 
 def opened(parcels: pa.Table) -> Opened:
@@ -146,7 +146,7 @@ def opened(parcels: pa.Table) -> Opened:
         elif kind == "dropped":
             found.dropped.setdefault(view, []).extend(Dropped(*d) for d in orjson.loads(payload))
         elif kind == "run":
-            found.runs.setdefault(view, []).append(Run.from_json(orjson.loads(payload)))
+            found.runs.setdefault(view, []).append(StateRun.from_json(orjson.loads(payload)))
         else:
             counts = orjson.loads(payload)
             found.intake.add(

@@ -14,7 +14,7 @@ from millstream.result import Result
 class Answer:
     """The answer to one statement; which of its parts is there depends on the statement."""
 
-    said: str = ""
+    message: str = ""
     """A sentence for a person: ``created the view hot_auctions``."""
     result: Result | None = None
     """Rows."""

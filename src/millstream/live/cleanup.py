@@ -19,54 +19,54 @@ from millstream.sql.connectors import topic_of
 from millstream.sql.parse.statements import CreateSource, CreateTable, Drop
 
 if TYPE_CHECKING:
-    from millstream.live.deployment import Live
+    from millstream.live.deployment import Deployment
 
 FORGET_VIEW, FORGET_TABLE, MAKE_TABLE = "forget view", "forget table", "make table"
 MAKE_TOPIC, DROP_TOPIC = "make topic", "drop topic"
 
 
-def finish(live: Live, name: str | None = None) -> None:
+def finish(deployment: Deployment, name: str | None = None) -> None:
     """Take the steps that are still to be taken; with a `name`, only if one of them makes or removes what has it."""
-    pending = live.definitions.pending
+    pending = deployment.definitions.pending
     if name is not None and all(step.lower() != name.lower() for _, step in pending):
         return
-    with live.lock:
-        kept = live.definitions
+    with deployment.lock:
+        kept = deployment.definitions
         if not kept.dropped and not kept.pending:
             return
         for flow in kept.dropped:
-            _drop_flow(live, flow)
+            _drop_flow(deployment, flow)
         for what, step in kept.pending:
-            _step(live, what, step)
+            _step(deployment, what, step)
         done = kept.copy()
         done.dropped, done.pending = [], []
         done.save()
-        live.definitions = done
+        deployment.definitions = done
 
 
-def _drop_flow(live: Live, flow: str) -> None:
-    live.stop(flow)
-    feed = live.feeds.pop(flow, None)
+def _drop_flow(deployment: Deployment, flow: str) -> None:
+    deployment.stop(flow)
+    feed = deployment.feeds.pop(flow, None)
     if feed is not None:
         feed.end()
-    live.home.forget_run(flow)
-    live.home.store.forget_flow(flow)
-    release_flow(flow, live.home.log)
+    deployment.home.forget_run(flow)
+    deployment.home.store.forget_flow(flow)
+    release_flow(flow, deployment.home.log)
     if paths.is_part(flow):  # a name that no flow can have was kept by an earlier version, and never ran
-        paths.delete_tree(paths.flow_folder(live.home.path, flow), within=live.home.path)
+        paths.delete_tree(paths.flow_folder(deployment.home.path, flow), within=deployment.home.path)
 
 
-def _step(live: Live, what: str, name: str) -> None:
-    home, entry = live.home, live.catalog.get(name)
+def _step(deployment: Deployment, what: str, name: str) -> None:
+    home, entry = deployment.home, deployment.catalog.get(name)
     if what == FORGET_VIEW:
         flow, _, view = name.rpartition("/")
         home.store.forget_view(view, flow)
     elif what == FORGET_TABLE:
         home.drop_table(name)
     elif what == MAKE_TABLE and isinstance(entry, CreateTable):
-        sources.make_table(home, live.catalog, entry)
+        sources.make_table(home, deployment.catalog, entry)
     elif what == MAKE_TOPIC and isinstance(entry, CreateSource):
-        sources.make_topic(home, live.catalog, entry)
+        sources.make_topic(home, deployment.catalog, entry)
     elif what == DROP_TOPIC:
         try:
             home.log.drop(name)
@@ -74,27 +74,27 @@ def _step(live: Live, what: str, name: str) -> None:
             pass  # it is gone
 
 
-def topic(live: Live, statement: Drop) -> Answer:
+def topic(deployment: Deployment, statement: Drop) -> Answer:
     """DROP TOPIC: records and all; refused while a source reads it or a sink writes to it."""
     name = statement.name
-    for entry in live.catalog.entries.values():
+    for entry in deployment.catalog.entries.values():
         if topic_of(entry) == name:
             raise DefinitionError(
                 f"the {KIND_OF[type(entry)]} `{entry.name}` uses the topic `{name}`",
                 hint=f"DROP {KIND_OF[type(entry)].upper()} {entry.name} first",
             )
-    if not live.home.log.exists(name):
+    if not deployment.home.log.exists(name):
         if statement.if_exists:
-            return Answer(said=f"there is no topic {name}")
-        live.home.log.topic(name)  # says which there are
-    before, kept = live.definitions, live.definitions.copy()
+            return Answer(message=f"there is no topic {name}")
+        deployment.home.log.topic(name)  # says which there are
+    before, kept = deployment.definitions, deployment.definitions.copy()
     kept.pending.append((DROP_TOPIC, name))
-    live.commit(live.catalog, kept)
+    deployment.commit(deployment.catalog, kept)
     try:
-        finish(live)
+        finish(deployment)
     except MillstreamError:
-        if live.home.log.exists(name):  # refused, as when somebody writes to it
-            before.revision = live.definitions.revision
-            live.commit(live.catalog, before)
+        if deployment.home.log.exists(name):  # refused, as when somebody writes to it
+            before.revision = deployment.definitions.revision
+            deployment.commit(deployment.catalog, before)
         raise
-    return Answer(said=f"dropped the topic {name}")
+    return Answer(message=f"dropped the topic {name}")

@@ -9,7 +9,7 @@ puts it back.
 A definition is kept as it was written. `schema` is that of a source whose columns were found in its data.
 
 The write of this file is the commit point of a statement. What the statement does elsewhere follows it: flows in
-`dropped` are removed with all they keep, and the steps in `pending` are taken (see `removal.py`). Both stay listed
+`dropped` are removed with all they keep, and the steps in `pending` are taken (see `cleanup.py`). Both stay listed
 until that is done, by this process or by the next one that opens the home.
 """
 

@@ -22,7 +22,7 @@ class Heard:
     bytes: int
 
 
-class Feed:
+class ChangeFeed:
     """What a flow has done lately."""
 
     def __init__(self) -> None:

@@ -27,30 +27,28 @@ from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version
 
 if TYPE_CHECKING:
-    from millstream.live.deployment import Live
+    from millstream.live.deployment import Deployment
 
 _COLUMNS = {"$s": "slice_start", "$e": "window_end", "$n": "rows", "$x": "expires"}
 _TIMES = ("slice_start", "window_end", "expires")
 
 
-def state(live: Live, view: str) -> pa.Table:
+def state(deployment: Deployment, view: str) -> pa.Table:
     """What the last committed epoch keeps for a view: one row per key and slice or window."""
-    flow = live.flow_of(view)
-    planned = live.planned(flow)
+    flow = deployment.flow_of(view)
+    planned = deployment.planned(flow)
     operator = next((v.operator for v in planned.views if v.name.lower() == view.lower()), None) if planned else None
     if operator is None:
         raise UnknownName(f"there is no view `{view}`")
-    if planned is not None and not operator.stateful:
+    if not operator.stateful:
         raise QueryError(f"the view `{view}` keeps no state: its rows go on as they come")
-    last = live.home.store.last(flow)
+    last = deployment.home.store.last(flow)
     if last is None:
         raise QueryError(f"the flow `{flow}` of `{view}` has not committed an epoch yet", hint="ask again in a moment")
-    reader = StateReader(
-        RunCache(paths.flow_folder(live.home.path, flow) / "state"),
-        Version.from_json(last.version).of(operator.step),
-        list(operator.states[0].unique),
-    )
-    rows = reader.scan(BEGINNING)
+    cache = RunCache(paths.flow_folder(deployment.home.path, flow) / "state")
+    version = Version.from_json(last.version)
+    states = (StateReader(cache, version.of(operator.state_step(s)), list(s.unique)) for s in operator.states)
+    rows = next((found for s in states if (found := s.scan(BEGINNING)) is not None and len(found)), None)
     if rows is None:
         return pa.table({"rows": pa.array([], pa.int64())})
     if "$gone" in rows.columns:
@@ -64,35 +62,36 @@ def state(live: Live, view: str) -> pa.Table:
     return named.select(c for c in named.columns if not c.startswith("$")).to_arrow()
 
 
-def history(live: Live, names: set[str], sql: str, limits: Limits) -> pa.Table:
+def history(deployment: Deployment, names: set[str], sql: str, limits: Limits) -> pa.Table:
     """Answer a question of Spark SQL over all that some sources hold now."""
     from millstream.engine.input.history import answered
-    from millstream.engine.spark import session
 
     frames: list[tuple[str, Plan, Stream]] = []
     for name in sorted(names):
         flow = Flow("history")
-        entry = live.catalog.get(name)
+        entry = deployment.catalog.get(name)
         if isinstance(entry, CreateSource):
-            stream = Binder(flow, live.catalog, {}).named(name).stream if entry.place.kind != "GENERATOR" else None
-        elif entry is None and live.home.log.exists(name):
-            known = Schema.from_arrow(live.home.log.topic(name).schema, exact=True)
+            stream = (
+                Binder(flow, deployment.catalog, {}).named(name).stream if entry.place.kind != "GENERATOR" else None
+            )
+        elif entry is None and deployment.home.log.exists(name):
+            known = Schema.from_arrow(deployment.home.log.topic(name).schema, exact=True)
             stream = flow.source(name, LogTopic(name), schema=known)
         else:
-            raise live.catalog.missing(name, "source or topic")
+            raise deployment.catalog.missing(name, "source or topic")
         if stream is None:
             raise Unsupported(f"`{name}` makes its records as they are asked for: it has no history")
         stream.view("all_records")
         frames.append((f"history_{name.lower()}", plan(flow), stream))
-    spark = session.start(live.home.spark_log, memory=live.home._memory)
-    now = live.home.clock.now()
-    given = {}
+    spark = deployment.home.engines.warm_up().result()
+    now = deployment.home.clock.now()
+    inputs = {}
     for alias, planned, stream in frames:
         source = next(s for s in upstream(stream.step) if isinstance(s, Source))
         assert not isinstance(source.connector, Generator | Memory)
         stage = planned.source(source.name)
         with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
-            port = source_port(Path(folder), "history", stage, {}, live.home.log)
+            port = source_port(Path(folder), "history", stage, {}, deployment.home.log)
             start = port.start() if hasattr(port, "start") else {}
-            given[alias] = (stage, port, port.admit(start, port.head(now), None), planned)
-    return answered(spark, given, sql, now, live.home.spark_log, limits)
+            inputs[alias] = (stage, port, port.admit(start, port.head(now), None), planned)
+    return answered(spark, inputs, sql, now, deployment.home.spark_log, limits)

@@ -11,31 +11,33 @@ from millstream.runtime.inspect.status import has_failed
 from millstream.runtime.supervision.run import ENDED
 
 if TYPE_CHECKING:
-    from millstream.live.deployment import Live
+    from millstream.live.deployment import Deployment
     from millstream.sql.parse.statements import Pause
 
 
-def pause(live: Live, statement: Pause, wait: float) -> Answer:
+def pause(deployment: Deployment, statement: Pause, wait: float) -> Answer:
     """PAUSE and RESUME. RESUME waits for up to `wait` seconds, to say what came of it."""
-    with live.lock:
-        flow = live.flow_of(statement.name)
-        definitions = live.definitions.copy()
+    with deployment.lock:
+        flow = deployment.flow_of(statement.name)
+        definitions = deployment.definitions.copy()
         definitions.flows.setdefault(flow, FlowNote()).paused = not statement.resume
-        live.commit(live.catalog, definitions)
+        deployment.commit(deployment.catalog, definitions)
         if not statement.resume:
-            live.stop(flow)
-            return Answer(said=f"the flow {flow} rests; RESUME {flow} lets it go on where it was")
-        run, before = live.runs.get(flow), live.home.flow_state(flow)
+            deployment.stop(flow)
+            return Answer(message=f"the flow {flow} rests; RESUME {flow} lets it go on where it was")
+        run, before = deployment.runs.get(flow), deployment.home.flow_state(flow)
         if run is None or run.state in ENDED:
-            mine = [n for n, d in live.definitions.entries.items() if d.flow == flow]
-            live.broken = {n: e for n, e in live.broken.items() if n not in mine or live.catalog.get(n) is None}
-            live.restart(flow)
-    return Answer(said=_resumed(live, flow, before, wait))
+            mine = [n for n, d in deployment.definitions.entries.items() if d.flow == flow]
+            deployment.broken = {
+                n: e for n, e in deployment.broken.items() if n not in mine or deployment.catalog.get(n) is None
+            }
+            deployment.restart(flow)
+    return Answer(message=_resumed(deployment, flow, before, wait))
 
 
-def _resumed(live: Live, flow: str, before: str, wait: float) -> str:
+def _resumed(deployment: Deployment, flow: str, before: str, wait: float) -> str:
     """What came of a flow that was resumed. Raises ViewFailed when it does not run."""
-    broken, run, had = live.said_of_broken(flow), live.runs.get(flow), has_failed(before)
+    broken, run, had = deployment.broken_views_of(flow), deployment.runs.get(flow), has_failed(before)
     if broken:
         raise ViewFailed(broken, hint=f"mend the reason, then RESUME {flow}")
     if run is None:

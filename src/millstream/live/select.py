@@ -26,26 +26,27 @@ from millstream.sql.relations import array_functions
 from millstream.sql.relations.windows import name_of
 
 if TYPE_CHECKING:
-    from millstream.live.deployment import Live
+    from millstream.live.deployment import Deployment
     from millstream.live.session import Session
+    from millstream.runtime.open_home import OpenHome
 
 
-def ask(live: Live, statement: Ask, session: Session) -> Answer:
+def ask(deployment: Deployment, statement: Ask, session: Session) -> Answer:
     """Answer a SELECT."""
     unsettled = session.settle(tables_of(statement.query))
-    warnings = check_views(live, statement.query, session)
-    table = answered(live, with_files(statement.query), session)
+    warnings = check_views(deployment, statement.query, session)
+    table = answered(deployment, with_files(statement.query), session)
     return Answer(result=Result(table, (*unsettled, *warnings)))
 
 
-def check_views(live: Live, query: exp.Query, session: Session) -> tuple[str, ...]:
+def check_views(deployment: Deployment, query: exp.Query, session: Session) -> tuple[str, ...]:
     """What to know about the views of a question: those that no longer work, and those whose flow has failed. Raises
     ViewFailed instead where a view that has failed is an error.
     """
     how, names = str(session.settings["failed_views"]), list(dict.fromkeys(tables_of(query)))
-    said = []
+    warnings = []
     for name in names:
-        error = live.broken.get(name.lower())
+        error = deployment.broken.get(name.lower())
         if error is not None and how == ERROR:
             raise ViewFailed(
                 f"the view `{name}` is broken",
@@ -53,8 +54,14 @@ def check_views(live: Live, query: exp.Query, session: Session) -> tuple[str, ..
                 hint=f"mend the reason, then RESUME {name}; SET failed_views = 'warn' shows the old rows",
             )
         if error is not None:
-            said.append(f"the view `{name}` is broken and does not change any more: {error.message}")
-    return (*said, *live.home.warnings_for(names, how))
+            warnings.append(f"the view `{name}` is broken and does not change any more: {error.message}")
+    return (*warnings, *deployment.home.warnings_for(names, how))
+
+
+def rows_of(home: OpenHome, sql: str) -> pa.Table:
+    """The rows of a SELECT over the store alone, whatever the state of its flows."""
+    query = store_query.question(sql, home.store.tables())
+    return home.store.query(query.sql, apart=query.apart)
 
 
 @dataclass(frozen=True)
@@ -70,39 +77,39 @@ def with_files(query: exp.Query) -> WithFiles:
     if _reads_history(query):
         return WithFiles(query)
     rows: dict[str, pa.Table] = {}
-    asked = query.copy()
-    for table in list(asked.find_all(exp.Table)):
+    rewritten = query.copy()
+    for table in list(rewritten.find_all(exp.Table)):
         if name_of(table.this) == FILES:
             name = f"files${len(rows)}"
             rows[name] = copy.rows_of(files_of(place_of(table.this)))
             alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier("files"))
             table.replace(exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias))
-    return WithFiles(asked, rows)
+    return WithFiles(rewritten, rows)
 
 
 def _reads_history(query: exp.Query) -> bool:
     return any(isinstance(t.this, exp.Anonymous) and name_of(t.this) == "history_of" for t in query.find_all(exp.Table))
 
 
-def answered(live: Live, of: WithFiles, session: Session) -> pa.Table:
+def answered(deployment: Deployment, of: WithFiles, session: Session) -> pa.Table:
     """The rows of a SELECT, as they are now."""
     if _reads_history(of.query):
-        return _history(live, of.query, session)
-    given = dict(of.rows)
-    asked = of.query.copy()
-    for table in list(asked.find_all(exp.Table)):
+        return _history(deployment, of.query, session)
+    extra_tables = dict(of.rows)
+    rewritten = of.query.copy()
+    for table in list(rewritten.find_all(exp.Table)):
         if name_of(table.this) == "state":
             view = _argument(table.this)
-            given[f"state${view}"] = inspect.state(live, view)
+            extra_tables[f"state${view}"] = inspect.state(deployment, view)
             alias = table.args.get("alias")
             table.replace(exp.Table(this=exp.to_identifier(f"state${view}", quoted=True), alias=alias))
         elif isinstance(table.this, exp.Anonymous) and not _is_told_elsewhere(table):
             raise QueryError(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
-    known = {**live.home.store.tables(), **{n: t.column_names for n, t in given.items()}}
-    _explain_sources(live, asked, known)
-    found = store_query.asked(asked, known)
-    apart = None if found.apart is None else [t for t in found.apart if t not in given]
-    return live.home.store.query(found.sql, given, limits=session.limits, apart=apart)
+    known = {**deployment.home.store.tables(), **{n: t.column_names for n, t in extra_tables.items()}}
+    _explain_sources(deployment, rewritten, known)
+    store_sql = store_query.asked(rewritten, known)
+    apart = None if store_sql.apart is None else [t for t in store_sql.apart if t not in extra_tables]
+    return deployment.home.store.query(store_sql.sql, extra_tables, limits=session.limits, apart=apart)
 
 
 def _is_told_elsewhere(table: exp.Table) -> bool:
@@ -110,20 +117,20 @@ def _is_told_elsewhere(table: exp.Table) -> bool:
     return array_functions.call_of(table) is not None or name_of(table.this) == CHANGELOG
 
 
-def _explain_sources(live: Live, query: exp.Query, known: dict[str, list[str]]) -> None:
+def _explain_sources(deployment: Deployment, query: exp.Query, known: dict[str, list[str]]) -> None:
     """A source has no rows of its own: say what can be meant."""
     there = {n.lower() for n in known}
     for name in tables_of(query):
-        entry = live.catalog.get(name)
+        entry = deployment.catalog.get(name)
         if name.lower() in there:
             continue
-        if isinstance(entry, CreateSource) or live.home.log.exists(name):
+        if isinstance(entry, CreateSource) or deployment.home.log.exists(name):
             raise QueryError(
                 f"`{name}` is a {'source' if entry is not None else 'topic'}, whose records go on coming",
                 hint=f"what is there now: SELECT ... FROM HISTORY OF {name}; what comes: SUBSCRIBE TO {name}",
             )
-        kept = live.definitions.entries.get(name.lower())
-        state = live.home.flow_state(kept.flow) if kept is not None and kept.flow else ""
+        kept = deployment.definitions.entries.get(name.lower())
+        state = deployment.home.flow_state(kept.flow) if kept is not None and kept.flow else ""
         if kept is not None and has_failed(state):
             raise ViewFailed(
                 f"the view `{name}` has failed, and has no rows yet",
@@ -131,7 +138,7 @@ def _explain_sources(live: Live, query: exp.Query, known: dict[str, list[str]]) 
                 hint=f"mend the reason, then RESUME {kept.flow}",
             )
         if entry is not None:
-            reason = live.broken.get(name.lower())
+            reason = deployment.broken.get(name.lower())
             raise ViewNotFound(
                 f"the view `{name}` has no rows yet" if reason is None else f"the view `{name}` is broken",
                 detail=None if reason is None else reason.message,
@@ -139,34 +146,34 @@ def _explain_sources(live: Live, query: exp.Query, known: dict[str, list[str]]) 
             )
 
 
-def _history(live: Live, query: exp.Query, session: Session) -> pa.Table:
+def _history(deployment: Deployment, query: exp.Query, session: Session) -> pa.Table:
     """A SELECT over what a source holds now: an ordinary batch query of Spark."""
-    asked = query.copy()
-    clauses.without_ties(asked)
+    spark_query = query.copy()
+    clauses.without_ties(spark_query)
     names: set[str] = set()
-    for table in list(asked.find_all(exp.Table)):
+    for table in list(spark_query.find_all(exp.Table)):
         if name_of(table.this) == "history_of":
             name = _argument(table.this)
             names.add(name)
             alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name))
             table.replace(exp.Table(this=exp.to_identifier(f"history_{name.lower()}"), alias=alias))
-        elif table.name not in {c.alias for c in asked.find_all(exp.CTE)}:
+        elif table.name not in {c.alias for c in spark_query.find_all(exp.CTE)}:
             raise Unsupported(
                 f"`{table.name}` beside the history of a source in one question",
                 hint="ask for one of them in a view",
             )
-    budget = live.home.store.budget
+    budget = deployment.home.store.budget
     limits = budget.at_most(session.limits)
     with budget.claim() as claim:
         with Watch(limits, lambda: None) as watch:
             claim.reserve(limits.bytes, watch)
-        table = inspect.history(live, names, asked.sql(dialect="spark", identify=True), limits)
+        table = inspect.history(deployment, names, spark_query.sql(dialect="spark", identify=True), limits)
         claim.pass_on(table)
         return table
 
 
 def _argument(call: exp.Anonymous) -> str:
-    given = call.expressions
-    if len(given) != 1:
+    arguments = call.expressions
+    if len(arguments) != 1:
         raise QueryError(f"{call.name.upper()} takes one name")
-    return str(given[0].name if isinstance(given[0], exp.Column) else given[0].this)
+    return str(arguments[0].name if isinstance(arguments[0], exp.Column) else arguments[0].this)

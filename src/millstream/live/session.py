@@ -17,6 +17,7 @@ from millstream.runtime.inspect.status import checked_failed_views
 from millstream.runtime.supervision.supervisor import reason
 from millstream.sql.connectors import check_start
 from millstream.sql.parse import grammar
+from millstream.sql.parse.script import SqlScript, StatementText, as_script
 from millstream.sql.parse.statements import (
     Ask,
     Copy,
@@ -34,10 +35,9 @@ from millstream.sql.parse.statements import (
     Subscribe,
     Update,
 )
-from millstream.sql.parse.text import Piece, Text, pieces
 
 if TYPE_CHECKING:
-    from millstream.live.deployment import Live
+    from millstream.live.deployment import Deployment
 
 SETTINGS: dict[str, tuple[Any, str]] = {
     "flow": ("", "the flow that new views join; empty: one is chosen"),
@@ -53,13 +53,13 @@ SETTINGS: dict[str, tuple[Any, str]] = {
 class Session:
     """Carries out SQL. One thread at a time."""
 
-    def __init__(self, live: Live, *, administrator: bool = True) -> None:
-        self.live = live
+    def __init__(self, deployment: Deployment, *, administrator: bool = True) -> None:
+        self.deployment = deployment
         self.administrator = administrator
         """Whether Python functions may be registered."""
         self.settings: dict[str, Any] = {name: value for name, (value, _) in SETTINGS.items()}
-        self.settings["query_timeout"] = live.home.limits.seconds
-        self.settings["query_memory"] = f"{live.home.limits.bytes / (1 << 20):g}MB"
+        self.settings["query_timeout"] = deployment.home.limits.seconds
+        self.settings["query_memory"] = f"{deployment.home.limits.bytes / (1 << 20):g}MB"
         self.written: set[str] = set()
         """The sources that this session has inserted into, and no SELECT has waited for yet."""
         self.begun: set[str] = set()
@@ -67,20 +67,22 @@ class Session:
         self._waited: set[str] = set()
         """The flows that a SELECT has waited for since this session last changed something."""
 
-    def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
-        """Carry out the statements of a text, one by one; what is wrong with one is raised when its turn comes."""
+    def execute(self, sql: str | SqlScript, *, name: str = "SQL") -> Iterator[Answer]:
+        """Carry out the statements of a text, one by one; what is wrong with one is raised when its turn comes. `name`
+        is what error messages call the text; a script has one.
+        """
         try:
-            for piece in pieces(Text(sql, name)):
+            for piece in as_script(sql, name):
                 yield self.one(piece)
         finally:
-            self.live.flush()
+            self.deployment.flush()
 
-    def one(self, piece: Piece) -> Answer:
+    def one(self, piece: StatementText) -> Answer:
         """Carry out one statement."""
-        statement = grammar.statement(piece, functions=self.live.catalog.functions)
+        statement = grammar.statement(piece, functions=self.deployment.catalog.functions)
         try:
             if not isinstance(statement, Create):
-                self.live.flush()
+                self.deployment.flush()
             return self._does(statement)
         except MillstreamError as error:
             if error.origin is None or not error.origin.column:
@@ -88,39 +90,39 @@ class Session:
             raise
 
     def _does(self, statement: Statement) -> Answer:
-        live = self.live
+        deployment = self.deployment
         answer: Answer | None = None
         if isinstance(statement, Create | Insert | Update | Delete | Merge | Copy):
             self._waited.clear()
         match statement:
             case Create():
-                answer = live.create(statement, self)
+                answer = deployment.create(statement, self)
             case Drop():
-                answer = live.drop(statement)
+                answer = deployment.drop(statement)
             case Pause():
-                answer = pause.pause(live, statement, float(self.settings["wait"]))
+                answer = pause.pause(deployment, statement, float(self.settings["wait"]))
             case Insert():
-                answer = dml.insert(live, statement, self)
+                answer = dml.insert(deployment, statement, self)
             case Update():
-                answer = dml.update(live, statement, self)
+                answer = dml.update(deployment, statement, self)
                 self.written.add(statement.table)
             case Delete():
-                answer = dml.delete(live, statement, self)
+                answer = dml.delete(deployment, statement, self)
                 self.written.add(statement.table)
             case Copy():
-                answer = dml.copy(live, statement, self)
+                answer = dml.copy(deployment, statement, self)
             case Merge():
-                answer = dml.merge(live, statement, self)
+                answer = dml.merge(deployment, statement, self)
             case Ask():
-                answer = select.ask(live, statement, self)
+                answer = select.ask(deployment, statement, self)
             case Subscribe():
-                answer = subscribe.subscribe(live, statement)
+                answer = subscribe.subscribe(deployment, statement)
             case Explain():
-                answer = show.explain(live, statement)
+                answer = show.explain(deployment, statement)
             case Describe():
-                answer = show.describe(live, statement)
+                answer = show.describe(deployment, statement)
             case Show():
-                answer = show.show(live, statement)
+                answer = show.show(deployment, statement)
             case SetOption():
                 answer = self._set(statement)
         assert answer is not None, statement
@@ -149,7 +151,7 @@ class Session:
         if statement.name == "failed_views":
             checked_failed_views(str(statement.value))
         self.settings[statement.name] = statement.value
-        return Answer(said=f"{statement.name} = {statement.value}")
+        return Answer(message=f"{statement.name} = {statement.value}")
 
     @property
     def limits(self) -> Limits:
@@ -164,33 +166,35 @@ class Session:
         if not self.begun and not self.written:
             return ()
         deadline = time.monotonic() + float(self.settings["wait"])
-        said = [s for f in sorted(self.begun) if (s := self.live.said_of_broken(f))]
-        self.begun = {f for f in self.begun if not self.live.said_of_broken(f)}
-        runs = self.live.runs_of(self.begun)
-        asked = {self.live.flow_name(n.partition("$")[0]) for n in names}
-        everything = not asked or "" in asked  # a table, or the errors of a source
-        waiting = [r for r in dict.fromkeys([*runs, *self.live.readers_of(self.written)]) if r.flow not in self._waited]
+        warnings = [s for f in sorted(self.begun) if (s := self.deployment.broken_views_of(f))]
+        self.begun = {f for f in self.begun if not self.deployment.broken_views_of(f)}
+        runs = self.deployment.runs_of(self.begun)
+        flows = {self.deployment.flow_name(n.partition("$")[0]) for n in names}
+        everything = not flows or "" in flows  # a table, or the errors of a source
+        waiting = [
+            r for r in dict.fromkeys([*runs, *self.deployment.readers_of(self.written)]) if r.flow not in self._waited
+        ]
         for run in waiting:
-            if not everything and run.flow not in asked:
+            if not everything and run.flow not in flows:
                 continue
             try:
                 run.catch_up(max(0.0, deadline - time.monotonic()))
-            except TimeoutError:  # asked for what is there by now; the next question waits again
+            except TimeoutError:  # the query sees what is there by now; the next one waits again
                 waited = f"{float(self.settings['wait']):g} seconds"
-                return (*said, f"after {waited} the flow `{run.flow}` has not taken in all that this session wrote")
+                return (*warnings, f"after {waited} the flow `{run.flow}` has not taken in all that this session wrote")
             except MillstreamError as error:
                 self.begun.discard(run.flow)
-                views = ", ".join(f"`{e.name}`" for e in self.live.members(run.flow))
+                views = ", ".join(f"`{e.name}`" for e in self.deployment.members(run.flow))
                 why = reason(error)
-                said.append(f"the flow `{run.flow}` ({views}) does not run: {why}; RESUME {run.flow} tries again")
+                warnings.append(f"the flow `{run.flow}` ({views}) does not run: {why}; RESUME {run.flow} tries again")
             self._waited.add(run.flow)
         if all(run.flow in self._waited for run in waiting):
             self.written.clear()
             self.begun.clear()
-        return tuple(said)
+        return tuple(warnings)
 
 
-def _named_in(piece: Piece, error: MillstreamError) -> Origin | None:
+def _named_in(piece: StatementText, error: MillstreamError) -> Origin | None:
     """Where in a statement the first name stands that an error speaks of."""
     for name in re.findall(r"`([^`]+)`", error.message):
         for token in piece.tokens:

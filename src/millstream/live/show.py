@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millstream.errors import UnknownName
 from millstream.live import sources
+from millstream.live.advice import only_view
 from millstream.live.answer import Answer
+from millstream.live.select import rows_of
 from millstream.model.flow import Flow
 from millstream.model.types.schema import Schema, ddl_type
 from millstream.plan.explain import plan_tree as explaining
@@ -18,7 +19,7 @@ from millstream.plan.operators.operator import view_of
 from millstream.plan.planner import plan
 from millstream.plan.stages import Plan
 from millstream.result import Result
-from millstream.runtime.inspect.status import WARN, has_failed
+from millstream.runtime.inspect.status import has_failed
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import schema_of
 from millstream.sql.connectors import topic_name
@@ -36,10 +37,10 @@ from millstream.sql.parse.statements import (
 from millstream.state.version import Version
 
 if TYPE_CHECKING:
-    from millstream.live.deployment import Live
+    from millstream.live.deployment import Deployment
 
 
-def show(live: Live, statement: Show) -> Answer:
+def show(deployment: Deployment, statement: Show) -> Answer:
     """All things of a kind."""
     return {
         "SOURCES": _sources,
@@ -49,154 +50,144 @@ def show(live: Live, statement: Show) -> Answer:
         "TABLES": _tables,
         "FUNCTIONS": _functions,
         "TOPICS": _topics,
-    }[statement.kind](live)
+    }[statement.kind](deployment)
 
 
-def settings(given: Mapping[str, Any], known: Mapping[str, tuple[Any, str]]) -> Answer:
+def settings(values: Mapping[str, Any], known: Mapping[str, tuple[Any, str]]) -> Answer:
     """Options of a session."""
-    return _table(("option", "value", "meaning"), [(n, str(v), known[n][1]) for n, v in given.items()])
+    return _table(("option", "value", "meaning"), [(n, str(v), known[n][1]) for n, v in values.items()])
 
 
-def _sources(live: Live) -> Answer:
+def _sources(deployment: Deployment) -> Answer:
     rows = []
-    for entry in live.catalog.of(CreateSource):
+    for entry in deployment.catalog.of(CreateSource):
         time = f"{entry.watermark[0]}, lateness {entry.watermark[1]}" if entry.watermark else "when it is read"
-        read = [e.name for e in live.catalog.dependents(entry.name)]
-        rows.append((entry.name, _said(entry.place, entry.name), time, ", ".join(read), _source_state(live, entry)))
+        read = [e.name for e in deployment.catalog.dependents(entry.name)]
+        rows.append(
+            (entry.name, _said(entry.place, entry.name), time, ", ".join(read), _source_state(deployment, entry))
+        )
     return _table(("source", "reads", "event_time", "read_by", "state"), rows)
 
 
-def _views(live: Live) -> Answer:
-    there = {v["view"]: v for v in live.home.views()}
+def _views(deployment: Deployment) -> Answer:
+    there = {v["view"]: v for v in deployment.home.view_rows()}
     rows = []
-    for entry in live.catalog.of(CreateView):
+    for entry in deployment.catalog.of(CreateView):
         known = there.pop(entry.name, {})
-        flow = live.flow_name(entry.name)
+        flow = deployment.flow_name(entry.name)
         rows.append((entry.name, flow, known.get("rows"), known.get("epoch"), known.get("watermark"),
-                     known.get("late", 0), _state(live, entry.name, flow)))  # fmt: skip
+                     known.get("late", 0), _state(deployment, entry.name, flow)))  # fmt: skip
     for name, known in there.items():
-        state = live.home.flow_state(known["flow"])
+        state = deployment.home.flow_state(known["flow"])
         rows.append((name, known["flow"], known["rows"], known["epoch"], known["watermark"], known["late"], state))
-    for name in list(live.broken):
-        kept = live.definitions.entries.get(name)
-        if kept is not None and live.catalog.get(name) is None and kept.kind == "view":
-            rows.append((name, kept.flow, None, None, None, 0, _state(live, name)))
+    for name in list(deployment.broken):
+        kept = deployment.definitions.entries.get(name)
+        if kept is not None and deployment.catalog.get(name) is None and kept.kind == "view":
+            rows.append((name, kept.flow, None, None, None, 0, _state(deployment, name)))
     return _table(("view", "flow", "rows", "epoch", "watermark", "late", "state"), rows)
 
 
-def _sinks(live: Live) -> Answer:
+def _sinks(deployment: Deployment) -> Answer:
     rows = []
-    for entry in live.catalog.of(CreateSink):
-        flow = live.flow_name(entry.name)
+    for entry in deployment.catalog.of(CreateSink):
+        flow = deployment.flow_name(entry.name)
         what = entry.view or ("a query" if entry.query is not None else "nothing yet")
-        rows.append((entry.name, what, _said(entry.place, entry.name), flow, _state(live, entry.name, flow)))
+        rows.append((entry.name, what, _said(entry.place, entry.name), flow, _state(deployment, entry.name, flow)))
     return _table(("sink", "from", "writes", "flow", "state"), rows)
 
 
-def _flows(live: Live) -> Answer:
-    known = {f["flow"]: f for f in live.home.flows()}
+def _flows(deployment: Deployment) -> Answer:
+    known = {f["flow"]: f for f in deployment.home.flow_rows()}
     rows = []
-    for name in dict.fromkeys([*live.flows(), *known]):
-        told = known.get(name, {})
-        members = [e.name for e in live.members(name)] or [v["view"] for v in live.home.views() if v["flow"] == name]
-        rows.append((name, _flow_state(live, name), ", ".join(members), told.get("epoch", 0), told.get("rows", 0),
-                     told.get("errors", 0), told.get("watermark")))  # fmt: skip
+    for name in dict.fromkeys([*deployment.flows(), *known]):
+        row = known.get(name, {})
+        members = [e.name for e in deployment.members(name)] or [
+            v["view"] for v in deployment.home.view_rows() if v["flow"] == name
+        ]
+        rows.append((name, _flow_state(deployment, name), ", ".join(members), row.get("epoch", 0), row.get("rows", 0),
+                     row.get("errors", 0), row.get("watermark")))  # fmt: skip
     return _table(("flow", "state", "views", "epoch", "rows", "errors", "watermark"), rows)
 
 
-def _tables(live: Live) -> Answer:
+def _tables(deployment: Deployment) -> Answer:
     rows = []
-    for entry in live.catalog.of(CreateTable):
-        found = live.home.query(f"SELECT count(*) AS n FROM `{entry.name}`").rows()[0]["n"]
-        read = [e.name for e in live.catalog.dependents(entry.name)]
-        rows.append((entry.name, ", ".join(entry.key), found, ", ".join(read)))
+    for entry in deployment.catalog.of(CreateTable):
+        number = rows_of(deployment.home, f"SELECT count(*) AS n FROM `{entry.name}`")["n"][0].as_py()
+        read = [e.name for e in deployment.catalog.dependents(entry.name)]
+        rows.append((entry.name, ", ".join(entry.key), number, ", ".join(read)))
     return _table(("table", "key", "rows", "read_by"), rows)
 
 
-def _functions(live: Live) -> Answer:
-    rows = [(e.name, e.target, e.returns) for e in live.catalog.of(CreateFunction)]
+def _functions(deployment: Deployment) -> Answer:
+    rows = [(e.name, e.target, e.returns) for e in deployment.catalog.of(CreateFunction)]
     return _table(("function", "python", "returns"), rows)
 
 
-def _topics(live: Live) -> Answer:
+def _topics(deployment: Deployment) -> Answer:
     rows = []
-    for name in live.home.topics():
-        topic = live.home.log.topic(name)
+    for name in deployment.home.log.topics():
+        topic = deployment.home.log.topic(name)
         number = sum(topic.end().values()) - sum(topic.start().values())
         rows.append((name, topic.partitions, topic.key or "", number))
     return _table(("topic", "partitions", "key", "records"), rows)
 
 
-def describe(live: Live, statement: Describe) -> Answer:
+def describe(deployment: Deployment, statement: Describe) -> Answer:
     """The columns of a source, table, view or system table."""
     name = statement.name
-    entry = live.catalog.get(name)
+    entry = deployment.catalog.get(name)
     schema: Schema | pa.Schema | None = None
     if isinstance(entry, CreateSource):
-        stream = Binder(Flow("trial"), live.catalog, sources.GENERATORS).named(name).stream
+        stream = Binder(Flow("trial"), deployment.catalog, sources.GENERATORS).named(name).stream
         schema = stream.schema
     elif isinstance(entry, CreateTable):
-        schema = schema_of(live.catalog, entry)
+        schema = schema_of(deployment.catalog, entry)
     else:
-        actual = next((t for t in live.home.store.tables() if t.lower() == name.lower()), None)
+        actual = next((t for t in deployment.home.store.tables() if t.lower() == name.lower()), None)
         if actual is not None:
-            schema = live.home.query(f"SELECT * FROM `{actual}` LIMIT 0", failed_views=WARN).arrow().schema
+            schema = rows_of(deployment.home, f"SELECT * FROM `{actual}` LIMIT 0").schema
         elif isinstance(entry, CreateView):
-            schema = Binder(Flow("trial"), live.catalog, sources.GENERATORS).named(name).stream.schema
-        elif live.home.log.exists(name):
-            schema = live.home.log.topic(name).schema
+            schema = Binder(Flow("trial"), deployment.catalog, sources.GENERATORS).named(name).stream.schema
+        elif deployment.home.log.exists(name):
+            schema = deployment.home.log.topic(name).schema
     if schema is None:
-        raise live.catalog.missing(name)
+        raise deployment.catalog.missing(name)
     key = {k.lower() for k in entry.key} if isinstance(entry, CreateSource | CreateTable) else set()
     time = entry.watermark[0].lower() if isinstance(entry, CreateSource) and entry.watermark else None
     required = {c.name for c in entry.columns if c.required} if isinstance(entry, CreateTable) else set()
     rows = []
     for column in schema:
         low = column.name.lower()
-        said = (("key", low in key), ("event time", low == time), ("not null", column.name in required))
-        notes = [n for n, yes in said if yes]
+        possible = (("key", low in key), ("event time", low == time), ("not null", column.name in required))
+        notes = [n for n, yes in possible if yes]
         kind = ddl_type(column.type) if column.type is not None else "known when it runs"
         rows.append((column.name, kind, ", ".join(notes)))
     return _table(("column", "type", "note"), rows)
 
 
-def explain(live: Live, statement: Explain) -> Answer:
+def explain(deployment: Deployment, statement: Explain) -> Answer:
     """The plan of a view (with ANALYZE, and how it goes), or of a query that would be one."""
     if statement.query is not None:
         flow = Flow("query")
-        binder = Binder(flow, live.catalog, sources.GENERATORS)
+        binder = Binder(flow, deployment.catalog, sources.GENERATORS)
         binder.query(statement.piece.text, statement.query, statement.clauses).stream.view("query")
         return Answer(text=explaining.text(explaining.explain(plan(flow))))
-    name = live.flow_of(statement.view)
-    planned = live.planned(name)
+    name = deployment.flow_of(statement.view)
+    planned = deployment.planned(name)
     if planned is None:
         raise UnknownName(f"there is no view `{statement.view}` that works")
-    root = explaining.explain(_only(planned, statement.view))
+    root = explaining.explain(only_view(planned, statement.view))
     text = explaining.text(root)
     if statement.analyze:
-        text += "\n\n" + "\n".join(_going(live, planned, name, statement.view))
+        text += "\n\n" + "\n".join(_going(deployment, planned, name, statement.view))
     return Answer(text=text)
 
 
-def _only(planned: Plan, view: str) -> Plan:
-    """A plan as far as one view is concerned."""
-    kept = tuple(v for v in planned.views if view_of(v.name).lower() == view.lower())
-    if not kept:
-        return planned
-    used = {s for v in kept for s in v.operator.sources}
-    return replace(
-        planned,
-        views=kept,
-        sources=tuple(s for s in planned.sources if s.name in used),
-        scans=tuple(s for s in planned.scans if s.source in used),
-    )
-
-
-def _going(live: Live, planned: Plan, flow: str, view: str) -> list[str]:
-    """Live figures of a flow and of one view in it."""
-    run = live.runs.get(flow)
-    last = live.home.store.last(flow)
-    lines = [f"flow {flow}: {_flow_state(live, flow)}, guarantee {planned.guarantee}"]
+def _going(deployment: Deployment, planned: Plan, flow: str, view: str) -> list[str]:
+    """Deployment figures of a flow and of one view in it."""
+    run = deployment.runs.get(flow)
+    last = deployment.home.store.last(flow)
+    lines = [f"flow {flow}: {_flow_state(deployment, flow)}, guarantee {planned.guarantee}"]
     if run is not None and run.reports:
         recent = list(run.reports)[-50:]
         span = max(1e-6, (recent[-1].now - recent[0].now) / 1e6 + recent[0].seconds)
@@ -208,32 +199,34 @@ def _going(live: Live, planned: Plan, flow: str, view: str) -> list[str]:
         steps = [s for s in version.runs if view_of(s).lower() == view.lower()]
         lines.append(f"  epoch {last.number}; state of {view}: {sum(version.rows(s) for s in steps):,} rows, "
                      f"{sum(version.bytes(s) for s in steps):,} bytes")  # fmt: skip
-        for row in live.home.views():
+        for row in deployment.home.view_rows():
             if row["view"].lower() == view.lower():
                 lines.append(f"  watermark {row['watermark']}, {row['rows']:,} rows, {row['late']:,} late, "
                              f"{row['errors']:,} errors")  # fmt: skip
     return lines
 
 
-def _flow_state(live: Live, flow: str) -> str:
-    note = live.definitions.flows.get(flow)
-    return "paused" if note is not None and note.paused else live.home.flow_state(flow)
+def _flow_state(deployment: Deployment, flow: str) -> str:
+    note = deployment.definitions.flows.get(flow)
+    return "paused" if note is not None and note.paused else deployment.home.flow_state(flow)
 
 
-def _state(live: Live, name: str, flow: str = "") -> str:
-    reason = live.broken.get(name.lower())
+def _state(deployment: Deployment, name: str, flow: str = "") -> str:
+    reason = deployment.broken.get(name.lower())
     if reason is not None:
         return f"broken: {reason.message}"
-    return _flow_state(live, flow) if flow else "ready"
+    return _flow_state(deployment, flow) if flow else "ready"
 
 
-def _source_state(live: Live, entry: CreateSource) -> str:
+def _source_state(deployment: Deployment, entry: CreateSource) -> str:
     """Of a source: broken, or not read any more by a flow that has failed, or ready."""
-    for flow in live.flows():
-        state = _flow_state(live, flow)
-        if has_failed(state) and any(entry.name.lower() in live.catalog.sources_of(e) for e in live.members(flow)):
+    for flow in deployment.flows():
+        state = _flow_state(deployment, flow)
+        if has_failed(state) and any(
+            entry.name.lower() in deployment.catalog.sources_of(e) for e in deployment.members(flow)
+        ):
             return f"not read by the flow {flow}: {state}"
-    return _state(live, entry.name)
+    return _state(deployment, entry.name)
 
 
 def _said(place: Place, name: str) -> str:

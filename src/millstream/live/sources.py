@@ -27,7 +27,7 @@ from millstream.sql.connectors import connector_of, table_of, topic_name, topic_
 from millstream.sql.parse.statements import Create, CreateFunction, CreateSink, CreateSource, CreateTable
 
 if TYPE_CHECKING:
-    from millstream.home import Home
+    from millstream.runtime.open_home import OpenHome
 
 GENERATORS = {"nexmark": nexmark}
 """What GENERATOR('name', ...) can name."""
@@ -36,7 +36,7 @@ _SAMPLE = 1 << 20
 """Bytes of a file that are looked at to find its columns."""
 
 
-def columns(home: Home, entry: CreateSource, catalog: Catalog) -> Schema | None:
+def columns(home: OpenHome, entry: CreateSource, catalog: Catalog) -> Schema | None:
     """The columns of a source that declares none, found in its topic or its files; None for all others."""
     declared = schema_of(catalog, entry)
     place = entry.place
@@ -49,7 +49,7 @@ def columns(home: Home, entry: CreateSource, catalog: Catalog) -> Schema | None:
     return inferred(connector)
 
 
-def _topic_columns(home: Home, entry: CreateSource, declared: Schema | None) -> Schema | None:
+def _topic_columns(home: OpenHome, entry: CreateSource, declared: Schema | None) -> Schema | None:
     name = topic_name(entry.place, entry.name)
     assert isinstance(connector_of(entry, {}), LogTopic)
     if home.log.exists(name):
@@ -63,12 +63,12 @@ def _topic_columns(home: Home, entry: CreateSource, declared: Schema | None) -> 
     return None
 
 
-def lacks_topic(home: Home, entry: CreateSource) -> bool:
+def lacks_topic(home: OpenHome, entry: CreateSource) -> bool:
     """Whether a source reads a topic that is not there yet."""
     return entry.place.kind == "LOG" and not home.log.exists(topic_name(entry.place, entry.name))
 
 
-def make_topic(home: Home, catalog: Catalog, entry: CreateSource) -> None:
+def make_topic(home: OpenHome, catalog: Catalog, entry: CreateSource) -> None:
     """Make the topic of a source, unless it is there."""
     schema, name = schema_of(catalog, entry), topic_name(entry.place, entry.name)
     if schema is not None and not home.log.exists(name):
@@ -89,10 +89,10 @@ def _topic_options(entry: CreateSource) -> dict[str, Any]:
 def inferred(files: Files) -> Schema:
     """The columns of a folder of files, as the first of them has them."""
     path = Path(files.path)
-    found = sorted(glob.glob(files.path)) if glob.has_magic(files.path) else [str(path)]
+    candidates = sorted(glob.glob(files.path)) if glob.has_magic(files.path) else [str(path)]
     if path.is_dir():
-        found = sorted(str(p) for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
-    first = next((f for f in found if os.path.isfile(f) and os.path.getsize(f)), None)
+        candidates = sorted(str(p) for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+    first = next((f for f in candidates if os.path.isfile(f) and os.path.getsize(f)), None)
     if first is None:
         raise SourceMissing(
             f"there is no file in {files.path} yet to find the columns in",
@@ -151,7 +151,7 @@ def check_table(catalog: Catalog, entry: CreateTable) -> None:
         raise SchemaError(f"a table cannot have the computed column `{computed.name}`")
 
 
-def make_table(home: Home, catalog: Catalog, entry: CreateTable) -> None:
+def make_table(home: OpenHome, catalog: Catalog, entry: CreateTable) -> None:
     """Make an empty stored table, unless it is there."""
     schema = schema_of(catalog, entry)
     assert schema is not None
@@ -173,10 +173,10 @@ def refuse_cycle(catalog: Catalog, entry: CreateSink) -> None:
         source, way = ways.pop(0)
         place = _place_of(catalog.entries[source])
         if place == target:
-            said = " from ".join(f"`{n}`" for n in way)
+            route = " from ".join(f"`{n}`" for n in way)
             how = f"`{way[-1]}` reads that topic" if target[0] == "topic" else f"`{way[-1]}` is that table"
             raise DefinitionError(
-                f"the sink `{entry.name}` would feed itself: it writes to the {what} and reads {said}",
+                f"the sink `{entry.name}` would feed itself: it writes to the {what} and reads {route}",
                 detail=f"{how}, so every record would come back for ever",
                 hint=f"write to another {target[0]}",
             )
@@ -201,6 +201,7 @@ def _place_of(entry: Create) -> tuple[str, str] | None:
 
 
 _ANNOTATED = {int: "BIGINT", float: "DOUBLE", str: "STRING", bool: "BOOLEAN", bytes: "BINARY"}
+_ANNOTATED_NAMES = {python.__name__: sql for python, sql in _ANNOTATED.items()}
 
 
 def function(entry: CreateFunction) -> Function:
@@ -211,25 +212,25 @@ def function(entry: CreateFunction) -> Function:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), name)
-    except Exception as error:  # noqa: BLE001 - the module is the user's: whatever it raises is told
+        loaded = getattr(importlib.import_module(module), name)
+    except Exception as error:  # noqa: BLE001 - the module is the user's: whatever it raises is reported
         raise DefinitionError(
             f"`{entry.target}` cannot be loaded",
             detail=f"{type(error).__name__}: {error}",
             hint="a module is looked for in the folder that Millstream was started in, and on Python's path",
         ) from None
-    if not callable(found):
+    if not callable(loaded):
         raise DefinitionError(f"`{entry.target}` is not a function")
-    return Function(entry.name.lower(), found, _returns(entry, found))
+    return Function(entry.name.lower(), loaded, _returns(entry, loaded))
 
 
-def _returns(entry: CreateFunction, found: Callable[..., object]) -> str:
+def _returns(entry: CreateFunction, loaded: Callable[..., object]) -> str:
     """The SQL type of what a function gives: as declared, or as its annotation says."""
     if entry.returns:
         Schema.parse(f"x {entry.returns}")
         return entry.returns
-    said = getattr(found, "__annotations__", {}).get("return")
-    kind = _ANNOTATED.get(said) if isinstance(said, type) else {t.__name__: s for t, s in _ANNOTATED.items()}.get(said)  # type: ignore[arg-type]
+    annotation = getattr(loaded, "__annotations__", {}).get("return")
+    kind = _ANNOTATED.get(annotation) if isinstance(annotation, type) else _ANNOTATED_NAMES.get(str(annotation))
     if kind is None:
         raise DefinitionError(
             f"what `{entry.target}` gives is not known", hint="CREATE FUNCTION ... RETURNS BIGINT, or annotate it"

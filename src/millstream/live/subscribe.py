@@ -16,8 +16,8 @@ from millstream.sql.parse.statements import CreateSource, CreateView, Subscribe
 from millstream.store.names import quoted
 
 if TYPE_CHECKING:
-    from millstream.live.deployment import Live
-    from millstream.live.feed import Feed
+    from millstream.live.deployment import Deployment
+    from millstream.live.feed import ChangeFeed
     from millstream.log.topic import Topic
 
 PATIENCE = 0.5
@@ -26,10 +26,10 @@ PATIENCE = 0.5
 _EPOCH = "(SELECT coalesce(max(number), 0) FROM millstream.epochs WHERE flow = '{flow}')"
 
 
-def subscribe(live: Live, statement: Subscribe) -> Answer:
+def subscribe(deployment: Deployment, statement: Subscribe) -> Answer:
     """Begin to listen; the answer's changes go on until somebody closes them."""
-    entry = live.catalog.get(statement.view)
-    if isinstance(entry, CreateSource) or (entry is None and live.home.log.exists(statement.view)):
+    entry = deployment.catalog.get(statement.view)
+    if isinstance(entry, CreateSource) or (entry is None and deployment.home.log.exists(statement.view)):
         name = statement.view if entry is None else topic_of(entry)
         if name is None:
             raise Unsupported(
@@ -38,23 +38,23 @@ def subscribe(live: Live, statement: Subscribe) -> Answer:
             )
         if statement.epoch is not None:
             raise QueryError(f"`{statement.view}` has no epochs", hint="a topic has offsets: AS OF OFFSETS (0)")
-        return Answer(changes=_records(live, live.home.log.topic(name), statement))
+        return Answer(changes=_records(deployment, deployment.home.log.topic(name), statement))
     if not isinstance(entry, CreateView):
-        raise live.catalog.missing(statement.view, "view or topic")
+        raise deployment.catalog.missing(statement.view, "view or topic")
     if statement.offsets is not None:
         raise QueryError(f"the view `{entry.name}` has no offsets", hint="a view has epochs: AS OF EPOCH 7")
-    flow = live.flow_of(entry.name)
-    feed = live.feeds.get(flow)
+    flow = deployment.flow_of(entry.name)
+    feed = deployment.feeds.get(flow)
     if feed is None:
         raise QueryError(f"the flow `{flow}` of `{entry.name}` does not run", hint=f"RESUME {flow}")
-    return Answer(changes=_changes(live, feed, flow, entry.name, statement))
+    return Answer(changes=_changes(deployment, feed, flow, entry.name, statement))
 
 
-def _changes(live: Live, feed: Feed, flow: str, view: str, statement: Subscribe) -> Iterator[Changes]:
+def _changes(deployment: Deployment, feed: ChangeFeed, flow: str, view: str, statement: Subscribe) -> Iterator[Changes]:
     def after(epoch: int) -> str:
         return f"SUBSCRIBE TO `{view}` AS OF EPOCH {epoch}"
 
-    last = live.home.store.last(flow)
+    last = deployment.home.store.last(flow)
     at = statement.epoch if statement.epoch is not None else last.number if last is not None else 0
     present = last.number if last is not None else 0
     if statement.epoch is not None:
@@ -62,22 +62,22 @@ def _changes(live: Live, feed: Feed, flow: str, view: str, statement: Subscribe)
         if at < present and (oldest is None or at + 1 < oldest):
             raise _not_kept(flow, at, oldest)
     if statement.snapshot and statement.epoch is None:
-        at, rows = _snapshot(live, flow, view, present)
+        at, rows = _snapshot(deployment, flow, view, present)
         yield Changes(at, rows, snapshot=True, resume=after(at))
     while not feed.ended:
-        heard = feed.after(at, PATIENCE)
-        if heard is None:
-            _check_runs(live, flow, view)
+        epoch_changes = feed.after(at, PATIENCE)
+        if epoch_changes is None:
+            _check_runs(deployment, flow, view)
             yield Changes(at, None, resume=after(at))
             continue
-        if heard.epoch > at + 1:  # the listener reads more slowly than the flow writes
-            raise _not_kept(flow, at, heard.epoch)
-        at = heard.epoch
-        table = heard.changes.get(view)
-        del heard
+        if epoch_changes.epoch > at + 1:  # the listener reads more slowly than the flow writes
+            raise _not_kept(flow, at, epoch_changes.epoch)
+        at = epoch_changes.epoch
+        table = epoch_changes.changes.get(view)
+        del epoch_changes
         # an epoch without changes of this view is a sign of life, too: a listener that has gone is noticed by it
         yield Changes(at, _shown(table) if table is not None and table.num_rows else None, resume=after(at))
-    if not live.closed.is_set():
+    if not deployment.closed.is_set():
         raise QueryError(f"the view `{view}` was dropped: nothing more will come")
     raise _closing()
 
@@ -94,9 +94,9 @@ def _closing() -> ConnectionLost:
     return ConnectionLost("the process that owns the home closes it", hint="subscribe again when it runs")
 
 
-def _check_runs(live: Live, flow: str, view: str) -> None:
+def _check_runs(deployment: Deployment, flow: str, view: str) -> None:
     """End the subscription when nothing more will come."""
-    run = live.runs.get(flow)
+    run = deployment.runs.get(flow)
     if run is not None and run.state in BROKEN:
         error = run.error
         raise ViewFailed(
@@ -106,16 +106,18 @@ def _check_runs(live: Live, flow: str, view: str) -> None:
         )
 
 
-def _snapshot(live: Live, flow: str, view: str, present: int) -> tuple[int, pa.Table]:
+def _snapshot(deployment: Deployment, flow: str, view: str, present: int) -> tuple[int, pa.Table]:
     """The rows of a view and the epoch they are of, seen together; `present` is the last epoch of its flow."""
-    if view not in live.home.store.tables():
+    if view not in deployment.home.store.tables():
         return present, None
     epoch = _EPOCH.format(flow=flow)
-    found = live.home.store.query(f"SELECT {epoch} AS \"$epoch\", '+I' AS {quoted(OP)}, * FROM {quoted(view)}")
+    rows = deployment.home.store.query(f"SELECT {epoch} AS \"$epoch\", '+I' AS {quoted(OP)}, * FROM {quoted(view)}")
     number = (
-        found["$epoch"][0].as_py() if found.num_rows else live.home.store.query(f"SELECT {epoch} AS n")["n"][0].as_py()
+        rows["$epoch"][0].as_py()
+        if rows.num_rows
+        else deployment.home.store.query(f"SELECT {epoch} AS n")["n"][0].as_py()
     )
-    return int(number), _shown(found)
+    return int(number), _shown(rows)
 
 
 def _shown(table: pa.Table) -> pa.Table:
@@ -125,11 +127,11 @@ def _shown(table: pa.Table) -> pa.Table:
     return table.select(columns).add_column(0, free_name(SHOWN_OP, columns), kinds)
 
 
-def _records(live: Live, topic: Topic, statement: Subscribe) -> Iterator[Changes]:
+def _records(deployment: Deployment, topic: Topic, statement: Subscribe) -> Iterator[Changes]:
     at = topic.start() if statement.snapshot else topic.end()
     if statement.offsets is not None:
         at = _from_offsets(topic, statement.offsets)
-    while not live.closed.is_set():
+    while not deployment.closed.is_set():
         moved = False
         for partition, end in topic.end().items():
             start = at.get(partition, 0)
@@ -140,7 +142,7 @@ def _records(live: Live, topic: Topic, statement: Subscribe) -> Iterator[Changes
                 yield Changes(end, _shown(table), resume=_after(statement.view, at))
         if not moved:
             yield Changes(0, None, resume=_after(statement.view, at))
-            live.closed.wait(0.1)
+            deployment.closed.wait(0.1)
     raise _closing()
 
 

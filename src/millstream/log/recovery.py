@@ -13,7 +13,7 @@ from pathlib import Path
 from millstream.log.storage.disk import Disk
 from millstream.log.storage.files import (
     Durable,
-    Files,
+    PartitionFiles,
     SegmentName,
     damaged,
     list_files,
@@ -41,10 +41,10 @@ class Recovered:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFiles:
     """The files of a partition that fit together, and what is left over."""
 
-    files: Files
+    files: PartitionFiles
     gone: tuple[str, ...]
     """Names that a crash has left: temporary files, what was trimmed, and write-ahead files that became segments."""
     wal: Wal | None
@@ -87,7 +87,7 @@ def recover(disk: Disk, folder: Path, owner: Owner) -> Recovered:
     return Recovered(wal, producers, tuple(b for b in files.wals if b != wal.base), cut)
 
 
-def check(disk: Disk, folder: Path, owner: Owner) -> Found:
+def check(disk: Disk, folder: Path, owner: Owner) -> FoundFiles:
     """What a writer would find; raises what it would raise, and changes nothing."""
     require_folder(disk, folder)
     start, published = read_start(disk, folder), read_durable(disk, folder)
@@ -95,7 +95,7 @@ def check(disk: Disk, folder: Path, owner: Owner) -> Found:
     if not files.wals and not files.segments:
         if start or (published is not None and published.offset):
             raise damaged(folder, 0, f"its files are gone; offset {start:,} should be there")
-        return Found(files, files.temporary, None, published)
+        return FoundFiles(files, files.temporary, None, published)
     if not files.wals:
         raise damaged(folder, 0, "its write-ahead file is gone")
     files, gone = _needed(disk, folder, files, start)
@@ -109,7 +109,7 @@ def check(disk: Disk, folder: Path, owner: Owner) -> Found:
             _check_complete(disk, folder, owner, piece.base, piece.end)
     wal = Wal(disk, folder, owner, newest)
     wal.advance()
-    found = Found(files, gone, wal, published)
+    found = FoundFiles(files, gone, wal, published)
     if published is not None and published.base > wal.base:
         raise damaged(folder / wal_name(published.base), 0, "the file is gone")
     if (wal.bad_place() and wal.position < found.known) or (published is not None and wal.end < published.offset):
@@ -117,7 +117,7 @@ def check(disk: Disk, folder: Path, owner: Owner) -> Found:
     return found
 
 
-def _needed(disk: Disk, folder: Path, files: Files, start: int) -> tuple[Files, tuple[str, ...]]:
+def _needed(disk: Disk, folder: Path, files: PartitionFiles, start: int) -> tuple[PartitionFiles, tuple[str, ...]]:
     """The files that are still needed, and those that are left over."""
     gone: list[str] = list(files.temporary)
     segments: list[SegmentName] = []
@@ -138,7 +138,7 @@ def _needed(disk: Disk, folder: Path, files: Files, start: int) -> tuple[Files, 
             wals.append(base)
     if not wals:
         raise damaged(folder, 0, "its newest write-ahead file is gone")
-    return Files(tuple(segments), tuple(wals), ()), tuple(gone)
+    return PartitionFiles(tuple(segments), tuple(wals), ()), tuple(gone)
 
 
 def _check_complete(disk: Disk, folder: Path, owner: Owner, base: int, end: int) -> None:
@@ -148,7 +148,7 @@ def _check_complete(disk: Disk, folder: Path, owner: Owner, base: int, end: int)
         raise damaged(wal.path, wal.position, f"the frame of offset {wal.end:,} is not whole")
 
 
-def _settle_tail(disk: Disk, found: Found) -> int:
+def _settle_tail(disk: Disk, found: FoundFiles) -> int:
     """Cut off what follows the last whole frame, and say how many bytes that were.
 
     Frames behind the place that was published are kept: a writer may have died before it published them, and what is

@@ -40,7 +40,7 @@ from millstream.log.storage.files import (
 from millstream.log.storage.frame import MAX_FRAME
 from millstream.log.storage.segment import Owner, check_segment
 from millstream.log.topic_info import NOTE, About, read_about
-from millstream.log.writer import Limits, PartitionWriter
+from millstream.log.writer import PartitionWriter, WriterLimits
 
 __all__ = ["Ack", "Part", "PartitionStats", "Topic", "TrimReport"]
 
@@ -257,7 +257,7 @@ class Topic:
             self._clock,
             folder_of(self._folder, partition),
             self._owners[partition],
-            Limits(about.segment_bytes, about.segment_rows),
+            WriterLimits(about.segment_bytes, about.segment_rows),
             sealer=self._sealer,
             on_sealed=self._keeper.retain_quietly,
         )

@@ -37,7 +37,7 @@ from millstream.log.storage.wal import Wal
 
 
 @dataclass(frozen=True)
-class Limits:
+class WriterLimits:
     """When a write-ahead file is full."""
 
     segment_bytes: int
@@ -53,7 +53,7 @@ class PartitionWriter:
         clock: Clock,
         folder: Path,
         owner: Owner,
-        limits: Limits,
+        limits: WriterLimits,
         *,
         sealer: Executor | None,
         on_sealed: Callable[[], None],

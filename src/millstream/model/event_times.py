@@ -121,7 +121,7 @@ def nearest(step: Step, *, certain: bool = True) -> str | None:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class JoinBounds:
     """Until when rows of each side of a join meet others: expressions over a row of that side (all of them hold), and
     the times of the pairs.
     """
@@ -133,7 +133,7 @@ class Bounds:
     """Whether a time of the left and of the right side is relied on."""
 
 
-def joined(step: Joined) -> Bounds:
+def joined(step: Joined) -> JoinBounds:
     """The time bounds of a join, from the times of its sides and the comparisons in its condition."""
     pairs = dict(step.renamed)
     sides = (times_of(step.left), {pairs[n]: s for n, s in times_of(step.right).items()})
@@ -160,7 +160,7 @@ def joined(step: Joined) -> Bounds:
         for name, shift in shifts[mine].items():
             found[name] = max(sides[mine][name], shift, 0) + step.lateness
     kept = {n: s for n, s in found.items() if n in step.schema}
-    return Bounds(tuple(until[0]), tuple(until[1]), kept, (used[0], used[1]))
+    return JoinBounds(tuple(until[0]), tuple(until[1]), kept, (used[0], used[1]))
 
 
 def as_of(step: JoinedAsOf) -> Times:

@@ -14,7 +14,7 @@ from millstream.errors import ConnectionLost, MillstreamError, QueryError
 from millstream.result import Result
 from millstream.serve import wire as wires
 from millstream.serve.local import SOCKET
-from millstream.serve.replies import PATIENCE, Received, RemoteSession, lost, meant, refused, warnings_of
+from millstream.serve.replies import PATIENCE, Received, RemoteSession, error_from, lost, refused, warnings_of
 from millstream.serve.wire import Closed, TooLarge, Wire
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def _not_greeted(wire: Wire, line: bytes) -> MillstreamError:
         with suppress(orjson.JSONDecodeError, Closed, TimeoutError):
             said = orjson.loads(wire.rest_of_line(line))
             if isinstance(said, dict) and "cannot be answered" not in str(said.get("error")):  # (what version 1 says)
-                return meant(said.get("error"))
+                return error_from(said.get("error"))
     return QueryError(
         "the process that owns the home runs another version of Millstream",
         detail=f"it does not speak version {wires.VERSION} of the socket protocol",

@@ -2,7 +2,7 @@
 
 `wire.py` defines the frames. A request is ``{"id": 7, "call": "query"}`` with the SQL in its body; the other calls are
 ``views``, ``flows`` and ``watermarks``, ``checkpoint`` with a name, and ``sql``, which carries out statements in the
-session of the connection (see `spoken.py`).
+session of the connection (see `replies.py`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from millstream.errors import MillstreamError, QueryError
 from millstream.limits import interruptible
 from millstream.result import Result, plain
 from millstream.serve import wire as wires
-from millstream.serve.replies import Reply, Speaks, refused, told
-from millstream.serve.wire import Closed, Frame, Malformed, TooLarge, Wire
+from millstream.serve.replies import Reply, Speaks, error_data, refused
+from millstream.serve.wire import Closed, Malformed, TooLarge, Wire, WireFrame
 
 SOCKET = "query.sock"
 LISTINGS = ("views", "flows", "watermarks")
@@ -41,7 +41,7 @@ GRACE = 10
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ServerBounds:
     """What a server allows its clients."""
 
     connections: int = 256
@@ -52,7 +52,7 @@ class Bounds:
     """Measures the deadlines."""
 
 
-class Reads(Protocol):
+class HomeRequests(Protocol):
     """What a reader may ask of a home."""
 
     def query(self, sql: str, *, failed_views: str = "error") -> Result:
@@ -83,7 +83,7 @@ class Reads(Protocol):
 class LocalServer:
     """Answers readers in threads of its own until it is closed."""
 
-    def __init__(self, home: Path, reads: Reads, *, bounds: Bounds | None = None) -> None:
+    def __init__(self, home: Path, reads: HomeRequests, *, bounds: ServerBounds | None = None) -> None:
         self._link = home / SOCKET
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         path = self._link
@@ -91,7 +91,7 @@ class LocalServer:
             self._folder = tempfile.TemporaryDirectory(prefix="millstream-")
             path = Path(self._folder.name) / SOCKET
         paths.delete_file(self._link, missing_ok=True, link_ok=True)
-        self._server = _Server(str(path), bounds or Bounds())
+        self._server = _Server(str(path), bounds or ServerBounds())
         self._server.reads = reads
         os.chmod(path, 0o600)
         if path != self._link:
@@ -119,9 +119,9 @@ class LocalServer:
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
     request_queue_size = 128
-    reads: Reads
+    reads: HomeRequests
 
-    def __init__(self, path: str, bounds: Bounds) -> None:
+    def __init__(self, path: str, bounds: ServerBounds) -> None:
         self.bounds = bounds
         self._changed, self._asked, self._closing = threading.Condition(), 0, False
         self._open: set[socket.socket] = set()
@@ -159,7 +159,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
         """Nothing to print: a connection that broke is the client's affair."""
 
     @contextmanager
-    def answering(self) -> Iterator[Reads]:
+    def answering(self) -> Iterator[HomeRequests]:
         """What to ask while one request is answered. Refused while the home is being closed."""
         with self._changed:
             if self._closing:
@@ -215,7 +215,7 @@ class _Handler(socketserver.BaseRequestHandler):
         )
         return False
 
-    def _receive(self, seconds: float) -> Frame | None:
+    def _receive(self, seconds: float) -> WireFrame | None:
         """The next request; None when there will be none."""
         try:
             return self.wire.receive(wait=None, seconds=seconds)
@@ -228,7 +228,7 @@ class _Handler(socketserver.BaseRequestHandler):
             Reply(self.wire, None).error(QueryError(said, hint="send it whole"))
         return None
 
-    def _one(self, frame: Frame) -> None:
+    def _one(self, frame: WireFrame) -> None:
         reply = Reply(self.wire, wires.id_of(frame.head))
         try:
             if wires.id_of(frame.head) is None:
@@ -250,7 +250,7 @@ class _Handler(socketserver.BaseRequestHandler):
                 )
             )
 
-    def _answer(self, reply: Reply, frame: Frame, reads: Reads) -> None:
+    def _answer(self, reply: Reply, frame: WireFrame, reads: HomeRequests) -> None:
         call = frame.head.get("call")
         if call == "query":
             result = reads.query(_text(frame), failed_views=_string(frame, "failed_views", "error"))
@@ -267,7 +267,7 @@ class _Handler(socketserver.BaseRequestHandler):
         else:
             raise QueryError(f"unknown call {str(call)[:60]!r}")
 
-    def _session(self, reads: Reads) -> Speaks:
+    def _session(self, reads: HomeRequests) -> Speaks:
         if self.session is None:
             self.session = reads.session()
         return self.session
@@ -276,10 +276,10 @@ class _Handler(socketserver.BaseRequestHandler):
 def refuse(wire: Wire, error: MillstreamError) -> None:
     """Refuse a connection, in a way that clients of every version can read."""
     with suppress(Closed, TimeoutError):
-        wire.send_bytes(orjson.dumps({"ok": False, "error": told(error)}) + b"\n", seconds=1)
+        wire.send_bytes(orjson.dumps({"ok": False, "error": error_data(error)}) + b"\n", seconds=1)
 
 
-def _text(frame: Frame) -> str:
+def _text(frame: WireFrame) -> str:
     try:
         return frame.body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -288,7 +288,7 @@ def _text(frame: Frame) -> str:
         ) from None
 
 
-def _string(frame: Frame, name: str, default: str | None) -> str:
+def _string(frame: WireFrame, name: str, default: str | None) -> str:
     found = frame.head.get(name, default)
     if not isinstance(found, str):
         raise QueryError("the request cannot be read", detail=f"`{name}` is not a text")

@@ -19,7 +19,9 @@ from millstream import errors
 from millstream.errors import ConnectionLost, MillstreamError, Origin, QueryError
 from millstream.live.answer import Answer, Changes
 from millstream.result import Result
-from millstream.serve.wire import CHUNK, Closed, Frame, Malformed, TooLarge, Wire
+from millstream.serve.wire import CHUNK, Closed, Malformed, TooLarge, Wire, WireFrame
+from millstream.sql.parse.script import SqlScript
+from millstream.sql.parse.text import Text
 
 PATIENCE = 300.0
 """Seconds that a client waits for the next frame of an answer, and a server for a client that does not read it."""
@@ -32,7 +34,7 @@ _LONGEST_TEXT = 20_000
 class Speaks(Protocol):
     """A session."""
 
-    def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
+    def execute(self, sql: str | SqlScript, *, name: str = "SQL") -> Iterator[Answer]:
         """Carry out statements."""
         ...
 
@@ -60,27 +62,27 @@ class Reply:
 
     def error(self, error: MillstreamError) -> None:
         """Write the frame of an error; it ends the answer."""
-        self._wire.send({"id": self._id, "ok": False, "error": told(error)}, seconds=PATIENCE)
+        self._wire.send({"id": self._id, "ok": False, "error": error_data(error)}, seconds=PATIENCE)
 
     def answers(self, session: Speaks, sql: str, name: str) -> None:
         """Carry out statements and write their answers."""
-        for given in session.execute(sql, name=name):
-            table = given.result.arrow() if given.result is not None else None
-            warnings = list(given.result.warnings) if given.result is not None else []
-            head = {"said": given.said, "text": given.text, "rows": table is not None, "warnings": warnings}
-            if given.changes is not None:
+        for answer in session.execute(sql, name=name):
+            table = answer.result.arrow() if answer.result is not None else None
+            warnings = list(answer.result.warnings) if answer.result is not None else []
+            head = {"said": answer.message, "text": answer.text, "rows": table is not None, "warnings": warnings}
+            if answer.changes is not None:
                 head |= {"changes": True}
             self.send({"more": True, **head}, table)
-            if given.changes is not None:
-                self._changes(given.changes)
+            if answer.changes is not None:
+                self._changes(answer.changes)
         self.send({"more": False})
 
-    def _changes(self, given: Iterator[Changes]) -> None:
-        for changes in given:
+    def _changes(self, subscription: Iterator[Changes]) -> None:
+        for changes in subscription:
             head = {"more": True, "epoch": changes.epoch, "snapshot": changes.snapshot, "resume": changes.resume}
             self.send(head, changes.table)
             if self._wire.is_readable():
-                close = getattr(given, "close", None)
+                close = getattr(subscription, "close", None)
                 if close is not None:
                     close()
                 return
@@ -121,13 +123,13 @@ class Received:
 
     def __init__(self, wire: Wire, id: int, patience: float = PATIENCE) -> None:
         self._wire, self._id, self._patience = wire, id, patience
-        self._ahead: list[Frame] = []
+        self._ahead: list[WireFrame] = []
 
     def next(self) -> tuple[dict[str, Any], pa.Table | None]:
         """The head of the next frame and the table in it, if there is one. Raises the error that it tells of."""
         frame = self._ahead.pop() if self._ahead else self._frame()
         if not frame.head.get("ok"):
-            raise meant(frame.head.get("error"))
+            raise error_from(frame.head.get("error"))
         if not frame.head.get("table"):
             return frame.head, None
         body = _Body(frame, self._frame)
@@ -140,21 +142,21 @@ class Received:
         """The value in the body of the only frame."""
         frame = self._frame()
         if not frame.head.get("ok"):
-            raise meant(frame.head.get("error"))
+            raise error_from(frame.head.get("error"))
         return orjson.loads(frame.body)
 
     def push_back(self, head: dict[str, Any]) -> None:
         """Give a frame without a table back, to be read again."""
-        self._ahead.append(Frame(head))
+        self._ahead.append(WireFrame(head))
 
-    def _frame(self) -> Frame:
+    def _frame(self) -> WireFrame:
         try:
             while (frame := self._wire.receive(wait=self._patience, seconds=self._patience)) is not None:
                 id = frame.head.get("id")
                 if id == self._id:
                     return frame
                 if id is None and not frame.head.get("ok"):  # of the connection as a whole: it is closed next
-                    raise meant(frame.head.get("error"))
+                    raise error_from(frame.head.get("error"))
         except TimeoutError:
             self._wire.close()  # what comes later is the answer to a question nobody asks any more
             raise QueryError(
@@ -177,7 +179,7 @@ class _Body:
 
     closed = False
 
-    def __init__(self, first: Frame, following: Callable[[], Frame]) -> None:
+    def __init__(self, first: WireFrame, following: Callable[[], WireFrame]) -> None:
         self._frame, self._following, self._at = first, following, 0
 
     def read(self, number: int) -> bytes:
@@ -210,9 +212,10 @@ class RemoteSession:
     def __init__(self, ask: Callable[[str, str, dict[str, Any]], Received]) -> None:
         self._ask = ask
 
-    def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
+    def execute(self, sql: str | SqlScript, *, name: str = "SQL") -> Iterator[Answer]:
         """Carry out statements there. The next statements, or closing the connection, end a SUBSCRIBE."""
-        received = self._ask("sql", sql, {"name": name})
+        text = sql.text if isinstance(sql, SqlScript) else Text(sql, name)
+        received = self._ask("sql", text.sql, {"name": text.name})
         while True:
             head, table = received.next()
             if not head.get("more"):
@@ -247,7 +250,7 @@ def lost() -> ConnectionLost:
     return ConnectionLost("the process that owns the home has closed the connection or has ended", hint="try again")
 
 
-def told(error: MillstreamError) -> dict[str, Any]:
+def error_data(error: MillstreamError) -> dict[str, Any]:
     """An error as data."""
     where = error.origin
     return {
@@ -259,17 +262,17 @@ def told(error: MillstreamError) -> dict[str, Any]:
     }
 
 
-def meant(said: Any) -> MillstreamError:
-    """The error that data tells of."""
-    if not isinstance(said, dict) or not isinstance(said.get("message"), str):
+def error_from(data: Any) -> MillstreamError:
+    """The error that data stands for."""
+    if not isinstance(data, dict) or not isinstance(data.get("message"), str):
         return QueryError("the process that owns the home answered with an error that cannot be read")
-    kind = getattr(errors, str(said.get("kind")), QueryError)
+    kind = getattr(errors, str(data.get("kind")), QueryError)
     if not (isinstance(kind, type) and issubclass(kind, MillstreamError)):
         kind = QueryError
-    where = said.get("origin")
-    found: MillstreamError = kind(said["message"], detail=said.get("detail"), hint=said.get("hint"))
-    found.origin = Origin(*where) if isinstance(where, list) and len(where) == 4 else None
-    return found
+    where = data.get("origin")
+    error: MillstreamError = kind(data["message"], detail=data.get("detail"), hint=data.get("hint"))
+    error.origin = Origin(*where) if isinstance(where, list) and len(where) == 4 else None
+    return error
 
 
 def refused(error: TooLarge) -> QueryError:

@@ -58,7 +58,7 @@ class Closed(Exception):
 
 
 @dataclass(frozen=True)
-class Frame:
+class WireFrame:
     """One frame."""
 
     head: dict[str, Any]
@@ -91,7 +91,7 @@ class Wire:
         except (OSError, ValueError) as error:
             raise Closed from error
 
-    def receive(self, *, wait: float | None, seconds: float = FRAME_SECONDS) -> Frame | None:
+    def receive(self, *, wait: float | None, seconds: float = FRAME_SECONDS) -> WireFrame | None:
         """The next frame; None when the other side closed the connection between frames.
 
         Waits `wait` seconds for its first byte (None: for ever), and `seconds` for the rest.
@@ -109,7 +109,7 @@ class Wire:
         head = _parsed(self._read(head_length))
         if body_length > LONGEST_BODY:
             raise TooLarge(too_large(body_length), id_of(head))
-        return Frame(head, self._read(body_length))
+        return WireFrame(head, self._read(body_length))
 
     def line(self, *, seconds: float) -> bytes:
         """One short line: a greeting. Empty when the other side closed the connection."""

@@ -1,1 +1,1 @@
-"""SQL: what readers may ask, and (later) whole flows said in SQL."""
+"""SQL: from the text of a statement to the steps of a flow, or to a query that the store answers."""

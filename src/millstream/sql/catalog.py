@@ -1,4 +1,4 @@
-"""The catalog: what was defined by SQL, by name, and what depends on what. Kept durably by `runtime/definitions.py`."""
+"""The catalog: what SQL has defined, by name, and what depends on what. `live/definitions.py` makes it durable."""
 
 from __future__ import annotations
 
@@ -78,22 +78,22 @@ class Catalog:
         return found
 
     def sources_of(self, entry: Create) -> set[str]:
-        """The sources behind a definition, by name in lower case."""
-        return self._behind(entry, CreateSource)
+        """The sources that a definition reads, directly or not, by name in lower case."""
+        return self._upstream(entry, CreateSource)
 
     def tables_of(self, entry: Create) -> set[str]:
-        """The stored tables behind a definition, by name in lower case."""
-        return self._behind(entry, CreateTable)
+        """The stored tables that a definition reads, directly or not, by name in lower case."""
+        return self._upstream(entry, CreateTable)
 
-    def _behind(self, entry: Create, kind: type[Create]) -> set[str]:
-        found: set[str] = set()
-        for name in self.needs(entry):
-            inner = self.entries.get(name)
-            if isinstance(inner, kind):
-                found.add(name)
-            elif inner is not None:
-                found |= self._behind(inner, kind)
-        return found
+    def _upstream(self, entry: Create, kind: type[Create]) -> set[str]:
+        """All that a definition reads, directly or not, and that is of a kind."""
+        seen: set[str] = set()
+        waiting = [entry]
+        while waiting:
+            new = self.needs(waiting.pop()) - seen
+            seen |= new
+            waiting += [self.entries[name] for name in new if not isinstance(self.entries[name], kind)]
+        return {name for name in seen if isinstance(self.entries[name], kind)}
 
     def check_free(self, entry: Create) -> None:
         """Refuse a name that something of another kind has."""

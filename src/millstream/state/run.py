@@ -48,7 +48,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Run:
+class StateRun:
     """A run as a version names it."""
 
     file: str
@@ -66,7 +66,7 @@ class Run:
         """Rows that are not dropped."""
         return sum(b.rows for b in self.batches if not b.dropped)
 
-    def expire(self, watermark: int) -> Run | None:
+    def expire(self, watermark: int) -> StateRun | None:
         """This run without the batches that closed at the watermark; None when nothing is left."""
         batches = tuple(replace(b, dropped=b.dropped or b.last <= watermark) for b in self.batches)
         if all(b.dropped for b in batches):
@@ -83,7 +83,7 @@ class Run:
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Run:
+    def from_json(cls, data: dict[str, Any]) -> StateRun:
         """Read what `to_json` wrote."""
         batches = tuple(Batch(r, f, last, bool(d)) for r, f, last, d in data["batches"])
         return cls(data["file"], data["crc"], data["bytes"], batches)
@@ -122,7 +122,7 @@ class RunWriter:
                     span = sorted_expiry[start:end]
                     self._batches.append(Batch(end - start, int(span.min()), int(span.max())))
 
-    def finish(self) -> Run | None:
+    def finish(self) -> StateRun | None:
         """Make the run durable; None (and no file) when nothing was added."""
         with disk_full_named(self._path):
             if self._writer is None:
@@ -133,10 +133,10 @@ class RunWriter:
             self._file.sync()
             paths.rename(self._temp, self._path)
             sync_directory(self._path.parent)
-        return Run(self._name, self._file.crc, self._file.bytes, tuple(self._batches))
+        return StateRun(self._name, self._file.crc, self._file.bytes, tuple(self._batches))
 
 
-def write_run(root: Path, name: str, rows: pl.DataFrame, expiry: np.ndarray) -> Run:
+def write_run(root: Path, name: str, rows: pl.DataFrame, expiry: np.ndarray) -> StateRun:
     """Write rows as a run; durable when this returns."""
     writer = RunWriter(root, name)
     writer.add(rows, expiry)
@@ -215,7 +215,7 @@ def disk_full_named(path: Path) -> Iterator[None]:
 class OpenRun:
     """A run mapped into memory: hashes as numpy arrays, rows as Polars frames without a copy."""
 
-    def __init__(self, root: Path, run: Run, *, verify: bool) -> None:
+    def __init__(self, root: Path, run: StateRun, *, verify: bool) -> None:
         path = root / run.file
         try:
             self._map = pa.memory_map(str(path))

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from millstream.clock import BEGINNING, END_OF_TIME
-from millstream.state.run import OpenRun, Run
+from millstream.state.run import OpenRun, StateRun
 
 KEY_GROUPS = 128
 _GROUP_SHIFT = 57
@@ -47,14 +47,14 @@ class RunCache:
         self.notes: dict[str, object] = {}
         """What was last seen, by step: it spares work, and is never needed."""
 
-    def open(self, run: Run) -> OpenRun:
+    def open(self, run: StateRun) -> OpenRun:
         """The mapped run."""
         opened = self._open.get(run.file)
         if opened is None:
             opened = self._open[run.file] = OpenRun(self.root, run, verify=self._verify)
         return opened
 
-    def trust(self, run: Run) -> None:
+    def trust(self, run: StateRun) -> None:
         """Map a run that this process has just written, without reading it back to check it."""
         self._open[run.file] = OpenRun(self.root, run, verify=False)
 
@@ -73,7 +73,7 @@ class StateReader:
     def __init__(
         self,
         cache: RunCache,
-        runs: Sequence[Run],
+        runs: Sequence[StateRun],
         unique: Sequence[str],
         hashes: tuple[int, int] | None = None,
     ) -> None:

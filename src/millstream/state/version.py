@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from millstream.state.run import Run, RunWriter
+from millstream.state.run import RunWriter, StateRun
 from millstream.state.shard import KEY_GROUPS, RunCache, StateReader, shard_range
 
 FANOUT = 4
@@ -29,21 +29,21 @@ PIECE_ROWS = 500_000
 class Version:
     """The runs of every step after an epoch."""
 
-    runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
+    runs: Mapping[str, tuple[StateRun, ...]] = field(default_factory=dict)
 
-    def of(self, step: str) -> tuple[Run, ...]:
+    def of(self, step: str) -> tuple[StateRun, ...]:
         """The runs of a step, oldest first."""
         return self.runs.get(step, ())
 
-    def advance(self, step: str, added: Iterable[Run], watermark: int) -> Version:
+    def advance(self, step: str, added: Iterable[StateRun], watermark: int) -> Version:
         """The version after an epoch: expired batches gone, the new runs last."""
         kept = (run.expire(watermark) for run in self.of(step))
         return Version({**self.runs, step: (*(r for r in kept if r is not None), *added)})
 
-    def replaced(self, step: str, old: Sequence[Run], new: Run | None) -> Version:
+    def replaced(self, step: str, old: Sequence[StateRun], new: StateRun | None) -> Version:
         """The version with a stretch of runs replaced by their merge."""
         names = {r.file for r in old}
-        runs: list[Run] = []
+        runs: list[StateRun] = []
         placed = False
         for run in self.of(step):
             if run.file not in names:
@@ -74,10 +74,10 @@ class Version:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Version:
         """Read what `to_json` wrote."""
-        return cls({step: tuple(Run.from_json(r) for r in runs) for step, runs in data.items()})
+        return cls({step: tuple(StateRun.from_json(r) for r in runs) for step, runs in data.items()})
 
 
-def due(runs: Sequence[Run]) -> Sequence[Run] | None:
+def due(runs: Sequence[StateRun]) -> Sequence[StateRun] | None:
     """The stretch of runs to merge now: the newest FANOUT or more neighbours of no greater size class; None if all
     is well.
     """
@@ -95,13 +95,13 @@ def merge(
     cache: RunCache,
     root: Path,
     name: str,
-    runs: Sequence[Run],
+    runs: Sequence[StateRun],
     unique: Sequence[str],
     expiry: Callable[[pl.DataFrame], np.ndarray],
     watermark: int,
     *,
     oldest: bool = False,
-) -> Run | None:
+) -> StateRun | None:
     """Write one run with the newest rows of several, a stretch of hashes at a time; rows that expired are left out, and
     (when `oldest`: there is no run before these) the marks of rows that are ``$gone``.
     """

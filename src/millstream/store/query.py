@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millstream.budget import Budget
 from millstream.limits import Limits, Watch, too_large
-from millstream.model.types.duckdb_values import Batches
+from millstream.model.types.duckdb_values import DuckBatches
 from millstream.store.query_errors import explained
 from millstream.store.statements import value
 from millstream.store.subprocess_child import is_memory
@@ -60,7 +60,7 @@ def answered(
                 cursor.execute(f"SET operator_memory_limit = '{limits.bytes // 2}B'")
             for name, table in given.items():
                 cursor.register(name, table)
-            reader = Batches(cursor.sql(sql), _BATCH)
+            reader = DuckBatches(cursor.sql(sql), _BATCH)
             stack.callback(reader.close)  # it would keep the file of the store open
             batches, size = [], 0
             for batch in reader:

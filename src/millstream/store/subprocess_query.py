@@ -20,7 +20,7 @@ from millstream import paths
 from millstream.budget import Budget
 from millstream.errors import LimitExceeded, QueryError
 from millstream.limits import Limits, Watch, spoken_bytes, too_large
-from millstream.model.types.duckdb_values import Batches
+from millstream.model.types.duckdb_values import DuckBatches
 from millstream.store.names import quoted
 from millstream.store.query_errors import explained
 
@@ -88,7 +88,7 @@ def _copy(
     cursor.execute("BEGIN")
     try:
         for i, name in enumerate(tables):
-            reader = Batches(cursor.sql(f"SELECT * FROM {quoted(name)}"), 100_000)
+            reader = DuckBatches(cursor.sql(f"SELECT * FROM {quoted(name)}"), 100_000)
             with pa.OSFile(str(folder / f"{i}.arrow"), "wb") as sink, pa.ipc.new_stream(sink, reader.schema) as writer:
                 for batch in reader:
                     watch.check()

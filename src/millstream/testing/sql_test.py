@@ -35,6 +35,7 @@ from millstream.plan.planner import plan
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog, schema_of
 from millstream.sql.parse import grammar
+from millstream.sql.parse.script import StatementText
 from millstream.sql.parse.statements import (
     Ask,
     Create,
@@ -47,7 +48,6 @@ from millstream.sql.parse.statements import (
     Place,
     Statement,
 )
-from millstream.sql.parse.text import Piece
 from millstream.testing.script import Script
 from millstream.testing.sql_test_file import Case, Step, TestFile, read_flows
 from millstream.testing.sql_test_rows import difference, literal_rows
@@ -57,7 +57,7 @@ MakeScript = Callable[..., Script]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseOutcome:
     """How one test ended."""
 
     case: Case
@@ -73,11 +73,11 @@ class Outcome:
 
 def play_all(
     files: Iterable[TestFile], folder: Path, *, wanted: str = "", script: MakeScript = Script
-) -> Iterator[Outcome]:
+) -> Iterator[CaseOutcome]:
     """Play the tests whose name holds the text `wanted`, each in a home of its own inside `folder`."""
     number = 0
     for file in files:
-        flows: Sequence[Piece] | None = None
+        flows: Sequence[StatementText] | None = None
         for case in file.cases:
             if wanted.lower() not in case.name.lower():
                 continue
@@ -92,7 +92,7 @@ def play_all(
                 failure = str(error)
             except MillstreamError as error:
                 failure = f"not expected: {error}"
-            yield Outcome(case, time.perf_counter() - since, failure)
+            yield CaseOutcome(case, time.perf_counter() - since, failure)
 
 
 class FedFlow(Flow):
@@ -108,7 +108,7 @@ class FedFlow(Flow):
 class _Play:
     """One test being played."""
 
-    def __init__(self, file: TestFile, flows: Sequence[Piece], folder: Path, script: MakeScript) -> None:
+    def __init__(self, file: TestFile, flows: Sequence[StatementText], folder: Path, script: MakeScript) -> None:
         self.file, self.folder, self.make = file, folder, script
         self.catalog = Catalog()
         self.tables: dict[str, list[dict[str, Any]]] = {}
@@ -183,7 +183,7 @@ class _Play:
 
     # ------------------------------------------------------------ statements
 
-    def _sql(self, piece: Piece) -> tuple[list[str], list[list[Any]]]:
+    def _sql(self, piece: StatementText) -> tuple[list[str], list[list[Any]]]:
         statement = grammar.statement(piece, functions=self.catalog.functions)
         with piece.text.at(piece.tokens[0]):
             if isinstance(statement, Create):

@@ -11,7 +11,8 @@ from typing import NoReturn
 
 from millstream.errors import DefinitionError, Origin
 from millstream.model.types.duration import Duration
-from millstream.sql.parse.text import Piece, Text, is_complete, pieces, word
+from millstream.sql.parse.script import StatementText, complete_script, split
+from millstream.sql.parse.text import Text, word
 from millstream.testing.sql_test_rows import Expected, cells_of
 
 SUFFIX = ".test.sql"
@@ -31,7 +32,7 @@ class Step:
     kind: str
     """``sql``, or one of the words advance, end, changes and records."""
     text: str
-    piece: Piece | None = None
+    piece: StatementText | None = None
     expected: Expected | None = None
     error: str = ""
 
@@ -103,9 +104,9 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def read_flows(file: TestFile) -> list[Piece]:
+def read_flows(file: TestFile) -> list[StatementText]:
     """The statements that a file of tests is about."""
-    return [piece for path in file.flows for piece in pieces(Text(_text(path), str(path)))]
+    return [piece for path in file.flows for piece in split(Text(_text(path), str(path)))]
 
 
 def read_tests(path: Path) -> TestFile:
@@ -138,7 +139,7 @@ class _Reading:
                 first = number
             statement.append(line)
             whole = "\n".join(statement)
-            if line.rstrip().endswith(";") and is_complete(whole):
+            if line.rstrip().endswith(";") and complete_script(whole) is not None:
                 self._statement(whole, first)
                 statement = []
         if statement:
@@ -195,7 +196,7 @@ class _Reading:
 
     def _statement(self, sql: str, first: int) -> None:
         self._check_last()
-        (piece, *more) = pieces(Text("\n" * (first - 1) + sql, str(self.path)))
+        (piece, *more) = split(Text("\n" * (first - 1) + sql, str(self.path)))
         for one in (piece, *more):
             self.steps.append(Step(first, "sql", one.sql, one))
 

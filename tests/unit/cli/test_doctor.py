@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from millstream.cli.commands import doctor
-from millstream.cli.commands.doctor import BROKEN, LOW, OK, Finding, check_home
+from millstream.cli.commands.doctor import BROKEN, LOW, OK, CheckResult, check_home
 from millstream.home import Home
 
 from .conftest import Cli
@@ -13,7 +13,7 @@ from .conftest import Cli
 
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "check_spark", lambda: Finding("spark", OK, "not started by this test"))
+    monkeypatch.setattr(doctor, "check_spark", lambda: CheckResult("spark", OK, "not started by this test"))
 
 
 @pytest.mark.usefixtures("no_spark")

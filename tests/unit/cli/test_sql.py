@@ -23,8 +23,8 @@ from millstream.cli.connection import Connection, connected
 from millstream.cli.options import Settings
 from millstream.cli.shell import waiting as shell_wait
 from millstream.cli.shell.backslash_commands import HELP, LISTS, read_order
-from millstream.cli.shell.output import MOST_SHOWN, Output, expanded_text
-from millstream.cli.shell.prompt import SqlCompleter, coloured, history_file, is_ready, kept_history
+from millstream.cli.shell.output import MOST_SHOWN, AnswerPrinter, expanded_text
+from millstream.cli.shell.prompt import SqlCompleter, coloured, finished_input, history_file, kept_history
 from millstream.cli.shell.shell import Shell
 from millstream.cli.shell.waiting import Listening, patiently
 from millstream.cli.shell.watch import read_watch
@@ -32,7 +32,8 @@ from millstream.errors import ConnectionLost, DefinitionError, MillstreamError, 
 from millstream.live.answer import Answer, Changes
 from millstream.result import Result
 from millstream.serve.wire import greeting
-from millstream.sql.parse.text import Text, pieces, word
+from millstream.sql.parse.script import SqlScript, as_script
+from millstream.sql.parse.text import word
 
 from .conftest import Cli
 
@@ -49,8 +50,8 @@ class Double:
         self.asked: list[str] = []
         self.closed = threading.Event()
 
-    def execute(self, sql: str, *, name: str = "SQL") -> Iterator[Answer]:
-        for piece in pieces(Text(sql, name)):
+    def execute(self, sql: str | SqlScript, *, name: str = "SQL") -> Iterator[Answer]:
+        for piece in as_script(sql, name):
             self.asked.append(piece.sql)
             words = [str(t.text) for t in piece.tokens]
             match word(piece.tokens[0]):
@@ -65,7 +66,7 @@ class Double:
                 case "SUBSCRIBE":
                     yield Answer(changes=self.changes())
                 case "CREATE" | "DROP" | "SET":
-                    yield Answer(said=f"done: {piece.sql}")
+                    yield Answer(message=f"done: {piece.sql}")
                 case _:
                     raise DefinitionError("no such thing", hint="another", origin=piece.text.of_token(piece.tokens[0]))
 
@@ -135,7 +136,7 @@ def test_arrow_is_a_stream_that_arrow_reads(sql: Callable[..., Any]) -> None:
 def test_arrow_is_refused_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     with pytest.raises(QueryError, match="not for a terminal"):
-        Output("arrow")
+        AnswerPrinter("arrow")
 
 
 def test_changes_as_json_are_one_line_each(sql: Callable[..., Any], double: Double) -> None:
@@ -163,7 +164,7 @@ def test_changes_come_as_lines_csv_and_arrow_too(sql: Callable[..., Any]) -> Non
 
 
 def test_a_view_with_a_column_epoch_keeps_it() -> None:
-    printer = Output("json").listener()
+    printer = AnswerPrinter("json").listener()
     seen: list[list[str]] = []
     printer.rows = lambda columns, rows: seen.append(columns)  # type: ignore[method-assign]
     printer.take(Changes(1, pa.table({"op": ["+I"], "epoch": [99]})))
@@ -442,7 +443,7 @@ def test_an_open_quote_is_coloured_as_text() -> None:
     [("SELECT 1;", True), ("SELECT 1", False), ("SELECT ';", False), ("", True), ("\\d", True), ("a;\nb", False)],
 )
 def test_a_statement_is_ready_when_it_has_ended(text: str, ready: bool) -> None:
-    assert is_ready(text) is ready
+    assert (finished_input(text) is not None) is ready
 
 
 def test_history_is_kept_in_the_state_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -35,9 +35,11 @@ from millstream.cli.shell.shell import Shell
 from millstream.cli.shell.prompt import make_prompt
 from millstream.live.answer import Answer, Changes
 from millstream.result import Result
+from millstream.sql.parse.script import as_script
 
 class Double:
     def execute(self, sql, *, name="SQL"):
+        sql = as_script(sql, name).text.sql
         if "forever" in sql:
             print("it runs", flush=True)
             threading.Event().wait()

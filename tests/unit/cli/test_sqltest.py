@@ -12,7 +12,7 @@ import pytest
 
 from millstream.cli.commands import test as command
 from millstream.errors import DefinitionError, MillstreamError
-from millstream.testing.sql_test import Outcome, play_all
+from millstream.testing.sql_test import CaseOutcome, play_all
 from millstream.testing.sql_test_file import find_files, read_tests
 from millstream.testing.sql_test_rows import Expected, cells_of, difference, same, written
 from tests.local import LocalScript
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def play(folder: Path, text: str, **options: Any) -> list[Outcome]:
+def play(folder: Path, text: str, **options: Any) -> list[CaseOutcome]:
     path = folder / "a.test.sql"
     path.write_text(text, encoding="utf-8")
     return list(play_all([read_tests(path)], folder / "homes", script=LocalScript, **options))

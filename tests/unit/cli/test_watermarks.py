@@ -10,7 +10,7 @@ import pytest
 from millstream.cli.commands.watermarks import NAMES, told
 from millstream.home import Home
 from millstream.runtime.epoch.progress import Progress
-from millstream.runtime.epoch.watermarks import Look, Watermarks
+from millstream.runtime.epoch.watermarks import SourceStanding, Watermarks
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 
 from .conftest import NOW, SCHEMA, Cli
@@ -22,7 +22,7 @@ SECOND = 1_000_000
 def held(home: Path) -> Path:
     """The home with a second epoch: partition 1 of bids is behind, partition 0 goes on; sales has ended."""
     marks = Watermarks()
-    looks = [Look("bids", 2, lateness=5 * SECOND), Look("sales", 1, lateness=None, finished=True)]
+    looks = [SourceStanding("bids", 2, lateness=5 * SECOND), SourceStanding("sales", 1, lateness=None, finished=True)]
     marks.seen("bids", {0: NOW, 1: NOW - 60 * SECOND}, NOW)
     marks.seen("sales", {0: NOW}, NOW)
     marks.reach(looks, NOW)

@@ -43,7 +43,7 @@ from millstream.model.types.schema import Schema
 from millstream.plan.lowering.pattern import lowered
 from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.patterns.pattern import PatternMatch
-from millstream.state.run import Run
+from millstream.state.run import StateRun
 from millstream.state.shard import RunCache, StateReader
 from tests.kernel_kit import advance, write_first
 
@@ -122,7 +122,7 @@ class Stage:
     root: Path | None = None
     """Where its state lies; None: in memory."""
     memory: InMemory = field(default_factory=InMemory)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[StateRun] = field(default_factory=list)
     epoch: int = 0
     watermark: int = BEGINNING
     given: list[Row] = field(default_factory=list)

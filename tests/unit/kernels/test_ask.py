@@ -24,7 +24,7 @@ from millstream.model.types.schema import Schema
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.python.lookup import AsyncLookup
-from millstream.state.run import Run
+from millstream.state.run import StateRun
 from millstream.state.shard import RunCache, StateReader
 from tests.kernel_kit import advance, write_first
 
@@ -73,7 +73,7 @@ def stage(function: Any, keys: str = "k", schema: str = "twice BIGINT, by STRING
 class Flow:
     spec: Operator
     root: Path
-    runs: list[Run] = field(default_factory=list)
+    runs: list[StateRun] = field(default_factory=list)
     epoch: int = 0
     now: int = 0
     last: Outcome | None = None

@@ -19,7 +19,7 @@ from millstream.plan.operators.aggregates.user_aggregate import UserAggregation
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import Operator
 from millstream.plan.parts import Measure
-from millstream.state.run import Run
+from millstream.state.run import StateRun
 from millstream.state.shard import RunCache, StateReader
 from tests.kernel_kit import advance, write_first
 
@@ -65,7 +65,7 @@ SPEC = UserAggregation(
 
 def run(epochs: list[list[Change]], root: Path, spec: Operator = SPEC) -> dict[Any, tuple[Any, ...]]:
     """What is shown after the epochs; every change must fit what was shown before."""
-    runs: list[Run] = []
+    runs: list[StateRun] = []
     shown: dict[Any, tuple[Any, ...]] = {}
     for number, changes in enumerate(epochs):
         frame = pl.DataFrame(

@@ -26,7 +26,7 @@ from millstream.model.types.schema import Schema
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.python.process import ProcessOperator
-from millstream.state.run import Run
+from millstream.state.run import StateRun
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import merge
 from tests.kernel_kit import advance, is_due, write_first
@@ -63,7 +63,7 @@ class Flow:
 
     spec: Operator
     root: Path
-    runs: list[Run] = field(default_factory=list)
+    runs: list[StateRun] = field(default_factory=list)
     epoch: int = 0
     watermark: int = BEGINNING
     now: int = 0

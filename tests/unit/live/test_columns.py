@@ -9,8 +9,9 @@ import pytest
 
 from millstream.errors import MillstreamError, RecordRefused, Unsupported
 from millstream.sql.parse import grammar
+from millstream.sql.parse.script import as_script, split
 from millstream.sql.parse.statements import CreateTable
-from millstream.sql.parse.text import Text, pieces
+from millstream.sql.parse.text import Text
 from tests.unit.live.world import Spoken, opened
 
 
@@ -81,7 +82,7 @@ def test_the_event_time_of_a_source_may_be_not_null(one: Spoken) -> None:
     ],
 )
 def test_definitions_that_older_versions_kept_still_load(columns: str) -> None:
-    (piece,) = pieces(Text(f"CREATE TABLE t ({columns}, ts TIMESTAMP, WATERMARK FOR ts AS ts)"))
+    (piece,) = split(Text(f"CREATE TABLE t ({columns}, ts TIMESTAMP, WATERMARK FOR ts AS ts)"))
     with pytest.raises(MillstreamError):
         grammar.statement(piece)
     kept = grammar.statement(piece, kept=True)
@@ -101,9 +102,10 @@ def test_bytes_do_not_take_the_text_of_a_far_date(one: Spoken) -> None:
             one.say(f"INSERT INTO b (a) SELECT {value}")
 
 
-def test_a_text_is_split_once_for_all_who_ask_while_it_is_in_use() -> None:
+def test_a_text_that_is_split_is_passed_on_as_it_is() -> None:
     text = ";" * 1000 + "SELECT 1;" * 10
-    found = pieces(Text(text))
-    assert len(found) == 10
-    assert pieces(Text(text)) is found
-    assert pieces(Text(text, "another")) is not found
+    script = as_script(text)
+    assert len(script) == 10 and script.is_complete
+    assert as_script(script) is script
+    assert as_script(script, "another") is script
+    assert as_script(text, "another") != script

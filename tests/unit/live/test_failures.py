@@ -29,9 +29,11 @@ from millstream.errors import (
 from millstream.home import Home
 from millstream.live.definitions import Definitions
 from millstream.live.session import Session
-from millstream.model.flow import Flow
+from millstream.plan.stages import Plan
 from millstream.reader import Reader
 from millstream.runtime.epoch.loop import FlowLoop
+from millstream.runtime.flow_assembly import LoopOptions
+from millstream.runtime.open_home import OpenHome
 from millstream.runtime.supervision.run import Run
 from millstream.serve.client import LocalClient
 from tests.sql.engine import QueryEngine
@@ -40,21 +42,35 @@ from tests.unit.live.world import BIDS, HOT
 GONE = "the folder of `bids` is gone"
 
 
-class Fragile(Home):
-    """A home whose flows run without Spark, and fail when they are told to."""
+class OpenFragile(OpenHome):
+    """Its flows run without Spark, and fail when they are told to."""
 
     failing = False
 
-    def loop(self, planned: Any, **options: Any) -> FlowLoop:
-        del options
-        return super().loop(planned, engine=QueryEngine, failpoint=self._fail)
+    def loop(self, plan: Plan, options: LoopOptions) -> FlowLoop:
+        return super().loop(plan, LoopOptions(engine=QueryEngine, failpoint=self.fail))
 
-    def start(self, flow: Flow, **options: Any) -> Run:
-        return super().start(flow, restarts=None, **options)  # a first failure is the last
+    def start(self, plan: Plan, options: LoopOptions, **more: Any) -> Run:
+        return super().start(plan, options, **{"restarts": None, **more})  # a first failure is the last
 
-    def _fail(self, point: str) -> None:
+    def fail(self, point: str) -> None:
         if self.failing:
             raise SourceMissing(GONE, detail="it was there", hint="put it back")
+
+
+class Fragile(Home):
+    """A home whose flows run without Spark, and fail when they are told to."""
+
+    opens = OpenFragile
+    open_home: OpenFragile
+
+    @property
+    def failing(self) -> bool:
+        return self.open_home.failing
+
+    @failing.setter
+    def failing(self, failing: bool) -> None:
+        self.open_home.failing = failing
 
 
 @pytest.fixture
@@ -79,7 +95,7 @@ def break_down(home: Fragile) -> None:
     say(f"{BIDS}; {HOT}; INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:00')")
     assert say("SELECT n FROM hot") == [{"n": 1}]
     home.failing = True
-    run = home.session().live.runs["bids"]
+    run = home.session().deployment.runs["bids"]
     say("INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:01')")
     with pytest.raises(SourceMissing):
         run.wait(timeout=60)
@@ -168,7 +184,7 @@ def test_a_view_that_fails_at_its_start_is_told_once(home: Fragile) -> None:
     say = speak(home)
     say("CREATE TABLE t (a BIGINT); INSERT INTO t VALUES (1)")
     home.failing = True
-    home.loop = lambda planned, **options: home._fail("start")  # type: ignore[method-assign]
+    home.open_home.loop = lambda plan, options: home.open_home.fail("start")  # type: ignore[method-assign]
     session = home.session()
     *_, answer = session.execute(f"{BIDS}; {HOT}; SELECT a FROM t")
     assert answer.result is not None and answer.result.rows() == [{"a": 1}]
@@ -183,20 +199,20 @@ def test_a_view_that_fails_at_its_start_is_told_once(home: Fragile) -> None:
 def test_a_view_that_cannot_be_started_stops_no_question(home: Fragile, monkeypatch: pytest.MonkeyPatch) -> None:
     session = home.session()
     list(session.execute("CREATE TABLE t (a BIGINT); INSERT INTO t VALUES (1)"))
-    start = home.start
+    start = home.open_home.start
 
-    def refuse(flow: Any, **options: Any) -> Any:
+    def refuse(plan: Any, options: Any, **more: Any) -> Any:
         raise Unsupported("no plan for it")
 
-    monkeypatch.setattr(home, "start", refuse)
+    monkeypatch.setattr(home.open_home, "start", refuse)
     *_, answer = session.execute(f"{BIDS}; {HOT}; SELECT a FROM t")
     assert answer.result is not None and answer.result.rows() == [{"a": 1}]
     assert answer.result.warnings == ("the view `hot` does not work: no plan for it",)
     with pytest.raises(ViewFailed, match="the view `hot` does not work: no plan for it"):
         list(session.execute("RESUME hot"))
-    monkeypatch.setattr(home, "start", start)
+    monkeypatch.setattr(home.open_home, "start", start)
     (answer,) = session.execute("RESUME hot")
-    assert answer.said == "the flow bids goes on"
+    assert answer.message == "the flow bids goes on"
     (answer,) = session.execute("SELECT n FROM hot")
     assert answer.result is not None and answer.result.rows() == []
 
@@ -209,7 +225,7 @@ def test_resume_says_what_came_of_it(home: Fragile) -> None:
     assert failed.value.detail is not None and failed.value.detail.startswith("it was there")
     home.failing = False
     (answer,) = session.execute("RESUME hot")
-    assert answer.said == f"the flow bids goes on and has caught up; it was: failed: {GONE}"
+    assert answer.message == f"the flow bids goes on and has caught up; it was: failed: {GONE}"
     (answer,) = session.execute("SELECT n FROM hot")
     assert answer.result is not None and answer.result.rows() == [{"n": 2}] and answer.result.warnings == ()
 
@@ -235,7 +251,7 @@ def test_it_is_remembered_until_the_flow_runs_again(tmp_path: Path) -> None:
         assert row["state"] == f"failed: {GONE}"
     with Fragile(tmp_path) as home:
         say = speak(home)
-        run = home.session().live.runs["bids"]
+        run = home.session().deployment.runs["bids"]
         run.catch_up(60)
         assert say("SELECT n FROM hot") == [{"n": 2}] and home.query("SELECT n FROM hot").warnings == ()
     with Reader(tmp_path) as reader:
@@ -245,10 +261,10 @@ def test_it_is_remembered_until_the_flow_runs_again(tmp_path: Path) -> None:
 def test_a_flow_that_never_came_up_is_listed_too(home: Fragile) -> None:
     home.failing = True
     say = speak(home)
-    home.loop = lambda planned, **options: home._fail("start")  # type: ignore[method-assign]
+    home.open_home.loop = lambda plan, options: home.open_home.fail("start")  # type: ignore[method-assign]
     say(f"{BIDS}; {HOT}")
     with pytest.raises(MillstreamError):
-        home.session().live.runs["bids"].wait(timeout=60)
+        home.session().deployment.runs["bids"].wait(timeout=60)
     assert [(f["flow"], f["state"]) for f in home.flows()] == [("bids", f"failed: {GONE}")]
     assert say("SHOW VIEWS")[0]["state"] == f"failed: {GONE}"
 
@@ -256,7 +272,7 @@ def test_a_flow_that_never_came_up_is_listed_too(home: Fragile) -> None:
 def test_who_waits_for_a_flow_that_was_stopped_is_told(home: Fragile) -> None:
     say = speak(home)
     say(f"{BIDS}; {HOT}; INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:00')")
-    run = home.session().live.runs["bids"]
+    run = home.session().deployment.runs["bids"]
     run.stop()
     with pytest.raises(RunError, match="was stopped before it had caught up"):
         run.catch_up(60)
@@ -268,7 +284,7 @@ def test_a_flow_that_fails_does_not_disturb_questions_about_others(home: Fragile
     say(f"{BIDS}; {HOT}; {more}")
     say("INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:00')")
     assert say("SELECT p FROM more") == [{"p": 1}] and say("SELECT n FROM hot") == [{"n": 1}]
-    failing, other = (home.session().live.runs[flow] for flow in ("bids", "other"))
+    failing, other = (home.session().deployment.runs[flow] for flow in ("bids", "other"))
     assert other.loop is not None
     other.loop._fail = lambda _: None  # type: ignore[method-assign]
     failing._supervisor.restarts = type(failing._supervisor.restarts)(limit=0)
@@ -303,7 +319,7 @@ def test_a_subscription_resumes_with_the_next_owner(tmp_path: Path) -> None:
     home = Fragile(tmp_path)  # epochs that nobody has heard of are not kept
     try:
         session = home.session(start=False)
-        planned = session.live.planned("bids")
+        planned = session.deployment.planned("bids")
         assert planned is not None
         home.topic("bids").append([{"auction": 8, "price": 1, "ts": datetime(2026, 1, 1, tzinfo=UTC)}])
         loop = home.loop(planned)
@@ -362,8 +378,8 @@ def test_questions_are_answered_while_a_statement_waits_for_a_long_epoch(home: F
         begun.set()
         assert may_end.wait(60)
 
-    home._fail = hold  # type: ignore[method-assign]
-    home.session().live.restart("bids")
+    home.open_home.fail = hold  # type: ignore[method-assign]
+    home.session().deployment.restart("bids")
     home.topic("bids").append([{"auction": 7, "price": 1, "ts": datetime(2026, 1, 1, tzinfo=UTC)}])
     assert begun.wait(60)
     waiting = threading.Thread(target=say, args=(waits,))
@@ -384,7 +400,7 @@ def test_questions_are_answered_while_a_statement_waits_for_a_long_epoch(home: F
         waiting.join(60)
         asking.join(60)
     assert not waiting.is_alive()
-    live = home.session().live
+    live = home.session().deployment
     assert set(Definitions.load(home.path).entries) == set(live.catalog.entries) == set(live.definitions.entries)
 
 

@@ -84,7 +84,7 @@ def test_rows_from_python_are_held_to_the_definition(tmp_path: Path) -> None:
         assert rows(one, "t") == [(1, "a")]
         one.home.put_table("other", pa.table({"k": [1, 1]}))  # not defined by SQL: as it comes
     home = Home(tmp_path / "home")  # and no session has been opened
-    home._serve = lambda: None  # type: ignore[method-assign]
+    home.open_home.on_store_open = lambda: None
     try:
         with pytest.raises(RecordRefused, match="two rows with k = 7"):
             home.put_table("t", [{"k": 7, "v": "a"}, {"k": 7, "v": "b"}])
@@ -99,7 +99,7 @@ def test_a_home_with_a_key_twice_opens_and_can_be_corrected(tmp_path: Path) -> N
         one.say("CREATE TABLE t (k BIGINT PRIMARY KEY, v STRING)")
         schema = one.home.store.table_rows("t").schema
         before = [{"k": 1, "v": "a"}, {"k": 1, "v": "b"}, {"k": None, "v": "c"}, {"k": 2, "v": "d"}]
-        one.home.store_table("t", pa.Table.from_pylist(before, schema))  # as an earlier version let it happen
+        one.home.open_home.store_table("t", pa.Table.from_pylist(before, schema))  # as an earlier version let it happen
     with opened(tmp_path / "home") as one:
         assert len(one.rows("SELECT * FROM t")) == 4
         one.say("INSERT INTO t VALUES (3, 'e')", "UPDATE t SET v = 'dd' WHERE k = 2")
@@ -182,7 +182,7 @@ def test_a_table_that_is_replaced_meanwhile_keeps_its_own_constraints(
 
     def slow(*given: Any) -> Any:
         def replace() -> None:
-            with one.home.table_lock:  # files are read before it is taken
+            with one.home.open_home.table_lock:  # files are read before it is taken
                 pass
             list(
                 one.home.session(start=False).execute(
@@ -216,7 +216,7 @@ def test_the_row_at_fault_is_named(one: Spoken) -> None:
     assert error.value.detail == "row 1 has this key, too"
     schema = one.home.store.table_rows("z").schema
     twice = [{"id": 1, "v": "a"}, {"id": 1, "v": "b"}]
-    one.home.store_table("z", pa.Table.from_pylist(twice, schema))  # as an earlier version let it happen
+    one.home.open_home.store_table("z", pa.Table.from_pylist(twice, schema))  # as an earlier version let it happen
     with pytest.raises(RecordRefused, match=r"^row 2: `z` would have two rows with id = 1") as error:
         one.say("INSERT INTO z VALUES (2, 'x'), (1, 'x')")
     assert error.value.detail is None

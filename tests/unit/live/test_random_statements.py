@@ -96,7 +96,7 @@ class World:
 
     def _open(self) -> Spoken:
         home = Home(self.path)
-        home._serve = lambda: None  # type: ignore[method-assign]
+        home.open_home.on_store_open = lambda: None
         return Spoken(home)
 
     def reopen(self) -> None:

@@ -69,7 +69,7 @@ def test_a_storm_of_statements(tmp_path: Path, seed: int) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        live = home.session().live
+        live = home.session().deployment
         assert wrong == []
         assert set(Definitions.load(home.path).entries) == set(live.catalog.entries) == set(live.definitions.entries)
         assert {v["view"].lower() for v in home.store.views()} <= set(live.catalog.entries)

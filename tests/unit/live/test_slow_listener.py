@@ -10,7 +10,7 @@ import pytest
 
 from millstream.errors import QueryError
 from millstream.live import feed as feeds
-from millstream.live.feed import Feed
+from millstream.live.feed import ChangeFeed
 from tests.unit.live.world import BIDS, opened
 
 HOT = "CREATE VIEW hot WITH (flow = 'f') AS SELECT auction, count(*) AS n FROM bids GROUP BY auction"
@@ -20,7 +20,7 @@ def test_a_listener_that_missed_changes_is_told(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(feeds, "MOST_EPOCHS", 2)
     with opened(tmp_path) as spoken:
         spoken.say(BIDS, HOT)
-        feed = spoken.live.feeds.setdefault("f", Feed())
+        feed = spoken.live.feeds.setdefault("f", ChangeFeed())
         changes = spoken.say("SUBSCRIBE TO hot").changes
         assert changes is not None
         feed.take(1, {"hot": pa.table({"auction": [1], "n": [1]})})
@@ -36,7 +36,7 @@ def test_a_listener_hears_of_epochs_that_change_other_views_only(tmp_path: Path)
     """Else nobody would notice that it has gone, for as long as the flow is busy."""
     with opened(tmp_path) as spoken:
         spoken.say(BIDS, HOT)
-        feed = spoken.live.feeds.setdefault("f", Feed())
+        feed = spoken.live.feeds.setdefault("f", ChangeFeed())
         changes = spoken.say("SUBSCRIBE TO hot").changes
         assert changes is not None
         for epoch in (1, 2):
@@ -54,7 +54,7 @@ def test_a_listener_of_a_view_without_rows_yet_begins_at_the_present_epoch(
         last = spoken.home.store.last("f")
         assert last is not None
         spoken.say("CREATE VIEW more WITH (flow = 'f', start = 'now') AS SELECT auction FROM bids")
-        feed = spoken.live.feeds.setdefault("f", Feed())
+        feed = spoken.live.feeds.setdefault("f", ChangeFeed())
         changes = spoken.say("SUBSCRIBE TO more WITH SNAPSHOT").changes
         assert changes is not None
         assert next(changes).epoch == last.number

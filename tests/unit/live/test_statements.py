@@ -403,8 +403,8 @@ def test_a_dropped_flow_is_listed_nowhere(tmp_path: Path) -> None:
         insert(one, 1, 2)
         one.perform("bids")
         assert [r["flow"] for r in one.home.lag()] == [r["flow"] for r in one.home.flows()] == ["bids"]
-        one.home._runs["bids"] = Run("bids", lambda: None)  # type: ignore[assignment,arg-type,return-value]
-        one.home._runs["bids"].stop()
+        one.home.open_home.runs["bids"] = Run("bids", lambda: None)  # type: ignore[assignment,arg-type,return-value]
+        one.home.open_home.runs["bids"].stop()
         one.say("DROP VIEW hot")
         assert one.home.lag() == one.home.flows() == one.home.views() == one.home.watermarks() == []
         assert one.home.log.topic("bids").holds() == {}

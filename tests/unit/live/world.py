@@ -32,7 +32,7 @@ class Spoken:
 
     @property
     def live(self) -> Any:
-        return self.session.live
+        return self.session.deployment
 
     def say(self, *statements: str) -> Answer:
         """Carry out statements; the answer of the last."""
@@ -40,7 +40,7 @@ class Spoken:
         return answers[-1]
 
     def said(self, *statements: str) -> str:
-        return self.say(*statements).said
+        return self.say(*statements).message
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows that a statement gives."""
@@ -61,7 +61,7 @@ class Spoken:
 def opened(path: Path) -> Iterator[Spoken]:
     """A home, and somebody who speaks to it."""
     home = Home(path)
-    home._serve = lambda: None  # type: ignore[method-assign]
+    home.open_home.on_store_open = lambda: None
     try:
         yield Spoken(home)
     finally:

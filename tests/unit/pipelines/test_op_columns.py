@@ -12,7 +12,7 @@ import pytest
 import millstream as ms
 from millstream.cli.shell.output import ChangeJson
 from millstream.live.answer import Changes
-from millstream.live.feed import Feed
+from millstream.live.feed import ChangeFeed
 from tests.sql.engine import QueryEngine, QueryScript
 from tests.unit.live.world import Spoken, opened
 
@@ -88,7 +88,7 @@ def test_a_subscription_tells_its_own_op_from_that_of_the_view(tmp_path: Path) -
             "CREATE VIEW counts WITH (flow = 'f') AS SELECT op, count(*) AS _op FROM trades GROUP BY op",
             "INSERT INTO trades VALUES ('buy', 7)",
         )
-        feed = spoken.live.feeds.setdefault("f", Feed())
+        feed = spoken.live.feeds.setdefault("f", ChangeFeed())
         loop = spoken.home.loop(spoken.live.planned("f"), engine=QueryEngine)
         changes = listen(spoken, "SUBSCRIBE TO counts AS OF EPOCH 0")
         while (report := loop.step()) is not None:

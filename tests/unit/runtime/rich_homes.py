@@ -95,7 +95,7 @@ class Opened:
             if step == die:
                 raise Crash
 
-        loop = self.home.loop(self.session.live.planned(flow), engine=QueryEngine, failpoint=failpoint)
+        loop = self.home.loop(self.session.deployment.planned(flow), engine=QueryEngine, failpoint=failpoint)
         with suppress(Crash):
             while loop.step() is not None:
                 pass
@@ -111,7 +111,7 @@ class Opened:
 @contextmanager
 def opened(path: Path) -> Iterator[Opened]:
     home = Home(path, clock=ManualClock(BASE))
-    home._serve = lambda: None  # type: ignore[method-assign]
+    home.open_home.on_store_open = lambda: None
     try:
         yield Opened(home, home.session(start=False))
     finally:
@@ -189,7 +189,7 @@ def attempt(place: Path) -> dict[str, Any]:
             one.perform("second")
             one.perform_loose(well=True)
             found = {name: _sorted(one.say(sql).result.rows()) for name, sql in QUESTIONS.items()}
-            found["defined"] = sorted(one.session.live.definitions.entries)
+            found["defined"] = sorted(one.session.deployment.definitions.entries)
             for name in one.home.topics():
                 topic = one.home.log.topic(name)
                 parts = [topic.read(p, s, topic.end()[p]) for p, s in topic.start().items()]

@@ -26,7 +26,7 @@ from millstream.home import Home
 from millstream.plan.planner import plan
 from millstream.runtime.recovery import repair
 from millstream.runtime.supervision import lease, processes
-from millstream.runtime.supervision.lease import HomeLock, Owner, fence, in_use, owner_of, wait_for
+from millstream.runtime.supervision.lease import HomeLock, HomeOwner, fence, in_use, owner_of, wait_for
 from tests.local import LocalEngine
 
 HOLD = """
@@ -88,13 +88,13 @@ def test_a_second_owner_is_told_who_has_the_home_since_when_and_that_it_is_alive
     lock.release()
 
 
-def write(path: Path, owner: Owner) -> None:
+def write(path: Path, owner: HomeOwner) -> None:
     path.write_bytes(orjson.dumps(owner))
 
 
-def me(**other: object) -> Owner:
+def me(**other: object) -> HomeOwner:
     pid = os.getpid()
-    mine = Owner(pid, processes.started(pid), processes.boot(), socket.gethostname(), "2026-01-01T00:00:00Z", 1)
+    mine = HomeOwner(pid, processes.started(pid), processes.boot(), socket.gethostname(), "2026-01-01T00:00:00Z", 1)
     return replace(mine, beat=time.monotonic(), **other)  # type: ignore[arg-type]
 
 
@@ -229,7 +229,7 @@ def test_the_owner_of_a_home_that_was_moved_writes_nothing_to_its_old_path(tmp_p
     bids = flow.source("bids", ms.log("bids"), schema="auction BIGINT")
     bids.key_by("auction").aggregate(n=ms.count()).view("totals")
     with Home(path) as home:
-        home._serve = lambda: None  # type: ignore[method-assign]
+        home.open_home.on_store_open = lambda: None
         topic = home.topic("bids", schema="auction BIGINT")
         topic.append(pa.table({"auction": [1, 2]}))
         session = home.session(start=False)

@@ -15,6 +15,7 @@ import millstream as ms
 from millstream.clock import ALL_READ, BEGINNING, ManualClock
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import SourceSlice
+from millstream.engine.driver.epoch_io import EpochInput
 from millstream.errors import HomeDamaged, LeaseLost, MillstreamError, RecoveryFailed, RunError
 from millstream.kernels.aggregates.combine import group_columns
 from millstream.kernels.intake import Tally
@@ -41,19 +42,6 @@ class Crash(BaseException):
 
 
 @dataclass
-class Given:
-    number: int
-    slices: Mapping[str, SourceSlice]
-    now: int
-    watermarks: Mapping[str, int]
-    before: Mapping[str, int]
-    tables: Mapping[str, Path] = field(default_factory=dict)
-    attempt: int = 0
-    replay: object = None
-    since: int = 0
-
-
-@dataclass
 class Output:
     version: Version
     changes: dict[str, pa.Table]
@@ -76,9 +64,9 @@ class TinyEngine:
 
     def __init__(self, planned: Plan, ports: Mapping[str, MemorySource], root: Path) -> None:
         self.plan, self.ports, self.cache = planned, ports, RunCache(root)
-        self.given: list[Given] = []
+        self.given: list[EpochInput] = []
 
-    def run(self, version: Version, given: Given) -> Output:
+    def run(self, version: Version, given: EpochInput) -> Output:
         self.given.append(given)
         table = pa.concat_tables([self.ports[n].table(s) for n, s in given.slices.items()])
         prices = [p for p in table["price"].to_pylist() if p is not None]
@@ -146,8 +134,6 @@ class World:
                 progress=Progress.from_json(last.progress) if last else Progress(),
                 tables=self.tables,
                 outbox=Outbox(self.plan, {}, self.root / "out", {}),
-                make_input=Given,
-                make_replay=dict,
                 failpoint=self._fail,
             )
         except MillstreamError:

@@ -24,7 +24,7 @@ from tests.local import LocalEngine
 
 def home_at(path: Path) -> Home:
     home = Home(path)
-    home._serve = lambda: None  # type: ignore[method-assign]
+    home.open_home.on_store_open = lambda: None
     return home
 
 
@@ -55,7 +55,7 @@ def test_a_catalog_lost_with_its_copy_is_put_back_from_the_store(tmp_path: Path,
     assert "repair" in (raised.value.hint or "")
     assert repaired(path)
     with home_at(path) as home:
-        assert sorted(home.session(start=False).live.definitions.entries) == ["a", "b"]
+        assert sorted(home.session(start=False).deployment.definitions.entries) == ["a", "b"]
 
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])

@@ -15,7 +15,10 @@ import pytest
 
 from millstream.errors import MemoryExceeded
 from millstream.home import Home
+from millstream.plan.stages import Plan
 from millstream.runtime.epoch.memory_limit import bounded, held, usual_limit
+from millstream.runtime.flow_assembly import LoopOptions
+from millstream.runtime.open_home import OpenHome
 from millstream.runtime.supervision.supervisor import is_suspect
 from tests.sql.engine import QueryEngine
 from tests.unit.live.world import BIDS, HOT
@@ -58,6 +61,7 @@ def test_work_within_the_limit_is_not_touched_and_no_thread_is_left() -> None:
 
 TRACED = """
 import sys
+from millstream.plan.stages import Plan
 from millstream.runtime.epoch.memory_limit import bounded
 
 def called():
@@ -111,10 +115,13 @@ class Growing(QueryEngine):
         grow([])
 
 
+class OpenGrown(OpenHome):
+    def loop(self, plan: Plan, options: LoopOptions) -> Any:
+        return super().loop(plan, LoopOptions(engine=Growing))
+
+
 class Grown(Home):
-    def loop(self, planned: Any, **options: Any) -> Any:
-        del options
-        return super().loop(planned, engine=Growing)
+    opens = OpenGrown
 
 
 def test_a_flow_that_needs_too_much_memory_fails_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +129,7 @@ def test_a_flow_that_needs_too_much_memory_fails_by_name(tmp_path: Path, monkeyp
     with Grown(tmp_path) as home:
         session = home.session()
         list(session.execute(f"{BIDS}; {HOT}"))
-        run = session.live.runs["bids"]
+        run = session.deployment.runs["bids"]
         run._supervisor.restarts = type(run._supervisor.restarts)(limit=0)
         list(session.execute("INSERT INTO bids VALUES (7, 1, TIMESTAMP '2026-01-01 00:00:00')"))
         with pytest.raises(MemoryExceeded):

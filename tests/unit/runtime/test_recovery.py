@@ -17,7 +17,7 @@ from millstream.plan.planner import plan
 from millstream.runtime.epoch.kept_versions import Upkeep, remove_left_overs
 from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.recovery import reconcile
-from millstream.state.run import Batch, Run
+from millstream.state.run import Batch, StateRun
 from millstream.state.version import Version
 from millstream.store.port import EpochRow
 from millstream.testing import Crash
@@ -118,8 +118,8 @@ def test_a_source_must_have_what_comes_next(tmp_path: Path, first: int, sent: in
     assert said is None or said in found[0].error.message
 
 
-def run(name: str) -> Run:
-    return Run(f"v/{name}", 1, 1, (Batch(1, 0, 1),))
+def run(name: str) -> StateRun:
+    return StateRun(f"v/{name}", 1, 1, (Batch(1, 0, 1),))
 
 
 def version(*names: str) -> Version:

@@ -13,6 +13,7 @@ import pytest
 import millstream as ms
 from millstream.connect.files import FileSource
 from millstream.connect.port import SourceSlice
+from millstream.engine.spark_engines import SparkEngines
 from millstream.errors import DefinitionError
 from millstream.home import Home
 from millstream.model.connectors import Files
@@ -23,6 +24,7 @@ from millstream.runtime.supervision.standby import FollowedFiles, Standby
 from tests.local import LocalEngine
 
 SCHEMA = Schema.parse("n BIGINT")
+ENGINES = SparkEngines(Path("unused.log"))
 
 
 def flow_over(source: object) -> ms.Flow:
@@ -75,7 +77,7 @@ def test_a_home_that_nobody_owns_is_taken_at_once_and_waiting_tells_since_when_i
         assert loop.step() is not None
         loop.close()
     closed = (tmp_path / "flows/f/epochs/000000000001.json").stat().st_mtime
-    taken = Standby(tmp_path, [planned]).wait()
+    taken = Standby(tmp_path, [planned], engines=ENGINES).wait()
     assert taken is not None and taken.before is None
     assert taken.closed == {"f": closed}
     with Home(tmp_path, lock=taken.lock) as home:
@@ -94,7 +96,7 @@ def test_a_standby_takes_a_home_over_and_says_from_whom(tmp_path: Path) -> None:
         looked.set()
         return False
 
-    taken = Standby(tmp_path, []).wait(give_up)
+    taken = Standby(tmp_path, [], engines=ENGINES).wait(give_up)
     assert taken is not None and taken.before is not None
     assert taken.before.pid == os.getpid()
     taken.lock.release()
@@ -102,7 +104,7 @@ def test_a_standby_takes_a_home_over_and_says_from_whom(tmp_path: Path) -> None:
 
 def test_waiting_is_given_up_when_asked(tmp_path: Path) -> None:
     with Home(tmp_path):
-        assert Standby(tmp_path, []).wait(lambda: True) is None
+        assert Standby(tmp_path, [], engines=ENGINES).wait(lambda: True) is None
 
 
 def test_folders_of_standbys_that_were_killed_are_removed_by_the_next_one(tmp_path: Path) -> None:
@@ -112,12 +114,12 @@ def test_folders_of_standbys_that_were_killed_are_removed_by_the_next_one(tmp_pa
     ended.wait()
     for pid in (ended.pid, os.getppid()):
         (tmp_path / "shadow" / str(pid)).mkdir(parents=True)
-    Standby(tmp_path, []).warm()
+    Standby(tmp_path, [], engines=ENGINES).warm()
     assert [p.name for p in (tmp_path / "shadow").iterdir()] == [str(os.getppid())]
 
 
 def test_a_home_that_is_not_there_yet_is_not_touched_before_it_is_owned(tmp_path: Path) -> None:
-    waiting = Standby(tmp_path / "home", [])
+    waiting = Standby(tmp_path / "home", [], engines=ENGINES)
     waiting.warm()
     assert not (tmp_path / "home").exists()
     taken = waiting.wait()
@@ -128,4 +130,4 @@ def test_a_home_that_is_not_there_yet_is_not_touched_before_it_is_owned(tmp_path
 
 def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match="unknown kind of standby"):
-        Standby(tmp_path, [], "lazy")
+        Standby(tmp_path, [], "lazy", engines=ENGINES)

@@ -59,7 +59,7 @@ def test_a_drop_that_was_cut_off_is_done_whole_or_not_at_all(home: Path, forgott
         """The process ends here."""
 
     with Home(home) as owner:
-        owner._serve = lambda: None  # type: ignore[method-assign]
+        owner.open_home.on_store_open = lambda: None
         store = owner.store
 
         def commit() -> None:
@@ -84,7 +84,7 @@ def test_a_drop_that_was_cut_off_is_done_whole_or_not_at_all(home: Path, forgott
 
 def test_leftovers_of_a_table_that_an_earlier_version_dropped_by_half_are_taken_away(home: Path) -> None:
     with Home(home) as owner:
-        owner._serve = lambda: None  # type: ignore[method-assign]
+        owner.open_home.on_store_open = lambda: None
         owner.store.forget_table("cities")
     (home / "tables" / "cities" / "000002.arrow").unlink()
     (finding,) = repair.look(home)
@@ -96,7 +96,7 @@ def test_leftovers_of_a_table_that_an_earlier_version_dropped_by_half_are_taken_
 
 def test_rows_that_are_stored_are_not_reported_as_failed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Home(home) as owner:
-        owner._serve = lambda: None  # type: ignore[method-assign]
+        owner.open_home.on_store_open = lambda: None
 
         def full(*_: object) -> None:
             raise DiskFull("no space left")

@@ -16,22 +16,22 @@ from millstream.connect.port import SourceSlice
 from millstream.kernels.disorder import buckets, upper, within
 from millstream.kernels.intake import Tally, take_in
 from millstream.runtime.epoch.progress import Progress
-from millstream.runtime.epoch.watermarks import Look, Watermarks, look_at
+from millstream.runtime.epoch.watermarks import SourceStanding, Watermarks, standings
 from millstream.runtime.inspect.status import watermark_rows
 from millstream.store.port import EpochRow
 
-BIDS = Look("bids", 1, lateness=2)
+BIDS = SourceStanding("bids", 1, lateness=2)
 TWO = replace(BIDS, partitions=2)
 IDLE = replace(BIDS, idle=10)
 IDLE_TWO = replace(TWO, idle=10)
-SALES = Look("sales", 1, lateness=3)
+SALES = SourceStanding("sales", 1, lateness=3)
 
 
-def at(marks: Watermarks, look: Look, now: int) -> int:
+def at(marks: Watermarks, look: SourceStanding, now: int) -> int:
     return marks.of([look], now)[look.name]
 
 
-def given_marks(marks: Watermarks, *looks: Look, now: int) -> dict[str, int]:
+def given_marks(marks: Watermarks, *looks: SourceStanding, now: int) -> dict[str, int]:
     """The watermarks of an epoch, remembered as the loop does."""
     found = marks.of(looks, now)
     marks.last.update(found)
@@ -145,7 +145,7 @@ def test_an_idle_source_goes_with_the_clock_and_the_others_with_their_records() 
 
 
 def test_a_source_that_never_showed_a_record_goes_with_the_fastest_of_the_others() -> None:
-    marks, third = Watermarks(), Look("visits", 1)
+    marks, third = Watermarks(), SourceStanding("visits", 1)
     silent = replace(IDLE, partitions=2)
     marks.seen("sales", {0: 500}, now=1)
     marks.seen("visits", {0: 700}, now=1)
@@ -198,7 +198,7 @@ def test_a_watermark_never_goes_back_nor_runs_ahead_of_what_was_seen_and_the_clo
     events: list[tuple[dict[int, int], set[int], int]], idle: int | None, look_ahead: bool
 ) -> None:
     marks, now, last, newest, heard = Watermarks(), 0, BEGINNING, BEGINNING, 0
-    source = Look("bids", 3, lateness=2, idle=idle)
+    source = SourceStanding("bids", 3, lateness=2, idle=idle)
     for seen, silent, step in events:
         now += step
         waiting = frozenset(seen) | silent if look_ahead else frozenset()
@@ -298,9 +298,9 @@ def test_a_look_at_a_source_says_what_waits_and_whether_it_has_ended() -> None:
     memory.send({"ts": 1}, {"ts": 2}, partition=1)
     memory.end()
     part = SourceSlice({0: (0, 0), 1: (0, 1)})
-    (found,) = look_at(flow.sources, {"bids": port}, {"bids": {0: 0, 1: 0}}, {"bids": part})  # type: ignore[arg-type]
-    assert found == Look("bids", 2, None, 1_000_000, True, frozenset({1}), False)
-    (found,) = look_at(flow.sources, {"bids": port}, {"bids": {0: 0, 1: 2}}, {})  # type: ignore[arg-type]
+    (found,) = standings(flow.sources, {"bids": port}, {"bids": {0: 0, 1: 0}}, {"bids": part})  # type: ignore[arg-type]
+    assert found == SourceStanding("bids", 2, None, 1_000_000, True, frozenset({1}), False)
+    (found,) = standings(flow.sources, {"bids": port}, {"bids": {0: 0, 1: 2}}, {})  # type: ignore[arg-type]
     assert found.finished and not found.waiting
     with pytest.raises(ValueError, match="has ended"):
         memory.send({"ts": 3})
@@ -312,7 +312,7 @@ def test_a_look_at_a_source_says_what_waits_and_whether_it_has_ended() -> None:
 class Held:
     """A store with one flow, whose epochs are looks and what they saw."""
 
-    def __init__(self, *looks: Look) -> None:
+    def __init__(self, *looks: SourceStanding) -> None:
         self.looks, self.marks, self.now = looks, Watermarks(), 0
         self.reached: dict[str, int] = {}
 

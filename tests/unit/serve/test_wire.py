@@ -22,7 +22,7 @@ from millstream.live.answer import Answer, Changes
 from millstream.result import Result
 from millstream.serve import wire as wires
 from millstream.serve.client import LocalClient
-from millstream.serve.local import SOCKET, Bounds, LocalServer
+from millstream.serve.local import SOCKET, LocalServer, ServerBounds
 from millstream.serve.replies import Received
 from millstream.serve.wire import GREETING, LONGEST_BODY, LONGEST_HEAD, MARK, Closed, Wire, greeting
 
@@ -63,7 +63,7 @@ class Session:
             yield Answer(changes=self._changes())
             return
         for part in sql.split(";"):
-            yield Answer(said=f"{self.number} {part}", result=Result(pa.table({"sql": [part]})))
+            yield Answer(message=f"{self.number} {part}", result=Result(pa.table({"sql": [part]})))
 
     def _changes(self) -> Iterator[Changes]:
         for epoch in range(1, 1_000_000):
@@ -74,7 +74,7 @@ class Session:
 def serving(folder: Path, **bounds: Any) -> Iterator[LocalServer]:
     """A server that is closed at the end, and has then neither threads nor descriptors left."""
     files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
-    server = LocalServer(folder, Echo(), bounds=Bounds(**bounds))
+    server = LocalServer(folder, Echo(), bounds=ServerBounds(**bounds))
     try:
         yield server
     finally:
@@ -121,7 +121,7 @@ def read_to_the_end(sock: socket.socket) -> None:
 def check_a_good_client(folder: Path, said: str) -> None:
     client = LocalClient(folder)
     assert client.query(said).rows() == [{"sql": said}]
-    assert [a.said[2:].strip() for a in client.session().execute(f"a {said};b")][-1].endswith("b")
+    assert [a.message[2:].strip() for a in client.session().execute(f"a {said};b")][-1].endswith("b")
     assert client.views() == [{"view": "hot"}]
     client.close()
 
@@ -291,8 +291,8 @@ def test_sessions_of_several_connections_do_not_mix(tmp_path: Path) -> None:
         clients = [LocalClient(tmp_path) for _ in range(3)]
         sessions = [c.session() for c in clients]
         begun = [s.execute(f"a{i};b{i}") for i, s in enumerate(sessions)]
-        firsts = [next(b).said for b in begun]
-        seconds = [next(b).said for b in begun]
+        firsts = [next(b).message for b in begun]
+        seconds = [next(b).message for b in begun]
         numbers = [f.split()[0] for f in firsts]
         assert sorted(numbers) == ["1", "2", "3"]
         assert firsts == [f"{n} a{i}" for i, n in enumerate(numbers)]
@@ -300,7 +300,7 @@ def test_sessions_of_several_connections_do_not_mix(tmp_path: Path) -> None:
         left = sessions[0].execute("x;y;z")
         next(left)  # and the rest is never read
         assert clients[0].query("q").rows() == [{"sql": "q"}]
-        assert [a.said for a in sessions[0].execute("last")] == [f"{numbers[0]} last"]
+        assert [a.message for a in sessions[0].execute("last")] == [f"{numbers[0]} last"]
         for client in clients:
             client.close()
 
@@ -313,7 +313,7 @@ def test_the_next_request_ends_a_subscription(tmp_path: Path) -> None:
         assert answer.changes is not None
         found = [next(answer.changes) for _ in range(3)]
         assert [(c.epoch, c.resume) for c in found] == [(n, f"after {n}") for n in (1, 2, 3)] and found[2].table is None
-        assert [a.said for a in session.execute("then")] == ["1 then"]
+        assert [a.message for a in session.execute("then")] == ["1 then"]
         assert client.query("q").rows() == [{"sql": "q"}]
         client.close()
 

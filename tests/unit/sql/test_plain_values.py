@@ -10,7 +10,8 @@ from millstream.errors import DefinitionError
 from millstream.sql.parse import lexer, queries
 from millstream.sql.parse.grammar import statement
 from millstream.sql.parse.literals import NOT_LITERAL, literal, plain
-from millstream.sql.parse.text import DIALECT, Text, pieces
+from millstream.sql.parse.script import split
+from millstream.sql.parse.text import DIALECT, Text
 
 PLAIN = ["1", "-1", "0", "007", "1.5", "-0.25", "9" * 60, "'text'", "''", "'it\\'s'", "'a\\nb'", "'ü☃'", '"text"',
          "NULL", "null", "TRUE", "false", "1e5", "-1.5E-3", "DATE '2026-01-01'", "timestamp '2026-01-01 12:00:00.5'",
@@ -25,7 +26,7 @@ VALUES = [*PLAIN, *OTHERS, "'it''s'", "''''", "'a\nb'", "date'2026-01-01'", "NUL
 
 @pytest.mark.parametrize("value", PLAIN)
 def test_a_plain_value_is_what_the_parser_reads(value: str) -> None:
-    (piece,) = pieces(Text(value, "SQL"))
+    (piece,) = split(Text(value, "SQL"))
     found = plain(piece.tokens)
     read = literal(queries.parsed(piece.text, piece.tokens))
     assert (type(found), found) == (type(read), read)
@@ -34,7 +35,7 @@ def test_a_plain_value_is_what_the_parser_reads(value: str) -> None:
 
 @pytest.mark.parametrize("value", OTHERS)
 def test_other_values_are_parsed(value: str) -> None:
-    (piece,) = pieces(Text(value, "SQL"))
+    (piece,) = split(Text(value, "SQL"))
     assert plain(piece.tokens) is NOT_LITERAL
 
 
@@ -59,24 +60,24 @@ def test_the_short_way_gives_the_same_tokens(seed: int, monkeypatch: pytest.Monk
 
 
 def _told(sql: str) -> list[tuple[object, ...]]:
-    return [(t.token_type, t.text, t.start, t.end) for p in pieces(Text(sql, f"{lexer.SHORT}")) for t in p.tokens]
+    return [(t.token_type, t.text, t.start, t.end) for p in split(Text(sql, f"{lexer.SHORT}")) for t in p.tokens]
 
 
 def test_errors_after_a_long_list_of_values_name_their_place() -> None:
     rows = ",\n".join(f"({i}, 'x')" for i in range(2000))
     with pytest.raises(DefinitionError) as told:
-        list(map(statement, pieces(Text(f"INSERT INTO t VALUES\n{rows},\n(1, upper('a' b c))"))))
+        list(map(statement, split(Text(f"INSERT INTO t VALUES\n{rows},\n(1, upper('a' b c))"))))
     assert told.value.origin is not None
     assert told.value.origin.line == 2002
 
 
 def test_a_text_may_be_long_where_it_has_rows_of_plain_values() -> None:
     row = "(" + ", ".join(["1234567890"] * 16) + ")"
-    (piece,) = pieces(Text("INSERT INTO t VALUES " + ", ".join([row] * 6000)))
+    (piece,) = split(Text("INSERT INTO t VALUES " + ", ".join([row] * 6000)))
     assert len(piece.text.sql) > 1_000_000
     assert len(statement(piece).rows) == 6000  # type: ignore[attr-defined]
     with pytest.raises(DefinitionError, match="besides rows of plain values") as told:
-        pieces(Text("SELECT " + ", ".join(["1234567890"] * 90_000)))
+        split(Text("SELECT " + ", ".join(["1234567890"] * 90_000)))
     assert "COPY" in str(told.value.hint)
 
 
@@ -85,7 +86,7 @@ def test_rows_of_plain_values_are_not_parsed_one_by_one(monkeypatch: pytest.Monk
     parsed = queries.parsed
     monkeypatch.setattr(queries, "parsed", lambda text, given: calls.append(given) or parsed(text, given))
     rows = ", ".join(f"({i}, -{i}, 'row {i}', NULL, true)" for i in range(1000))
-    (piece,) = pieces(Text(f"INSERT INTO t VALUES {rows}, (1 + 1, 2, 'x', NULL, true)", "SQL"))
+    (piece,) = split(Text(f"INSERT INTO t VALUES {rows}, (1 + 1, 2, 'x', NULL, true)", "SQL"))
     found = statement(piece)
     assert len(found.rows) == 1001  # type: ignore[attr-defined]
     assert len(calls) == 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from millstream.clock import END_OF_TIME
 from millstream.errors import DiskFull, HomeDamaged
 from millstream.state import run as run_module
-from millstream.state.run import MAX_BATCHES, Batch, OpenRun, Run, write_durably, write_run
+from millstream.state.run import MAX_BATCHES, Batch, OpenRun, StateRun, write_durably, write_run
 from millstream.state.shard import KEY_GROUPS, RunCache, StateReader, key_group, shard_of, shard_range
 
 UNIQUE = ["$h", "$s", "k"]
@@ -40,7 +40,7 @@ def ends(rows: pl.DataFrame) -> np.ndarray:
     return rows["$s"].to_numpy() * 10 + 10
 
 
-def written(root: Path, runs: list[list[tuple[Any, ...]]]) -> tuple[list[Run], dict[tuple[Any, ...], int]]:
+def written(root: Path, runs: list[list[tuple[Any, ...]]]) -> tuple[list[StateRun], dict[tuple[Any, ...], int]]:
     made, newest = [], {}
     for stamp, rows in enumerate(runs):
         data = frame(rows, stamp)
@@ -128,7 +128,7 @@ def test_a_dropped_batch_is_never_opened(tmp_path: Path) -> None:
     rows = frame([(1, 0, "a"), (1, 1, "a")], 0)
     run = write_run(tmp_path, "v/1.arrow", rows, ends(rows))
     (tmp_path / run.file).unlink()
-    expired = Run(run.file, run.crc, run.bytes, tuple(Batch(b.rows, b.first, b.last, True) for b in run.batches))
+    expired = StateRun(run.file, run.crc, run.bytes, tuple(Batch(b.rows, b.first, b.last, True) for b in run.batches))
     reader = StateReader(RunCache(tmp_path), [expired], UNIQUE)
     assert reader.scan(-1) is None and reader.lookup(np.array([1]), -1) is None
 
@@ -197,8 +197,8 @@ def test_a_reader_goes_on_with_a_run_that_was_removed_after_it_was_mapped(tmp_pa
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(), st.integers(), st.booleans())), st.integers(0, 2**32 - 1))
 def test_a_run_survives_json(batches: list[tuple[int, int, int, bool]], crc: int) -> None:
-    run = Run("v/1.arrow", crc, 5, tuple(Batch(*b) for b in batches))
-    assert Run.from_json(run.to_json()) == run
+    run = StateRun("v/1.arrow", crc, 5, tuple(Batch(*b) for b in batches))
+    assert StateRun.from_json(run.to_json()) == run
 
 
 def test_a_full_disk_is_named_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.parts import Measure
 from millstream.runtime.epoch import compaction
 from millstream.runtime.epoch.compaction import Compactor
-from millstream.state.run import Batch, Run, write_run
+from millstream.state.run import Batch, StateRun, write_run
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import FANOUT, Version, due, merge
 
@@ -67,8 +67,8 @@ def test_compaction_never_changes_what_a_reader_sees(epochs: list[tuple[list[Any
             assert Version.from_json(version.to_json()).to_json() == version.to_json()
 
 
-def plain(rows: int, file: str) -> Run:
-    return Run(file, 0, rows * 100, (Batch(rows, 10, 10),))
+def plain(rows: int, file: str) -> StateRun:
+    return StateRun(file, 0, rows * 100, (Batch(rows, 10, 10),))
 
 
 @pytest.mark.parametrize("sizes", [[1], [1000], [1, 5, 500], [100_000, *[1] * 2000]], ids=str)

@@ -20,7 +20,7 @@ from millstream.cli.output import plural, spoken_instant, spoken_seconds
 from millstream.model.types.duration import Duration
 
 if TYPE_CHECKING:
-    from millstream.cli.meter import Meter, Reading
+    from millstream.cli.meter import Meter, MeterReading
     from millstream.cli.signals import Stop
     from millstream.home import Home
     from millstream.runtime.supervision.run import Run
@@ -205,7 +205,7 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-def _line(reading: Reading) -> str:
+def _line(reading: MeterReading) -> str:
     return " · ".join(
         (
             f"{reading.rate:,.0f} events/s",
@@ -220,7 +220,7 @@ def _line(reading: Reading) -> str:
     )
 
 
-def _summary(home: Home, reading: Reading, took: float, given: Path | None) -> None:
+def _summary(home: Home, reading: MeterReading, took: float, given: Path | None) -> None:
     """How it went, what the views hold, and what to type next."""
     from millstream.cli.demo.flow import PANELS
     from millstream.cli.demo.screen import said

@@ -30,7 +30,7 @@ PACKAGES = ("pyspark", "pyarrow", "polars", "duckdb", "sqlglot")
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One line of the report."""
 
     what: str
@@ -66,7 +66,7 @@ def command(ctx: click.Context, home: Path) -> None:
     click.echo("\nready: try `millstream demo`")
 
 
-def findings(home: Path) -> Iterator[Finding]:
+def findings(home: Path) -> Iterator[CheckResult]:
     """Each check as it is done, the slow one last."""
     java = check_java()
     yield java
@@ -78,30 +78,30 @@ def findings(home: Path) -> Iterator[Finding]:
     if java.state == OK:
         yield check_spark()
     else:
-        yield Finding("spark", BROKEN, "not tried, because it needs Java")
+        yield CheckResult("spark", BROKEN, "not tried, because it needs Java")
 
 
-def check_java() -> Finding:
+def check_java() -> CheckResult:
     """Java is there and new enough."""
     from millstream.engine.spark.java import java_command, java_version, require_java
 
     try:
         require_java()
     except MillstreamError as error:
-        return Finding("java", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or "")
-    return Finding("java", OK, f"version {java_version()}, {java_command()}")
+        return CheckResult("java", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or "")
+    return CheckResult("java", OK, f"version {java_version()}, {java_command()}")
 
 
-def check_python() -> Finding:
+def check_python() -> CheckResult:
     """This Python is new enough."""
     said = f"{platform.python_version()}, {sys.executable}"
     if sys.version_info < PYTHON:
         wanted = ".".join(map(str, PYTHON))
-        return Finding("python", BROKEN, said, f"Millstream needs Python {wanted} or later")
-    return Finding("python", OK, said)
+        return CheckResult("python", BROKEN, said, f"Millstream needs Python {wanted} or later")
+    return CheckResult("python", OK, said)
 
 
-def check_packages() -> Iterator[Finding]:
+def check_packages() -> Iterator[CheckResult]:
     """The libraries are installed, in versions that Millstream was made for."""
     from importlib.metadata import PackageNotFoundError, requires, version
 
@@ -118,15 +118,15 @@ def check_packages() -> Iterator[Finding]:
         wanted = list(PACKAGES)
     if missing:
         repair = "pip install " + " ".join(repr(r) for r in wanted if r.startswith(tuple(missing)))
-        yield Finding("packages", BROKEN, f"missing: {', '.join(missing)}", repair)
-    yield Finding("packages", OK, ", ".join(found))
+        yield CheckResult("packages", BROKEN, f"missing: {', '.join(missing)}", repair)
+    yield CheckResult("packages", OK, ", ".join(found))
 
 
-def check_memory() -> Finding:
+def check_memory() -> CheckResult:
     """There is room for Spark's JVM and the kernels."""
     free = available_memory()
     if free is None:
-        return Finding("memory", OK, "the free memory cannot be told on this system")
+        return CheckResult("memory", OK, "the free memory cannot be told on this system")
     return _enough("memory", free, "available", MEMORY, "close other programs, or use a machine with more")
 
 
@@ -139,7 +139,7 @@ def available_memory() -> int | None:
         return None
 
 
-def check_disk(home: Path) -> Finding:
+def check_disk(home: Path) -> CheckResult:
     """There is room where the home is, or would be."""
     import shutil
 
@@ -150,15 +150,15 @@ def check_disk(home: Path) -> Finding:
     return _enough("disk", free, f"free at {place}", DISK, "free some space, or choose another --home")
 
 
-def _enough(what: str, free: int, where: str, bounds: dict[str, int], repair: str) -> Finding:
+def _enough(what: str, free: int, where: str, bounds: dict[str, int], repair: str) -> CheckResult:
     said = f"{free / GIB:,.1f} GiB {where}"
     for state in (BROKEN, LOW):
         if free < bounds[state]:
-            return Finding(what, state, said, repair)
-    return Finding(what, OK, said)
+            return CheckResult(what, state, said, repair)
+    return CheckResult(what, OK, said)
 
 
-def check_home(home: Path) -> Finding:
+def check_home(home: Path) -> CheckResult:
     """The home, if it is there, can be read by this version; says who uses it."""
     known = home / "millstream.json"
     if not known.exists():
@@ -166,32 +166,32 @@ def check_home(home: Path) -> Finding:
     try:
         number = _format(known)
     except MillstreamError as error:
-        return Finding("home", BROKEN, error.message, error.hint or "")
+        return CheckResult("home", BROKEN, error.message, error.hint or "")
     owner = lock_owner(home / "lock")
     used = f"in use by {owner}" if owner else "not in use"
     if owner is None and (wrong := _damage(home.absolute())):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        return Finding("home", BROKEN, wrong[0] + more, "`millstream repair` says what can be done")
+        return CheckResult("home", BROKEN, wrong[0] + more, "`millstream repair` says what can be done")
     if not (home / "store.duckdb").exists() and owner is None:
-        return Finding("home", OK, f"{home}, format {number}, {used}, no views yet")
+        return CheckResult("home", OK, f"{home}, format {number}, {used}, no views yet")
     return _read(home, f"{home}, format {number}, {used}")
 
 
-def _no_home(home: Path) -> Finding:
+def _no_home(home: Path) -> CheckResult:
     """A directory without a millstream.json."""
     from millstream.runtime.home_dir import was_home
 
     if not home.exists():
-        return Finding("home", OK, f"{home} is not there yet; `millstream run` makes it")
+        return CheckResult("home", OK, f"{home} is not there yet; `millstream run` makes it")
     if was_home(home):
         missing = f"the file {home / 'millstream.json'} is missing"
-        return Finding("home", BROKEN, missing, "`millstream repair` says what can be done")
+        return CheckResult("home", BROKEN, missing, "`millstream repair` says what can be done")
     if home.is_dir() and not any(home.iterdir()):
-        return Finding("home", OK, f"{home} is empty; `millstream run` makes a home of it")
-    return Finding("home", BROKEN, f"{home} is not a Millstream home", "name another directory with --home")
+        return CheckResult("home", OK, f"{home} is empty; `millstream run` makes a home of it")
+    return CheckResult("home", BROKEN, f"{home} is not a Millstream home", "name another directory with --home")
 
 
-def _read(home: Path, said: str) -> Finding:
+def _read(home: Path, said: str) -> CheckResult:
     """Ask the home for its views."""
     from millstream.reader import Reader
 
@@ -200,10 +200,10 @@ def _read(home: Path, said: str) -> Finding:
             views = reader.views()
     except MillstreamError as error:
         wrong = "; ".join(p for p in (error.message, error.detail) if p)
-        return Finding("home", BROKEN, wrong, error.hint or "restore it from a copy")
+        return CheckResult("home", BROKEN, wrong, error.hint or "restore it from a copy")
     except OSError:
-        return Finding("home", LOW, f"{said}, which does not answer", "try again in a moment")
-    return Finding("home", OK, f"{said}, {plural(len(views), 'view')}")
+        return CheckResult("home", LOW, f"{said}, which does not answer", "try again in a moment")
+    return CheckResult("home", OK, f"{said}, {plural(len(views), 'view')}")
 
 
 def _damage(home: Path) -> list[str]:
@@ -263,7 +263,7 @@ def lock_owner(path: Path) -> str | None:
     return None
 
 
-def check_spark() -> Finding:
+def check_spark() -> CheckResult:
     """Spark starts, counts, and reaches Python on its executors."""
     from millstream.engine.spark import session
 
@@ -275,16 +275,18 @@ def check_spark() -> Finding:
             answer = spark.range(1000).mapInArrow(_same, "id BIGINT").count()
             counted = time.perf_counter()
         except MillstreamError as error:
-            return Finding("spark", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or "")
+            return CheckResult(
+                "spark", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or ""
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
             said = plain(next(iter(str(error).strip().splitlines()), ""))
-            return Finding("spark", BROKEN, f"a small job failed: {said}")
+            return CheckResult("spark", BROKEN, f"a small job failed: {said}")
         finally:
             _quietly(session.stop)
     if answer != 1000:
-        return Finding("spark", BROKEN, f"a small job counted {answer} of 1000 rows", "reinstall pyspark")
+        return CheckResult("spark", BROKEN, f"a small job counted {answer} of 1000 rows", "reinstall pyspark")
     start, job = spoken_seconds(started - begun), spoken_seconds(counted - started)
-    return Finding("spark", OK, f"started in {start}, first job with a Python worker in {job}")
+    return CheckResult("spark", OK, f"started in {start}, first job with a Python worker in {job}")
 
 
 def _same(batches: Iterator[Any]) -> Iterator[Any]:

@@ -94,7 +94,7 @@ def command(
 
     from millstream.cli.flow_file import load
     from millstream.cli.meter import Meter
-    from millstream.cli.ownership import Gap, owned
+    from millstream.cli.ownership import TakeoverGap, owned
     from millstream.cli.signals import stop_on_signals
 
     found = load(flow_file, name)
@@ -111,7 +111,7 @@ def command(
         for table, data in found.tables.items():
             opened.put_table(table, data)
         show.note(f"{said}: starting Spark ..." if before is None else f"{said}: taking over ...")
-        gaps = {f.name: Gap(f.name, before, show) for f in found.flows}
+        gaps = {f.name: TakeoverGap(f.name, before, show) for f in found.flows}
         runs = [opened.start(f, on_epoch=_both(meters[f.name].take, gaps[f.name].take)) for f in found.flows]
         follow(runs, meters, stop, show, until_caught_up=until_caught_up)
         done = summary(opened, runs, meters, home)

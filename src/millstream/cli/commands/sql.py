@@ -45,14 +45,14 @@ def command(
       millstream sql --format arrow < question.sql > answer.arrows
     """  # noqa: D301 - click reads the control character \b
     from millstream.cli.connection import connected
-    from millstream.cli.shell.output import Output
+    from millstream.cli.shell.output import AnswerPrinter
     from millstream.cli.shell.shell import Runner, Shell, on_terminal, read_file
 
     given = [read_file(f) for f in files] + [(c, "-c") for c in commands]
     interactive = not given and on_terminal()
     if not given and not interactive:
         given = [(sys.stdin.read(), "stdin")]
-    output = Output(form)
+    output = AnswerPrinter(form)
     with connected(home, memory) as connection:
         if interactive:
             from millstream.cli.shell.prompt import make_prompt

@@ -16,7 +16,7 @@ from millstream.cli.output import spoken_seconds
 if TYPE_CHECKING:
     from millstream.model.flow import Flow
     from millstream.testing.script import Script
-    from millstream.testing.sql_test import MakeScript, Outcome
+    from millstream.testing.sql_test import CaseOutcome, MakeScript
 
 FAILED = 1
 """The exit code when a test failed."""
@@ -55,7 +55,7 @@ def command(places: tuple[Path, ...], wanted: str, junit: Path | None) -> int:
 
     files = [read_tests(p) for p in find_files(places or (Path(),))]
     since = time.perf_counter()
-    outcomes: list[Outcome] = []
+    outcomes: list[CaseOutcome] = []
     shown: Path | None = None
     with tempfile.TemporaryDirectory(prefix="millstream-test-", ignore_cleanup_errors=True) as folder:
         for outcome in play_all(files, Path(folder), wanted=wanted, script=_scripts()):
@@ -89,7 +89,7 @@ def _scripts() -> MakeScript:
     return make
 
 
-def _tell(outcome: Outcome) -> None:
+def _tell(outcome: CaseOutcome) -> None:
     mark = click.style("ok  ", fg="green") if outcome.passed else click.style("FAIL", fg="red", bold=True)
     click.echo(f"  {mark}  {outcome.case.name}  " + click.style(f"({spoken_seconds(outcome.seconds)})", dim=True))
     for line in outcome.failure.splitlines():
@@ -97,7 +97,7 @@ def _tell(outcome: Outcome) -> None:
         click.echo("        " + click.style(line, fg=colour))
 
 
-def write_junit(outcomes: Sequence[Outcome], path: Path) -> None:
+def write_junit(outcomes: Sequence[CaseOutcome], path: Path) -> None:
     """The results in the form that build servers read."""
     root = ElementTree.Element("testsuites")
     for file in dict.fromkeys(o.case.file for o in outcomes):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millstream.cli.demo.flow import PANELS, Panel
-from millstream.cli.meter import Reading
+from millstream.cli.meter import MeterReading
 from millstream.cli.output import spoken_seconds
 
 Rows = Mapping[str, list[list[Any]]]
@@ -33,7 +33,7 @@ LESS = {"events", "behind", "p50"}
 """Figures left out where there is little room."""
 
 
-def draw(rows: Rows, reading: Reading, clock: str, width: int, height: int) -> RenderableType:
+def draw(rows: Rows, reading: MeterReading, clock: str, width: int, height: int) -> RenderableType:
     """The whole screen."""
     by_view = {p.view: p for p in PANELS}
     room, wide = height - HEAD - 1, width >= WIDE
@@ -78,7 +78,7 @@ def _headline(clock: str) -> RenderableType:
     return line
 
 
-def _figures(reading: Reading, *, wide: bool) -> RenderableType:
+def _figures(reading: MeterReading, *, wide: bool) -> RenderableType:
     mark = f"{reading.watermark:%H:%M:%S}" if reading.watermark else "-"
     shown = [
         ("events/s", f"{reading.rate:,.0f}"),

@@ -44,7 +44,7 @@ Statements end with ; and may run over several lines. Some to begin with:
 
 
 @dataclass(frozen=True)
-class Order:
+class BackslashCommand:
     """A backslash command as it was typed."""
 
     name: str
@@ -63,7 +63,7 @@ def is_order(line: str) -> bool:
     return line.lstrip().startswith("\\")
 
 
-def read_order(line: str) -> Order:
+def read_order(line: str) -> BackslashCommand:
     """The command of a line."""
     word, _, argument = line.strip().rstrip(";").removeprefix("\\").partition(" ")
     name = _ALIASES.get(word.lower(), word.lower())
@@ -76,10 +76,10 @@ def read_order(line: str) -> Order:
     argument = argument.strip()
     if name in ("i", "watch") and not argument:
         raise DefinitionError(f"\\{name} needs a {'file' if name == 'i' else 'view'}")
-    return Order(name, argument)
+    return BackslashCommand(name, argument)
 
 
-def switched(order: Order, now: bool) -> bool:
+def switched(order: BackslashCommand, now: bool) -> bool:
     """What a switch is after a command: on, off, or the other way round."""
     said = order.argument.lower()
     if said not in ("", "on", "off"):

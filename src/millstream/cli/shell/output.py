@@ -36,7 +36,7 @@ _COLOURS = {"+": "green", "-": "red"}
 
 
 @dataclass
-class Look:
+class DisplayOptions:
     """How the shell shows things; its backslash commands change it."""
 
     timing: bool = True
@@ -44,10 +44,10 @@ class Look:
     pager: bool = True
 
 
-class Output:
+class AnswerPrinter:
     """Prints answers on standard output. What is said beside rows goes to standard error where programs read."""
 
-    def __init__(self, form: str = "table", look: Look | None = None) -> None:
+    def __init__(self, form: str = "table", look: DisplayOptions | None = None) -> None:
         self.form = form
         self.look = look
         """How a person in the shell wants it; None outside the shell."""
@@ -64,8 +64,8 @@ class Output:
             self._rows(answer.result, took)
         if answer.text:
             click.echo(answer.text, err=self.form == "arrow")
-        if answer.said:
-            click.echo(f"{answer.said} ({took[2:]})" if took else answer.said, err=self.form != "table")
+        if answer.message:
+            click.echo(f"{answer.message} ({took[2:]})" if took else answer.message, err=self.form != "table")
 
     def listener(self) -> ChangeOutput:
         """What prints the changes of one subscription."""

@@ -23,7 +23,8 @@ from millstream.cli.output import plural
 from millstream.cli.shell.backslash_commands import HELP, is_order
 from millstream.errors import DefinitionError
 from millstream.sql.parse.grammar import FIRST, KINDS, PLACES, SHOWN
-from millstream.sql.parse.text import Text, is_complete, tokens, word
+from millstream.sql.parse.script import SqlScript, complete_script
+from millstream.sql.parse.text import Text, tokens, word
 
 if TYPE_CHECKING:
     from millstream.cli.connection import Connection
@@ -129,9 +130,9 @@ class SqlCompleter(Completer):
         begun = _begun(before)
         if not begun:
             return
-        for said, meta in self._candidates(document.text, before, begun):
-            if said.lower().startswith(begun.rpartition(".")[2].lower()) and said.lower() != begun.lower():
-                yield Completion(said, -len(begun.rpartition(".")[2]), display_meta=meta)
+        for candidate, meta in self._candidates(document.text, before, begun):
+            if candidate.lower().startswith(begun.rpartition(".")[2].lower()) and candidate.lower() != begun.lower():
+                yield Completion(candidate, -len(begun.rpartition(".")[2]), display_meta=meta)
 
     def _candidates(self, text: str, before: str, begun: str) -> Iterator[tuple[str, str]]:
         names = self._connection.names()
@@ -154,8 +155,8 @@ class SqlCompleter(Completer):
             yield from (Completion(k, -len(order)) for k in sorted(known) if k.startswith(order))
         elif order == "\\i":
             folder = Path(argument).parent if argument and not argument.endswith("/") else Path(argument or ".")
-            found = sorted(folder.glob("*.sql")) if folder.is_dir() else []
-            yield from (Completion(str(p), -len(argument)) for p in found if str(p).startswith(argument))
+            files = sorted(folder.glob("*.sql")) if folder.is_dir() else []
+            yield from (Completion(str(p), -len(argument)) for p in files if str(p).startswith(argument))
         elif order.startswith("\\d") or order == "\\watch":
             names = self._connection.names()
             yield from (Completion(n, -len(argument)) for n in names if n.lower().startswith(argument.lower()))
@@ -185,16 +186,18 @@ def _meant(alias: str, text: str, names: Iterable[str]) -> str | None:
     if alias.lower() in known:
         return known[alias.lower()]
     words = [w.lower() for w in _words(text)]
-    for i, said in enumerate(words):
+    for i, name in enumerate(words):
         following = [w for w in words[i + 1 : i + 3] if w != "as"]
-        if said in known and following[:1] == [alias.lower()]:
-            return known[said]
+        if name in known and following[:1] == [alias.lower()]:
+            return known[name]
     return None
 
 
-def is_ready(text: str) -> bool:
-    """Whether Enter sends what was typed: a backslash command, nothing at all, or whole statements."""
-    return is_order(text) or is_complete(text)
+def finished_input(text: str) -> str | SqlScript | None:
+    """What Enter sends of what was typed: a backslash command, or whole statements (or none at all) as a script; None
+    while it is not finished.
+    """
+    return text if is_order(text) else complete_script(text)
 
 
 def history_file() -> Path:
@@ -225,15 +228,19 @@ def prompt_text(failing: int) -> str:
     return PROMPT.replace(">", f" ({plural(failing, 'flow')} {'has' if failing == 1 else 'have'} failed)>")
 
 
-def make_prompt(connection: Connection) -> Callable[[], str]:
-    """What reads one input from the terminal. Raises KeyboardInterrupt for Ctrl-C and EOFError for Ctrl-D."""
+def make_prompt(connection: Connection) -> Callable[[], str | SqlScript]:
+    """What reads one input from the terminal: a backslash command, or whole statements as a script. Raises
+    KeyboardInterrupt for Ctrl-C and EOFError for Ctrl-D.
+    """
+    finished: list[str | SqlScript | None] = [None]
     keys = KeyBindings()
     typing = ~is_searching & ~completion_is_selected
 
     @keys.add("enter", filter=typing)
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
-        if is_ready(buffer.text):
+        finished[0] = finished_input(buffer.text)
+        if finished[0] is not None:
             buffer.validate_and_handle()
         else:
             buffer.insert_text("\n")
@@ -249,4 +256,10 @@ def make_prompt(connection: Connection) -> Callable[[], str]:
         key_bindings=keys,
         style=STYLE,
     )
-    return lambda: session.prompt([("class:prompt", prompt_text(connection.failing()))])
+
+    def read() -> str | SqlScript:
+        finished[0] = None
+        typed = session.prompt([("class:prompt", prompt_text(connection.failing()))])
+        return typed if finished[0] is None else finished[0]
+
+    return read

@@ -14,13 +14,21 @@ from millstream import __version__
 from millstream.cli.connection import Connection
 from millstream.cli.error_report import report_millstream, report_unexpected
 from millstream.cli.options import Settings
-from millstream.cli.shell.backslash_commands import SWITCHES, Order, help_text, is_order, read_order, switched
-from millstream.cli.shell.output import Look, Output
+from millstream.cli.shell.backslash_commands import (
+    SWITCHES,
+    BackslashCommand,
+    help_text,
+    is_order,
+    read_order,
+    switched,
+)
+from millstream.cli.shell.output import AnswerPrinter, DisplayOptions
 from millstream.cli.shell.waiting import Listening, patiently
 from millstream.cli.shell.watch import is_watch, read_watch, watch
 from millstream.errors import DefinitionError, MillstreamError, QueryError
 from millstream.result import Result
-from millstream.sql.parse.text import Text, pieces, word
+from millstream.sql.parse.script import SqlScript, StatementText, as_script
+from millstream.sql.parse.text import word
 
 STARTING = "starting Spark ..."
 _CHANGING = ("CREATE", "DROP")
@@ -29,21 +37,20 @@ _CHANGING = ("CREATE", "DROP")
 class Runner:
     """Has texts carried out, statement by statement, and prints the answers. The first error is raised."""
 
-    def __init__(self, connection: Connection, output: Output) -> None:
+    def __init__(self, connection: Connection, output: AnswerPrinter) -> None:
         self.connection, self.output = connection, output
 
-    def run(self, text: str, name: str = "SQL") -> None:
-        """Carry out a text; `name` is what error messages call it."""
-        changing = False
+    def run(self, sql: str | SqlScript, name: str = "SQL") -> None:
+        """Carry out a text or script; `name` is what error messages call a text."""
+        script = as_script(sql, name)
         try:
-            for part, watched in _parts(Text(text, name)):
-                if watched:
-                    self.watch(part)
+            for part in _parts(script):
+                if isinstance(part, StatementText):
+                    self.watch(part.sql)
                 else:
-                    changing = changing or any(word(p.tokens[0]) in _CHANGING for p in pieces(Text(part, name)))
-                    self._execute(part, name)
+                    self._execute(part)
         finally:
-            if changing:
+            if any(word(s.tokens[0]) in _CHANGING for s in script):
                 self.connection.forget_names()
 
     def watch(self, sql: str) -> None:
@@ -58,8 +65,8 @@ class Runner:
                 return answer.result
         raise QueryError("the question gave no rows")
 
-    def _execute(self, sql: str, name: str) -> None:
-        answers = self.connection.execute(sql, name=name)
+    def _execute(self, script: SqlScript) -> None:
+        answers = self.connection.execute(script)
         while True:
             since = time.perf_counter()
             answer = patiently(lambda: next(answers, None), self._notice)
@@ -91,48 +98,42 @@ class Runner:
         return STARTING if self.connection.starting() else ""
 
 
-def _parts(text: Text) -> Iterator[tuple[str, bool]]:
-    """A text as it is carried out: whole, or cut where a WATCH stands; a part keeps its place for error messages."""
-    found = pieces(text)
-    if not any(is_watch(p.sql) for p in found):
-        yield text.sql, False
+def _parts(script: SqlScript) -> Iterator[SqlScript | StatementText]:
+    """A script as it is carried out: whole; or, if it has a WATCH, statement by statement, and each WATCH by itself."""
+    if not any(is_watch(s.sql) for s in script):
+        yield script
         return
-    for piece in found:
-        if is_watch(piece.sql):
-            yield piece.sql, True
-            continue
-        start = piece.tokens[0].start
-        line = text.sql.count("\n", 0, start)
-        yield "\n" * line + " " * (start - text.sql.rfind("\n", 0, start) - 1) + piece.sql, False
+    for statement in script:
+        yield statement if is_watch(statement.sql) else script.only(statement)
 
 
 class Shell:
     """The shell on a terminal."""
 
     def __init__(self, connection: Connection, settings: Settings, form: str = "table") -> None:
-        self.look = Look()
+        self.look = DisplayOptions()
         self.connection, self.settings = connection, settings
-        self.runner = Runner(connection, Output(form, self.look))
+        self.runner = Runner(connection, AnswerPrinter(form, self.look))
 
-    def run(self, prompt: Callable[[], str]) -> None:
+    def run(self, prompt: Callable[[], str | SqlScript]) -> None:
         """Read and carry out until somebody leaves."""
         click.echo(f"millstream {__version__}, home {self.connection.where}. \\? for help, \\q to leave.")
         while True:
             try:
-                line = prompt()
+                typed = prompt()
             except KeyboardInterrupt:
                 continue
             except EOFError:
                 return
-            if not self.take(line):
+            if not self.take(typed):
                 return
 
-    def take(self, line: str) -> bool:
+    def take(self, typed: str | SqlScript) -> bool:
         """Carry out what was typed; False when it asks to leave. Nothing that goes wrong ends the shell."""
         try:
-            if is_order(line):
-                return self.order(read_order(line))
-            self.runner.run(line)
+            if isinstance(typed, str) and is_order(typed):
+                return self.order(read_order(typed))
+            self.runner.run(typed)
         except KeyboardInterrupt:
             self._cancelled()
         except MillstreamError as error:
@@ -143,7 +144,7 @@ class Shell:
             report_unexpected(error, self.settings)
         return True
 
-    def order(self, order: Order) -> bool:
+    def order(self, order: BackslashCommand) -> bool:
         """Carry out a backslash command; False when it asks to leave."""
         if order.name == "q":
             return False

@@ -27,7 +27,7 @@ _NEWEST = ("window_end", "window_start", "window_time")
 
 
 @dataclass(frozen=True)
-class Watch:
+class WatchCommand:
     """What to look at, as a query, and how often."""
 
     title: str
@@ -40,7 +40,7 @@ def is_watch(sql: str) -> bool:
     return re.match(r"\s*WATCH\b", sql, re.I) is not None
 
 
-def read_watch(sql: str, columns: Callable[[str], tuple[str, ...]]) -> Watch:
+def read_watch(sql: str, columns: Callable[[str], tuple[str, ...]]) -> WatchCommand:
     """``WATCH view [EVERY 1 SECOND]`` or ``WATCH SELECT ... [EVERY 1 SECOND]``; `columns` tells those of a view."""
     found = _WATCH.match(sql)
     what = found["what"].strip() if found else ""
@@ -48,37 +48,39 @@ def read_watch(sql: str, columns: Callable[[str], tuple[str, ...]]) -> Watch:
         raise DefinitionError("WATCH needs a view or a SELECT", hint="WATCH hot_auctions EVERY 1 SECOND")
     every = Duration.positive(found["every"].replace("'", ""), what="interval") if found["every"] else USUAL
     if _QUERY.match(what):
-        return Watch(" ".join(what.split()), what, every)
+        return WatchCommand(" ".join(what.split()), what, every)
     name = what.strip("`")
     if "$" not in name:
         check_name(name, "view")
     newest = [f"`{c}` DESC" for c in columns(name) if c in _NEWEST][:1]
     rest = [f"`{c}`" for c in columns(name) if c not in _NEWEST]
     order = f" ORDER BY {', '.join(newest + rest)}" if newest + rest else ""
-    return Watch(name, f"SELECT * FROM `{name}`{order}", every)
+    return WatchCommand(name, f"SELECT * FROM `{name}`{order}", every)
 
 
-def watch(given: Watch, ask: Callable[[str], Result]) -> None:
+def watch(command: WatchCommand, ask: Callable[[str], Result]) -> None:
     """Draw until Ctrl-C."""
     if not sys.stdout.isatty():
-        raise StatementRefused("WATCH needs a terminal", hint=f"SUBSCRIBE TO {given.title} gives changes as they come")
+        raise StatementRefused(
+            "WATCH needs a terminal", hint=f"SUBSCRIBE TO {command.title} gives changes as they come"
+        )
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    first = drawn(given, ask(given.sql))
+    first = drawn(command, ask(command.sql))
     pause = threading.Event()
     console = Console(highlight=False)
     with Live(Text.from_ansi(first), console=console, auto_refresh=False, vertical_overflow="crop") as live:
         try:
             while True:
-                pause.wait(given.every.micros / 1e6)
-                live.update(Text.from_ansi(drawn(given, ask(given.sql))), refresh=True)
+                pause.wait(command.every.micros / 1e6)
+                live.update(Text.from_ansi(drawn(command, ask(command.sql))), refresh=True)
         except KeyboardInterrupt:
             return
 
 
-def drawn(given: Watch, result: Result) -> str:
+def drawn(command: WatchCommand, result: Result) -> str:
     """The screen: a title, as many rows as there is room for, and how many there are."""
     from millstream.cli.shell.output import table_text
 
@@ -88,6 +90,10 @@ def drawn(given: Watch, result: Result) -> str:
     rows = [list(row) for row in zip(*columns, strict=True)]
     more = f", {len(rows)} of them shown" if len(rows) < len(result) else ""
     now = datetime.now(UTC)
-    how = f"   every {given.every}, {now:%H:%M:%S} UTC; Ctrl-C ends"
-    title = given.title if len(given.title) + len(how) < width else given.title[: max(8, width - len(how) - 5)] + " ..."
+    how = f"   every {command.every}, {now:%H:%M:%S} UTC; Ctrl-C ends"
+    title = (
+        command.title
+        if len(command.title) + len(how) < width
+        else command.title[: max(8, width - len(how) - 5)] + " ..."
+    )
     return f"{title}{how}\n\n{table_text(result.columns, rows)}\n({plural(len(result), 'row')}{more})"

@@ -31,7 +31,7 @@ from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.relations.stored_table import StoredTable
 from millstream.plan.parts import Op, Project
 from millstream.plan.stages import Plan, Scan, ViewStage
-from millstream.state.run import Run, write_run
+from millstream.state.run import StateRun, write_run
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version
 
@@ -49,7 +49,7 @@ class EpochDriver:
         self.changes: dict[int, list[pl.DataFrame]] = {}
         self.panes: dict[int, list[pl.DataFrame]] = {}
         self.dropped: dict[int, list[Dropped]] = {}
-        self.spread: dict[int, list[Run]] = {}
+        self.spread: dict[int, list[StateRun]] = {}
         """The operators that the executors have finished, and the runs they wrote."""
         self.late: list[tuple[Scan, Role]] = []
         self.handed: dict[str, pl.DataFrame] = {}
@@ -150,7 +150,7 @@ class EpochDriver:
             self._deliver(i, view)
         self._tell_errors()
 
-    def _advance(self, i: int, view: ViewStage, *, begins: bool) -> list[Run]:
+    def _advance(self, i: int, view: ViewStage, *, begins: bool) -> list[StateRun]:
         """One operator in the driver; the runs it wrote."""
         operator, clock = view.operator, self._clock(i)
         inputs = self._inputs_of(i, view)
@@ -313,7 +313,7 @@ class EpochDriver:
                 before = self.out.errors.get(name)
                 self.out.errors[name] = rows if before is None else pa.concat_tables([before, rows])
 
-    def _add(self, step: str, runs: list[Run], watermark: int) -> None:
+    def _add(self, step: str, runs: list[StateRun], watermark: int) -> None:
         for run in runs:
             self.cache.trust(run)
         self.out.version = self.out.version.advance(step, runs, watermark)
@@ -329,7 +329,7 @@ def states_of(
     }
 
 
-def write_outcome(root: Path, operator: Operator, outcome: Outcome, name: str) -> list[Run]:
+def write_outcome(root: Path, operator: Operator, outcome: Outcome, name: str) -> list[StateRun]:
     """Write what an operator has to keep, as runs of this name."""
     return [
         write_run(root, f"{operator.state_step(spec)}/{name}.arrow", *outcome.kept[spec.name])

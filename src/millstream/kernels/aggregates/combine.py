@@ -27,7 +27,7 @@ from millstream.kernels.aggregates.partials import (
 )
 from millstream.kernels.aggregates.sketches import SKETCHES
 from millstream.kernels.windows.assign import by_slices, sessions
-from millstream.model.windows.kinds import Session
+from millstream.model.windows.kinds import SessionWindow
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.parts import Measure
 
@@ -54,7 +54,7 @@ def combine(spec: Aggregation, rows: pl.DataFrame, by: Sequence[str] | None = No
     arrival does not matter.
     """
     columns = group_columns(spec) if by is None else list(by)
-    if isinstance(spec.window, Session):  # rows of one session need not be told apart
+    if isinstance(spec.window, SessionWindow):  # rows of one session need not be told apart
         rows = sessions(rows, spec.keys)
     _refuse_wrapping(spec, rows, columns, "@{}")
     plain = [m for m in spec.measures if by_expressions(m)]

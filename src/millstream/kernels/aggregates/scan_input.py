@@ -9,7 +9,7 @@ from millstream.kernels.aggregates.combine import combine, fold, group_columns
 from millstream.kernels.aggregates.partials import is_exact
 from millstream.kernels.scan_input import Role, ScanInput, positions
 from millstream.kernels.windows import assign
-from millstream.model.windows.kinds import Session
+from millstream.model.windows.kinds import SessionWindow
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 
 
@@ -70,7 +70,7 @@ def gather(operator: Aggregation, frames: list[pl.DataFrame]) -> pl.DataFrame | 
         return combine(operator, together)
     if len(frames) == 1:
         return together
-    if isinstance(operator.window, Session):
+    if isinstance(operator.window, SessionWindow):
         together = assign.sessions(together, operator.keys)
     return fold(operator, together, group_columns(operator))
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from millstream.errors import RunError
 from millstream.kernels.aggregates.interval_sums import SPAN, is_span, mean, micros
-from millstream.kernels.patterns.search import Found, Rows
+from millstream.kernels.patterns.search import FoundMatches, PatternRows
 from millstream.model.steps.pattern import TIMED_OUT
 from millstream.plan.operators.patterns.pattern import PatternMatch
 from millstream.plan.operators.patterns.terms import MatchOutput
@@ -17,7 +17,9 @@ from millstream.plan.operators.patterns.terms import MatchOutput
 _FIT = 9.2e18
 
 
-def outputs(match: PatternMatch, keys: tuple[str, ...], rows: Rows, found: Found, numbers: np.ndarray) -> pl.DataFrame:
+def outputs(
+    match: PatternMatch, keys: tuple[str, ...], rows: PatternRows, found: FoundMatches, numbers: np.ndarray
+) -> pl.DataFrame:
     """One row per match, or per row of a match. `numbers` are those of the matches."""
     first = np.array(found.first, dtype=np.int64)
     if match.all_rows:
@@ -37,8 +39,8 @@ def outputs(match: PatternMatch, keys: tuple[str, ...], rows: Rows, found: Found
 @dataclass
 class _View:
     match: PatternMatch
-    rows: Rows
-    found: Found
+    rows: PatternRows
+    found: FoundMatches
     shown: np.ndarray | None
     """The places in `found` of the rows that are shown; None: one row per match."""
     of: np.ndarray

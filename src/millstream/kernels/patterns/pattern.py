@@ -20,7 +20,7 @@ from millstream.kernels.hashing import hashed
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.kernels.patterns.outputs import outputs
-from millstream.kernels.patterns.search import Found, Rows, search
+from millstream.kernels.patterns.search import FoundMatches, PatternRows, search
 from millstream.model.patterns.pattern import TO_NEXT
 from millstream.model.reserved import OP
 from millstream.plan.operators.patterns.pattern import PatternMatch
@@ -89,7 +89,7 @@ def _by_key(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _rows(
     operator: PatternMatch, held: pl.DataFrame | None, came: pl.DataFrame | None, clock: StageClock
-) -> tuple[Rows, pl.DataFrame | None]:
+) -> tuple[PatternRows, pl.DataFrame | None]:
     """The rows of the keys that are looked at, and how many matches these had."""
     counted = None
     parts = []
@@ -117,11 +117,11 @@ def _rows(
     ready = ends if closed else np.maximum(new_key, ends - operator.lead)
     times = frame[operator.time].cast(pl.Datetime("us", "UTC")).cast(pl.Int64).to_numpy()
     may_begin = frame["$open"].to_numpy()
-    return Rows(frame, new_key, ends, ready, times, may_begin, passed, closed), counted
+    return PatternRows(frame, new_key, ends, ready, times, may_begin, passed, closed), counted
 
 
 def _numbered(
-    operator: PatternMatch, rows: Rows, counted: pl.DataFrame | None, found: Found
+    operator: PatternMatch, rows: PatternRows, counted: pl.DataFrame | None, found: FoundMatches
 ) -> tuple[np.ndarray, pl.DataFrame | None]:
     """The numbers of the matches, and the rows that count those of their keys from now on."""
     first = np.array(found.first, dtype=np.int64)
@@ -150,7 +150,7 @@ def _numbered(
     return numbers, kept
 
 
-def _kept(operator: PatternMatch, rows: Rows, found: Found) -> pl.DataFrame | None:
+def _kept(operator: PatternMatch, rows: PatternRows, found: FoundMatches) -> pl.DataFrame | None:
     """The rows of the tails that are new or not as they were, and those that are no more."""
     count = len(rows.frame)
     if not count:

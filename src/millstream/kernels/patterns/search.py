@@ -42,7 +42,7 @@ _LONG = 2_000
 
 
 @dataclass(frozen=True)
-class Rows:
+class PatternRows:
     """The known rows of the keys that are looked at."""
 
     frame: pl.DataFrame
@@ -66,7 +66,7 @@ class Rows:
 
 
 @dataclass
-class Found:
+class FoundMatches:
     """Matches in the order they were found, with the rows that were taken for them."""
 
     first: list[int] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Found:
     """Rows at which a match may still begin, but not be judged yet."""
 
 
-def search(match: PatternMatch, rows: Rows) -> Found:
+def search(match: PatternMatch, rows: PatternRows) -> FoundMatches:
     """All matches that can be told now."""
     masks, far = _masks(match, rows)
     numbers = {n: i for i, n in enumerate(match.variables)}
@@ -114,7 +114,7 @@ def _longest(text: str, found: Expression) -> int:
     return most
 
 
-def _masks(match: PatternMatch, rows: Rows) -> tuple[np.ndarray, list[tuple[Term, ...]]]:
+def _masks(match: PatternMatch, rows: PatternRows) -> tuple[np.ndarray, list[tuple[Term, ...]]]:
     """By row: the variables that it fulfils; by variable: the conditions that depend on rows taken before."""
     count = len(rows.frame)
     masks = np.zeros(count, dtype=np.int64)
@@ -162,7 +162,7 @@ def _begins(part: Part, numbers: dict[str, int]) -> int:
 class _ByProgram:
     """Row by row, as the program goes."""
 
-    def __init__(self, program: Program, rows: Rows) -> None:
+    def __init__(self, program: Program, rows: PatternRows) -> None:
         self.program = program
         self.key = -1
         self.starts, self.ends = rows.starts.tolist(), rows.ends.tolist()
@@ -189,7 +189,7 @@ class _ByProgram:
         of = taken if variable is None else [t for t in taken if t[1] == variable]
         return (of[0] if first else of[-1])[0] if of else None
 
-    def spread(self, made: Found) -> Found:
+    def spread(self, made: FoundMatches) -> FoundMatches:
         """What was found, with all rows that were noted."""
         count = sum(map(len, self.kept))
         values = (v for taken in self.kept for one in taken for v in one)
@@ -202,7 +202,7 @@ class _ByProgram:
 class _ByExpression:
     """Rows as symbols in one text: those of a key together, behind them OPEN or CLOSED."""
 
-    def __init__(self, text: str, found: Expression, rows: Rows) -> None:
+    def __init__(self, text: str, found: Expression, rows: PatternRows) -> None:
         self.text, self.expression = text, found
         self.groups = found.groups or ()
         self.judge = found.compiled.match
@@ -246,7 +246,7 @@ class _ByExpression:
             return None
         return int(spans[0][0] if first else spans[-1][1] - 1) - self.moved
 
-    def spread(self, made: Found) -> Found:
+    def spread(self, made: FoundMatches) -> FoundMatches:
         """What was found, with all rows that were noted."""
         borders = np.array(self.borders, dtype=np.int64).reshape(-1, 2)
         return _spread(made, self.groups, _spans(self.kept, len(self.groups)), borders[:, 0], borders[:, 1])
@@ -278,7 +278,7 @@ class _ByBoth:
         """The last (or first) row of a variable in what was noted last, or of all."""
         return self.telling.last_of(variable, first=first)
 
-    def spread(self, made: Found) -> Found:
+    def spread(self, made: FoundMatches) -> FoundMatches:
         """What was found, with all rows that were noted."""
         return self.telling.spread(made)
 
@@ -286,7 +286,7 @@ class _ByBoth:
 _Way = _ByProgram | _ByExpression | _ByBoth
 
 
-def _text(rows: Rows, masks: np.ndarray, *, apart: bool) -> tuple[str, Symbols]:
+def _text(rows: PatternRows, masks: np.ndarray, *, apart: bool) -> tuple[str, Symbols]:
     """The ready rows as symbols, and the symbols. `apart`: rows at which no match may begin are in none at all."""
     known, inverse = np.unique(masks, return_inverse=True)
     codes = np.arange(len(known)) + _FIRST_CHAR
@@ -314,8 +314,8 @@ def _spans(regs: list[tuple[tuple[int, int], ...]], groups: int) -> np.ndarray:
 
 
 def _spread(
-    made: Found, groups: tuple[tuple[int, bool], ...], regs: np.ndarray, moved: np.ndarray, limit: np.ndarray
-) -> Found:
+    made: FoundMatches, groups: tuple[tuple[int, bool], ...], regs: np.ndarray, moved: np.ndarray, limit: np.ndarray
+) -> FoundMatches:
     """What was found, with the rows that groups of the expression took."""
     there = regs[:, 1:, 0] >= 0
     low = np.where(there, regs[:, 1:, 0] - moved[:, None], 0)
@@ -333,7 +333,7 @@ def _spread(
 # ---------------------------------------------------------------- from row to row
 
 
-def _at_once(way: _ByExpression, rows: Rows) -> Found:
+def _at_once(way: _ByExpression, rows: PatternRows) -> FoundMatches:
     """All matches by one pass over the text."""
     regs = _spans([m.regs for m in way.expression.compiled.finditer(way.text)], len(way.groups))
     chars = np.frombuffer(way.text.encode("utf-32-le"), dtype="<u4")
@@ -343,20 +343,20 @@ def _at_once(way: _ByExpression, rows: Rows) -> Found:
     moved = shift[np.searchsorted(begins, regs[:, 0, 0], side="right") - 1]
     first = regs[:, 0, 0] - moved
     waits = chars[regs[:, 0, 1] - 1] == ord(OPEN[0])
-    made = Found(waiting=first[waits & (chars[regs[:, 0, 0]] > ord(CLOSED[0]))].tolist())  # else no row is there
+    made = FoundMatches(waiting=first[waits & (chars[regs[:, 0, 0]] > ord(CLOSED[0]))].tolist())  # else no row is there
     made.first = first[~waits].tolist()
     made.timed_out = [False] * len(made.first)
     ends = np.full(len(made.first), len(rows.frame), dtype=np.int64)
     return _spread(made, way.groups, regs[~waits], moved[~waits], ends)
 
 
-def _walk(match: PatternMatch, rows: Rows, masks: np.ndarray, way: _Way) -> Found:
+def _walk(match: PatternMatch, rows: PatternRows, masks: np.ndarray, way: _Way) -> FoundMatches:
     """All matches, from row to row."""
     numbers = {n: i for i, n in enumerate(match.variables)}
     can = rows.may_begin & (masks & _begins(match.pattern, numbers) != 0)
     can &= np.arange(len(can)) < np.repeat(rows.ready, rows.ends - rows.starts)
     begin = np.flatnonzero(can)
-    made, times = Found(), rows.times.tolist()
+    made, times = FoundMatches(), rows.times.tolist()
     ready, ends = rows.ready.tolist(), rows.ends.tolist()
     resume, blocked = 0, -1
     overlapping = match.skip == TO_NEXT
@@ -380,7 +380,9 @@ def _walk(match: PatternMatch, rows: Rows, masks: np.ndarray, way: _Way) -> Foun
     return way.spread(made)
 
 
-def _limit(match: PatternMatch, rows: Rows, start: int, times: list[int], ready: int, end: int) -> tuple[int, bool]:
+def _limit(
+    match: PatternMatch, rows: PatternRows, start: int, times: list[int], ready: int, end: int
+) -> tuple[int, bool]:
     """Behind which row a match from here has ended, and whether rows may still come before that."""
     if match.within is None:
         return ready, not rows.closed

@@ -44,7 +44,7 @@ class Groups:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ProcessRows:
     """The rows of an epoch, those of a key together, in its order."""
 
     names: Sequence[str]
@@ -66,10 +66,12 @@ class Rows:
         return {n: c[at] for n, c in zip(self.names, self.columns, strict=True)}
 
 
-class Keys:
+class ProcessKeys:
     """Calls a process for all keys of an epoch, and gathers what is kept, what goes, and what failed."""
 
-    def __init__(self, operator: ProcessOperator, clock: StageClock, rows: Rows, *, strict: bool = False) -> None:
+    def __init__(
+        self, operator: ProcessOperator, clock: StageClock, rows: ProcessRows, *, strict: bool = False
+    ) -> None:
         self.operator, self.clock, self.rows, self.strict = operator, clock, rows, strict
         self.hooks = Hooks.of(operator.function)
         self.ctx = Context(operator.outputs, now=clock.now, timed=self.hooks.on_timer is not None)

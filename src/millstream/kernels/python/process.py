@@ -23,7 +23,7 @@ from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.kernels.python.by_key import KEY, by_key, hashes_of, keys_of
 from millstream.kernels.python.failures import Mistyped, column, columns, written
-from millstream.kernels.python.keys import BEFORE, BETWEEN, Groups, Held, Keys, Rows
+from millstream.kernels.python.keys import BEFORE, BETWEEN, Groups, Held, ProcessKeys, ProcessRows
 from millstream.model.python.process import EPOCH, Hooks, rows_of
 from millstream.model.reserved import OP
 from millstream.model.steps.process import TO, column_of
@@ -62,7 +62,7 @@ def _advanced(operator: ProcessOperator, changes: pl.DataFrame | None, state: St
     rows = _rows(operator, came)
     calls = _calls(operator, groups)
     for strict in (False, True):
-        keys = Keys(operator, clock, rows, strict=strict)
+        keys = ProcessKeys(operator, clock, rows, strict=strict)
         keys.run(calls)
         try:
             results = _results(operator, keys, came)
@@ -125,18 +125,18 @@ def _none(name: str) -> pl.Expr:
     return pl.lit(0, pl.Int64).alias(name)
 
 
-def _rows(operator: ProcessOperator, came: pl.DataFrame | None) -> Rows:
+def _rows(operator: ProcessOperator, came: pl.DataFrame | None) -> ProcessRows:
     """The rows as user code gets them."""
     time_at = None if operator.time is None else operator.columns.index(operator.time)
     if came is None:
-        return Rows(operator.columns, [], None, None, time_at)
+        return ProcessRows(operator.columns, [], None, None, time_at)
     values = [listed(came[c]) for c in operator.columns]
     counts = operator.time is not None and (
         operator.ordered or (operator.idle_ttl is not None and not operator.idle_by_clock)
     )
     times = _micros(came[operator.time]).to_list() if counts and operator.time is not None else None
     undone = ~came[OP].is_in(["+I", "+U"])
-    return Rows(operator.columns, values, times, undone.to_list() if undone.any() else None, time_at)
+    return ProcessRows(operator.columns, values, times, undone.to_list() if undone.any() else None, time_at)
 
 
 def _calls(operator: ProcessOperator, groups: pl.DataFrame) -> Groups:
@@ -173,7 +173,7 @@ def _timers(groups: pl.DataFrame, times: str, names: str) -> list[Mapping[str, i
     return [dict(zip(n, at, strict=True)) if at else {} for at, n in pairs]
 
 
-def _results(operator: ProcessOperator, keys: Keys, came: pl.DataFrame | None) -> pl.DataFrame | None:
+def _results(operator: ProcessOperator, keys: ProcessKeys, came: pl.DataFrame | None) -> pl.DataFrame | None:
     """The rows that were given, in the order of what they came from."""
     frames, places = [], []
     for i, (output, rows) in enumerate(zip(operator.outputs, keys.ctx._rows, strict=True)):
@@ -193,7 +193,7 @@ def _results(operator: ProcessOperator, keys: Keys, came: pl.DataFrame | None) -
     return whole[pl.Series(order, dtype=pl.UInt32)].select(pl.lit("+I").alias(OP), *operator.result)
 
 
-def _order(places: np.ndarray, keys: Keys, came: pl.DataFrame | None) -> np.ndarray:
+def _order(places: np.ndarray, keys: ProcessKeys, came: pl.DataFrame | None) -> np.ndarray:
     """How results follow each other: with the rows that they come from, and by time where they come from timers."""
     numbers = np.empty(0, np.int64) if came is None else came["$no"].to_numpy()
     main, time = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
@@ -213,7 +213,7 @@ def _order(places: np.ndarray, keys: Keys, came: pl.DataFrame | None) -> np.ndar
     return ordered
 
 
-def _state(operator: ProcessOperator, groups: pl.DataFrame, keys: Keys) -> pl.DataFrame | None:
+def _state(operator: ProcessOperator, groups: pl.DataFrame, keys: ProcessKeys) -> pl.DataFrame | None:
     """The rows of state to write: of keys that were called, and of those that are gone."""
     kept, gone, held = keys.kept, keys.gone, keys.held
     if not kept and not gone:

@@ -10,10 +10,10 @@ from millstream.kernels.relations.changes import repeated
 from millstream.kernels.relations.multiset import copies, identified, recompute
 from millstream.model.reserved import OP
 from millstream.plan.operators.operator import Operator
-from millstream.plan.operators.relations.gather import Gather
+from millstream.plan.operators.relations.gather import GatheredRows
 
 
-def advance(operator: Gather, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(operator: GatheredRows, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
     """Run one epoch."""
     del services
     changes = inputs["rows"]

@@ -15,7 +15,7 @@ import polars as pl
 from millstream.clock import ALL_READ, BEGINNING, END_OF_TIME
 from millstream.errors import UserCodeFailed
 from millstream.kernels.windows.slice_times import expiry, window_ends
-from millstream.model.windows.kinds import Calendar, CountWindow, Cumulating, Custom, Session, Span
+from millstream.model.windows.kinds import Calendar, CountWindow, Cumulating, Custom, SessionWindow, Span
 from millstream.model.windows.trigger import finishes
 from millstream.model.windows.window import Window
 from millstream.plan.operators.aggregates.aggregation import Aggregation
@@ -51,7 +51,7 @@ def may_have_none(operator: Operator) -> bool:
     if not isinstance(operator, Aggregation):
         return False
     window = operator.window
-    return isinstance(window, Custom) or (isinstance(window, Session) and window.gap_by is not None)
+    return isinstance(window, Custom) or (isinstance(window, SessionWindow) and window.gap_by is not None)
 
 
 def last_end(spec: Aggregation, starts: np.ndarray) -> np.ndarray:
@@ -94,7 +94,7 @@ def last_ends(spec: Aggregation, frame: pl.DataFrame) -> pl.Series:
 def rows(spec: Aggregation, frame: pl.DataFrame) -> pl.DataFrame:
     """Rows (``$s`` is their time; ``$gap`` where a session asks for it) with their windows; one row per window."""
     window = spec.window
-    if isinstance(window, Session):
+    if isinstance(window, SessionWindow):
         if window.gap is not None:
             return frame.with_columns((pl.col("$s") + window.gap.micros).alias("$e"))
         return frame.filter(pl.col("$gap") > 0).with_columns((pl.col("$s") + pl.col("$gap")).alias("$e")).drop("$gap")

@@ -22,7 +22,7 @@ _HEAD = ("$base", "$j", "$fp", "$fq")
 
 def keys_of(
     spec: Aggregation, records: State, clock: StageClock, expired: pl.DataFrame | None, came: pl.DataFrame | None
-) -> Keys | None:
+) -> CountedKeys | None:
     """The keys that an epoch touches, by windows that expired or rows that came; None when there are none."""
     by = ["$h", *spec.keys]
     touched = [f.select(by) for f in (expired, came) if f is not None and len(f)]
@@ -32,10 +32,10 @@ def keys_of(
     kept = records.lookup(keys["$h"].unique().sort().to_numpy(), clock.before)
     if kept is not None:
         kept = kept.filter(~pl.col("$gone")).join(keys, on=by, how="semi", nulls_equal=True)
-    return Keys(spec, by, keys, kept)
+    return CountedKeys(spec, by, keys, kept)
 
 
-class Keys:
+class CountedKeys:
     """The rows and heads of some keys."""
 
     def __init__(self, spec: Aggregation, by: list[str], keys: pl.DataFrame, kept: pl.DataFrame | None) -> None:

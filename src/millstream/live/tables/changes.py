@@ -25,7 +25,7 @@ from millstream.sql.query import store_query
 from millstream.store.names import quoted
 
 if TYPE_CHECKING:
-    from millstream.live.deployment import Live
+    from millstream.live.deployment import Deployment
     from millstream.live.session import Session
 
 ROW = "$row"
@@ -34,7 +34,7 @@ _NONE = np.array([], np.int64)
 
 
 @dataclass(frozen=True)
-class Side:
+class RowsSide:
     """Rows whose columns an expression may name: those of the table, or those that come to it."""
 
     name: str
@@ -61,25 +61,25 @@ class Side:
         return Schema.from_arrow(self.rows.schema).unknown(name)
 
 
-def present(live: Live, name: str, schema: Schema) -> pa.Table:
+def present(deployment: Deployment, name: str, schema: Schema) -> pa.Table:
     """The rows of a stored table now."""
-    return live.home.store.query(f"SELECT * FROM {quoted(name)}").cast(schema.to_arrow())
+    return deployment.home.store.query(f"SELECT * FROM {quoted(name)}").cast(schema.to_arrow())
 
 
 @contextmanager
-def held(live: Live, entry: CreateTable, statement: str) -> Iterator[None]:
+def held(deployment: Deployment, entry: CreateTable, statement: str) -> Iterator[None]:
     """Hold stored tables still while a statement changes one. Refuses a table that is no longer the one that the
     statement was checked against.
     """
-    with live.home.table_lock:
-        if live.catalog.get(entry.name) is not entry:
+    with deployment.home.table_lock:
+        if deployment.catalog.get(entry.name) is not entry:
             raise StatementRefused(
                 f"`{entry.name}` was dropped or replaced during the {statement}", hint="run the statement again"
             )
         yield
 
 
-def bound(node: exp.Expr, sides: Sequence[Side]) -> exp.Expr:
+def bound(node: exp.Expr, sides: Sequence[RowsSide]) -> exp.Expr:
     """An expression whose columns are those of some sides."""
 
     def resolved(part: exp.Expr) -> exp.Expr:
@@ -88,7 +88,7 @@ def bound(node: exp.Expr, sides: Sequence[Side]) -> exp.Expr:
     return exp.Paren(this=node.transform(resolved))
 
 
-def _resolved(parts: list[str], sides: Sequence[Side]) -> exp.Expr:
+def _resolved(parts: list[str], sides: Sequence[RowsSide]) -> exp.Expr:
     side = next((s for s in sides if len(parts) > 1 and s.name.lower() == parts[0].lower()), None)
     if side is not None:
         found, rest = side.find(parts[1]), parts[2:]
@@ -110,7 +110,7 @@ def _resolved(parts: list[str], sides: Sequence[Side]) -> exp.Expr:
     return made
 
 
-def _missing(parts: list[str], sides: Sequence[Side]) -> SchemaError:
+def _missing(parts: list[str], sides: Sequence[RowsSide]) -> SchemaError:
     if len(sides) == 1:
         return sides[0].unknown(parts[0])
     there = "; ".join(f"{s.name}: {', '.join(s.rows.column_names)}" for s in sides)
@@ -121,7 +121,7 @@ def asked(session: Session, query: exp.Query, given: Mapping[str, pa.Table]) -> 
     """The answer to a question about some tables of its own."""
     found = store_query.asked(query, {n: t.column_names for n, t in given.items()})
     apart: tuple[str, ...] | None = None if found.apart is None else ()
-    return session.live.home.store.query(found.sql, given, limits=session.limits, apart=apart)
+    return session.deployment.home.store.query(found.sql, given, limits=session.limits, apart=apart)
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def chosen(session: Session, rows: pa.Table, clauses: Sequence[Clause]) -> list[
     return found
 
 
-def matches(session: Session, sides: Sequence[Side], condition: exp.Expr) -> tuple[np.ndarray, np.ndarray]:
+def matches(session: Session, sides: Sequence[RowsSide], condition: exp.Expr) -> tuple[np.ndarray, np.ndarray]:
     """The pairs of rows of two sides that a condition is true for, by place; in the order of the second side."""
     one, other = ("$one", "$other")
     given = {
@@ -189,7 +189,7 @@ def _quoted(name: str) -> exp.Identifier:
 
 
 @dataclass
-class Changes:
+class TableEdit:
     """What becomes of the rows of a table: places of rows that change or go, and rows that come."""
 
     entry: CreateTable
@@ -225,7 +225,7 @@ class Changes:
             "deleted": len(self.deleted),
         }
 
-    def store(self, live: Live, *, named: Named | None = by_number) -> None:
+    def store(self, deployment: Deployment, *, named: Named | None = by_number) -> None:
         """Check the key, and make it so. `named` tells where a row that comes is from."""
         if not any(self.count.values()):
             return
@@ -249,8 +249,8 @@ class Changes:
         whole = pa.concat_tables(rows)
         if self.updated or len(self.deleted):
             whole = whole.take(pa.array(places))
-        check_unique(live.home, self.entry, whole, written, named=named)
-        live.home.store_table(self.entry.name, whole)
+        check_unique(deployment.home, self.entry, whole, written, named=named)
+        deployment.home.store_table(self.entry.name, whole)
 
 
 def said(count: Mapping[str, int]) -> str:

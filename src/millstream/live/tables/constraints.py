@@ -23,12 +23,13 @@ from millstream.result import shown
 from millstream.runtime.recovery.catalog_file import FILE
 from millstream.sql.catalog import Catalog, schema_of
 from millstream.sql.parse import grammar
+from millstream.sql.parse.script import split
 from millstream.sql.parse.statements import CreateTable
-from millstream.sql.parse.text import Text, pieces
+from millstream.sql.parse.text import Text
 from millstream.store.names import quoted
 
 if TYPE_CHECKING:
-    from millstream.home import Home
+    from millstream.runtime.open_home import OpenHome
 
 WHICH = "$written"
 """The column with the number of a written row, counted from 1, beside the keys of all rows."""
@@ -85,7 +86,7 @@ def check_required(entry: CreateTable, rows: pa.Table, *, named: Named | None = 
 
 
 def check_unique(
-    home: Home,
+    home: OpenHome,
     entry: CreateTable,
     rows: pa.Table,
     written: np.ndarray,
@@ -126,11 +127,11 @@ def told(values: dict[str, Any]) -> str:
     return ", ".join(f"{k} = {shown(v)}" for k, v in values.items())[:200]
 
 
-def constrained(home: Home, name: str, data: pa.Table) -> tuple[str, pa.Table]:
+def constrained(home: OpenHome, catalog: Catalog | None, name: str, data: pa.Table) -> tuple[str, pa.Table]:
     """The name and the rows that are to replace those of a stored table, as its definition in SQL has them; unchanged
-    where there is no such definition.
+    where there is no such definition. `catalog` is None when no session has been opened yet.
     """
-    defined = _definition(home, name)
+    defined = _definition(home, catalog, name)
     if defined is None:
         return name, data
     entry, schema = defined
@@ -146,16 +147,15 @@ def constrained(home: Home, name: str, data: pa.Table) -> tuple[str, pa.Table]:
     return entry.name, rows
 
 
-def _definition(home: Home, name: str) -> tuple[CreateTable, Schema] | None:
-    """What SQL says of a table, also when no session has been opened yet."""
-    catalog = home.catalog
+def _definition(home: OpenHome, catalog: Catalog | None, name: str) -> tuple[CreateTable, Schema] | None:
+    """What SQL says of a table; read from the disk when no session has been opened yet."""
     if catalog is None:
         path = home.path / FILE
         kept = Definitions.read(path).entries.get(name.lower()) if path.exists() else None
         if kept is None or kept.kind != "table":
             return None
         try:
-            (piece,) = pieces(Text(kept.sql, f"definition of {name}"))
+            (piece,) = split(Text(kept.sql, f"definition of {name}"))
             found, catalog = grammar.statement(piece, kept=True), Catalog()
         except MillstreamError:  # one that no longer works; nothing can be checked
             return None

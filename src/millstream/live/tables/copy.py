@@ -10,7 +10,7 @@ from millstream.connect.file_rows import Form, load
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.live import sources
 from millstream.live.answer import Answer
-from millstream.live.tables.changes import Changes, held, present, said
+from millstream.live.tables.changes import TableEdit, held, present, said
 from millstream.live.tables.constraints import assigned_columns, check_required, spelled
 from millstream.model.connectors import Files
 from millstream.model.types.schema import Schema
@@ -18,7 +18,7 @@ from millstream.sql.connectors import checked, format_of, local_path
 from millstream.sql.parse.statements import Copy, CreateTable
 
 if TYPE_CHECKING:
-    from millstream.live.deployment import Live
+    from millstream.live.deployment import Deployment
     from millstream.live.session import Session
 
 _OPTIONS = {"format": str, "header": bool, "delimiter": str, "delim": str, "sep": str, "null": str, "nullstr": str}
@@ -26,7 +26,7 @@ _CSV = ("header", "delimiter", "null")
 _SAME = {"delim": "delimiter", "sep": "delimiter", "nullstr": "null"}
 
 
-def copy(live: Live, statement: Copy, session: Session, entry: CreateTable, schema: Schema) -> Answer:
+def copy(deployment: Deployment, statement: Copy, session: Session, entry: CreateTable, schema: Schema) -> Answer:
     """Take all rows of some files into a table, or none."""
     names = [spelled(schema, c) for c in statement.columns] or list(schema.names)
     if len(set(names)) != len(names):
@@ -39,12 +39,12 @@ def copy(live: Live, statement: Copy, session: Session, entry: CreateTable, sche
     )
     rows = assigned_columns(schema, {n: loaded.rows[n] for n in names}, loaded.rows.num_rows)
     check_required(entry, rows, named=loaded.named)
-    with held(live, entry, "COPY"):
-        changes = Changes(entry, schema, present(live, entry.name, schema))
+    with held(deployment, entry, "COPY"):
+        changes = TableEdit(entry, schema, present(deployment, entry.name, schema))
         changes.insert(rows)
-        changes.store(live, named=loaded.named)
+        changes.store(deployment, named=loaded.named)
     session.written.add(entry.name)
-    return Answer(said=said({"inserted": rows.num_rows}))
+    return Answer(message=said({"inserted": rows.num_rows}))
 
 
 def rows_of(files: Files) -> pa.Table:

@@ -14,7 +14,7 @@ from millstream.live import cleanup, select
 from millstream.live.answer import Answer
 from millstream.live.tables import copy as loading
 from millstream.live.tables import merge as merging
-from millstream.live.tables.changes import Changes, Clause, Side, bound, chosen, held, present, said
+from millstream.live.tables.changes import Clause, RowsSide, TableEdit, bound, chosen, held, present, said
 from millstream.live.tables.constraints import assigned_columns, check_required, refused, spelled
 from millstream.model.types.assignment import Unfit, from_values
 from millstream.model.types.schema import Schema
@@ -28,7 +28,7 @@ from millstream.sql.query.duckdb_sql import duck_sql
 from millstream.sql.query.growth import may_grow
 
 if TYPE_CHECKING:
-    from millstream.live.deployment import Live
+    from millstream.live.deployment import Deployment
     from millstream.live.session import Session
 
 _COMPUTED = 500
@@ -38,14 +38,14 @@ _COMPUTED = 500
 _NAME_THEM = "name the columns that values are given for: INSERT INTO name (a, b) VALUES (1, 2)"
 
 
-def insert(live: Live, statement: Insert, session: Session) -> Answer:
+def insert(deployment: Deployment, statement: Insert, session: Session) -> Answer:
     """Rows for a table, a source's topic or a topic; a query into a sink goes on for good."""
-    cleanup.finish(live, statement.target)
-    entry = live.catalog.get(statement.target)
+    cleanup.finish(deployment, statement.target)
+    entry = deployment.catalog.get(statement.target)
     if isinstance(entry, CreateTable):
-        return _insert(live, statement, session, *_table(live, entry.name))
-    if entry is None and not live.home.log.exists(statement.target):
-        raise live.catalog.missing(statement.target, "table, topic or sink")
+        return _insert(deployment, statement, session, *_table(deployment, entry.name))
+    if entry is None and not deployment.home.log.exists(statement.target):
+        raise deployment.catalog.missing(statement.target, "table, topic or sink")
     if statement.conflict is not None or statement.alias:
         raise DefinitionError(
             f"`{statement.target}` is not a stored table: its records have no key to be in conflict with",
@@ -55,24 +55,24 @@ def insert(live: Live, statement: Insert, session: Session) -> Answer:
         if statement.query is None:
             raise DefinitionError(f"`{entry.name}` is a sink: only INSERT INTO {entry.name} SELECT ... fits")
         start = min(m["start"] for n in statement.query.walk() if "start" in (m := n.meta))
-        return live.attach(entry, _query_text(statement, start), session)
+        return deployment.attach(entry, _query_text(statement, start), session)
     name = statement.target if entry is None else topic_of(entry)
     if name is None:
         raise DefinitionError(
             f"`{statement.target}` is a {KIND_OF[type(entry)]}: rows cannot be inserted into it",  # type: ignore[index]
             hint="a table, or a source over LOG(...), takes rows",
         )
-    topic = live.home.log.topic(name)
+    topic = deployment.home.log.topic(name)
     if statement.query is not None:
         session.settle()
     asked = None if statement.query is None else select.with_files(statement.query)
-    added = _rows(live, statement, Schema.from_arrow(topic.schema, exact=True), session, asked)
+    added = _rows(deployment, statement, Schema.from_arrow(topic.schema, exact=True), session, asked)
     topic.append(added)
-    session.written |= {e.name for e in live.catalog.of(CreateSource) if topic_of(e) == name}
-    return Answer(said=said({"inserted": added.num_rows}))
+    session.written |= {e.name for e in deployment.catalog.of(CreateSource) if topic_of(e) == name}
+    return Answer(message=said({"inserted": added.num_rows}))
 
 
-def _insert(live: Live, statement: Insert, session: Session, entry: CreateTable, schema: Schema) -> Answer:
+def _insert(deployment: Deployment, statement: Insert, session: Session, entry: CreateTable, schema: Schema) -> Answer:
     """Rows for a stored table."""
     if statement.conflict is not None:
         merging.check_conflict(entry, schema, statement.conflict)
@@ -80,74 +80,76 @@ def _insert(live: Live, statement: Insert, session: Session, entry: CreateTable,
     if statement.query is not None:
         session.settle()  # before the lock: what it waits for may take long
         asked = select.with_files(statement.query)
-    with held(live, entry, "INSERT"):
-        added = _rows(live, statement, schema, session, asked)
+    with held(deployment, entry, "INSERT"):
+        added = _rows(deployment, statement, schema, session, asked)
         check_required(entry, added)
-        changes = Changes(entry, schema, present(live, entry.name, schema))
+        changes = TableEdit(entry, schema, present(deployment, entry.name, schema))
         if statement.conflict is None:
             changes.insert(added)
             count = {"inserted": added.num_rows}
         else:
             count = merging.insert_or_change(session, changes, added, statement)
-        changes.store(live)
+        changes.store(deployment)
     session.written.add(entry.name)
-    return Answer(said=said(count))
+    return Answer(message=said(count))
 
 
-def update(live: Live, statement: Update, session: Session) -> Answer:
+def update(deployment: Deployment, statement: Update, session: Session) -> Answer:
     """New values for rows of a stored table."""
-    entry, schema = _table(live, statement.table)
+    entry, schema = _table(deployment, statement.table)
     values: dict[str, exp.Expr] = {}
     for each in statement.tree.expressions:
         column = spelled(schema, each.this.name)
         if column in values:
             raise SchemaError(f"the column `{column}` is set twice")
         values[column] = each.expression
-    with held(live, entry, "UPDATE"):
-        changes = Changes(entry, schema, present(live, entry.name, schema))
-        side = Side(entry.name, changes.present, "t")
+    with held(deployment, entry, "UPDATE"):
+        changes = TableEdit(entry, schema, present(deployment, entry.name, schema))
+        side = RowsSide(entry.name, changes.present, "t")
         bound_values = {c: bound(v, (side,)) for c, v in values.items()}
         (found,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side), bound_values)])
         changes.update(found.rows, found.values)
-        changes.store(live, named=None)
-    return Answer(said=said({"updated": len(found.rows)}))
+        changes.store(deployment, named=None)
+    return Answer(message=said({"updated": len(found.rows)}))
 
 
-def delete(live: Live, statement: Delete, session: Session) -> Answer:
+def delete(deployment: Deployment, statement: Delete, session: Session) -> Answer:
     """Rows of a stored table that are to go."""
-    entry, schema = _table(live, statement.table)
-    with held(live, entry, "DELETE"):
-        changes = Changes(entry, schema, present(live, entry.name, schema))
-        side = Side(entry.name, changes.present, "t")
+    entry, schema = _table(deployment, statement.table)
+    with held(deployment, entry, "DELETE"):
+        changes = TableEdit(entry, schema, present(deployment, entry.name, schema))
+        side = RowsSide(entry.name, changes.present, "t")
         (found,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side))])
         changes.deleted = found.rows
-        changes.store(live)
-    return Answer(said=said({"deleted": len(found.rows)}))
+        changes.store(deployment)
+    return Answer(message=said({"deleted": len(found.rows)}))
 
 
-def merge(live: Live, statement: Merge, session: Session) -> Answer:
+def merge(deployment: Deployment, statement: Merge, session: Session) -> Answer:
     """MERGE, UPDATE ... FROM and DELETE ... USING."""
-    return merging.merge(live, statement, session, *_table(live, statement.table))
+    return merging.merge(deployment, statement, session, *_table(deployment, statement.table))
 
 
-def copy(live: Live, statement: Copy, session: Session) -> Answer:
+def copy(deployment: Deployment, statement: Copy, session: Session) -> Answer:
     """COPY ... FROM files."""
-    return loading.copy(live, statement, session, *_table(live, statement.table))
+    return loading.copy(deployment, statement, session, *_table(deployment, statement.table))
 
 
-def _condition(tree: exp.Expr, side: Side) -> exp.Expr | None:
+def _condition(tree: exp.Expr, side: RowsSide) -> exp.Expr | None:
     where = tree.args.get("where")
     return None if where is None else bound(where.this, (side,))
 
 
-def _rows(live: Live, statement: Insert, schema: Schema, session: Session, asked: select.WithFiles | None) -> pa.Table:
+def _rows(
+    deployment: Deployment, statement: Insert, schema: Schema, session: Session, asked: select.WithFiles | None
+) -> pa.Table:
     """The rows of an INSERT, as its target has them; `asked` is its query, if it has one."""
     names = [spelled(schema, c) for c in statement.columns] or list(schema.names)
     if len(set(names)) != len(names):
         raise SchemaError("a column is named twice")
     if statement.query is not None and asked is not None:
-        select.check_views(live, statement.query, session)
-        found = select.answered(live, asked, session)
+        select.check_views(deployment, statement.query, session)
+        found = select.answered(deployment, asked, session)
         if len(found.column_names) != len(names):
             raise SchemaError(
                 f"{len(found.column_names)} values for {len(names)} columns: {', '.join(names)}", hint=_NAME_THEM
@@ -162,7 +164,7 @@ def _rows(live: Live, statement: Insert, schema: Schema, session: Session, asked
         for computed in (v for v in row if isinstance(v, exp.Expr)):
             for column in computed.find_all(exp.Column):
                 raise SchemaError(f"`{column.name}` in VALUES", hint="a text stands in single quotes: 'text'")
-    values = _values(live, statement.rows)
+    values = _values(deployment, statement.rows)
     columns = {}
     for field, place in ((f, names.index(f.name)) for f in schema.to_arrow() if f.name in names):
         try:
@@ -172,7 +174,7 @@ def _rows(live: Live, statement: Insert, schema: Schema, session: Session, asked
     return assigned_columns(schema, columns, len(values))
 
 
-def _values(live: Live, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+def _values(deployment: Deployment, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     """The values of VALUES. Literals are read here; the store computes all that is more than a literal."""
     found: list[Any] = list(rows)
     asked = []
@@ -183,7 +185,7 @@ def _values(live: Live, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     for first in range(0, len(asked), _COMPUTED):
         some = asked[first : first + _COMPUTED]
         shown = ", ".join(f'{_duck(rows[i][j])} AS "{n}"' for n, (i, j) in enumerate(some))
-        answer = live.home.store.query(f"SELECT {shown}", apart=_apart([rows[i][j] for i, j in some]))
+        answer = deployment.home.store.query(f"SELECT {shown}", apart=_apart([rows[i][j] for i, j in some]))
         for n, (i, j) in enumerate(some):
             found[i][j] = python_values(answer.column(n))[0]
     return found
@@ -198,17 +200,17 @@ def _duck(node: exp.Expr) -> str:
     return f"({duck_sql(functions.in_store(exp.Paren(this=node.copy())))})"
 
 
-def _table(live: Live, name: str) -> tuple[CreateTable, Schema]:
-    cleanup.finish(live, name)
-    entry = live.catalog.get(name)
+def _table(deployment: Deployment, name: str) -> tuple[CreateTable, Schema]:
+    cleanup.finish(deployment, name)
+    entry = deployment.catalog.get(name)
     if not isinstance(entry, CreateTable):
         if entry is None:
-            raise live.catalog.missing(name, "table")
+            raise deployment.catalog.missing(name, "table")
         raise StatementRefused(
             f"`{name}` is a {KIND_OF[type(entry)]}: its rows follow from its definition",
             hint="change the rows of the sources and tables that it reads",
         )
-    schema = schema_of(live.catalog, entry)
+    schema = schema_of(deployment.catalog, entry)
     assert schema is not None
     return entry, schema
 

@@ -12,7 +12,18 @@ from sqlglot import exp
 from millstream.errors import DefinitionError, RecordRefused, SchemaError
 from millstream.live import select
 from millstream.live.answer import Answer
-from millstream.live.tables.changes import Changes, Chosen, Clause, Side, bound, chosen, held, matches, present, said
+from millstream.live.tables.changes import (
+    Chosen,
+    Clause,
+    RowsSide,
+    TableEdit,
+    bound,
+    chosen,
+    held,
+    matches,
+    present,
+    said,
+)
 from millstream.live.tables.constraints import assigned_columns, check_required, key_of, spelled, told
 from millstream.model.types.schema import Schema
 from millstream.model.types.values import python_values
@@ -21,7 +32,7 @@ from millstream.sql.parse.statements import Assignments, CreateTable, Insert, Me
 from millstream.store.names import quoted
 
 if TYPE_CHECKING:
-    from millstream.live.deployment import Live
+    from millstream.live.deployment import Deployment
     from millstream.live.session import Session
 
 EXCLUDED = "excluded"
@@ -46,7 +57,7 @@ def check_conflict(entry: CreateTable, schema: Schema, conflict: OnConflict) -> 
         )
 
 
-def insert_or_change(session: Session, changes: Changes, added: pa.Table, statement: Insert) -> dict[str, int]:
+def insert_or_change(session: Session, changes: TableEdit, added: pa.Table, statement: Insert) -> dict[str, int]:
     """Take rows in; those whose key is there already are treated as the statement says. How many were."""
     conflict = statement.conflict
     assert conflict is not None
@@ -82,13 +93,13 @@ def insert_or_change(session: Session, changes: Changes, added: pa.Table, statem
 
 
 def _do_update(
-    session: Session, changes: Changes, added: pa.Table, statement: Insert, there: np.ndarray, met: np.ndarray
+    session: Session, changes: TableEdit, added: pa.Table, statement: Insert, there: np.ndarray, met: np.ndarray
 ) -> int:
     """DO UPDATE SET ... WHERE ... for rows that met one of the table."""
     assert statement.conflict is not None
     sides = _named_sides(
-        Side(statement.alias or changes.entry.name, changes.present.take(pa.array(there[met])), "t"),
-        Side(EXCLUDED, added.take(pa.array(met)), "s", only_qualified=True),
+        RowsSide(statement.alias or changes.entry.name, changes.present.take(pa.array(there[met])), "t"),
+        RowsSide(EXCLUDED, added.take(pa.array(met)), "s", only_qualified=True),
     )
     where = statement.conflict.where
     clause = Clause(
@@ -110,7 +121,7 @@ def _met(
     new = pa.table({**{n: added[k] for n, k in zip(names, key, strict=True)}, "$a": np.arange(added.num_rows)})
     by = ", ".join(quoted(n) for n in names)
     on = " AND ".join(f"o.{quoted(n)} = n.{quoted(n)}" for n in names)
-    found = session.live.home.store.query(
+    found = session.deployment.home.store.query(
         f'WITH o AS (SELECT {by}, min("$p") AS p, count(*) AS c FROM "$old" GROUP BY {by}) '
         f"SELECT coalesce(o.p, -1) AS p, coalesce(o.c, 0) AS c, n.nth, n.parts FROM "
         f'(SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY "$a") AS nth, '
@@ -132,33 +143,33 @@ def _refuse_twice(added: pa.Table, key: list[str], row: int) -> None:
 # ---------------------------------------------------------------- MERGE
 
 
-def merge(live: Live, statement: Merge, session: Session, entry: CreateTable, schema: Schema) -> Answer:
+def merge(deployment: Deployment, statement: Merge, session: Session, entry: CreateTable, schema: Schema) -> Answer:
     """Change the rows of a table by those of a query."""
     session.settle(tables_of(statement.source))
-    warnings = select.check_views(live, statement.source, session)
+    warnings = select.check_views(deployment, statement.source, session)
     asked = select.with_files(statement.source)  # before the lock: files may be large
-    with held(live, entry, statement.what):
-        source = select.answered(live, asked, session)
-        rows = present(live, entry.name, schema)
+    with held(deployment, entry, statement.what):
+        source = select.answered(deployment, asked, session)
+        rows = present(deployment, entry.name, schema)
         target, other = _named_sides(
-            Side(statement.alias, rows, "t"), Side(statement.source_alias or "the source", source, "s")
+            RowsSide(statement.alias, rows, "t"), RowsSide(statement.source_alias or "the source", source, "s")
         )
-        changes = Changes(entry, schema, rows)
+        changes = TableEdit(entry, schema, rows)
         ours, theirs = matches(session, (target, other), statement.on)
         _matched(session, statement, changes, (target, other), ours, theirs)
         _not_matched(session, statement, changes, other, np.setdiff1d(np.arange(source.num_rows), theirs))
         _not_matched_by_source(session, statement, changes, target, np.setdiff1d(np.arange(rows.num_rows), ours))
-        changes.store(live, named=None)
+        changes.store(deployment, named=None)
     session.written.add(entry.name)
     shown = {"UPDATE": ("updated",), "DELETE": ("deleted",)}.get(statement.what, ("inserted", "updated", "deleted"))
-    return Answer(said="\n".join([said({w: changes.count[w] for w in shown}), *(f"note: {w}" for w in warnings)]))
+    return Answer(message="\n".join([said({w: changes.count[w] for w in shown}), *(f"note: {w}" for w in warnings)]))
 
 
 def _matched(
     session: Session,
     statement: Merge,
-    changes: Changes,
-    sides: tuple[Side, Side],
+    changes: TableEdit,
+    sides: tuple[RowsSide, RowsSide],
     ours: np.ndarray,
     theirs: np.ndarray,
 ) -> None:
@@ -167,8 +178,8 @@ def _matched(
         return
     target, other = sides
     pairs = (
-        Side(target.name, target.rows.take(pa.array(ours)), target.code),
-        Side(other.name, other.rows.take(pa.array(theirs)), other.code),
+        RowsSide(target.name, target.rows.take(pa.array(ours)), target.code),
+        RowsSide(other.name, other.rows.take(pa.array(theirs)), other.code),
     )
     found = chosen(session, _beside(pairs), [_clause(w, changes.schema, pairs) for w in whens])
     acted = [(w, c) for w, c in zip(whens, found, strict=True) if w.action != "nothing"]
@@ -184,20 +195,20 @@ def _matched(
 
 
 def _not_matched_by_source(
-    session: Session, statement: Merge, changes: Changes, target: Side, alone: np.ndarray
+    session: Session, statement: Merge, changes: TableEdit, target: RowsSide, alone: np.ndarray
 ) -> None:
     for when, mine in _chosen_alone(session, statement, changes.schema, target, alone, "not matched by source"):
         _change(changes, when, alone[mine.rows], mine.values)
 
 
-def _change(changes: Changes, when: When, places: np.ndarray, values: Mapping[str, pa.ChunkedArray]) -> None:
+def _change(changes: TableEdit, when: When, places: np.ndarray, values: Mapping[str, pa.ChunkedArray]) -> None:
     if when.action == "update":
         changes.update(places, values)
     elif when.action == "delete":
         changes.deleted = np.concatenate([changes.deleted, places])
 
 
-def _not_matched(session: Session, statement: Merge, changes: Changes, other: Side, alone: np.ndarray) -> None:
+def _not_matched(session: Session, statement: Merge, changes: TableEdit, other: RowsSide, alone: np.ndarray) -> None:
     for when, mine in _chosen_alone(session, statement, changes.schema, other, alone, "not matched"):
         if when.action == "insert" and len(mine.rows):
             rows = assigned_columns(changes.schema, dict(mine.values), len(mine.rows))
@@ -206,18 +217,18 @@ def _not_matched(session: Session, statement: Merge, changes: Changes, other: Si
 
 
 def _chosen_alone(
-    session: Session, statement: Merge, schema: Schema, side: Side, alone: np.ndarray, kind: str
+    session: Session, statement: Merge, schema: Schema, side: RowsSide, alone: np.ndarray, kind: str
 ) -> list[tuple[When, Chosen]]:
     """The rows of one side without a match that each WHEN of a kind takes."""
     whens = [w for w in statement.whens if w.kind == kind]
     if not whens or not len(alone):
         return []
-    rows = Side(side.name, side.rows.take(pa.array(alone)), side.code)
+    rows = RowsSide(side.name, side.rows.take(pa.array(alone)), side.code)
     found = chosen(session, rows.flat(), [_clause(w, schema, (rows,)) for w in whens])
     return list(zip(whens, found, strict=True))
 
 
-def _clause(when: When, schema: Schema, sides: tuple[Side, ...]) -> Clause:
+def _clause(when: When, schema: Schema, sides: tuple[RowsSide, ...]) -> Clause:
     condition = None if when.condition is None else bound(when.condition, sides)
     if not when.every:
         return Clause(condition, _bound_values(when.values, schema, sides))
@@ -237,7 +248,7 @@ def _clause(when: When, schema: Schema, sides: tuple[Side, ...]) -> Clause:
     return Clause(condition, values)
 
 
-def _bound_values(values: Assignments, schema: Schema, sides: tuple[Side, ...]) -> dict[str, exp.Expr]:
+def _bound_values(values: Assignments, schema: Schema, sides: tuple[RowsSide, ...]) -> dict[str, exp.Expr]:
     if values and not values[0][0]:  # INSERT VALUES (...) without a list of columns
         if len(values) != len(schema.names):
             raise SchemaError(f"{len(values)} values for {len(schema.names)} columns: {', '.join(schema.names)}")
@@ -251,7 +262,7 @@ def _bound_values(values: Assignments, schema: Schema, sides: tuple[Side, ...]) 
     return found
 
 
-def _refuse_several(changes: Changes, place: int, statement: Merge) -> None:
+def _refuse_several(changes: TableEdit, place: int, statement: Merge) -> None:
     key = key_of(changes.entry, changes.schema) or list(changes.schema.names)[:3]
     values = told({k: python_values(changes.present[k].slice(place, 1))[0] for k in key})
     raise RecordRefused(
@@ -261,7 +272,7 @@ def _refuse_several(changes: Changes, place: int, statement: Merge) -> None:
     )
 
 
-def _named_sides(target: Side, other: Side) -> tuple[Side, Side]:
+def _named_sides(target: RowsSide, other: RowsSide) -> tuple[RowsSide, RowsSide]:
     if target.name.lower() == other.name.lower():
         raise DefinitionError(
             f"`{target.name}` names both the target and the source", hint="give one of them an alias: USING source AS s"
@@ -269,7 +280,7 @@ def _named_sides(target: Side, other: Side) -> tuple[Side, Side]:
     return target, other
 
 
-def _beside(sides: tuple[Side, ...]) -> pa.Table:
+def _beside(sides: tuple[RowsSide, ...]) -> pa.Table:
     """The rows of two sides, pair by pair."""
     one, other = (s.flat() for s in sides)
     return pa.table([*one.columns, *other.columns], names=[*one.column_names, *other.column_names])

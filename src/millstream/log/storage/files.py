@@ -130,7 +130,7 @@ def wal_name(base: int) -> str:
 
 
 @dataclass(frozen=True)
-class Files:
+class PartitionFiles:
     """What is in the directory of a partition."""
 
     segments: tuple[SegmentName, ...]
@@ -138,7 +138,7 @@ class Files:
     temporary: tuple[str, ...]
 
 
-def list_files(disk: Disk, folder: Path) -> Files:
+def list_files(disk: Disk, folder: Path) -> PartitionFiles:
     """Look into the directory of a partition."""
     segments, wals, temporary = [], [], []
     for name in disk.list(folder):
@@ -148,7 +148,7 @@ def list_files(disk: Disk, folder: Path) -> Files:
             wals.append(int(found[1]))
         elif name.endswith(TEMP):
             temporary.append(name)
-    return Files(tuple(sorted(segments)), tuple(sorted(wals)), tuple(temporary))
+    return PartitionFiles(tuple(sorted(segments)), tuple(sorted(wals)), tuple(temporary))
 
 
 # ---------------------------------------------------------------- small files

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.log.storage.disk import Disk
-from millstream.log.storage.files import Files, SegmentName, damaged, wal_name
+from millstream.log.storage.files import PartitionFiles, SegmentName, damaged, wal_name
 from millstream.log.storage.frame import Frame, frame_at, read_header, seed_of, whole_frame_after
 from millstream.log.storage.segment import Owner, placed
 
@@ -132,7 +132,7 @@ class Piece:
     segment: SegmentName | None
 
 
-def chain(files: Files, start: int, end: int) -> list[Piece] | int:
+def chain(files: PartitionFiles, start: int, end: int) -> list[Piece] | int:
     """The files that hold the offsets from `start` to `end`, in order; the first offset that none has, if there is one.
 
     Where a segment and the write-ahead file it was made from are both there, it is the segment.

@@ -20,7 +20,7 @@ from millstream.errors import SchemaError
 from millstream.model.aggregates.aggregate import Kind
 from millstream.model.expression import Expr, col
 from millstream.model.reserved import OF
-from millstream.model.steps.relational import Function, Joined
+from millstream.model.steps.relational import Joined, WindowFunction
 from millstream.model.steps.step import Order, Top
 from millstream.model.streams.stream import Stream
 from millstream.model.types.scalars import widest
@@ -32,7 +32,7 @@ _KEY, _TIME, _SIDE, _OTHER, _BEFORE, _AFTER, _CHOSEN = (
 
 
 @dataclass(frozen=True, eq=False)
-class AsOfJoin:
+class RevisedAsOf:
     """An as-of join: keys that are equal, and one ordered value of each side."""
 
     on: tuple[tuple[Expr, Expr], ...]
@@ -48,7 +48,7 @@ class AsOfJoin:
     """For the nearest row: how far before and after it may be, as values to subtract and add."""
 
 
-def revised(left: Stream, right: Stream, join: AsOfJoin) -> Stream:
+def revised(left: Stream, right: Stream, join: RevisedAsOf) -> Stream:
     """The joined rows: each of the left with one of the right, or alone."""
     left._check_other(right, "an as-of join")
     pairs = [_alike(left.schema, right.schema, *p) for p in join.on]
@@ -69,7 +69,7 @@ def revised(left: Stream, right: Stream, join: AsOfJoin) -> Stream:
 
 
 def _chosen(
-    left: Stream, right: Stream, pairs: Sequence[tuple[Expr, Expr]], times: tuple[Expr, Expr], join: AsOfJoin
+    left: Stream, right: Stream, pairs: Sequence[tuple[Expr, Expr]], times: tuple[Expr, Expr], join: RevisedAsOf
 ) -> Stream:
     """For the different keys and times of the left: the time of the right that they are joined to."""
     keys = [f"{_KEY}{i}" for i in range(len(pairs))]
@@ -86,8 +86,8 @@ def _chosen(
     right_first = join.direction == "nearest" or join.strict is (join.direction == "forward")
     order = [Order(col(_TIME)), Order(col(_SIDE), descending=right_first, nulls_first=not right_first)]
     functions = {
-        _BEFORE: Function(Kind("lag", "ignore nulls"), other),
-        _AFTER: Function(Kind("lead", "ignore nulls"), other),
+        _BEFORE: WindowFunction(Kind("lag", "ignore nulls"), other),
+        _AFTER: WindowFunction(Kind("lead", "ignore nulls"), other),
     }
     if join.direction != "nearest":
         wanted = _BEFORE if join.direction == "backward" else _AFTER
@@ -99,7 +99,7 @@ def _chosen(
     return found._project(tuple((n, col(n)) for n in (*keys, _TIME, _CHOSEN)))
 
 
-def _nearer(schema: Schema, join: AsOfJoin) -> Expr:
+def _nearer(schema: Schema, join: RevisedAsOf) -> Expr:
     """The nearer of the times before and after; of two that are as near, the later one."""
     time: exp.Expr = exp.column(_TIME)
     before, after = (

@@ -18,7 +18,7 @@ from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.expression import Expr, col, expr, literal
 from millstream.model.origin import here
 from millstream.model.reserved import free_name
-from millstream.model.steps.relational import Function, Windowed
+from millstream.model.steps.relational import Windowed, WindowFunction
 from millstream.model.steps.step import Aggregated, Order, Select
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import ddl_type
@@ -116,8 +116,8 @@ def filled(
     names = stream.schema.names
     following, place = free_name("next_window", names), free_name("windows_on", names)
     ahead = {n: free_name(f"next_{n}", (*names, following, place)) for n, f in fills.items() if f.kind == LINEAR}
-    functions = {following: Function("lead", col("window_start"))}
-    functions |= {new: Function("lead", col(n)) for n, new in ahead.items()}
+    functions = {following: WindowFunction("lead", col("window_start"))}
+    functions |= {new: WindowFunction("lead", col(n)) for n, new in ahead.items()}
     looking = stream._windowed(tuple((k, col(k)) for k in keys), [Order(col("window_start"))], functions)
     assert isinstance(looking.step, Windowed)
     looking = looking._with(replace(looking.step, keeps_times=True))

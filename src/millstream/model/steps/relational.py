@@ -98,7 +98,7 @@ class Compared:
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class WindowFunction:
     """A window function: its kind, what it is of, and its frame (see `plan.chained.Call`)."""
 
     kind: str
@@ -134,7 +134,7 @@ class Windowed:
     input: Step
     keys: Named
     order: tuple[Order, ...]
-    functions: tuple[tuple[str, Function], ...]
+    functions: tuple[tuple[str, WindowFunction], ...]
     origin: Origin | None = None
     keeps_times: bool = False
     """Whether its rows are as old as their own times say, although they change when others come."""

@@ -9,7 +9,7 @@ from millstream.model.aggregates.aggregate import Aggregate
 from millstream.model.connectors import check_name
 from millstream.model.expression import Expr, expr
 from millstream.model.origin import here
-from millstream.model.steps.relational import Function
+from millstream.model.steps.relational import WindowFunction
 from millstream.model.types.duration import Duration
 from millstream.model.windows.trigger import MOST_RECORDS, whole_and_positive
 
@@ -26,52 +26,52 @@ _AGGREGATES = {
 }
 
 
-def row_number() -> Function:
+def row_number() -> WindowFunction:
     """The number of a row among those of its key, from 1."""
-    return Function("row_number")
+    return WindowFunction("row_number")
 
 
-def rank() -> Function:
+def rank() -> WindowFunction:
     """One more than the number of rows before it; rows that are equal in the order have the same."""
-    return Function("rank")
+    return WindowFunction("rank")
 
 
-def dense_rank() -> Function:
+def dense_rank() -> WindowFunction:
     """One more than the number of different places in the order before it."""
-    return Function("dense_rank")
+    return WindowFunction("dense_rank")
 
 
-def percent_rank() -> Function:
+def percent_rank() -> WindowFunction:
     """The share of the other rows that are before it."""
-    return Function("percent_rank")
+    return WindowFunction("percent_rank")
 
 
-def cume_dist() -> Function:
+def cume_dist() -> WindowFunction:
     """The share of the rows that are before it or at its place."""
-    return Function("cume_dist")
+    return WindowFunction("cume_dist")
 
 
-def ntile(parts: int) -> Function:
+def ntile(parts: int) -> WindowFunction:
     """Which of so many parts of equal size it is in, from 1."""
     if not whole_and_positive(parts):
         raise DefinitionError(f"ntile({parts!r:.40}) is no number of parts", origin=here())
-    return Function("ntile", offset=parts)
+    return WindowFunction("ntile", offset=parts)
 
 
-def lag(x: str | Expr, n: int = 1, default: Any = None) -> Function:
+def lag(x: str | Expr, n: int = 1, default: Any = None) -> WindowFunction:
     """The value of the row `n` before it, or `default` where there is none."""
-    return Function("lag", expr(x), _whole("lag", n), default)
+    return WindowFunction("lag", expr(x), _whole("lag", n), default)
 
 
-def lead(x: str | Expr, n: int = 1, default: Any = None) -> Function:
+def lead(x: str | Expr, n: int = 1, default: Any = None) -> WindowFunction:
     """The value of the row `n` behind it, or `default` where there is none."""
-    return Function("lead", expr(x), _whole("lead", n), default)
+    return WindowFunction("lead", expr(x), _whole("lead", n), default)
 
 
-def function_of(name: str, given: object, frame: Frame | None) -> Function:
+def function_of(name: str, given: object, frame: Frame | None) -> WindowFunction:
     """A window function, of whatever kind it was given as."""
     check_name(name, "column")
-    if isinstance(given, Function):
+    if isinstance(given, WindowFunction):
         return given
     if not isinstance(given, Aggregate) or str(given.kind) not in _AGGREGATES:
         raise DefinitionError(
@@ -79,7 +79,7 @@ def function_of(name: str, given: object, frame: Frame | None) -> Function:
             hint="e.g. ms.row_number(), ms.lag(...), ms.sum(...)",
             origin=here(),
         )
-    return Function(_AGGREGATES[str(given.kind)], given.argument, frame=frame)
+    return WindowFunction(_AGGREGATES[str(given.kind)], given.argument, frame=frame)
 
 
 def frame_of(

@@ -15,7 +15,7 @@ from millstream.model.connectors import check_name
 from millstream.model.expression import Expr, expr
 from millstream.model.origin import here
 from millstream.model.reserved import PANES, folded
-from millstream.model.steps.relational import Function
+from millstream.model.steps.relational import WindowFunction
 from millstream.model.steps.step import (
     Aggregated,
     FlatMap,
@@ -34,7 +34,7 @@ from millstream.model.streams.python_operators import KeyedOperators
 from millstream.model.types.duration import Duration
 from millstream.model.windows import window_columns
 from millstream.model.windows.accumulation import Accumulation
-from millstream.model.windows.kinds import AnyWindow, CountWindow, Session
+from millstream.model.windows.kinds import AnyWindow, CountWindow, SessionWindow
 from millstream.model.windows.trigger import ON_CHANGE, Trigger, finishes, whole_and_positive
 from millstream.model.windows.windowing import Windowing
 
@@ -77,7 +77,7 @@ class Keyed(KeyedOperators, KeyedMatches):
         ):
             if not isinstance(value, kind):
                 raise DefinitionError(f"{value!r} is not {what}", hint=f"e.g. {example}", origin=here())
-        if isinstance(window, Session) and window.gap_by is not None:
+        if isinstance(window, SessionWindow) and window.gap_by is not None:
             bound = window.gap_by.bind(self.stream.schema)
             found = bound.type_in(self.stream.schema)
             if found is not None and not (pa.types.is_duration(found) or pa.types.is_interval(found)):
@@ -86,7 +86,7 @@ class Keyed(KeyedOperators, KeyedMatches):
                     hint="e.g. gap_by='make_dt_interval(0, 0, minutes)'",
                     origin=here(),
                 )
-            window = Session(gap_by=bound)
+            window = SessionWindow(gap_by=bound)
         allowed = Duration.not_negative(lateness, what="lateness")
         kept = None if panes is None else Duration.positive(panes, what="panes")
         return Keyed(self.stream, self.keys, Windowing(window, trigger, accumulation, allowed, kept).check(), time)
@@ -172,7 +172,7 @@ class Keyed(KeyedOperators, KeyedMatches):
         *order: str | Expr,
         rows: tuple[int | None, int | None] | None = None,
         spread: tuple[str | float | None, str | float | None] | None = None,
-        **functions: Function | Aggregate,
+        **functions: WindowFunction | Aggregate,
     ) -> Stream:
         """Add window functions over the rows of each key, in an order: ``.over("ts", previous=ms.lag("price"))``.
 

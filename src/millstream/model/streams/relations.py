@@ -19,11 +19,11 @@ from millstream.model.steps.relational import (
     KINDS,
     Changelog,
     Compared,
-    Function,
     Joined,
     JoinedAsOf,
     Settling,
     Windowed,
+    WindowFunction,
 )
 from millstream.model.steps.step import Named, Order, Step, plain_column
 from millstream.model.types.duration import Duration
@@ -265,14 +265,16 @@ class Relations:
             raise DefinitionError("the body of the loop does not read its rows", origin=here())
         return self._with(Iterated(self.step, rows, made.step, keep, most, settle, origin=here()))
 
-    def _windowed(self, keys: Named, order: Sequence[Order], functions: Mapping[str, Function]) -> Stream:
+    def _windowed(self, keys: Named, order: Sequence[Order], functions: Mapping[str, WindowFunction]) -> Stream:
         """Window functions over the rows of each key."""
         orders = [Order(one.by.bind(self.schema), one.descending, one.nulls_first) for one in order]
         named = []
         for name, function in functions.items():
             check_name(name, "column")
             argument = None if function.argument is None else function.argument.bind(self.schema)
-            named.append((name, Function(function.kind, argument, function.offset, function.default, function.frame)))
+            named.append(
+                (name, WindowFunction(function.kind, argument, function.offset, function.default, function.frame))
+            )
         step = Windowed(self.step, keys, tuple(orders), tuple(named), here())
         assert step.schema.names  # refuses a name that is there twice
         return self._with(step)

@@ -16,7 +16,7 @@ MONTHS = "an interval with months or years has no fixed length, and cannot be a 
 _INTERVAL = "INTERVAL"
 
 
-class Batches:
+class DuckBatches:
     """What a relation gives, batch by batch."""
 
     def __init__(self, relation: Any, rows: int) -> None:
@@ -51,7 +51,7 @@ def arrow_table(relation: Any) -> pa.Table:
     """All that a relation gives."""
     if not any(_INTERVAL in str(k) for k in relation.types):
         return relation.to_arrow_table()
-    batches = Batches(relation, 100_000)
+    batches = DuckBatches(relation, 100_000)
     try:
         return pa.Table.from_batches(list(batches), batches.schema)
     finally:

@@ -14,10 +14,10 @@ from millstream.errors import SchemaError, Unsupported
 from millstream.model.expression import Expr, col, expr
 from millstream.model.origin import here
 from millstream.model.reserved import free_name
-from millstream.model.steps.relational import Function
+from millstream.model.steps.relational import WindowFunction
 from millstream.model.steps.step import Named, Order, Source, changes, plain_column, upstream
 from millstream.model.types.schema import ddl_type
-from millstream.model.windows.kinds import Calendar, Cumulating, Session
+from millstream.model.windows.kinds import Calendar, Cumulating, SessionWindow
 from millstream.model.windows.window import Window
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def in_calendar(window: Calendar, at: str) -> tuple[str, str]:
     return f"IF({again}, {end}, {start})", f"IF({again}, {after}, {end})"
 
 
-def in_sessions(stream: Stream, keys: Named, window: Session, time: str) -> tuple[Stream, str, str]:
+def in_sessions(stream: Stream, keys: Named, window: SessionWindow, time: str) -> tuple[Stream, str, str]:
     """Rows with the start of their session, and with their own end (a gap behind them), both in micros, and the names
     of these columns. Sessions that touch are one, as in the kernels.
 
@@ -111,21 +111,23 @@ def in_sessions(stream: Stream, keys: Named, window: Session, time: str) -> tupl
         rows = rows.where(f"`{end}` > {at}")
     order = [Order(expr(at))]
     before = (
-        Function("lag", col(end)) if window.gap is not None else Function("max", col(end), frame=("rows", None, -1))
+        WindowFunction("lag", col(end))
+        if window.gap is not None
+        else WindowFunction("max", col(end), frame=("rows", None, -1))
     )
     rows = rows._windowed(parts, order, {reach: before})
     rows = rows.with_columns(**{begins: f"CASE WHEN `{reach}` IS NULL OR {at} > `{reach}` THEN {at} END"})
-    rows = rows._windowed(parts, order, {start: Function("max", col(begins))})
+    rows = rows._windowed(parts, order, {start: WindowFunction("max", col(begins))})
     kept = tuple((n, col(n)) for n in (*taken, end, start))
     return rows._project(kept), start, end
 
 
-def session_rows(stream: Stream, keys: Named, window: Session, time: str) -> Stream:
+def session_rows(stream: Stream, keys: Named, window: SessionWindow, time: str) -> Stream:
     """Rows one by one, each with the borders of its session."""
     shown = [n for n in stream.schema.names if n not in BORDERS]
     rows, start, own = in_sessions(stream, keys, window, time)
     end = free_name("session_end", rows.schema.names)
-    rows = rows._windowed((*_partition(keys), (start, col(start))), [], {end: Function("max", col(own))})
+    rows = rows._windowed((*_partition(keys), (start, col(start))), [], {end: WindowFunction("max", col(own))})
     borders = (
         ("window_start", expr(f"timestamp_micros(`{start}`)")),
         ("window_end", expr(f"timestamp_micros(`{end}`)")),
@@ -137,6 +139,6 @@ def _partition(keys: Named) -> Named:
     return tuple((n if plain_column(e) == n else f"$p{i}", e) for i, (n, e) in enumerate(keys))
 
 
-def _gap(window: Session) -> str:
+def _gap(window: SessionWindow) -> str:
     assert isinstance(window.gap_by, Expr)
     return f"unix_micros(TIMESTAMP '1970-01-01 00:00:00+00:00' + ({window.gap_by.spark()}))"

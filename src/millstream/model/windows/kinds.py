@@ -44,7 +44,7 @@ class Cumulating:
 
 
 @dataclass(frozen=True)
-class Session:
+class SessionWindow:
     """Windows of activity: a record keeps its session open for `gap` (or for what `gap_by` says)."""
 
     gap: Duration | None = None
@@ -116,7 +116,7 @@ class Custom:
         return f"custom {self.name}" + (", merging" if self.merge is not None else "")
 
 
-AnyWindow = Window | Cumulating | Session | Calendar | CountWindow | Custom
+AnyWindow = Window | Cumulating | SessionWindow | Calendar | CountWindow | Custom
 
 
 def cumulating(
@@ -142,7 +142,7 @@ def cumulating(
     return Cumulating(by, most, Duration.of(offset, what="window offset"))
 
 
-def session(gap: str | timedelta | Duration | None = None, *, gap_by: str | Expr | None = None) -> Session:
+def session(gap: str | timedelta | Duration | None = None, *, gap_by: str | Expr | None = None) -> SessionWindow:
     """Windows of activity, ended by a pause of `gap`. `gap_by` is an INTERVAL expression of the record instead.
 
     >>> str(session("30 minutes"))
@@ -157,9 +157,9 @@ def session(gap: str | timedelta | Duration | None = None, *, gap_by: str | Expr
             origin=here(),
         )
     if gap_by is not None:
-        return Session(gap_by=expr(gap_by))
+        return SessionWindow(gap_by=expr(gap_by))
     assert gap is not None
-    return Session(Duration.positive(gap, what="session gap"))
+    return SessionWindow(Duration.positive(gap, what="session gap"))
 
 
 def calendar(unit: str, *, zone: str = "UTC") -> Calendar:

@@ -25,7 +25,7 @@ from millstream.model.windows.borders import (
     session_rows,
     with_time,
 )
-from millstream.model.windows.kinds import AnyWindow, Calendar, CountWindow, Cumulating, Session
+from millstream.model.windows.kinds import AnyWindow, Calendar, CountWindow, Cumulating, SessionWindow
 from millstream.model.windows.trigger import ON_CHANGE, ON_CLOSE
 from millstream.model.windows.window import Window
 from millstream.model.windows.windowing import Windowing
@@ -42,7 +42,7 @@ def with_borders(stream: Stream, window: AnyWindow, time: str, keys: Named = ())
     _refuse_kinds(window)
     check_time(stream, time)
     at = micros_of(stream, time)
-    if isinstance(window, Session):
+    if isinstance(window, SessionWindow):
         return session_rows(stream, keys, window, time)
     if isinstance(window, Calendar):
         start, end = in_calendar(window, at)
@@ -81,7 +81,7 @@ def aggregated(keyed: Keyed, aggregates: dict[str, Aggregate]) -> Stream:
             origin=here(),
         )
     _check_how(how, stream, time)
-    if isinstance(how.window, Session):
+    if isinstance(how.window, SessionWindow):
         return _by_session(keyed, how.window, time, aggregates)
     if not changes(stream.step):
         stream = with_time(stream, time)
@@ -92,7 +92,7 @@ def aggregated(keyed: Keyed, aggregates: dict[str, Aggregate]) -> Stream:
     return found.settled("window_end") if how.trigger == ON_CLOSE else found
 
 
-def _by_session(keyed: Keyed, window: Session, time: str, aggregates: dict[str, Aggregate]) -> Stream:
+def _by_session(keyed: Keyed, window: SessionWindow, time: str, aggregates: dict[str, Aggregate]) -> Stream:
     """Aggregates per key and session."""
     check_time(keyed.stream, time)
     rows, start, own = in_sessions(keyed.stream, keyed.keys, window, time)
@@ -106,7 +106,7 @@ def _by_session(keyed: Keyed, window: Session, time: str, aggregates: dict[str, 
 
 
 def _refuse_kinds(window: AnyWindow) -> None:
-    if isinstance(window, Window | Cumulating | Calendar | Session) and not window.is_global:
+    if isinstance(window, Window | Cumulating | Calendar | SessionWindow) and not window.is_global:
         return
     counted = isinstance(window, CountWindow)
     raise Unsupported(
@@ -139,7 +139,7 @@ def _check_how(how: Windowing, stream: Stream, time: str) -> None:
             hint="windows that answer on_change() or on_close(), without panes or lateness, can be used here",
             origin=here(),
         )
-    if isinstance(how.window, Session) and how.trigger == ON_CLOSE:
+    if isinstance(how.window, SessionWindow) and how.trigger == ON_CLOSE:
         raise Unsupported(
             "sessions over rows that change cannot answer on close",
             detail="a row that changes may join two sessions that have ended",

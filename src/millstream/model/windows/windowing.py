@@ -8,7 +8,7 @@ from millstream.errors import DefinitionError
 from millstream.model.origin import here
 from millstream.model.types.duration import Duration
 from millstream.model.windows.accumulation import Accumulation
-from millstream.model.windows.kinds import AnyWindow, CountWindow, Custom, Session
+from millstream.model.windows.kinds import AnyWindow, CountWindow, Custom, SessionWindow
 from millstream.model.windows.trigger import ON_CHANGE, ON_CLOSE, AfterFraction, Trigger, can_fire, finishes, walk
 from millstream.model.windows.window import Window, everything
 
@@ -42,7 +42,9 @@ class Windowing:
     @property
     def merges(self) -> bool:
         """Whether windows of a key may become one."""
-        return isinstance(self.window, Session) or (isinstance(self.window, Custom) and self.window.merge is not None)
+        return isinstance(self.window, SessionWindow) or (
+            isinstance(self.window, Custom) and self.window.merge is not None
+        )
 
     @property
     def fractions(self) -> frozenset[float]:

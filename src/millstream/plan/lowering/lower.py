@@ -23,7 +23,7 @@ from millstream.model.steps.loop import Round
 from millstream.model.steps.process import Processed
 from millstream.model.steps.relational import Gathered
 from millstream.model.steps.step import Aggregated, Keeping, Step
-from millstream.model.windows.kinds import Session
+from millstream.model.windows.kinds import SessionWindow
 from millstream.plan.code_identity import code_identity
 from millstream.plan.lowering import stateful
 from millstream.plan.lowering.native_subset import quick_sql
@@ -223,7 +223,7 @@ class Lowering:
 
     def _gap(self, scan: _ScanBuilder, root: Aggregated, branch: _Branch) -> str:
         window = root.windowing.window
-        if not isinstance(window, Session) or window.gap_by is None:
+        if not isinstance(window, SessionWindow) or window.gap_by is None:
             return ""
         gap = window.gap_by.substitute(branch.names).spark()
         return scan.column(f"unix_micros(TIMESTAMP '1970-01-01 00:00:00+00:00' + ({gap}))")

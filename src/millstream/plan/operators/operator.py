@@ -43,7 +43,7 @@ class StateSpec:
     unique: tuple[str, ...] = ROWS_UNIQUE
 
 
-class Names(Protocol):
+class ExplainNames(Protocol):
     """What EXPLAIN knows of the plan around an operator."""
 
     def sql(self, column: str) -> str:
@@ -231,12 +231,12 @@ class Operator:
         """Its name for a person."""
         return self.title
 
-    def facts(self, names: Names) -> Facts:
+    def facts(self, names: ExplainNames) -> Facts:
         """What it does, for a person."""
         del names
         return []
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """What it keeps, and for how long, for a person."""
         raise NotImplementedError
 

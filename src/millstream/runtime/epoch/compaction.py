@@ -12,7 +12,7 @@ import polars as pl
 
 from millstream.kernels.kernel import by_expiry, kernel_of
 from millstream.plan.operators.operator import Operator
-from millstream.state.run import Run
+from millstream.state.run import StateRun
 from millstream.state.shard import RunCache
 from millstream.state.version import Version, due, merge
 
@@ -21,8 +21,8 @@ AT_ONCE_ROWS = 200_000
 
 @dataclass
 class _Job:
-    old: Sequence[Run]
-    new: Future[Run | None]
+    old: Sequence[StateRun]
+    new: Future[StateRun | None]
 
 
 class Compactor:
@@ -57,7 +57,7 @@ class Compactor:
         """Wait for a merge that is running; what it wrote is found and removed on the next start."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _newer(self, runs: Sequence[Run], step: str) -> Sequence[Run]:
+    def _newer(self, runs: Sequence[StateRun], step: str) -> Sequence[StateRun]:
         """The runs behind those that are being merged: a merge takes neighbours only, or newer rows would become
         older.
         """
@@ -79,7 +79,7 @@ class Compactor:
         merged = job.new.result()
         return version.replaced(step, job.old, merged)
 
-    def _merge(self, step: str, name: str, runs: Sequence[Run], watermark: int, oldest: bool) -> Run | None:
+    def _merge(self, step: str, name: str, runs: Sequence[StateRun], watermark: int, oldest: bool) -> StateRun | None:
         columns, expiry = self._steps[step]
         merged = merge(self._cache, self._cache.root, name, runs, columns, expiry, watermark, oldest=oldest)
         if merged is not None:

@@ -1,32 +1,34 @@
-"""The loop of epochs: fix a slice, write it down, perform it, commit it, close it. One thread per flow.
+"""The loop of epochs, one thread per flow. An epoch follows the path of a record (`FlowLoop._epoch`):
 
-The order of writes for an epoch n (see DESIGN, commit):
-  1 ``epochs/n.json`` is opened with slice, clock, plan and token; fsynced
-  2 the engine performs the epoch; runs are written and fsynced
-  3 the store commits views, errors, late rows and the epoch's row in one transaction
-  4 ``epochs/n.json`` is closed
-What goes to sinks is put down before 3 and delivered after it (`outbox.py`). A flow that may lose records
-(``at_most_once``) writes no epoch records: after a failure it goes on without what it had (`gap.py`).
+  head     how far every source has come
+  slice    which part of it this epoch reads
+  record   ``epochs/n.json`` is opened with slice, clock, plan and token, and fsynced
+  engine   performs the epoch; runs of state are written and fsynced
+  outbox   the changes for sinks are put down (`outbox.py`)
+  store    commits views, errors, late rows and the epoch's row in one transaction
+  sinks    get what was put down for them
+  record   ``epochs/n.json`` is closed
 
-A crash between any two leaves the store as the authority: `recovery.reconcile` goes on from there.
+A crash between any two steps leaves the store as the authority: `recovery/reconcile.py` resumes from there. A flow that
+may lose records (``at_most_once``) writes no epoch records: after a failure it resumes without its state
+(`recovery/gap_recovery.py`). docs/life-of-a-record.md walks through all crashes.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from millstream.clock import BEGINNING, END_OF_TIME, Clock
+from millstream.clock import BEGINNING, Clock
 from millstream.connect.log import LogSource
-from millstream.connect.port import SourcePort, SourceSlice
-from millstream.kernels.kernel import kernel_of, lacks_its_row
-from millstream.kernels.outcome import StageClock
+from millstream.connect.port import Offsets, SourcePort, SourceSlice
+from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, Replay
 from millstream.model.connectors import Generator
 from millstream.plan.stages import Plan
 from millstream.runtime.engine_port import EnginePort, TapPort
@@ -38,12 +40,12 @@ from millstream.runtime.epoch.outbox import AT_MOST, Outbox
 from millstream.runtime.epoch.progress import Progress, count
 from millstream.runtime.epoch.records import FAILED, EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
-from millstream.runtime.epoch.watermarks import Look, look_at, moved
+from millstream.runtime.epoch.timers import EpochClock, Timers
+from millstream.runtime.epoch.watermarks import SourceStanding, moved, standings
 from millstream.runtime.home_dir import files_named
 from millstream.runtime.recovery import gap_recovery
-from millstream.runtime.recovery.gap_recovery import Gap
+from millstream.runtime.recovery.gap_recovery import StopNote
 from millstream.runtime.recovery.reconcile import reconcile
-from millstream.state.shard import StateReader
 from millstream.state.version import Version
 from millstream.store.port import EpochCommit, EpochRow, Store
 
@@ -59,7 +61,7 @@ Failpoint = Callable[[str], None]
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What a person may want to know of an epoch that was committed."""
+    """What to know about an epoch that was committed."""
 
     number: int
     rows: int
@@ -89,8 +91,6 @@ class FlowLoop:
         tables: Tables,
         outbox: Outbox,
         taps: Sequence[TapPort] = (),
-        make_input: Callable[..., Any],
-        make_replay: Callable[..., Any],
         failpoint: Failpoint = lambda _: None,
         check_owner: Callable[[], None] = lambda: None,
     ) -> None:
@@ -110,14 +110,12 @@ class FlowLoop:
         self._tables_seen: dict[str, int] = {}
         self._taps = taps
         self._past: deque[dict[str, dict[int, int]]] = deque(maxlen=HOLD_EVERY)
-        self._make_input, self._make_replay = make_input, make_replay
         self._fail = failpoint
         self._check_owner = check_owner
         """Called before an epoch writes anything: refuses when the home is no longer this process's."""
         self._upkeep = Upkeep(root / "state")
         self._fresh = True
-        self._quiet: tuple[Any, int] | None = None
-        """With which clock nothing was due, and until which processing time that holds."""
+        self._timers = Timers(self.plan, engine.cache)
         self._compactor = Compactor(engine.cache, self.plan.stateful)
         standing = reconcile(self.plan, store, self.book, root / "state", ports)
         if standing is not None:
@@ -127,177 +125,109 @@ class FlowLoop:
         outbox.resume(progress.reach)
         outbox.deliver(self.number, progress.out)
         self._records = self.plan.guarantee != AT_MOST
-        self._gap = Gap(root / "stopped.json")
+        self._stop_note = StopNote(root / "stopped.json")
         self._whole = True
         """Whether no epoch is half done."""
-        if not self._records and self.number and not self._gap.was_clean(self.number):
+        if not self._records and self.number and not self._stop_note.was_clean(self.number):
             self._leave_gap()
         for source in self.plan.sources:
             if isinstance(source.connector, Generator):
                 progress.watermarks.rested(source.name, clock.now())
 
-    @property
-    def finished(self) -> bool:
-        """Whether every source is bounded and was read to its end, all windows have closed, and no row is still to come
-        or go by the clock.
-        """
-        read = all(p.finished(self.progress.offsets.get(n, {})) for n, p in self.ports.items())
-        done = read and not self.plan.watched  # a stored table may always change
-        now, looks = self.clock.now(), self._looks(self.progress)
-        return done and not self._due(self.progress.watermarks.of(looks, now), now, {}) and not self._awaits(now)
+    # ------------------------------------------------------------ one epoch
 
     def step(self) -> EpochReport | None:
         """Perform the next epoch; None when there is nothing to do."""
         self._check_owner()
         with files_named(self._home):
-            record = self.book.read(self.number + 1) if self._records else None
-            if record is None or set(record.slices) != set(self.ports):
-                record = self._next()
-                if record is None:
-                    return None
-                self._open(record)
-            elif record.state == FAILED:
-                record = self._renewed(record)
-            return self._perform(record)
+            return self._epoch(self._unfinished())
 
-    def replay_late(self, view: str) -> tuple[int, EpochReport | None]:
-        """Take the late records of a view into it, in an epoch of its own; says how many event times there were."""
-        assert self.book.read(self.number + 1) is None, "an epoch that was begun is finished first"
-        late_replay.view_of(self.plan, view)
-        times = self.store.late_times(view)
-        if not times:
-            return 0, None
-        slices = late_replay.standing(self.progress, self.ports)
-        now, at = max(self.clock.now(), self.now), dict(self.watermarks)
-        record = EpochRecord(
-            self.number + 1, self.plan.id, self.token, slices, now, at, at, {}, since=self.now, replay=view
-        )
-        self._open(record)
-        return len(times), self._perform(record)
+    def _epoch(self, record: EpochRecord | None) -> EpochReport | None:
+        """One epoch from the heads of the sources to its closed record; `record` is the open record of an epoch that
+        was begun before.
+        """
+        started = time.perf_counter()
+        if record is None:
+            now = max(self.clock.now(), self.now)
+            heads = self._heads(now)
+            slices = self._slices(heads)
+            clock = self._clock_of(now, slices)
+            if all(s.empty for s in slices.values()) and not self._is_due(clock):
+                return None
+            record = self._record(slices, clock)
+            self._open(record)
+        self._whole = False
+        record = replace(record, plan=self.plan.id, token=self.token)
+        output = self._run_engine(record)
+        outgoing = self._put_down(record, output)
+        progress = self._advanced(record, output, outgoing)
+        self._commit(record, output, progress)
+        self._deliver(record, output)
+        self._close_record(record)
+        self._become_present(record, output.version, progress)
+        return _report(record, output, time.perf_counter() - started)
 
-    def heads(self) -> dict[str, Mapping[int, int]]:
-        """How far every source has come by now."""
-        now = self.clock.now()
+    def _unfinished(self) -> EpochRecord | None:
+        """The open record of an epoch that was begun and not finished, for the sources that the flow has now."""
+        record = self.book.read(self.number + 1) if self._records else None
+        if record is None or set(record.slices) != set(self.ports):
+            return None
+        return self._reopened(record) if record.state == FAILED else record
+
+    def _reopened(self, record: EpochRecord) -> EpochRecord:
+        """An epoch whose work has failed, with the stored tables as they are now: a row that was corrected must not
+        fail permanently. Nothing of the epoch has left the engine, so that it may see other rows than it did.
+        """
+        reopened = replace(record, tables=self._newest_tables(self.plan.tables), state="open")
+        self._open(reopened)
+        return reopened
+
+    def _heads(self, now: int) -> dict[str, Offsets]:
+        for tap in self._taps:
+            tap.check()
         return {name: port.head(now) for name, port in self.ports.items()}
 
-    def reached(self, heads: Mapping[str, Mapping[int, int]]) -> bool:
-        """Whether all records up to these offsets have been taken in."""
-        at = self.progress.offsets
-        return all(at.get(name, {}).get(p, 0) >= end for name, ends in heads.items() for p, end in ends.items())
+    def _slices(self, heads: Mapping[str, Offsets]) -> dict[str, SourceSlice]:
+        """The next part of every source, up to its head and to the most rows that an epoch takes."""
+        slices = {}
+        for name, port in self.ports.items():
+            most = self.plan.source(name).options.max_rows
+            if self._fresh:
+                most = min(most or FIRST_ROWS, FIRST_ROWS)
+            slices[name] = port.admit(self.progress.offsets.get(name, {}), heads[name], most)
+        return slices
 
-    def close(self) -> None:
-        """Stop what runs beside the epochs, and leave a note that the flow ended between two of them."""
-        self.abandon()
-        if self._whole and not self._records:
-            self._gap.stopped(self.number)
+    def _clock_of(self, now: int, slices: Mapping[str, SourceSlice]) -> EpochClock:
+        """The clock of an epoch that reads these slices."""
+        sources = self._standings(self.progress, slices)
+        watermarks = self.progress.watermarks
+        return EpochClock(now, watermarks.of(sources, now), watermarks.of_shares(sources, now, self.plan.fractions))
 
-    def abandon(self) -> None:
-        """Stop what runs beside the epochs, as if the process had died."""
-        for tap in self._taps:
-            tap.close()
-        self._compactor.close()
+    def _record(self, slices: Mapping[str, SourceSlice], clock: EpochClock) -> EpochRecord:
+        return EpochRecord(
+            epoch=self.number + 1,
+            plan=self.plan.id,
+            token=self.token,
+            slices=slices,
+            now=clock.now,
+            watermarks=clock.watermarks,
+            before=dict(self.watermarks),
+            tables=self._newest_tables(self.plan.tables),
+            fractions=clock.fractions,
+            since=self.now,
+        )
 
     def _open(self, record: EpochRecord) -> None:
         self._fail("before open")
         if self._records:
             self.book.open(record)
 
-    def _renewed(self, record: EpochRecord) -> EpochRecord:
-        """An epoch whose work has failed, with the stored tables as they are now: a row that was corrected must not
-        fail for good. Nothing of the epoch has left the engine, so that it may see other rows than it did.
-        """
-        tables = {name: version for name, version in self._tables.newest().items() if name in self.plan.tables}
-        renewed = replace(record, tables=tables, state="open")
-        self._open(renewed)
-        return renewed
-
-    def _leave_gap(self) -> None:
-        """After a failure, go on with empty state at the newest records; what lies between is counted as skipped."""
-        heads = self.heads()
-        slices = gap_recovery.skipped(heads, self.progress)
-        now = max(self.clock.now(), self.now)
-        at = dict(self.watermarks)
-        record = EpochRecord(self.number + 1, self.plan.id, self.token, slices, now, at, at, {}, since=self.now)
-        progress = gap_recovery.after(self.progress, slices)
-        row = EpochRow(
-            record.epoch, record.plan, record.slices_json(), record.clock, Version().to_json(), progress.to_json()
-        )
-        self.store.commit(EpochCommit(self.plan.flow, self.token, row))
-        self.number, self.now, self.version, self.progress = record.epoch, now, Version(), progress
-        self._upkeep.tidy(self.version)
-
-    def _next(self) -> EpochRecord | None:
-        now = max(self.clock.now(), self.now)
-        for tap in self._taps:
-            tap.check()
-        slices = {}
-        for name, port in self.ports.items():
-            start = self.progress.offsets.get(name, {})
-            most = self.plan.source(name).options.max_rows
-            if self._fresh:
-                most = min(most or FIRST_ROWS, FIRST_ROWS)
-            slices[name] = port.admit(start, port.head(now), most)
-        looks = self._looks(self.progress, slices)
-        watermarks = self.progress.watermarks.of(looks, now)
-        shares = self.progress.watermarks.of_shares(looks, now, self.plan.fractions)
-        if all(s.empty for s in slices.values()) and not self._due(watermarks, now, shares):
-            return None
-        tables = {name: version for name, version in self._tables.newest().items() if name in self.plan.tables}
-        before = dict(self.watermarks)
-        return EpochRecord(
-            *(self.number + 1, self.plan.id, self.token, slices, now, watermarks, before, tables),
-            fractions=shares,
-            since=self.now,
-        )
-
-    def _watched(self) -> dict[str, int]:
-        """The newest versions of the stored tables whose changes are followed."""
-        return {name: version for name, version in self._tables.newest().items() if name in self.plan.watched}
-
-    def _looks(self, progress: Progress, slices: Mapping[str, SourceSlice] | None = None) -> list[Look]:
-        return look_at(self.plan.sources, self.ports, progress.offsets, slices or {})
-
-    def _due(self, watermarks: Mapping[str, int], now: int, shares: Mapping[str, Mapping[str, int]]) -> bool:
-        """Whether the clock alone is a reason for an epoch: a window with something in it closes or fires."""
-        if self.plan.watched and self._watched() != self._tables_seen:
-            return True
-        if any(lacks_its_row(operator, self.version) for operator in self.plan.stateful):
-            return True
-        if any(not self.version.rows(step) for step in self.plan.constants):
-            return True
-        seen = (self.number, dict(watermarks), dict(shares))
-        if self._quiet is not None and self._quiet[0] == seen and now < self._quiet[1]:
-            return False
-        fractions = {s: {float(f): w for f, w in by.items()} for s, by in shares.items()}
-        following: int = END_OF_TIME
-        for operator in self.plan.stateful:
-            clock = StageClock.of(operator, self.watermarks, watermarks, now, fractions, self.now)
-            for spec in operator.states[:1] if operator.reads_scans else operator.states:
-                step = operator.state_step(spec)
-                if self.version.rows(step):
-                    state = StateReader(self.engine.cache, self.version.of(step), list(spec.unique))
-                    if kernel_of(operator).is_due(operator, state, clock):
-                        return True
-                    following = min(following, state.next("$pd", now))
-        self._quiet = (seen, following)
-        return False
-
-    def _awaits(self, now: int) -> bool:
-        """Whether a temporal filter holds rows that come or go later."""
-        steps = [o.step for o in self.plan.stateful if o.by_clock]
-        return any(
-            StateReader(self.engine.cache, self.version.of(step), ()).next("$pd", now) < END_OF_TIME for step in steps
-        )
-
-    def _perform(self, record: EpochRecord) -> EpochReport:
-        started = time.perf_counter()
-        self._whole = False
-        record = replace(record, plan=self.plan.id, token=self.token)
-        given = self.given(record)
+    def _run_engine(self, record: EpochRecord) -> EpochOutput:
+        epoch_input = self.epoch_input(record)
         self._fail("before work")
         try:
             with bounded(self.plan.flow):
-                output = self.engine.run(self.version, given)
+                output: EpochOutput = self.engine.run(self.version, epoch_input)
         except Exception:
             if self._records and self.plan.watched:
                 self.book.open(replace(record, state=FAILED))
@@ -305,78 +235,94 @@ class FlowLoop:
         self._tables_seen = {name: v for name, v in record.tables.items() if name in self.plan.watched}
         if record.replay is not None:
             output = late_replay.with_replayed(output, late_replay.view_of(self.plan, record.replay), self.store)
+        return output
+
+    def _put_down(self, record: EpochRecord, output: EpochOutput) -> list[str]:
+        """Put the changes for sinks down, where a commit makes them deliverable; returns their files."""
         self._fail("before sinks")
         self._check_owner()
-        out = self.outbox.before_commit(record.epoch, output.changes, record.digest)
+        return self.outbox.before_commit(record.epoch, output.changes, record.digest)
+
+    def _commit(self, record: EpochRecord, output: EpochOutput, progress: Progress) -> None:
         self._fail("before commit")
-        progress = self._advanced(record, output)
-        progress.out, progress.reach = out, self.outbox.reach()
-        row = EpochRow(
-            record.epoch,
-            record.plan,
-            record.slices_json(),
-            record.clock,
-            output.version.to_json(),
-            progress.to_json(),
-        )
-        watermark = min(record.watermarks.values(), default=BEGINNING)
         self.store.commit(
             EpochCommit(
-                *(self.plan.flow, self.token, row, self._kept(output.stored), output.errors, output.mended),
-                *(output.late, output.panes, record.replay),
-                watermark,
+                flow=self.plan.flow,
+                token=self.token,
+                row=_row(record, output.version, progress),
+                changes=self._for_store(output.stored),
+                errors=output.errors,
+                mended=output.mended,
+                late=output.late,
+                panes=output.panes,
+                replayed=record.replay,
+                watermark=_least(record),
                 upsert=bool(progress.skipped),
             )
         )
         self._fail("after commit")
+
+    def _for_store(self, stored: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """The changes of views; those of sinks have no table in the store."""
+        return {v.name: stored[v.name] for v in self.plan.views if v.kept and v.name in stored}
+
+    def _deliver(self, record: EpochRecord, output: EpochOutput) -> None:
         self.outbox.after_commit(record.epoch, output.changes)
+
+    def _close_record(self, record: EpochRecord) -> None:
         self._fail("before close")
         if self._records:
             self.book.close(record)
         self._fail("after close")
-        self._take(record, output.version, progress)
-        return EpochReport(
-            record.epoch,
-            sum(t.rows for t in output.tallies.values()),
-            time.perf_counter() - started,
-            {name: table.num_rows for name, table in output.changes.items()},
-            sum(t.num_rows for t in output.late.values()),
-            sum(t.num_rows for n, t in output.errors.items() if n not in output.failed) + sum(output.failed.values()),
-            watermark,
-            record.now,
-            output,
-        )
 
-    def _kept(self, stored: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """What the store takes: not the changes of a sink."""
-        return {v.name: stored[v.name] for v in self.plan.views if v.kept and v.name in stored}
+    def _become_present(self, record: EpochRecord, version: Version, progress: Progress) -> None:
+        """Make a committed epoch the present, and remove what no kept version needs any more."""
+        before = self.version.files
+        self._fresh, self._whole = False, True
+        self.number, self.progress, self.watermarks = record.epoch, progress, dict(record.watermarks)
+        self.now = record.now
+        self.version = self._compactor.between(version, record.epoch, _least(record))
+        self._hold(record)
+        self.engine.cache.forget(self._upkeep.after(record.epoch, before | version.files, self.version))
 
-    def given(self, record: EpochRecord) -> Any:
-        """What the engine is given for an epoch that was written down."""
+    # ------------------------------------------------------------ input and progress
+
+    def epoch_input(self, record: EpochRecord) -> EpochInput:
+        """The engine's input for an epoch whose record is open."""
         self._tables.check(record.tables)
-        paths = {name: self._tables.path(name, version) for name, version in record.tables.items()}
-        return self._make_input(
+        return EpochInput(
             record.epoch,
             record.slices,
             record.now,
             record.watermarks,
             record.before,
-            paths,
+            {name: self._tables.path(name, version) for name, version in record.tables.items()},
             attempt=self.token,
             replay=self._replay(record),
             since=record.since,
-            **({"without": record.poison} if record.poison else {}),
-            **self.progress.watermarks.told(self.plan, record.watermarks, record.fractions),
+            fractions=self._fractions(record),
+            newest=self.progress.watermarks.newest_counted(self.plan),
+            without=record.poison,
         )
 
-    def _replay(self, record: EpochRecord) -> Any:
+    def _fractions(self, record: EpochRecord) -> dict[str, dict[float, int]]:
+        """The watermarks for the fractions that triggers wait for."""
+        if not self.plan.fractions:
+            return {}
+        return {
+            name: {f: record.fractions.get(name, {}).get(repr(f), mark) for f in self.plan.fractions}
+            for name, mark in record.watermarks.items()
+        }
+
+    def _replay(self, record: EpochRecord) -> Replay | None:
         if record.replay is None:
             return None
         view = late_replay.view_of(self.plan, record.replay)
         history = late_replay.history(self.progress, view, self.ports)
-        return self._make_replay(record.replay, self.store.late_times(record.replay), history)
+        return Replay(record.replay, self.store.late_times(record.replay), history)
 
-    def _advanced(self, record: EpochRecord, output: Any) -> Progress:
+    def _advanced(self, record: EpochRecord, output: EpochOutput, outgoing: list[str]) -> Progress:
+        """The progress after an epoch."""
         progress = self.progress.copy()
         for name, part in record.slices.items():
             progress.offsets.setdefault(name, {}).update(part.end)
@@ -396,20 +342,24 @@ class FlowLoop:
         for view, failed in output.failed.items():
             count(progress.errors, view, failed)
         progress.changed.update({view: record.epoch for view in output.changes})
-        progress.reached = progress.watermarks.reach(self._looks(progress), record.now)
+        progress.reached = progress.watermarks.reach(self._standings(progress), record.now)
+        progress.out, progress.reach = outgoing, self.outbox.reach()
         return progress
 
-    def _take(self, record: EpochRecord, version: Version, progress: Progress) -> None:
-        """Make a committed epoch the present, and tidy up behind it."""
-        before = self.version.files
-        self._fresh, self._whole = False, True
-        self.number, self.progress, self.watermarks = record.epoch, progress, dict(record.watermarks)
-        self.now = record.now
-        self.version = self._compactor.between(
-            version, record.epoch, min(record.watermarks.values(), default=BEGINNING)
-        )
-        self._hold(record)
-        self.engine.cache.forget(self._upkeep.after(record.epoch, before | version.files, self.version))
+    def _standings(self, progress: Progress, slices: Mapping[str, SourceSlice] | None = None) -> list[SourceStanding]:
+        return standings(self.plan.sources, self.ports, progress.offsets, slices or {})
+
+    def _newest_tables(self, names: Container[str]) -> dict[str, int]:
+        """The newest versions of some stored tables."""
+        return {name: version for name, version in self._tables.newest().items() if name in names}
+
+    def _is_due(self, clock: EpochClock) -> bool:
+        """Whether there is a reason for an epoch without records: a stored table that is followed has changed, or time
+        has.
+        """
+        if self.plan.watched and self._newest_tables(self.plan.watched) != self._tables_seen:
+            return True
+        return self._timers.is_due(self.number, self.version, EpochClock(self.now, self.watermarks), clock)
 
     def _hold(self, record: EpochRecord) -> None:
         """Now and then tell topics how far back this flow may still have to read: not less than some epochs."""
@@ -418,3 +368,92 @@ class FlowLoop:
             for name, port in self.ports.items():
                 if isinstance(port, LogSource):
                     port.hold(self._past[0][name])
+
+    # ------------------------------------------------------------ other epochs, and the end
+
+    def replay_late(self, view: str) -> tuple[int, EpochReport | None]:
+        """Take the late records of a view into it, in an epoch of its own; returns how many event times there were."""
+        assert self.book.read(self.number + 1) is None, "an epoch that was begun is finished first"
+        late_replay.view_of(self.plan, view)
+        times = self.store.late_times(view)
+        if not times:
+            return 0, None
+        record = replace(self._still_record(late_replay.standing(self.progress, self.ports)), replay=view)
+        self._open(record)
+        return len(times), self._epoch(record)
+
+    def _still_record(self, slices: Mapping[str, SourceSlice]) -> EpochRecord:
+        """The record of an epoch during which the watermarks stand still."""
+        clock = EpochClock(max(self.clock.now(), self.now), dict(self.watermarks))
+        return replace(self._record(slices, clock), tables={})
+
+    def _leave_gap(self) -> None:
+        """After a failure, resume with empty state at the newest records; what lies between is counted as skipped."""
+        slices = gap_recovery.skipped(self.heads(), self.progress)
+        record = self._still_record(slices)
+        progress = gap_recovery.after(self.progress, slices)
+        self.store.commit(EpochCommit(self.plan.flow, self.token, _row(record, Version(), progress)))
+        self.number, self.now, self.version, self.progress = record.epoch, record.now, Version(), progress
+        self._upkeep.tidy(self.version)
+
+    def heads(self) -> dict[str, Offsets]:
+        """How far every source has come by now."""
+        now = self.clock.now()
+        return {name: port.head(now) for name, port in self.ports.items()}
+
+    def reached(self, heads: Mapping[str, Offsets]) -> bool:
+        """Whether all records up to these offsets have been taken in."""
+        at = self.progress.offsets
+        return all(at.get(name, {}).get(p, 0) >= end for name, ends in heads.items() for p, end in ends.items())
+
+    @property
+    def finished(self) -> bool:
+        """Whether every source is bounded and was read to its end, all windows have closed, and no row is still to come
+        or go by the clock.
+        """
+        if self.plan.watched:
+            return False  # a stored table may always change
+        if not all(p.finished(self.progress.offsets.get(n, {})) for n, p in self.ports.items()):
+            return False
+        now = self.clock.now()
+        clock = EpochClock(now, self.progress.watermarks.of(self._standings(self.progress), now))
+        return not self._is_due(clock) and not self._timers.holds_rows_for_later(self.version, now)
+
+    def close(self) -> None:
+        """Stop what runs alongside the epochs, and leave a note that the flow ended between two of them."""
+        self.abandon()
+        if self._whole and not self._records:
+            self._stop_note.write(self.number)
+
+    def abandon(self) -> None:
+        """Stop what runs alongside the epochs, as if the process had died."""
+        for tap in self._taps:
+            tap.close()
+        self._compactor.close()
+
+
+def _least(record: EpochRecord) -> int:
+    """The least watermark of an epoch."""
+    return min(record.watermarks.values(), default=BEGINNING)
+
+
+def _row(record: EpochRecord, version: Version, progress: Progress) -> EpochRow:
+    """A committed epoch as the store keeps it."""
+    return EpochRow(
+        record.epoch, record.plan, record.slices_json(), record.clock, version.to_json(), progress.to_json()
+    )
+
+
+def _report(record: EpochRecord, output: EpochOutput, seconds: float) -> EpochReport:
+    bad_rows = sum(t.num_rows for n, t in output.errors.items() if n not in output.failed)
+    return EpochReport(
+        number=record.epoch,
+        rows=sum(t.rows for t in output.tallies.values()),
+        seconds=seconds,
+        changes={name: table.num_rows for name, table in output.changes.items()},
+        late=sum(t.num_rows for t in output.late.values()),
+        errors=bad_rows + sum(output.failed.values()),
+        watermark=_least(record),
+        now=record.now,
+        output=output,
+    )

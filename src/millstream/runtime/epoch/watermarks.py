@@ -19,7 +19,7 @@ from millstream.plan.stages import Plan, SourceStage
 
 
 @dataclass(frozen=True)
-class Look:
+class SourceStanding:
     """A source as the loop finds it when it fixes the clock of an epoch."""
 
     name: str
@@ -39,18 +39,18 @@ class Look:
         return {"lateness": self.lateness, "idle": self.idle, "timed": self.timed}
 
 
-def look_at(
+def standings(
     sources: Iterable[SourceStage],
     ports: Mapping[str, SourcePort],
     offsets: Mapping[str, Offsets],
     slices: Mapping[str, SourceSlice],
-) -> list[Look]:
-    """Look at sources that were read up to `offsets`, with `slices` to be read next."""
+) -> list[SourceStanding]:
+    """How sources stand that were read up to `offsets`, with `slices` to be read next."""
     found = []
     for source in sources:
         options, start = source.options, offsets.get(source.name, {})
         found.append(
-            Look(
+            SourceStanding(
                 source.name,
                 len(start) or 1,
                 options.lateness.micros if options.punctuation is None else None,
@@ -112,45 +112,39 @@ class Watermarks:
         """A source that stands still while the flow does (a generator) was not silent in the meantime."""
         self.active[source] = dict.fromkeys(self.active.get(source, {}), now)
 
-    def of(self, looks: Sequence[Look], now: int) -> dict[str, int]:
+    def of(self, sources: Sequence[SourceStanding], now: int) -> dict[str, int]:
         """The watermark of every source now."""
-        return self._all(looks, now, {s.name: s.lateness or 0 for s in looks}, self.last)
+        return self._all(sources, now, {s.name: s.lateness or 0 for s in sources}, self.last)
 
-    def of_shares(self, looks: Sequence[Look], now: int, fractions: Iterable[float]) -> dict[str, dict[str, int]]:
+    def of_shares(
+        self, sources: Sequence[SourceStanding], now: int, fractions: Iterable[float]
+    ) -> dict[str, dict[str, int]]:
         """Per source and fraction the event time up to which so much of the records is taken to be there.
 
         As the watermark, but only so far behind the newest record as this share of the records was so far.
         """
-        whole = self.of(looks, now)
+        whole = self.of(sources, now)
         found: dict[str, dict[str, int]] = {}
         for fraction in fractions:
-            behind = {s.name: min(s.lateness or 0, within(self.disorder.get(s.name, {}), fraction)) for s in looks}
+            behind = {s.name: min(s.lateness or 0, within(self.disorder.get(s.name, {}), fraction)) for s in sources}
             before = {s: by.get(repr(fraction), BEGINNING) for s, by in self.shares.items()}
-            for name, at in self._all(looks, now, behind, before).items():
+            for name, at in self._all(sources, now, behind, before).items():
                 found.setdefault(name, {})[repr(fraction)] = max(at, whole[name])
         return found
 
-    def told(
-        self, plan: Plan, watermarks: Mapping[str, int], fractions: Mapping[str, Mapping[str, int]]
-    ) -> dict[str, Any]:
-        """What the engine must know of fractions to perform an epoch, if some trigger of the plan asks for them."""
-        if not plan.fractions:
-            return {}
-        counted = [s.name for s in plan.sources if s.options.punctuation is None]
-        return {
-            "fractions": {
-                name: {f: fractions.get(name, {}).get(repr(f), mark) for f in plan.fractions}
-                for name, mark in watermarks.items()
-            },
-            "newest": {name: self.newest.get(name, {}) for name in counted},
-        }
+    def newest_counted(self, plan: Plan) -> dict[str, Mapping[int, int]]:
+        """The newest event times of the sources whose disorder is counted: if some trigger of the plan waits for a
+        fraction of the records.
+        """
+        counted = [s.name for s in plan.sources if s.options.punctuation is None] if plan.fractions else []
+        return {name: self.newest.get(name, {}) for name in counted}
 
-    def reach(self, looks: Sequence[Look], now: int) -> dict[str, int]:
+    def reach(self, sources: Sequence[SourceStanding], now: int) -> dict[str, int]:
         """The watermarks after an epoch at `now`; also notes who holds them, and since when."""
-        for source in looks:
+        for source in sources:
             self.since.setdefault(source.name, now)
             self.rules[source.name] = source.rules
-        holder = self.holder(looks, now)
+        holder = self.holder(sources, now)
         if holder is None:
             self.held = {}
         else:
@@ -159,50 +153,50 @@ class Watermarks:
             held = {"source": source_name, "partition": partition, "newest": at}
             if {**self.held, "since": None} != {**held, "since": None}:
                 self.held = {**held, "since": now}
-        return self.of(looks, now)
+        return self.of(sources, now)
 
-    def holder(self, looks: Sequence[Look], now: int) -> tuple[str, int] | None:
+    def holder(self, sources: Sequence[SourceStanding], now: int) -> tuple[str, int] | None:
         """Source and partition that hold the flow back; None when time itself does, or all sources have ended."""
-        marks = self.of(looks, now)
-        sources = [s for s in looks if not self._unknown(s, now)]
-        if not sources:
+        marks = self.of(sources, now)
+        known = [s for s in sources if not self._unknown(s, now)]
+        if not known:
             return None
-        slowest = min(sources, key=lambda s: marks[s.name])
+        slowest = min(known, key=lambda s: marks[s.name])
         live = self._live(slowest, now)
         if slowest.finished or not slowest.timed or not live:
             return None
         times = self.newest.get(slowest.name, {})
         return slowest.name, min(live, key=lambda p: (times.get(p, BEGINNING), p))
 
-    def silent(self, source: Look, partition: int, now: int) -> bool:
+    def silent(self, source: SourceStanding, partition: int, now: int) -> bool:
         """Whether a partition has been silent for the idle timeout, and so holds nothing back."""
         if source.idle is None or partition in source.waiting:
             return False
         heard = self.active.get(source.name, {}).get(partition, self.since.get(source.name, now))
         return now - heard >= source.idle
 
-    def _live(self, source: Look, now: int) -> list[int]:
+    def _live(self, source: SourceStanding, now: int) -> list[int]:
         return [p for p in range(source.partitions) if not self.silent(source, p, now)]
 
-    def _unknown(self, source: Look, now: int) -> bool:
+    def _unknown(self, source: SourceStanding, now: int) -> bool:
         """Whether nobody knows where the source is in event time, and it has been silent for the idle timeout."""
         known = source.finished or not source.timed or bool(self.newest.get(source.name))
         return not known and not self._live(source, now)
 
     def _all(
-        self, looks: Sequence[Look], now: int, behind: Mapping[str, int], last: Mapping[str, int]
+        self, sources: Sequence[SourceStanding], now: int, behind: Mapping[str, int], last: Mapping[str, int]
     ) -> dict[str, int]:
-        found = {s.name: max(self._at(s, now, behind[s.name]), last.get(s.name, BEGINNING)) for s in looks}
-        unknown = {s.name for s in looks if self._unknown(s, now)}
+        found = {s.name: max(self._at(s, now, behind[s.name]), last.get(s.name, BEGINNING)) for s in sources}
+        unknown = {s.name for s in sources if self._unknown(s, now)}
         # that another source has ended does not mean that nothing comes of this one
         others = [
             self._at(replace(s, finished=False), now, behind[s.name]) if s.finished else found[s.name]
-            for s in looks
+            for s in sources
             if s.name not in unknown
         ]
         return found | {name: max([found[name], *others]) for name in unknown}
 
-    def _at(self, source: Look, now: int, behind: int) -> int:
+    def _at(self, source: SourceStanding, now: int, behind: int) -> int:
         if source.finished:
             return ALL_READ
         if not source.timed:

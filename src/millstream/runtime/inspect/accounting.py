@@ -26,7 +26,7 @@ ENDLESS = 2**61
 """A source that claims to hold more than this makes its records when they are asked for."""
 
 
-class Reads(Protocol):
+class AccountStore(Protocol):
     """What is asked of a store."""
 
     def flows(self) -> list[str]:
@@ -38,7 +38,7 @@ class Reads(Protocol):
         ...
 
 
-def account_rows(store: Reads, ports: Ports, now: int) -> list[dict[str, Any]]:
+def account_rows(store: AccountStore, ports: Ports, now: int) -> list[dict[str, Any]]:
     """One row per source and one per view of every flow."""
     listed: list[dict[str, Any]] = []
     for flow in store.flows():

@@ -11,7 +11,7 @@ from millstream.clock import BEGINNING
 from millstream.errors import UnknownName
 from millstream.plan.operators.operator import view_of
 from millstream.runtime.epoch.progress import Progress
-from millstream.state.run import Run
+from millstream.state.run import StateRun
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version
 from millstream.store.port import EpochRow
@@ -39,5 +39,5 @@ def state_table(root: Path, row: EpochRow | None, view: str) -> pa.Table:
     )
 
 
-def _is_of_process(root: Path, run: Run) -> bool:
+def _is_of_process(root: Path, run: StateRun) -> bool:
     return _TOUCHED in RunCache(root).open(run).batch(0)[0].columns

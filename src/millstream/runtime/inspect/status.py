@@ -10,7 +10,7 @@ from millstream.clock import ALL_READ, BEGINNING
 from millstream.errors import DefinitionError, ViewFailed
 from millstream.model.types.duration import Duration
 from millstream.runtime.epoch.progress import Progress
-from millstream.runtime.epoch.watermarks import Look
+from millstream.runtime.epoch.watermarks import SourceStanding
 from millstream.runtime.inspect.accounting import Ports, account_rows
 from millstream.store.port import EpochRow
 
@@ -168,7 +168,9 @@ def watermark_rows(store: _Reads, now: int | None) -> list[dict[str, Any]]:
 def _partitions(flow: str, progress: Progress, now: int) -> list[dict[str, Any]]:
     marks = progress.watermarks
     looks = [
-        Look(name, len(at) or 1, finished=progress.reached.get(name, 0) >= ALL_READ, **marks.rules.get(name, {}))
+        SourceStanding(
+            name, len(at) or 1, finished=progress.reached.get(name, 0) >= ALL_READ, **marks.rules.get(name, {})
+        )
         for name, at in ((n, progress.offsets.get(n, {})) for n in progress.reached)
     ]
     holder, since = marks.holder(looks, now), _since(progress, looks, now)
@@ -197,7 +199,7 @@ def _partitions(flow: str, progress: Progress, now: int) -> list[dict[str, Any]]
     return rows
 
 
-def _since(progress: Progress, looks: list[Look], now: int) -> int | None:
+def _since(progress: Progress, looks: list[SourceStanding], now: int) -> int | None:
     """Since when the flow has been held where it is: by the partition of the last epoch, or by another one since that
     one was given up as silent.
     """

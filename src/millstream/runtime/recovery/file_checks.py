@@ -21,7 +21,7 @@ from millstream.runtime import home_dir
 from millstream.runtime.epoch.stored_tables import SUMS, Tables, noted
 from millstream.runtime.recovery import catalog_file
 from millstream.runtime.recovery.file_inventory import COPIES, FOREIGN, LOCKS, present
-from millstream.runtime.recovery.repair_actions import NOTHING, Finding, Work, asides, said_of
+from millstream.runtime.recovery.repair_actions import NOTHING, Finding, RepairContext, asides, said_of
 
 UNKNOWN = "what the file held, unless the next steps of the repair find it elsewhere"
 UNSURE = "nothing is lost, unless a process died while it wrote the catalog: its last statement is undone then"
@@ -142,7 +142,7 @@ def tables(home: Path, read: Read, ahead: Mapping[str, int]) -> Iterator[Finding
             data = known.encoded(rows)
             anew = {**sums, path.name: zlib.crc32(data)}
 
-            def do(work: Work, path: Path = path, data: Any = data, anew: Any = anew) -> None:
+            def do(work: RepairContext, path: Path = path, data: Any = data, anew: Any = anew) -> None:
                 _put(home, path, data)(work)
                 _put(home, path.with_name(SUMS), noted(path.parent, anew))(work)
 
@@ -159,7 +159,7 @@ def _misplaced(home: Path, misplaced: Mapping[str, str]) -> Iterator[Finding]:
     moves = {folder: to for to, folder in {to: folder for folder, to in free.items()}.items()}
     for folder, table in misplaced.items():
 
-        def do(work: Work, folder: str = folder) -> None:
+        def do(work: RepairContext, folder: str = folder) -> None:
             if folder in moves:
                 shutil.copytree(root / folder, work.swap.put(str(moves[folder].relative_to(home))))
             if root / folder not in moves.values():
@@ -170,8 +170,8 @@ def _misplaced(home: Path, misplaced: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("", f"the folder {root / folder} holds the table `{table}`", would, lost, do=do)
 
 
-def _stored(name: str, version: int) -> Callable[[Work], None]:
-    def do(work: Work) -> None:
+def _stored(name: str, version: int) -> Callable[[RepairContext], None]:
+    def do(work: RepairContext) -> None:
         from millstream.store.repair import put_table
 
         put_table(work.store, name, Tables(work.home / "tables").rows(name, version), version)
@@ -179,10 +179,10 @@ def _stored(name: str, version: int) -> Callable[[Work], None]:
     return do
 
 
-def _put(home: Path, path: Path, content: Path | bytes) -> Callable[[Work], None]:
+def _put(home: Path, path: Path, content: Path | bytes) -> Callable[[RepairContext], None]:
     """Put a copy of a file, or bytes, in a place of the home."""
 
-    def do(work: Work) -> None:
+    def do(work: RepairContext) -> None:
         to = work.swap.put(str(path.relative_to(home)))
         if isinstance(content, Path):
             shutil.copyfile(content, to)

@@ -21,7 +21,7 @@ from millstream.runtime.home_dir import HINT
 from millstream.state.run import sync_directory, write_durably
 
 
-class Gap:
+class StopNote:
     """The note that a flow leaves when it ends well."""
 
     def __init__(self, path: Path) -> None:
@@ -36,7 +36,7 @@ class Gap:
         sync_directory(self._path.parent)
         return found == number
 
-    def stopped(self, number: int) -> None:
+    def write(self, number: int) -> None:
         """Leave the note."""
         write_durably(self._path, note(number))
 

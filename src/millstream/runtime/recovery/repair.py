@@ -23,7 +23,15 @@ from millstream.runtime.epoch.stored_tables import Tables
 from millstream.runtime.home_dir import files_named
 from millstream.runtime.recovery import checkpoint, file_checks, gap_recovery, reconcile
 from millstream.runtime.recovery.checkpoint import crc_of
-from millstream.runtime.recovery.repair_actions import Finding, Restore, Work, asides, copied, rewritten, said_of
+from millstream.runtime.recovery.repair_actions import (
+    Finding,
+    RepairContext,
+    Restore,
+    asides,
+    copied,
+    rewritten,
+    said_of,
+)
 from millstream.runtime.recovery.source_checks import cannot_begin, source_problems, wrong_offsets
 from millstream.runtime.recovery.swap import FOLDER, Failpoint, Swap, finish
 from millstream.runtime.supervision.lease import HomeLock
@@ -97,7 +105,7 @@ def mend(home: Path, findings: Sequence[Finding], *, failpoint: Failpoint = lamb
         return None
     swap = Swap(home, "; ".join(f.would for f in findings), failpoint=failpoint)
     try:
-        work = Work(home, swap)
+        work = RepairContext(home, swap)
         for finding in findings:
             assert finding.do is not None
             finding.do(work)
@@ -108,7 +116,7 @@ def mend(home: Path, findings: Sequence[Finding], *, failpoint: Failpoint = lamb
     return swap.commit()
 
 
-def _nothing(work: Work) -> None:
+def _nothing(work: RepairContext) -> None:
     """Finishing what was begun is all there is to do."""
     raise AssertionError(work)
 
@@ -276,10 +284,10 @@ def _short_topics(home: Path, flow: str, last: EpochRow | None, numbers: Mapping
         log.close()
 
 
-def _written_on(flow: str, sink: str, *, again: bool) -> Callable[[Work], None]:
+def _written_on(flow: str, sink: str, *, again: bool) -> Callable[[RepairContext], None]:
     """Let a sink write to its topic as a new producer; `again` what was delivered of the last epoch."""
 
-    def do(work: Work) -> None:
+    def do(work: RepairContext) -> None:
         out = paths.flow_folder(work.home, flow) / "out"
         for path in out.glob(f"*{outbox.DONE}") if again else ():
             if outbox.sink_of(path.name) == sink and outbox.intact(path):
@@ -298,16 +306,16 @@ def _stopped(flow: str, path: Path, last: EpochRow | None) -> Iterator[Finding]:
     except HomeDamaged as error:
         data = gap_recovery.note(last.number if last is not None else 0)
 
-        def do(work: Work) -> None:
+        def do(work: RepairContext) -> None:
             work.swap.put(str(path.relative_to(work.home))).write_bytes(data)
 
         yield Finding(flow, said_of(error), "it is written anew", do=do)
 
 
-def _given_up(path: Path, *, aside: bool = False) -> Callable[[Work], None]:
+def _given_up(path: Path, *, aside: bool = False) -> Callable[[RepairContext], None]:
     """Take changes for delivered."""
 
-    def do(work: Work) -> None:
+    def do(work: RepairContext) -> None:
         if aside:
             work.aside(path)
         work.swap.put(str(outbox.done(path).relative_to(work.home))).write_bytes(b"")
@@ -334,7 +342,7 @@ def _gone_back(home: Path, found: Sequence[Finding], rows: Mapping[str, Sequence
     if lost_store:
         flows = sorted(p.name for p in (home / "flows").glob("*"))
         mended = [_rebuilt(home, flow, None, lost_store[0].found, new_store=True) for flow in flows]
-        return mended or [Finding("", lost_store[0].found, "a new one is made", do=Work.new_store)]
+        return mended or [Finding("", lost_store[0].found, "a new one is made", do=RepairContext.new_store)]
     for flow in sorted(rebuilt):
         why = next(f.found for f in found if f.flow == flow and f.back)
         last = rows.get(flow, [])
@@ -363,7 +371,7 @@ def _rebuilt(home: Path, flow: str, last: EpochRow | None, found: str, *, new_st
         would = f"nothing can be done: there is no intact checkpoint, and {reason}"
         return Finding(flow, found, would, "restore the home from a copy, or begin with a new one")
 
-    def do(work: Work) -> None:
+    def do(work: RepairContext) -> None:
         if new_store:
             work.new_store()
         else:

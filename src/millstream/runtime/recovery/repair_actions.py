@@ -25,14 +25,14 @@ class Finding:
     found: str
     would: str
     lost: str = NOTHING
-    do: Callable[[Work], None] | None = None
+    do: Callable[[RepairContext], None] | None = None
     back: bool = False
     """Whether it needs an earlier state of the flow: a checkpoint, or all its records again."""
     harmless: bool = False
     """Whether a start does it by itself."""
 
 
-class Work:
+class RepairContext:
     """A repair in the making."""
 
     def __init__(self, home: Path, swap: Swap) -> None:
@@ -88,15 +88,15 @@ class Restore:
 
     name: str
 
-    def __call__(self, work: Work) -> None:
+    def __call__(self, work: RepairContext) -> None:
         """Never called: a restore is a swap of its own."""
         raise AssertionError(self.name)
 
 
-def asides(flow: str | None, paths: Sequence[Path]) -> Callable[[Work], None]:
+def asides(flow: str | None, paths: Sequence[Path]) -> Callable[[RepairContext], None]:
     """Take files away; of this flow, if named, epochs may have other contents from now on."""
 
-    def do(work: Work) -> None:
+    def do(work: RepairContext) -> None:
         for path in paths:
             work.aside(path)
         if flow is not None:
@@ -105,16 +105,16 @@ def asides(flow: str | None, paths: Sequence[Path]) -> Callable[[Work], None]:
     return do
 
 
-def copied(donor: Path, to: str) -> Callable[[Work], None]:
+def copied(donor: Path, to: str) -> Callable[[RepairContext], None]:
     """Put a copy of a file in place."""
 
-    def do(work: Work) -> None:
+    def do(work: RepairContext) -> None:
         shutil.copyfile(donor, work.swap.put(to))
 
     return do
 
 
-def rewritten(home: Path, last: EpochRow, book: RecordBook) -> Callable[[Work], None]:
+def rewritten(home: Path, last: EpochRow, book: RecordBook) -> Callable[[RepairContext], None]:
     """Write the record of the last epoch anew, from the store."""
     clock: Mapping[str, Any] = last.clock
     record = EpochRecord(
@@ -131,7 +131,7 @@ def rewritten(home: Path, last: EpochRow, book: RecordBook) -> Callable[[Work], 
         fractions=clock.get("fractions", {}),
     )
 
-    def do(work: Work) -> None:
+    def do(work: RepairContext) -> None:
         work.swap.put(str(book.path(last.number).relative_to(home))).write_bytes(written(record))
 
     return do

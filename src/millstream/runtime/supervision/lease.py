@@ -46,7 +46,7 @@ _READ = "read it with `millstream query` or ms.connect(...), which go through th
 
 
 @dataclass(frozen=True)
-class Owner:
+class HomeOwner:
     """What a lock file says about the process that holds the lock."""
 
     pid: int
@@ -80,11 +80,11 @@ class Owner:
         return " ".join(parts)
 
 
-def owner_of(path: Path) -> Owner | None:
+def owner_of(path: Path) -> HomeOwner | None:
     """What a lock file says; None when it says nothing that can be read."""
     try:
         found = orjson.loads(path.read_bytes().strip().splitlines()[-1])
-        return Owner(found) if isinstance(found, int) else Owner(**found)
+        return HomeOwner(found) if isinstance(found, int) else HomeOwner(**found)
     except (OSError, ValueError, TypeError, IndexError):
         return None
 
@@ -139,7 +139,7 @@ class HomeLock:
             with suppress(OSError):  # a disk that fails is a reason to be taken for frozen, until it is well again
                 self._write(replace(self.owner, beat=time.monotonic()))
 
-    def _write(self, owner: Owner) -> None:
+    def _write(self, owner: HomeOwner) -> None:
         text = b"%d\n%s" % (owner.pid, orjson.dumps(asdict(owner)))
         os.pwrite(self._file.fileno(), text.ljust(_LENGTH) + b"\n", 0)  # in one piece, over the one before
 
@@ -173,7 +173,7 @@ def wait_for(
     return None
 
 
-def fence(path: Path, owner: Owner) -> None:
+def fence(path: Path, owner: HomeOwner) -> None:
     """End a frozen owner and wait for its death; refuses where that cannot be done safely."""
     if owner.pid == os.getpid():
         raise in_use(path)
@@ -220,7 +220,9 @@ def _locked(path: Path) -> FileIO | None:
     return file
 
 
-def _me(token: int) -> Owner:
+def _me(token: int) -> HomeOwner:
     since = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     pid = os.getpid()
-    return Owner(pid, processes.started(pid), processes.boot(), socket.gethostname(), since, token, time.monotonic())
+    return HomeOwner(
+        pid, processes.started(pid), processes.boot(), socket.gethostname(), since, token, time.monotonic()
+    )

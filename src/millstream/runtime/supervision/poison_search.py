@@ -58,7 +58,7 @@ def search(loop: FlowLoop, error: MillstreamError) -> EpochRecord:
     record = loop.book.read(loop.number + 1)
     if record is None or record.replay is not None:
         raise error
-    given = loop.given(record)
+    given = loop.epoch_input(record)
     tried = _Tries(loop, given)
     found: list[Culprit] = []
     while True:

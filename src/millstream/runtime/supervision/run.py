@@ -223,8 +223,8 @@ class Run:
         """Do what was decided about a failure; False when the run has ended."""
         limit = self._supervisor.restarts.limit
         if verdict.then is Then.CRASH_LOOP:
-            said = f"it failed {verdict.number} times without an epoch in between, and is not started again"
-            error.detail = f"{error.detail}\n  {said}" if error.detail else said
+            why = f"it failed {verdict.number} times without an epoch in between, and is not started again"
+            error.detail = f"{error.detail}\n  {why}" if error.detail else why
             self._failed(error, "crash loop")
             return False
         if verdict.then is Then.FAIL:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -24,16 +23,18 @@ from millstream.connect.files import FileEntry, FileSource
 from millstream.connect.generator import GeneratorSource
 from millstream.connect.log import LogSource
 from millstream.connect.port import Offsets, SourcePort
+from millstream.engine.driver.epoch_io import EpochInput
 from millstream.errors import DefinitionError, MillstreamError
 from millstream.log.log import Log
 from millstream.model.connectors import Files, Generator, LogTopic
 from millstream.plan.stages import Plan, SourceStage
+from millstream.runtime.engine_port import EngineFactory, EnginePort
 from millstream.runtime.epoch.compaction import Compactor
 from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
 from millstream.runtime.supervision import processes
-from millstream.runtime.supervision.lease import LEASE_SECONDS, HomeLock, Owner, owner_of, wait_for
+from millstream.runtime.supervision.lease import LEASE_SECONDS, HomeLock, HomeOwner, owner_of, wait_for
 from millstream.runtime.wiring import topic_name
 from millstream.state.version import Version
 
@@ -42,12 +43,17 @@ MODES = (PASSIVE, ACTIVE)
 POLL_SECONDS = 0.05
 
 
+def standby_log(home: Path) -> Path:
+    """The file of a home that the Spark of a standby writes its messages to."""
+    return home.absolute() / "logs" / "standby.log"
+
+
 @dataclass(frozen=True)
 class TakenOver:
     """A home that was taken over: its lock, who had it before, and when each flow last closed an epoch (wall time)."""
 
     lock: HomeLock
-    before: Owner | None
+    before: HomeOwner | None
     closed: Mapping[str, float]
 
 
@@ -60,13 +66,13 @@ class Standby:
         plans: Sequence[Plan],
         mode: str = PASSIVE,
         *,
-        memory: str = "2g",
+        engines: EngineFactory,
         lease: float = LEASE_SECONDS,
     ) -> None:
         if mode not in MODES:
             raise DefinitionError(f"unknown kind of standby: {mode!r}", hint="one of: " + ", ".join(MODES))
         self.home, self.mode = home.absolute(), mode
-        self._plans, self._memory, self._lease = plans, memory, lease
+        self._plans, self._engines, self._lease = plans, engines, lease
         self._shadows: list[Shadow] = []
         self._folder = self.home / "shadow" / str(os.getpid())
 
@@ -78,7 +84,7 @@ class Standby:
             if left.name.isdigit() and processes.started(int(left.name)) is None:
                 _removed(left, self.home)
         for plan in self._plans:
-            shadow = Shadow(self.home, plan, self._folder / paths.part(plan.flow, "flow"), memory=self._memory)
+            shadow = Shadow(self.home, plan, self._folder / paths.part(plan.flow, "flow"), self._engines)
             shadow.warm()
             if self.mode == ACTIVE and shadow.can_follow:
                 shadow.start()
@@ -86,7 +92,7 @@ class Standby:
 
     def wait(self, give_up: Callable[[], bool] = lambda: False) -> TakenOver | None:
         """Wait until the home is free, or its owner frozen, and take it. None when `give_up` says so."""
-        before: list[Owner | None] = [None]
+        before: list[HomeOwner | None] = [None]
 
         def look() -> None:
             before[0] = owner_of(self.home / "lock") or before[0]
@@ -118,14 +124,14 @@ class Standby:
 class Shadow:
     """Performs the epochs of another process's flow again, in a thread of its own, and commits nothing."""
 
-    def __init__(self, home: Path, plan: Plan, folder: Path, *, memory: str) -> None:
+    def __init__(self, home: Path, plan: Plan, folder: Path, engines: EngineFactory) -> None:
         self.performed = 0
         self.error: BaseException | None = None
-        self._home, self._plan, self._folder, self._memory = home, plan, folder, memory
+        self._home, self._plan, self._folder, self._engines = home, plan, folder, engines
         self._root = paths.flow_folder(home, plan.flow)
         self._tables = Tables(home / "tables")
         self._ports = {s.name: _port(home, plan.flow, s) for s in plan.sources}
-        self._engine: Any = None
+        self._engine: EnginePort | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._main, name=f"millstream-shadow-{plan.flow}", daemon=True)
 
@@ -135,20 +141,22 @@ class Shadow:
         return self._engine is not None and all(p is not None for p in self._ports.values())
 
     def warm(self) -> None:
-        """Start Spark and bind the plan."""
-        from millstream.engine.epoch import Engine
-        from millstream.engine.placement import Placement
-        from millstream.engine.spark import session
-
-        log = self._home / "logs" / "standby.log"
-        spark = session.start(log, memory=self._memory)
+        """Start what the engine needs and bind the plan."""
+        self._engines.warm_up(self._plan).result()
         newest = self._tables.newest()
         if any(name not in newest for name in self._plan.tables):
             return  # its owner has not put them there yet
         tables = {name: self._tables.path(name, newest[name]) for name in self._plan.tables}
         ports = {n: p for n, p in self._ports.items() if p is not None}
-        place = Placement("auto", os.cpu_count() or 2)
-        self._engine = Engine(spark, self._plan, ports, self._folder, tables=tables, placement=place, log=log)
+        self._engine = self._engines.build(
+            self._plan,
+            ports,
+            self._folder,
+            tables=tables,
+            placement="auto",
+            shards=os.cpu_count() or 2,
+            retract=False,
+        )
 
     def start(self) -> None:
         """Begin to follow."""
@@ -164,16 +172,17 @@ class Shadow:
         self._thread.join()
 
     def _main(self) -> None:
+        assert self._engine is not None
         compactor = Compactor(self._engine.cache, self._engine.plan.stateful)
         try:
-            self._follow(compactor)
+            self._follow(self._engine, compactor)
         except (MillstreamError, OSError) as error:  # the owner goes on; this one only has less of a start
             self.error = error
         finally:
             compactor.close()
             _removed(self._folder, self._home)
 
-    def _follow(self, compactor: Compactor) -> None:
+    def _follow(self, engine: EnginePort, compactor: Compactor) -> None:
         while not (self._root / "epochs").is_dir():
             if self._stop.wait(POLL_SECONDS):
                 return
@@ -186,18 +195,16 @@ class Shadow:
             while record is not None and record.state == "closed" and not self._stop.is_set():
                 if record.replay is None and set(record.slices) == set(self._ports):
                     before = version.files
-                    output = self._engine.run(version, self._given(record))
+                    output = engine.run(version, self._input(record))
                     low = min(record.watermarks.values(), default=BEGINNING)
                     version = compactor.between(output.version, record.epoch, low)
                     named = before | output.version.files
-                    self._engine.cache.forget(upkeep.after(record.epoch, named, version))
+                    engine.cache.forget(upkeep.after(record.epoch, named, version))
                     self.performed += 1
                 last = record.epoch
                 record = book.read(last + 1)
 
-    def _given(self, record: EpochRecord) -> Any:
-        from millstream.engine.driver.epoch_io import EpochInput
-
+    def _input(self, record: EpochRecord) -> EpochInput:
         for port in self._ports.values():
             if isinstance(port, FollowedFiles):
                 port.look()

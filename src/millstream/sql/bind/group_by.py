@@ -16,7 +16,7 @@ from millstream.model.steps.step import INDEX, Aggregated, borders_of, changes
 from millstream.model.streams.keyed import Keyed
 from millstream.model.streams.stream import Stream
 from millstream.model.windows.accumulation import Accumulation
-from millstream.model.windows.kinds import AnyWindow, Session
+from millstream.model.windows.kinds import AnyWindow, SessionWindow
 from millstream.model.windows.trigger import ON_CHANGE
 from millstream.model.windows.window import everything
 from millstream.model.windows.windowing import Windowing
@@ -224,8 +224,8 @@ class Grouping:
                 )
             found.window, found.by_borders = windows.window_of(self.text, call), True
             found.time = time
-            if isinstance(found.window, Session) and found.window.gap_by is not None:
-                found.window = Session(gap_by=self.relation.expr(self.text, call.values["gap"]))
+            if isinstance(found.window, SessionWindow) and found.window.gap_by is not None:
+                found.window = SessionWindow(gap_by=self.relation.expr(self.text, call.values["gap"]))
             return None
         if called in windows.STARTS | windows.ENDS | windows.TIMES:
             return None
@@ -268,7 +268,7 @@ class Grouping:
                 hint="add window_start, window_end to GROUP BY",
                 origin=self.text.of_node(self.node),
             )
-        if isinstance(pending.window, Session) and set(pending.partition) != {n for n, _ in found.keys}:
+        if isinstance(pending.window, SessionWindow) and set(pending.partition) != {n for n, _ in found.keys}:
             said = ", ".join(n for n, _ in found.keys)
             raise Unsupported(
                 "sessions are cut by other columns than the rows are grouped by",

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
 from millstream.model.expression import col
-from millstream.model.steps.relational import Function
+from millstream.model.steps.relational import WindowFunction
 from millstream.model.steps.step import Order
 from millstream.model.streams.stream import Stream
 from millstream.sql.parse.text import plain_value
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RowBounds:
     """Which rows of an order stay."""
 
     most: int | None
@@ -31,7 +31,7 @@ class Bounds:
     """Whether rows that are equal in the order to the last one stay too."""
 
 
-def bounds_of(query: _Query, limit: exp.Expr | None, offset: exp.Expr | None) -> Bounds:
+def bounds_of(query: _Query, limit: exp.Expr | None, offset: exp.Expr | None) -> RowBounds:
     """What LIMIT or FETCH, and OFFSET, ask for."""
     count = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression if limit is not None else None
     most = (
@@ -49,13 +49,13 @@ def bounds_of(query: _Query, limit: exp.Expr | None, offset: exp.Expr | None) ->
             origin=query.text.of_node(limit),
         )
     first = 0 if offset is None else _whole(query, offset.expression, "OFFSET")
-    return Bounds(most, first, bool(options is not None and options.args.get("with_ties")))
+    return RowBounds(most, first, bool(options is not None and options.args.get("with_ties")))
 
 
-def between(stream: Stream, keys: Sequence[str], order: list[Order], bounds: Bounds) -> Stream:
+def between(stream: Stream, keys: Sequence[str], order: list[Order], bounds: RowBounds) -> Stream:
     """The rows of a stream (of each key) in an order, between bounds that `top` alone cannot tell."""
     number, place = f"{HIDDEN}number", f"{HIDDEN}place"
-    functions = {number: Function("row_number"), **({place: Function("rank")} if bounds.ties else {})}
+    functions = {number: WindowFunction("row_number"), **({place: WindowFunction("rank")} if bounds.ties else {})}
     names = stream.schema.names
     numbered = stream._windowed(tuple((n, col(n)) for n in keys), order, functions)
     if bounds.offset:

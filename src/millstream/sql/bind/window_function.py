@@ -10,7 +10,7 @@ from sqlglot import exp
 from millstream.errors import DefinitionError, Unsupported
 from millstream.model.aggregates.aggregate import Kind
 from millstream.model.event_times import interval_micros
-from millstream.model.steps.relational import Function
+from millstream.model.steps.relational import WindowFunction
 from millstream.model.steps.step import Named, Order, plain_column
 from millstream.sql.parse.text import plain_value
 from millstream.sql.relations.relation import HIDDEN, Relation
@@ -120,7 +120,7 @@ def order_of(query: _Query, relation: Relation, order: exp.Expr) -> Order:
     return Order(relation.expr(query.text, inner), down, first)
 
 
-def _function(query: _Query, relation: Relation, window: exp.Window) -> Function:
+def _function(query: _Query, relation: Relation, window: exp.Window) -> WindowFunction:
     text, call = query.text, window.this
     condition, ignores = None, False
     while isinstance(call, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
@@ -146,7 +146,7 @@ def _function(query: _Query, relation: Relation, window: exp.Window) -> Function
         parts = _whole(query, call.this)
         if not parts:
             raise DefinitionError("ntile needs at least one part", hint="e.g. ntile(4)", origin=text.of_node(window))
-        return Function(kind, offset=parts)
+        return WindowFunction(kind, offset=parts)
     argument = call.this
     if isinstance(call, exp.Count) and (argument is None or isinstance(argument, exp.Star) or _is_one(argument)):
         argument = None
@@ -169,7 +169,7 @@ def _function(query: _Query, relation: Relation, window: exp.Window) -> Function
     if kind in ("lag", "lead"):
         offset = call.args.get("offset")
         default = call.args.get("default")
-        return Function(
+        return WindowFunction(
             kind,
             of,
             1 if offset is None else _whole(query, offset),
@@ -179,8 +179,8 @@ def _function(query: _Query, relation: Relation, window: exp.Window) -> Function
         offset = _whole(query, call.args["offset"])
         if offset < 1:
             raise Unsupported("nth_value counts from 1", origin=text.of_node(window))
-        return Function(kind, of, offset, frame=_frame(query, window))
-    return Function(kind, of, frame=_frame(query, window))
+        return WindowFunction(kind, of, offset, frame=_frame(query, window))
+    return WindowFunction(kind, of, frame=_frame(query, window))
 
 
 def _check_parts(query: _Query, window: exp.Window, kind: str, *, filtered: bool, ignores: bool) -> None:

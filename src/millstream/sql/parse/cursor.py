@@ -10,7 +10,8 @@ from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 from millstream.errors import DefinitionError
 from millstream.model.connectors import check_name
 from millstream.model.types.duration import Duration
-from millstream.sql.parse.text import Piece, Text, closing, word
+from millstream.sql.parse.script import StatementText
+from millstream.sql.parse.text import Text, closing, word
 
 _UNITS = ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK")
 _LONG = {"MONTH": 30, "YEAR": 365}
@@ -33,7 +34,7 @@ _BEHIND = {
 class Cursor:
     """Where in a statement the reading has come to."""
 
-    def __init__(self, piece: Piece, *, first: int = 0, last: int | None = None) -> None:
+    def __init__(self, piece: StatementText, *, first: int = 0, last: int | None = None) -> None:
         self.piece = piece
         self.text: Text = piece.text
         self.at = first

@@ -11,8 +11,9 @@ from sqlglot.tokens import Token  # type: ignore[attr-defined]
 from millstream.errors import DefinitionError, StatementRefused, Unsupported
 from millstream.sql.parse import queries
 from millstream.sql.parse.cursor import Cursor
+from millstream.sql.parse.script import StatementText
 from millstream.sql.parse.statements import Assignments, Copy, Delete, Merge, OnConflict, Place, Statement, Update, When
-from millstream.sql.parse.text import Piece, Text, plain_value, word
+from millstream.sql.parse.text import Text, plain_value, word
 
 _MERGE_INSTEAD = "MERGE INTO table USING source ON condition WHEN MATCHED THEN UPDATE SET ... | DELETE"
 _NO_RETURNING = "SELECT the rows afterwards"
@@ -115,7 +116,7 @@ def _top_level(c: Cursor, words: tuple[str, ...]) -> int:
 # ---------------------------------------------------------------- UPDATE and DELETE
 
 
-def update_or_delete(piece: Piece, kind: type[exp.Expr], functions: Container[str]) -> Statement:
+def update_or_delete(piece: StatementText, kind: type[exp.Expr], functions: Container[str]) -> Statement:
     """An UPDATE or DELETE: of rows that its WHERE finds, or of rows that match those of another relation."""
     text, first = piece.text, piece.tokens[0]
     tree = queries.parsed(text, piece.tokens)
@@ -159,7 +160,7 @@ def update_or_delete(piece: Piece, kind: type[exp.Expr], functions: Container[st
 # ---------------------------------------------------------------- MERGE
 
 
-def merge(piece: Piece, functions: Container[str]) -> Merge:
+def merge(piece: StatementText, functions: Container[str]) -> Merge:
     """``MERGE INTO target USING source ON condition WHEN ...``."""
     text, first = piece.text, piece.tokens[0]
     tree = queries.parsed(text, piece.tokens)
@@ -197,7 +198,7 @@ def merge(piece: Piece, functions: Container[str]) -> Merge:
 class _Parts:
     """The parts of a MERGE, checked."""
 
-    def __init__(self, piece: Piece, functions: Container[str]) -> None:
+    def __init__(self, piece: StatementText, functions: Container[str]) -> None:
         self.piece, self.text, self.first, self.functions = piece, piece.text, piece.tokens[0], functions
 
     def target(self, table: exp.Table) -> tuple[str, str]:
@@ -332,7 +333,7 @@ class with_files:
         return name == FILES or name in self._functions
 
 
-def check_files(piece: Piece, query: exp.Query) -> None:
+def check_files(piece: StatementText, query: exp.Query) -> None:
     """Refuse FILES(...) where it is no relation."""
     for call in query.find_all(exp.Anonymous):
         if call.name.lower() == FILES and not isinstance(call.parent, exp.Table):

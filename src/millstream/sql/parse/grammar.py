@@ -21,6 +21,7 @@ from millstream.sql.parse import dml, literals, queries, view_clauses
 from millstream.sql.parse.column_clauses import clauses_begin, key_begins, without_lengths
 from millstream.sql.parse.column_clauses import read as read_clauses
 from millstream.sql.parse.cursor import Cursor
+from millstream.sql.parse.script import StatementText, split
 from millstream.sql.parse.statements import (
     Ask,
     Clauses,
@@ -42,7 +43,7 @@ from millstream.sql.parse.statements import (
     Statement,
     Subscribe,
 )
-from millstream.sql.parse.text import Piece, Text, not_too_deep, pieces, word
+from millstream.sql.parse.text import Text, not_too_deep, word
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _DEEPEST_TYPE = 100
@@ -66,14 +67,14 @@ ANY = _Any()
 
 def read(text: Text, *, functions: Container[str] = ()) -> list[Statement]:
     """The statements of a text. The first mistake is raised."""
-    return [statement(p, functions=functions) for p in pieces(text)]
+    return [statement(p, functions=functions) for p in split(text)]
 
 
 def mistakes(text: Text) -> tuple[list[Statement], list[MillstreamError]]:
     """The statements of a text that can be read, and what is wrong with the others."""
     found: list[Statement] = []
     wrong: list[MillstreamError] = []
-    for piece in pieces(text):
+    for piece in split(text):
         try:
             found.append(statement(piece, functions=ANY))
         except MillstreamError as error:
@@ -81,7 +82,7 @@ def mistakes(text: Text) -> tuple[list[Statement], list[MillstreamError]]:
     return found, wrong
 
 
-def statement(piece: Piece, *, functions: Container[str] = (), kept: bool = False) -> Statement:
+def statement(piece: StatementText, *, functions: Container[str] = (), kept: bool = False) -> Statement:
     """The one statement of a piece. With `kept` it is a definition of the catalog, whose columns an older version may
     have taken with clauses that are refused today: these stay without effect.
     """
@@ -94,7 +95,7 @@ def statement(piece: Piece, *, functions: Container[str] = (), kept: bool = Fals
 
 
 class _Reading:
-    def __init__(self, piece: Piece, functions: Container[str], *, kept: bool = False) -> None:
+    def __init__(self, piece: StatementText, functions: Container[str], *, kept: bool = False) -> None:
         self.piece, self.functions, self.kept = piece, functions, kept
         self.cursor = Cursor(piece)
 

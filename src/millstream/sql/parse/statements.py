@@ -12,7 +12,7 @@ from millstream.model.steps.fill import Filling
 from millstream.model.types.duration import Duration
 from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.trigger import Trigger
-from millstream.sql.parse.text import Piece
+from millstream.sql.parse.script import StatementText
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Clauses:
 class Statement:
     """A statement, and the piece of text it was read from."""
 
-    piece: Piece
+    piece: StatementText
 
 
 @dataclass(frozen=True)

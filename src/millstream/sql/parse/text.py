@@ -1,12 +1,11 @@
-"""SQL text: its tokens, its statements, and where in it something stands."""
+"""SQL text: its tokens, and where in it something stands. `script.py` splits it into statements."""
 
 from __future__ import annotations
 
 import re
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 from types import FunctionType
 from typing import Any
@@ -154,21 +153,6 @@ def too_deep(text: Text, where: Token | None = None) -> StatementRefused:
     )
 
 
-@dataclass(frozen=True)
-class Piece:
-    """One statement of a text: its tokens, without the semicolon."""
-
-    text: Text
-    tokens: tuple[Token, ...]
-    ended: bool = field(default=False)
-    """Whether a semicolon followed."""
-
-    @property
-    def sql(self) -> str:
-        """The statement as it was written."""
-        return self.text.sql[self.tokens[0].start : self.tokens[-1].end + 1]
-
-
 def tokens(text: Text) -> list[Token]:
     """The tokens; a name like bids$errors is one."""
     if len(text.sql) > LONGEST_ROWS:
@@ -237,45 +221,6 @@ def _glued(name: Token, sign: Token, after: Token) -> bool:
 def made(kind: TokenType, text: str, first: Token, last: Token | None = None) -> Token:
     """A token that stands where others stood."""
     return Token(kind, text, first.line, first.col, first.start, (last or first).end)
-
-
-class Pieces(list[Piece]):
-    """The statements of a text. Nobody may change the list: those who ask for the same text share it."""
-
-
-_PIECES: weakref.WeakValueDictionary[Text, Pieces] = weakref.WeakValueDictionary()
-"""The statements of texts that somebody is at work on: a shell, its connection and its session each ask for them."""
-
-
-def pieces(text: Text) -> Pieces:
-    """The statements of a text."""
-    found = _PIECES.get(text)
-    if found is None:
-        found = _PIECES[text] = _pieces(text)
-    return found
-
-
-def _pieces(text: Text) -> Pieces:
-    found = Pieces()
-    current: list[Token] = []
-    for token in tokens(text):
-        if token.token_type is TokenType.SEMICOLON:
-            if current:
-                found.append(Piece(text, tuple(current), ended=True))
-            current = []
-        else:
-            current.append(token)
-    if current:
-        found.append(Piece(text, tuple(current)))
-    return found
-
-
-def is_complete(sql: str) -> bool:
-    """Whether a shell need not wait for more: all statements have ended, and no quote is open."""
-    try:
-        return all(p.ended for p in pieces(Text(sql)))
-    except DefinitionError:
-        return False
 
 
 def closing(given: list[Token] | tuple[Token, ...], opening: int) -> int:

@@ -16,7 +16,7 @@ from sqlglot import exp
 from millstream.errors import DefinitionError, Origin, Unsupported
 from millstream.model.event_times import conjuncts, interval_micros, nearest, times_of
 from millstream.model.expression import Expr, col
-from millstream.model.steps.as_of_any import AsOfJoin, revised
+from millstream.model.steps.as_of_any import RevisedAsOf, revised
 from millstream.model.steps.relational import JoinedAsOf
 from millstream.model.streams.stream import Stream
 from millstream.sql.parse.text import Text
@@ -248,7 +248,7 @@ def _bound(
         nearby = match.direction == "nearest"
         rest = [*alone, *(() if nearby else (b.tree for b in bounds))]
         within = {b.direction: b.gap for b in bounds} if nearby else {}
-        wanted = AsOfJoin(
+        wanted = RevisedAsOf(
             tuple(equal),
             times,
             match.direction,

@@ -34,7 +34,8 @@ from millstream.model.types.duration import Duration
 from millstream.sql.parse import queries
 from millstream.sql.parse.cursor import Cursor
 from millstream.sql.parse.match_recognize import NAME, stands_for
-from millstream.sql.parse.text import Piece, Text, tokens, word
+from millstream.sql.parse.script import StatementText
+from millstream.sql.parse.text import Text, tokens, word
 from millstream.sql.relations.relation import Relation, checked
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _variables(part: Part) -> Iterator[str]:
 
 def _read(text: Text, given: tuple[Token, ...]) -> _Clauses:
     """The clauses, from the tokens of MATCH_RECOGNIZE (...)."""
-    piece = Piece(text, given)
+    piece = StatementText(text, given)
     whole = Cursor(piece, first=1)
     inside = whole.bracketed()
     found = _Clauses(text, given[0])

@@ -27,7 +27,7 @@ HIDDEN = OF
 
 
 @dataclass(frozen=True)
-class Windowed:
+class WindowedColumns:
     """A window that was asked for in FROM and waits for its GROUP BY."""
 
     window: AnyWindow
@@ -58,7 +58,7 @@ class Relation:
     """Columns that are the event time."""
     clocks: frozenset[str] = frozenset()
     """Names for the time of processing; the stream has no such columns."""
-    windowed: Windowed | None = None
+    windowed: WindowedColumns | None = None
     ranked: Ranked | None = None
     ambiguous: frozenset[str] = frozenset()
     """Names (in lower case) that several relations of a join have."""

@@ -19,7 +19,7 @@ from millstream.model.windows.borders import with_time
 from millstream.model.windows.kinds import (
     AnyWindow,
     Calendar,
-    Session,
+    SessionWindow,
     calendar,
     count_window,
     cumulating,
@@ -28,7 +28,7 @@ from millstream.model.windows.kinds import (
 from millstream.model.windows.window import hopping, tumbling
 from millstream.model.windows.window_columns import has_watermark, with_borders
 from millstream.sql.parse.text import Text, plain_value
-from millstream.sql.relations.relation import BORDERS, Relation, Windowed
+from millstream.sql.relations.relation import BORDERS, Relation, WindowedColumns
 
 STARTS = {"tumble_start", "hop_start", "session_start", "window_start"}
 ENDS = {"tumble_end", "hop_end", "session_end", "window_end"}
@@ -57,7 +57,7 @@ _FORMS = {
 
 
 @dataclass(frozen=True)
-class Call:
+class WindowTableCall:
     """A window function as it was called."""
 
     name: str
@@ -73,7 +73,7 @@ def name_of(node: exp.Expr) -> str:
     return str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
 
 
-def table_call(text: Text, node: exp.Anonymous) -> Call:
+def table_call(text: Text, node: exp.Anonymous) -> WindowTableCall:
     """A window function in FROM: its table, then its time, then its lengths; by place or by name."""
     name = name_of(node)
     given = list(node.expressions)
@@ -96,17 +96,17 @@ def table_call(text: Text, node: exp.Anonymous) -> Call:
             time = time.expressions[0] if time is not None and time.expressions else None
         if not isinstance(time, exp.Column):
             raise _wrong(text, node, name, "after the table comes the time: DESCRIPTOR(ts)")
-    return Call(name, table.name, time, partition or (), _lengths(text, node, name, placed, named), node)
+    return WindowTableCall(name, table.name, time, partition or (), _lengths(text, node, name, placed, named), node)
 
 
-def group_call(text: Text, node: exp.Anonymous) -> Call:
+def group_call(text: Text, node: exp.Anonymous) -> WindowTableCall:
     """A window function in GROUP BY: its time, then its lengths."""
     name = name_of(node)
     placed = list(node.expressions)
     time = placed.pop(0) if placed and name != "count_window" else None
     if name != "count_window" and not isinstance(time, exp.Column):
         raise _wrong(text, node, name, "it begins with the time column")
-    return Call(name, None, time, (), _lengths(text, node, name, placed, {}), node)
+    return WindowTableCall(name, None, time, (), _lengths(text, node, name, placed, {}), node)
 
 
 def check_border(text: Text, node: exp.Expr, window: AnyWindow) -> None:
@@ -116,7 +116,7 @@ def check_border(text: Text, node: exp.Expr, window: AnyWindow) -> None:
         return
     call = group_call(text, exp.Anonymous(this=kind, expressions=[e.copy() for e in node.expressions]))
     said = window_of(text, call)
-    computed = [isinstance(w, Session) and w.gap_by is not None for w in (said, window)]
+    computed = [isinstance(w, SessionWindow) and w.gap_by is not None for w in (said, window)]
     if computed[0] != computed[1] or (not computed[0] and said != window):  # computed gaps are not compared
         raise DefinitionError(
             f"`{node.sql(dialect='spark')[:60]}` speaks of another window than GROUP BY",
@@ -125,7 +125,7 @@ def check_border(text: Text, node: exp.Expr, window: AnyWindow) -> None:
         )
 
 
-def window_of(text: Text, call: Call) -> AnyWindow:
+def window_of(text: Text, call: WindowTableCall) -> AnyWindow:
     """The window that a call asks for."""
     v = call.values
     with text.at(call.node):
@@ -152,7 +152,7 @@ def window_of(text: Text, call: Call) -> AnyWindow:
         return tumbling(size, offset=offset) if slide == size else hopping(size, slide, offset=offset)
 
 
-def windowed(text: Text, call: Call, relation: Relation) -> Relation:
+def windowed(text: Text, call: WindowTableCall, relation: Relation) -> Relation:
     """A relation with a window that waits for its GROUP BY."""
     time = check_time(text, call, relation)
     named = (*BORDERS, INDEX) if call.name == "count_window" else BORDERS
@@ -164,7 +164,7 @@ def windowed(text: Text, call: Call, relation: Relation) -> Relation:
             origin=text.of_node(call.node),
         )
     columns = tuple(relation.resolved(text, p).name for p in call.partition)
-    pending = Windowed(window_of(text, call), columns, time)
+    pending = WindowedColumns(window_of(text, call), columns, time)
     made = Relation(relation.stream, relation.aliases, relation.times, relation.clocks, pending)
     return made.called(next(iter(relation.aliases), None))
 
@@ -209,12 +209,12 @@ def known_times(relation: Relation, window: AnyWindow, time: str) -> Stream:
     event time is never NULL; calendar windows and sessions leave such rows out themselves.)
     """
     stream = relation.stream
-    if isinstance(window, Session | Calendar) or has_watermark(stream, time):
+    if isinstance(window, SessionWindow | Calendar) or has_watermark(stream, time):
         return stream
     return with_time(stream, time)
 
 
-def check_time(text: Text, call: Call, relation: Relation) -> str | None:
+def check_time(text: Text, call: WindowTableCall, relation: Relation) -> str | None:
     """The column that a window goes by: any TIMESTAMP or DATE. Only of event times, and of the time of processing where
     a source has no event time, does a watermark say when the window is over.
     """
@@ -274,7 +274,7 @@ def _duration(text: Text, node: exp.Expr, *, optional: bool = False) -> Duration
     )
 
 
-def _number(text: Text, call: Call, what: str) -> int:
+def _number(text: Text, call: WindowTableCall, what: str) -> int:
     try:
         value = plain_value(call.values[what])
     except ValueError:
@@ -284,7 +284,7 @@ def _number(text: Text, call: Call, what: str) -> int:
     return value
 
 
-def _string(text: Text, call: Call, what: str) -> str:
+def _string(text: Text, call: WindowTableCall, what: str) -> str:
     try:
         return str(plain_value(call.values[what]))
     except ValueError:

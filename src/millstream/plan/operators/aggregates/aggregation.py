@@ -12,13 +12,21 @@ from millstream.model.reserved import PANES
 from millstream.model.steps.step import INDEX, borders_of
 from millstream.model.types.schema import TIMESTAMP
 from millstream.model.windows.accumulation import Accumulation
-from millstream.model.windows.kinds import AnyWindow, CountWindow, Custom, Session
+from millstream.model.windows.kinds import AnyWindow, CountWindow, Custom, SessionWindow
 from millstream.model.windows.trigger import ON_CHANGE, ON_CLOSE, Trigger
 from millstream.model.windows.window import Window
 from millstream.model.windows.windowing import Windowing
 from millstream.plan.code_identity import code_identity
 from millstream.plan.operators.measures import answer_type, bound_measures, check_keys, measures_content, same_type
-from millstream.plan.operators.operator import PERMANENT, Facts, Fingerprints, Names, Operator, StateSpec, view_of
+from millstream.plan.operators.operator import (
+    PERMANENT,
+    ExplainNames,
+    Facts,
+    Fingerprints,
+    Operator,
+    StateSpec,
+    view_of,
+)
 from millstream.plan.parts import Measure
 
 ORDERED = frozenset({"first", "last", "first_of", "last_of", "collect", "user", "sample"})
@@ -177,7 +185,7 @@ class Aggregation(Operator):
         """By slices, or with panes."""
         return "aggregate" if self.by_slices else "aggregate with panes"
 
-    def facts(self, names: Names) -> Facts:
+    def facts(self, names: ExplainNames) -> Facts:
         """Keys, window, trigger, measures."""
         how = self.windowing
         facts = [
@@ -199,14 +207,14 @@ class Aggregation(Operator):
             facts.append(("hint", 'to bound the state, add .window(ms.tumbling("1 hour")) or another window'))
         return facts
 
-    def _shown_measures(self, names: Names) -> Iterator[str]:
+    def _shown_measures(self, names: ExplainNames) -> Iterator[str]:
         arguments = iter(names.arguments(self)[len(self.keys) :])
         for measure in self.measures:
             argument = next(arguments) if measure.has_argument else "*"
             kind = f"Python {type(measure.user).__name__}" if measure.user is not None else measure.kind
             yield f"{measure.name} = {kind}({argument})"
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """What it keeps, by its window."""
         growing = "; ".join(dict.fromkeys(_GROWING[m.kind] for m in self.measures if m.kind in _GROWING))
         also = f"; {growing}" if growing else ""
@@ -240,7 +248,7 @@ class Aggregation(Operator):
         window: Any = repr(how.window)
         if isinstance(how.window, Custom):
             window = [code_identity(f) for f in (how.window.assign, how.window.merge) if f is not None]
-        elif isinstance(how.window, Session):
+        elif isinstance(how.window, SessionWindow):
             window = str(how.window)
         return (window, repr(how.trigger), str(how.accumulation), how.lateness.micros, how.panes)
 

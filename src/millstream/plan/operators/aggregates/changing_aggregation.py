@@ -15,7 +15,7 @@ from millstream.model.steps.step import Aggregated, Named, Step
 from millstream.model.types.schema import Schema
 from millstream.plan.code_identity import code_identity
 from millstream.plan.operators.measures import answer_type, bound_measures, measures_content
-from millstream.plan.operators.operator import Facts, Names, Operator, StateSpec, Types, lowers, view_of
+from millstream.plan.operators.operator import ExplainNames, Facts, Operator, StateSpec, Types, lowers, view_of
 from millstream.plan.parts import Measure
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ class ChangingAggregation(Operator):
         measures = bound_measures(view_of(self.step), self.measures, lambda m: known[f"@{m.name}"])
         return replace(self, measures=measures), {m.name: answer_type(m) for m in measures}
 
-    def facts(self, names: Names) -> Facts:
+    def facts(self, names: ExplainNames) -> Facts:
         """Its measures."""
         arguments = {m.name: names.sql(f"@{m.name}") if m.has_argument else "*" for m in self.measures}
         return [("measures", ", ".join(f"{m.name} = {m.kind}({arguments[m.name]})" for m in self.measures))]
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """The rows that its answers are computed from."""
         if self.uses_partials:
             return self.kept_rows("a row per key" if self.keys else "one row")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
-from millstream.plan.operators.operator import Names
+from millstream.plan.operators.operator import ExplainNames
 from millstream.plan.parts import Measure
 
 
@@ -27,6 +27,6 @@ class UserAggregation(ChangingAggregation):
         retractable = all(m.kind == "count" or callable(getattr(m.user, "retract", None)) for m in measures)
         return retractable and any(m.user is not None for m in measures)
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """Accumulators."""
         return self.kept_rows("accumulators per key" if self.keys else "one row")

@@ -17,7 +17,7 @@ from millstream.model.steps.pattern import TIMED_OUT, Matched
 from millstream.model.steps.step import summed_type
 from millstream.model.types.duration import Duration
 from millstream.model.types.scalars import mean_type
-from millstream.plan.operators.operator import PERMANENT, Facts, Names, Operator, Types, Verbatim, lowers
+from millstream.plan.operators.operator import PERMANENT, ExplainNames, Facts, Operator, Types, Verbatim, lowers
 from millstream.plan.operators.patterns.terms import MatchOutput, RowValue, Term, TermCall, VariableCondition
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class PatternMatch(Operator):
             found[output.name] = _type(output, known)
         return self, {**found, **({TIMED_OUT: pa.bool_()} if self.timeouts else {})}
 
-    def facts(self, names: Names) -> Facts:
+    def facts(self, names: ExplainNames) -> Facts:
         """The pattern, its order, and what it gives."""
         rows = "row by row" if any(c.far for c in self.conditions) else "as symbols"
         facts = [("pattern", shown(self.pattern)), ("order", self.time), ("searched", rows)]
@@ -75,7 +75,7 @@ class PatternMatch(Operator):
             facts.append(("within", str(Duration(self.within)) + (", time-outs too" if self.timeouts else "")))
         return [*facts, ("after a match", str(self.skip)), ("gives", "all rows" if self.all_rows else "one row each")]
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """The rows of matches that are not complete."""
         kept = "per key the rows of a match under way"
         kept += ", until it is found or ruled out" if self.within is None else f", for {Duration(self.within)}"

@@ -12,7 +12,7 @@ from millstream.model.steps.process import Asked
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Schema
 from millstream.plan.code_identity import code_identity
-from millstream.plan.operators.operator import PERMANENT, Facts, Names, Operator, Types, lowers
+from millstream.plan.operators.operator import PERMANENT, ExplainNames, Facts, Operator, Types, lowers
 from millstream.plan.operators.python.process import error_fact
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ class AsyncLookup(Operator):
         """That of the user's function."""
         return self.function_name
 
-    def facts(self, names: Names) -> Facts:
+    def facts(self, names: ExplainNames) -> Facts:
         """How it calls."""
         limit = "" if self.timeout is None else f", {Duration(self.timeout)} each"
         how = f"{self.batch:,} at a time, {self.parallel} times at once{limit}, {self.retries} retries"
         return [("asks", how), error_fact(self.errors)]
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """The answers, as long as they are good."""
         if self.cache is None:
             return f"answers, {PERMANENT}"

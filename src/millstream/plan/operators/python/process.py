@@ -17,7 +17,7 @@ from millstream.model.steps.process import TO, Processed, column_of
 from millstream.model.steps.step import plain_column
 from millstream.model.types.duration import Duration
 from millstream.plan.code_identity import code_identity
-from millstream.plan.operators.operator import PERMANENT, Facts, Names, Operator, Types, lowers
+from millstream.plan.operators.operator import PERMANENT, ExplainNames, Facts, Operator, Types, lowers
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
@@ -82,7 +82,7 @@ class ProcessOperator(Operator):
         """That of the user's function."""
         return self.function_name
 
-    def facts(self, names: Names) -> Facts:
+    def facts(self, names: ExplainNames) -> Facts:
         """How it is called."""
         order = f"by {self.time}, behind the watermark" if self.ordered else "as they come"
         facts = [("runs", "Python"), ("order", order)]
@@ -93,7 +93,7 @@ class ProcessOperator(Operator):
             facts.append(("timers", "by event time and by the clock"))
         return [*facts, error_fact(self.errors)]
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """What it remembers of a key."""
         kept = "timers" if self.held is None else ", ".join(self.held.names)
         per = "per key" if self.keys else "once"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from millstream.model import event_times
 from millstream.model.expression import col
 from millstream.model.steps.relational import JoinedAsOf
-from millstream.plan.operators.operator import PERMANENT, Facts, Names, Operator, StateSpec, Types, lowers
+from millstream.plan.operators.operator import PERMANENT, ExplainNames, Facts, Operator, StateSpec, Types, lowers
 from millstream.plan.operators.relations.join import check_pairs
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ class AsOfJoin(Operator):
         check_pairs(self)
         return self, {}
 
-    def facts(self, names: Names) -> Facts:
+    def facts(self, names: ExplainNames) -> Facts:
         """Which row it chooses, and when."""
         return [("chooses", f"{self.direction} by {self.times[1]}, when the watermark has passed {self.times[0]}")]
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """Rows that wait, and rows that may be chosen."""
         chosen = f"per key those that a later row may choose, {PERMANENT}"
         return f"left: rows until {self.times[0]} is past; right: {chosen}"

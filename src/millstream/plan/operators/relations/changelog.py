@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millstream.model.steps.relational import Changelog
 from millstream.model.types.schema import TIMESTAMP
-from millstream.plan.operators.operator import Facts, Names, Operator, Types, lowers
+from millstream.plan.operators.operator import ExplainNames, Facts, Operator, Types, lowers
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
@@ -39,12 +39,12 @@ class ChangelogRows(Operator):
         """The types of the columns that it adds."""
         return self, dict(zip(self.names, (pa.string(), pa.int64(), TIMESTAMP), strict=True))
 
-    def facts(self, names: Names) -> Facts:
+    def facts(self, names: ExplainNames) -> Facts:
         """What it gives."""
         op, epoch, time = self.names
         return [("gives", f"each change as a row: {op} says which, {epoch} and {time} when")]
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """It keeps nothing."""
         return "none"
 

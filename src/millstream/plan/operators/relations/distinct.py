@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from millstream.model.steps.step import Distinct
-from millstream.plan.operators.operator import Names, Operator, lowers
+from millstream.plan.operators.operator import ExplainNames, Operator, lowers
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
@@ -36,7 +36,7 @@ class DistinctRows(Operator):
         """The columns of its input."""
         return self.columns
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """The rows that it has seen."""
         return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from millstream.model.steps.relational import Gathered
-from millstream.plan.operators.operator import Names, Operator, lowers
+from millstream.plan.operators.operator import ExplainNames, Operator, lowers
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
 
 
 @dataclass(frozen=True, eq=False)
-class Gather(Operator):
+class GatheredRows(Operator):
     """Hands every row on, as often as it is there."""
 
     title: ClassVar[str] = "rows as they are"
@@ -31,7 +31,7 @@ class Gather(Operator):
         """The columns of its input."""
         return (*self.columns, *self.marks)
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """Nothing where its input is append-only."""
         return "none" if self.append_only_input else self.kept_rows("all rows of its input")
 
@@ -41,7 +41,7 @@ class Gather(Operator):
 
 
 @lowers(Gathered)
-def lower(lowering: StatefulLowering, name: str, step: Gathered) -> Gather:
+def lower(lowering: StatefulLowering, name: str, step: Gathered) -> GatheredRows:
     """The operator of the step."""
     side = lowering.row_side(name, step.input)
-    return lowering.operator(Gather, name, (side,), side.columns, ends=lowering.ends(step))
+    return lowering.operator(GatheredRows, name, (side,), side.columns, ends=lowering.ends(step))

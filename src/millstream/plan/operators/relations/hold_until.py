@@ -10,7 +10,7 @@ import pyarrow as pa
 from millstream.model import event_times
 from millstream.model.expression import col
 from millstream.model.steps.relational import Settling
-from millstream.plan.operators.operator import Names, Operator, lowers
+from millstream.plan.operators.operator import ExplainNames, Operator, lowers
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
@@ -37,7 +37,7 @@ class HoldUntil(Operator):
         """The columns of its input."""
         return self.columns
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """The rows that wait."""
         return f"rows until {self.column} is past"
 

@@ -18,8 +18,8 @@ from millstream.plan.explain.node import plain
 from millstream.plan.lowering.native_subset import quick
 from millstream.plan.operators.operator import (
     PERMANENT,
+    ExplainNames,
     Facts,
-    Names,
     Operator,
     StateSpec,
     Types,
@@ -98,7 +98,7 @@ class Join(Operator):
         """With its kind."""
         return f"{self.how} join"
 
-    def facts(self, names: Names) -> Facts:
+    def facts(self, names: ExplainNames) -> Facts:
         """The condition, and when rows without a partner come."""
         facts = [] if self.test is None else [("where", plain(self.test.sql))]
         if any(self.pads) or self.how == "anti":
@@ -106,7 +106,7 @@ class Join(Operator):
             facts.append(("without a partner", when))
         return facts
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """The rows of each side, by their time bounds."""
         kept = ["each row until its time bound is past" if s.bounded else f"all rows, {PERMANENT}" for s in self.sides]
         return kept[0] if kept[0] == kept[1] else f"left: {kept[0]}; right: {kept[1]}"

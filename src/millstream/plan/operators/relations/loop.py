@@ -14,7 +14,7 @@ from millstream.model.steps import step as steps
 from millstream.model.steps.loop import Iterated, Round, depends, outside
 from millstream.model.steps.relational import Compared, Joined
 from millstream.model.steps.step import Aggregated, Distinct, Step, Top
-from millstream.plan.operators.operator import PERMANENT, ROW, Facts, Names, Operator, StateSpec, lowers
+from millstream.plan.operators.operator import PERMANENT, ROW, ExplainNames, Facts, Operator, StateSpec, lowers
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
@@ -60,12 +60,12 @@ class Loop(Operator):
         """The rows that it begins with, and those that it reads in addition."""
         return (StateSpec("rows"), StateSpec("other", "$right"))[: len(self.sides)]
 
-    def facts(self, names: Names) -> Facts:
+    def facts(self, names: ExplainNames) -> Facts:
         """The body, and how often it is repeated."""
         end = "until nothing changes" if self.settle else "or until nothing changes"
         return [("repeats", f"{self.body[:200]}"), ("rounds", f"up to {self.most:,}, {end}")]
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """All its input."""
         return f"all rows that it begins with, and all that it reads, {PERMANENT}"
 

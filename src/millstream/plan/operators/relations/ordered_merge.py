@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from millstream.plan.operators.operator import Names, StateSpec
+from millstream.plan.operators.operator import ExplainNames, StateSpec
 from millstream.plan.operators.relations.pass_through import PassThrough
 
 
@@ -30,7 +30,7 @@ class OrderedMerge(PassThrough):
         """The rows that wait."""
         return (StateSpec("rows", unique=("$h", "$no")),)
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """Rows that wait."""
         return "rows until the watermark has passed them"
 

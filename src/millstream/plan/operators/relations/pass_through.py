@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from millstream.plan.operators.operator import Fingerprints, Names, Operator
+from millstream.plan.operators.operator import ExplainNames, Fingerprints, Operator
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class PassThrough(Operator):
         """Where rows go on by their place."""
         return self.by_place
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """It keeps nothing."""
         return "none"
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 from millstream.model.expression import Expr, col
 from millstream.model.steps.relational import Compared
 from millstream.plan.operators.inputs import Take
-from millstream.plan.operators.operator import Names, Operator, lowers
+from millstream.plan.operators.operator import ExplainNames, Operator, lowers
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
@@ -43,7 +43,7 @@ class SetOperation(Operator):
         """By what it keeps."""
         return _NAMES[self.keep]
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """The rows of both streams."""
         return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from millstream.model.steps.relational import OneRow, TableRows
 from millstream.model.types.schema import Schema
 from millstream.plan.operators.inputs import Side
-from millstream.plan.operators.operator import Names, Operator, Types, lowers
+from millstream.plan.operators.operator import ExplainNames, Operator, Types, lowers
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
@@ -50,7 +50,7 @@ class StoredTable(Operator):
         """The changes of the table."""
         return f"what came and went in the table {self.table}"
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """The rows it has given."""
         return "the rows of the table as it was last seen"
 
@@ -76,7 +76,7 @@ class ConstantRow(StoredTable):
         """Nothing."""
         return "nothing: it is there from the first epoch on"
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """Its row."""
         return "one row"
 

@@ -11,7 +11,7 @@ from sqlglot import exp
 from millstream.model.expression import Expr, col
 from millstream.model.steps.temporal_filter import Temporal
 from millstream.plan.explain.node import plain
-from millstream.plan.operators.operator import Facts, Names, Operator, lowers
+from millstream.plan.operators.operator import ExplainNames, Facts, Operator, lowers
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
@@ -50,11 +50,11 @@ class TemporalFilter(Operator):
         """The columns of its input."""
         return (*(c for c in self.columns if c not in (FROM, LEAVES)), *self.marks)
 
-    def facts(self, names: Names) -> Facts:
+    def facts(self, names: ExplainNames) -> Facts:
         """The condition, and what drives it."""
         return [("where", plain(self.condition)), ("driven by", "the clock of each epoch, also when no rows come")]
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """The rows that are still to come or to go."""
         if self.append_only:
             return "each row until its time comes"

@@ -13,7 +13,7 @@ from millstream.model.steps.relational import Windowed
 from millstream.model.steps.step import Named, Top, plain_column
 from millstream.model.types.schema import ddl_type
 from millstream.plan.operators.inputs import Sort
-from millstream.plan.operators.operator import ROW, Facts, Names, Operator, Types, lowers, view_of
+from millstream.plan.operators.operator import ROW, ExplainNames, Facts, Operator, Types, lowers, view_of
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
@@ -52,12 +52,12 @@ class TopN(Operator):
         """With the number of rows."""
         return f"top {self.count:,}"
 
-    def facts(self, names: Names) -> Facts:
+    def facts(self, names: ExplainNames) -> Facts:
         """Order and rank."""
         rank = [] if self.rank is None else [("rank", self.rank)]
         return [("order", shown_order(self.order, names)), *rank]
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """Over append-only input, only the rows that it shows."""
         if not self.append_only_input:
             return self.kept_rows("all rows of its input")
@@ -100,7 +100,7 @@ def sorts(step: Top | Windowed) -> tuple[Sort, ...]:
     return tuple(Sort(plain_column(o.by) or f"$by{i}", o.descending, o.nulls_first) for i, o in enumerate(step.order))
 
 
-def shown_order(order: tuple[Sort, ...], names: Names) -> str:
+def shown_order(order: tuple[Sort, ...], names: ExplainNames) -> str:
     """An order for a person."""
     return ", ".join(s.shown(names.sql(s.column)) for s in order)
 

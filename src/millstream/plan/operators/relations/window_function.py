@@ -16,8 +16,8 @@ from millstream.model.types.scalars import mean_type
 from millstream.model.types.schema import ddl_type
 from millstream.plan.operators.inputs import Sort
 from millstream.plan.operators.operator import (
+    ExplainNames,
     Facts,
-    Names,
     Operator,
     Types,
     as_before,
@@ -83,12 +83,12 @@ class WindowFunctions(Operator):
         check_order(self.step, self.order, known)
         return self, {c.name: c.type_in(view_of(self.step), known) for c in self.calls}
 
-    def facts(self, names: Names) -> Facts:
+    def facts(self, names: ExplainNames) -> Facts:
         """Order and functions."""
         calls = ", ".join(f"{c.name} = {c.function}(...)" for c in self.calls)
         return [("order", shown_order(self.order, names)), ("gives", calls)]
 
-    def state_text(self, names: Names) -> str:
+    def state_text(self, names: ExplainNames) -> str:
         """The rows of each key."""
         return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
 

@@ -1,0 +1,66 @@
+"""Builds engines on the one Spark session of this process. pyspark is imported when an engine is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.connect.port import SourcePort
+from millstream.model.connectors import SparkStream
+from millstream.plan.parts import Batches
+from millstream.plan.stages import Plan
+
+if TYPE_CHECKING:
+    from millstream.engine.epoch import Engine
+    from millstream.engine.input.tap import Tap
+
+
+class SparkEngines:
+    """The factory of engines that a home uses. `log` is the file that Spark writes its messages to."""
+
+    def __init__(self, log: Path, *, memory: str = "2g") -> None:
+        self.log, self.memory = log, memory
+
+    def warm_up(self, plan: Plan | None = None) -> Future[Any]:
+        """Start Spark in a thread of its own, and with it what the functions of a plan need."""
+        from millstream.engine.spark import session
+
+        python = plan is not None and any(isinstance(op, Batches) for scan in plan.scans for op in scan.ops)
+        return session.begin(self.log, memory=self.memory, python=python)
+
+    def build(
+        self,
+        plan: Plan,
+        sources: Mapping[str, SourcePort],
+        state: Path,
+        *,
+        tables: Mapping[str, Path],
+        placement: str,
+        shards: int,
+        retract: bool,
+    ) -> Engine:
+        """An engine that performs the epochs of a plan."""
+        from millstream.engine.epoch import Engine
+        from millstream.engine.placement import Placement
+        from millstream.engine.spark import session
+
+        return Engine(
+            session.start(self.log, memory=self.memory),
+            plan,
+            sources,
+            state,
+            tables=tables,
+            placement=Placement(placement, shards),
+            retract=retract,
+            log=self.log,
+        )
+
+    def taps(self, plan: Plan, sources: Mapping[str, SourcePort], folder: Path) -> list[Tap]:
+        """Start the taps of a plan: they land the records of Spark's own streams in the log."""
+        if not any(isinstance(s.connector, SparkStream) for s in plan.sources):
+            return []
+        from millstream.engine.input.tap import taps
+
+        return taps(plan.sources, sources, folder, self.log, self.memory)

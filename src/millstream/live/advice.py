@@ -1,0 +1,61 @@
+"""What a statement notes about a new view: state that grows without bound, and an ORDER BY without effect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from millstream.plan.explain.node import growing
+from millstream.plan.explain.plan_tree import explain
+from millstream.plan.operators.operator import view_of
+from millstream.plan.stages import Plan
+from millstream.sql.parse.statements import Create, CreateView
+
+BOUND_JOIN = "a comparison of event times in ON bounds it, or WITH (state_ttl = '1 day')"
+BOUND = "a window in GROUP BY bounds it, e.g. TUMBLE({}, INTERVAL '1' HOUR)"
+NO_BOUND = "only a window over an event time bounds it, and no source has one: WATERMARK FOR ts AS ts"
+
+
+def notes(entry: Create, planned: Plan | None) -> str:
+    """The notes on a definition, each on a line of its own; `planned` is the flow that it runs in, if it has one."""
+    return ("" if planned is None else _about_state(_with_upstream(planned, entry.name))) + _about_order(entry)
+
+
+def _about_state(planned: Plan) -> str:
+    growth = list(growing(explain(planned)))
+    unbounded = next((s for s in growth if "grows" in s), None)
+    if unbounded is not None:
+        times = [s.options.event_time for s in planned.sources if s.options.event_time is not None]
+        return f"\nnote: its state is kept {unbounded}; {BOUND.format(times[0]) if times else NO_BOUND}"
+    join = next((s for s in growth if "all rows, for good" in s), None)
+    return "" if join is None else f"\nnote: the join keeps {join}; {BOUND_JOIN}"
+
+
+def _about_order(entry: Create) -> str:
+    query = entry.query if isinstance(entry, CreateView) else None
+    unlimited = query is not None and query.args.get("order") is not None and query.args.get("limit") is None
+    return "\nnote: a view has no order; its ORDER BY is ignored, order when you ask" if unlimited else ""
+
+
+def only_view(planned: Plan, view: str) -> Plan:
+    """A plan as far as one view is concerned."""
+    names = [v.name for v in planned.views if view_of(v.name).lower() == view.lower()]
+    return _restricted(planned, names) if names else planned
+
+
+def _with_upstream(planned: Plan, view: str) -> Plan:
+    """A plan as far as one view is concerned, with the views of the same flow that it is computed from."""
+    names = [v.name for v in planned.views if view_of(v.name).lower() == view.lower()]
+    for name in names:  # grows while it is read
+        names += [n for n in planned.view(name).operator.inputs if n not in names]
+    return _restricted(planned, names) if names else planned
+
+
+def _restricted(planned: Plan, names: list[str]) -> Plan:
+    views = tuple(v for v in planned.views if v.name in names)
+    used = {s for v in views for s in v.operator.sources}
+    return replace(
+        planned,
+        views=views,
+        sources=tuple(s for s in planned.sources if s.name in used),
+        scans=tuple(s for s in planned.scans if s.source in used),
+    )

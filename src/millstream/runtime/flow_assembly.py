@@ -1,0 +1,112 @@
+"""Assembling the loop of a flow: its sources, its engine, its sinks and what the store knows of it, made ready to
+perform epochs from where the flow stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream import paths
+from millstream.connect.port import SourcePort
+from millstream.errors import UnknownName
+from millstream.plan.stages import Plan
+from millstream.runtime.engine_port import BuildEngine, EnginePort
+from millstream.runtime.epoch.loop import FlowLoop
+from millstream.runtime.epoch.outbox import Outbox
+from millstream.runtime.epoch.progress import Progress
+from millstream.runtime.epoch.records import RecordBook
+from millstream.runtime.recovery import reconcile
+from millstream.runtime.wiring import errors_of, sink_generations, sink_ports, source_port, view_specs
+
+if TYPE_CHECKING:
+    from millstream.runtime.open_home import OpenHome
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """How the loop of a flow is to work."""
+
+    placement: str = "auto"
+    shards: int | None = None
+    retract: bool = False
+    """Whether changes carry the old rows, too."""
+    failpoint: Callable[[str], None] = lambda _: None
+    engine: BuildEngine | None = None
+    """Builds another engine than the home's factory does."""
+
+
+def assemble_loop(home: OpenHome, plan: Plan, options: LoopOptions) -> FlowLoop:
+    """The loop of a planned flow. Raises when the flow does not fit what it has left in the home."""
+    root = paths.flow_folder(home.path, plan.flow)
+    starting = home.engines.warm_up(plan) if options.engine is None else None  # the rest is done meanwhile
+    last = home.store.last(plan.flow)
+    progress = Progress.from_json(last.progress) if last is not None else Progress()
+    sources = {
+        s.name: source_port(root, plan.flow, s, progress.offsets.get(s.name, {}), home.log) for s in plan.sources
+    }
+    reconcile.check(plan, home.store, RecordBook(root / "epochs"), root / "state", sources)
+    reconcile.note_kinds(root, sources)
+    home.sources[plan.flow] = sources
+    progress.begin(plan, sources)
+    tables = _table_files(home, plan)
+    if starting is not None:
+        starting.result()
+    engine = _engine(home, plan, sources, root / "state", tables, options)
+    generations = sink_generations(engine.plan, home.store)
+    home.store.prepare(plan.flow, view_specs(engine.plan), errors_of(engine.plan))
+    sinks = sink_ports(engine.plan, home.log, generations, home.change_table)
+    token = home.store.take_lease(plan.flow, f"{socket.gethostname()}:{os.getpid()}")
+    return FlowLoop(
+        engine,
+        sources,
+        home.store,
+        root,
+        home.clock,
+        token,
+        progress=progress,
+        tables=home.tables,
+        outbox=Outbox(engine.plan, sinks, root / "out", generations),
+        taps=home.engines.taps(plan, sources, root / "taps"),
+        failpoint=options.failpoint,
+        check_owner=home.check_owner,
+    )
+
+
+def _table_files(home: OpenHome, plan: Plan) -> dict[str, Path]:
+    """The newest version of every stored table that a plan reads."""
+    newest = home.tables.newest()
+    for name in plan.tables:
+        if name not in newest:
+            raise UnknownName(
+                f"there is no stored table `{name}` in this home",
+                detail="there are: " + (", ".join(newest) or "none yet"),
+                hint=f"put one there first: home.put_table({name!r}, data)",
+            )
+    home.tables.check({name: newest[name] for name in plan.tables})
+    return {name: home.tables.path(name, newest[name]) for name in plan.tables}
+
+
+def _engine(
+    home: OpenHome,
+    plan: Plan,
+    sources: Mapping[str, SourcePort],
+    state: Path,
+    tables: Mapping[str, Path],
+    options: LoopOptions,
+) -> EnginePort:
+    if options.engine is not None:
+        return options.engine(plan, sources, state)
+    return home.engines.build(
+        plan,
+        sources,
+        state,
+        tables=tables,
+        placement=options.placement,
+        shards=options.shards or os.cpu_count() or 2,
+        retract=options.retract,
+    )

@@ -1,0 +1,235 @@
+"""An open home: the directory that this process owns, with its store, log, stored tables and running flows.
+
+    home/
+      millstream.json    format and version
+      lock               held by the process that owns the home
+      store.duckdb       the views
+      flows/<flow>/      epochs/ state/ sources/
+      catalog.json       the definitions made by SQL
+      tables/<table>/    versions of stored tables, for enrichment
+      checkpoints/       what `checkpoint` saved
+      repair/            what a repair or a restore replaced
+      log/<topic>/       the topics of the log
+      logs/spark.log     the messages of Spark
+      query.sock         where other processes send queries
+
+`live` carries out SQL on it; `millstream.Home` is the handle for users.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.clock import Clock, SystemClock
+from millstream.connect.port import SourcePort
+from millstream.errors import DefinitionError, LeaseLost, MillstreamError
+from millstream.limits import Limits
+from millstream.log.log import Log
+from millstream.model.error_policy import FAIL
+from millstream.plan.stages import Plan
+from millstream.runtime.engine_port import EngineFactory
+from millstream.runtime.epoch.loop import EpochReport, FlowLoop
+from millstream.runtime.epoch.stored_tables import Tables
+from millstream.runtime.epoch.table_sink import Change, changed
+from millstream.runtime.flow_assembly import LoopOptions, assemble_loop
+from millstream.runtime.home_dir import check_format, files_named, make_home
+from millstream.runtime.inspect import status
+from millstream.runtime.recovery import checkpoint, reconcile, swap
+from millstream.runtime.supervision.lease import HomeLock
+from millstream.runtime.supervision.run import BROKEN, ENDED, Run
+from millstream.runtime.supervision.supervisor import SET_APART, STOP, Restarts
+from millstream.store.port import Taken
+
+if TYPE_CHECKING:
+    from millstream.store.duckdb import DuckStore
+
+DEFAULT_RESTARTS = Restarts()
+
+
+def spark_log(home: Path) -> Path:
+    """The file of a home that Spark writes its messages to."""
+    return home.absolute() / "logs" / "spark.log"
+
+
+class OpenHome:
+    """A home that this process owns. Its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        engines: EngineFactory,
+        *,
+        clock: Clock | None = None,
+        limits: Limits | None = None,
+        lock: HomeLock | None = None,
+        on_store_open: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.path = path.absolute()
+        self.engines = engines
+        self.clock = clock or SystemClock()
+        self.limits = limits or Limits.of()
+        """What a query may use: seconds and bytes."""
+        self.tables = Tables(self.path / "tables")
+        self.log = Log(self.path / "log", self.clock)
+        self.runs: dict[str, Run] = {}
+        """The flows that were started here, by name; also those that have ended."""
+        self.sources: dict[str, Mapping[str, SourcePort]] = {}
+        """The sources of each flow that was started here."""
+        self.table_lock = threading.RLock()
+        """Held while rows of a stored table are changed."""
+        self._opening = threading.Lock()
+        self._store: DuckStore | None = None
+        self.on_store_open = on_store_open
+        """Called once the store is open: from then on no other process can open its file."""
+        self._lock = self._claim(lock)
+
+    def _claim(self, lock: HomeLock | None) -> HomeLock:
+        """Take the lock, unless a standby brings it, and finish what an earlier owner left half done."""
+        try:
+            with files_named(self.path):
+                make_home(self.path)
+                check_format(self.path / "millstream.json")
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+        with files_named(self.path):
+            lock = lock if lock is not None else HomeLock(self.path / "lock")
+        try:
+            with files_named(self.path):
+                swap.finish(self.path)
+                checkpoint.tidy(self.path, self.log)
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    @property
+    def store(self) -> DuckStore:
+        """The store, opened when it is first needed."""
+        with self._opening:
+            if self._store is None:
+                from millstream.store.duckdb import DuckStore
+
+                with files_named(self.path):
+                    reconcile.check_store(self.path)
+                    store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp", limits=self.limits)
+                    self._store = self.tables.reconciled(store)
+                self.on_store_open()
+            return self._store
+
+    @property
+    def spark_log(self) -> Path:
+        """The file that Spark writes its messages to."""
+        return spark_log(self.path)
+
+    def check_owner(self) -> None:
+        """Refuse to write when the home was moved or replaced while it was open."""
+        self._lock.check()
+
+    # ------------------------------------------------------------ flows
+
+    def loop(self, plan: Plan, options: LoopOptions) -> FlowLoop:
+        """The loop of a planned flow, to be stepped by hand (the test kit) or by a thread (`start`)."""
+        with files_named(self.path):
+            return assemble_loop(self, plan, options)
+
+    def start(
+        self,
+        plan: Plan,
+        options: LoopOptions,
+        *,
+        on_epoch: Callable[[EpochReport], None] | None = None,
+        on_output: Callable[[EpochReport], None] | None = None,
+        restarts: Restarts | None = DEFAULT_RESTARTS,
+        poison: str = SET_APART,
+    ) -> Run:
+        """Start a planned flow in the background; see `Home.start`."""
+        running = self.runs.get(plan.flow)
+        if running is not None and running.state not in ENDED:
+            raise DefinitionError(f"the flow `{plan.flow}` is running already", hint="stop it first: run.stop()")
+        self.runs[plan.flow] = run = Run(
+            plan.flow,
+            lambda: self.loop(plan, options),
+            on_epoch=on_epoch,
+            on_output=on_output,
+            on_health=self._note_health,
+            restarts=restarts,
+            poison=STOP if any(v.on_error == FAIL for v in plan.views) else poison,
+        )
+        return run
+
+    def _note_health(self, run: Run) -> None:
+        """Record that a flow has failed, for readers when nothing runs here; or that it runs again."""
+        if isinstance(run.error, LeaseLost):
+            return  # it runs elsewhere
+        with suppress(MillstreamError, OSError):  # a disk that is full, or a store that is damaged, is why it failed
+            self.store.note_failure(run.flow, run.status if run.state in BROKEN else None)
+
+    def forget_run(self, flow: str) -> None:
+        """Forget the run of a flow that was stopped and dropped, and what it read from."""
+        self.runs.pop(flow, None)
+        self.sources.pop(flow, None)
+
+    @property
+    def run_states(self) -> dict[str, str]:
+        """The state of every flow that was started here, for a person."""
+        return {name: run.status for name, run in list(self.runs.items())}
+
+    def flow_state(self, flow: str) -> str:
+        """The state of a flow: running, idle, ... or stopped."""
+        return status.state_of(flow, self.run_states, self.store.failures())
+
+    def warnings_for(self, tables: Iterable[str], failed_views: str = status.WARN) -> tuple[str, ...]:
+        """What to know about the rows of some views: which of them have failed, and why (see `Home.query`)."""
+        return status.warnings_for(self.store, self.run_states, tables, self.clock.now(), failed_views)
+
+    def view_rows(self) -> list[dict[str, Any]]:
+        """The views with rows, last epoch, watermark, freshness, late and error counts."""
+        return status.view_rows(self.store, self.clock.now(), self.sources, self.run_states)
+
+    def flow_rows(self) -> list[dict[str, Any]]:
+        """The flows that have run here, and how far they have come."""
+        return status.flow_rows(self.store, self.run_states)
+
+    # ------------------------------------------------------------ stored tables
+
+    def store_table(self, name: str, table: pa.Table, taken: Taken | None = None) -> None:
+        """Replace the rows of a stored table by some that were checked; `taken` is the sink and epoch they are from."""
+        store = self.store  # opened before the new version is written: opening removes what was cut off
+        self.check_owner()
+        with self.table_lock, files_named(self.path):
+            self.tables.put(name, table, lambda version: store.put_table(name, table, version, taken))
+
+    def change_table(self, name: str, writer: str, epoch: int, change: Change) -> None:
+        """Change a stored table for an epoch of a sink, unless it has that epoch."""
+        with self.table_lock:
+            if (new := changed(self.store, name, writer, epoch, change)) is not None:
+                self.store_table(name, *new)
+
+    def drop_table(self, name: str) -> None:
+        """Remove a stored table, with all its versions."""
+        store = self.store
+        with self.table_lock, files_named(self.path):
+            self.tables.drop(name, lambda: store.forget_table(name))
+
+    # ------------------------------------------------------------ end
+
+    def stop_flows(self) -> None:
+        """Stop the flows, each after the epoch that it performs."""
+        for run in list(self.runs.values()):
+            run.stop()
+
+    def close(self) -> None:
+        """Close the store and the log, and release the lock. The flows have been stopped."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        self.log.close()
+        self._lock.release()
