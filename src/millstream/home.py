@@ -35,7 +35,7 @@ from millstream.errors import DefinitionError, LeaseLost, MillstreamError, Unkno
 from millstream.limits import Limits
 from millstream.log.log import Log
 from millstream.log.topic import Topic
-from millstream.model.connectors import SparkStream, check_name
+from millstream.model.connectors import check_name
 from millstream.model.error_policy import FAIL
 from millstream.model.flow import Flow
 from millstream.model.reserved import check_user_columns
@@ -62,6 +62,7 @@ from millstream.runtime.supervision.run import BROKEN, ENDED, Run
 from millstream.runtime.supervision.supervisor import SET_APART, STOP, Restarts
 from millstream.runtime.wiring import errors_of, sink_generations, sink_ports, source_port, view_specs
 from millstream.sql.query.store_query import question
+from millstream.store.files import open_store
 from millstream.store.port import Taken
 
 if TYPE_CHECKING:
@@ -129,11 +130,9 @@ class Home:
         """The store, opened when it is first needed."""
         with self._opening:
             if self._store is None:
-                from millstream.store.duckdb import DuckStore
-
                 with files_named(self.path):
                     reconcile.check_store(self.path)
-                    store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp", limits=self.limits)
+                    store = open_store(self.path, temp=self.path / "tmp", limits=self.limits)
                     self._store = self.tables.reconciled(store)
                 self._serve()  # from now on no other process can open the file
             return self._store
@@ -272,7 +271,7 @@ class Home:
             chosen = self._engine(starting, planned, ports, root, tables, placement, cores, retract)
         generations = sink_generations(chosen.plan, self.store)
         self.store.prepare(planned.flow, view_specs(chosen.plan), errors_of(chosen.plan))
-        sinks = sink_ports(chosen.plan, self.log, generations, self._change_table)
+        sinks = sink_ports(chosen.plan, self.log, generations, self._change_table, self.store.table_taken)
         token = self.store.take_lease(planned.flow, f"{socket.gethostname()}:{os.getpid()}")
         return FlowLoop(
             chosen,
@@ -493,7 +492,7 @@ class Home:
         self._server = LocalServer(self.path, self)
 
     def _taps(self, planned: Plan, ports: Mapping[str, SourcePort], root: Path) -> list[Tap]:
-        if not any(isinstance(s.connector, SparkStream) for s in planned.sources):
+        if all(port.tap() is None for port in ports.values()):
             return []
         from millstream.engine.input.tap import taps
 

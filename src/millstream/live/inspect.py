@@ -14,7 +14,7 @@ from millstream.clock import BEGINNING
 from millstream.errors import QueryError, UnknownName, Unsupported
 from millstream.kernels.stage import unique
 from millstream.limits import Limits
-from millstream.model.connectors import Generator, LogTopic, Memory
+from millstream.model.connectors import LogTopic
 from millstream.model.flow import Flow
 from millstream.model.steps.step import Source, upstream
 from millstream.model.streams.stream import Stream
@@ -90,10 +90,8 @@ def history(live: Live, names: set[str], sql: str, limits: Limits) -> pa.Table:
     given = {}
     for alias, planned, stream in frames:
         source = next(s for s in upstream(stream.step) if isinstance(s, Source))
-        assert not isinstance(source.connector, Generator | Memory)
         stage = planned.source(source.name)
         with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
-            port = source_port(Path(folder), "history", stage, {}, live.home.log)
-            start = port.start() if hasattr(port, "start") else {}
-            given[alias] = (stage, port, port.admit(start, port.head(now), None), planned)
+            port = source_port(Path(folder), "history", stage, {}, live.home.log, holds=False)
+            given[alias] = (stage, port, port.admit(port.start() or {}, port.head(now), None), planned)
     return answered(spark, given, sql, now, live.home.spark_log, limits)

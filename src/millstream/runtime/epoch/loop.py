@@ -23,11 +23,10 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.clock import BEGINNING, END_OF_TIME, Clock
-from millstream.connect.log import LogSource
 from millstream.connect.port import SourcePort, SourceSlice
 from millstream.kernels.outcome import StageClock
 from millstream.kernels.stage import is_due, lacks_its_row, states
-from millstream.model.connectors import Generator
+from millstream.model.guarantees import AT_MOST_ONCE
 from millstream.plan.operators.temporal_filter import Present
 from millstream.plan.stages import Chained, Plan
 from millstream.runtime.engine_port import EnginePort, TapPort
@@ -35,7 +34,7 @@ from millstream.runtime.epoch import late_replay
 from millstream.runtime.epoch.compaction import Compactor
 from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.runtime.epoch.memory_limit import bounded
-from millstream.runtime.epoch.outbox import AT_MOST, Outbox
+from millstream.runtime.epoch.outbox import Outbox
 from millstream.runtime.epoch.progress import Progress, count
 from millstream.runtime.epoch.records import FAILED, EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
@@ -46,7 +45,7 @@ from millstream.runtime.recovery.gap_recovery import Gap
 from millstream.runtime.recovery.reconcile import reconcile
 from millstream.state.shard import StateReader
 from millstream.state.version import Version
-from millstream.store.port import EpochCommit, EpochRow, Store
+from millstream.store.port import EpochCommit, EpochRow, EpochStore
 
 FIRST_ROWS = 1_000_000
 """What the first epoch after a start takes at most of a source: placement does not know yet how far rows shrink."""
@@ -81,7 +80,7 @@ class FlowLoop:
         self,
         engine: EnginePort,
         ports: Mapping[str, SourcePort],
-        store: Store,
+        store: EpochStore,
         root: Path,
         clock: Clock,
         token: int,
@@ -127,15 +126,15 @@ class FlowLoop:
         self._upkeep.tidy(self.version)
         outbox.resume(progress.reach)
         outbox.deliver(self.number, progress.out)
-        self._records = self.plan.guarantee != AT_MOST
+        self._records = self.plan.guarantee != AT_MOST_ONCE
         self._gap = Gap(root / "stopped.json")
         self._whole = True
         """Whether no epoch is half done."""
         if not self._records and self.number and not self._gap.was_clean(self.number):
             self._leave_gap()
-        for source in self.plan.sources:
-            if isinstance(source.connector, Generator):
-                progress.watermarks.rested(source.name, clock.now())
+        for name, port in ports.items():
+            if port.describe().rests:
+                progress.watermarks.rested(name, clock.now())
 
     @property
     def finished(self) -> bool:
@@ -197,6 +196,9 @@ class FlowLoop:
         for tap in self._taps:
             tap.close()
         self._compactor.close()
+        for port in self.ports.values():
+            port.close()
+        self.outbox.close()
 
     def _open(self, record: EpochRecord) -> None:
         self._fail("before open")
@@ -416,5 +418,4 @@ class FlowLoop:
         self._past.append({n: dict(at) for n, at in self.progress.offsets.items()})
         if record.epoch % HOLD_EVERY == 0:
             for name, port in self.ports.items():
-                if isinstance(port, LogSource):
-                    port.hold(self._past[0][name])
+                port.hold(self._past[0][name])

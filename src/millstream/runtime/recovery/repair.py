@@ -28,6 +28,7 @@ from millstream.runtime.recovery.source_checks import cannot_begin, source_probl
 from millstream.runtime.recovery.swap import FOLDER, Failpoint, Swap, finish
 from millstream.runtime.supervision.lease import HomeLock
 from millstream.state.version import Version
+from millstream.store.files import has_store, open_store, store_file
 from millstream.store.port import EpochRow
 
 
@@ -57,7 +58,7 @@ def _look(home: Path, rebuild: Collection[str]) -> list[Finding]:
     if isinstance(rows, MillstreamError):
         found = [Finding("", said_of(rows), "", back=True)]
     else:
-        numbers = (generations(home / "store.duckdb") if rows else None) or {}
+        numbers = (generations(store_file(home)) if rows else None) or {}
         found = [
             finding
             for flow in sorted({*rows, *known})
@@ -115,15 +116,14 @@ def _nothing(work: Work) -> None:
 
 def _last_rows(home: Path) -> dict[str, list[EpochRow]] | MillstreamError:
     """The last epochs of every flow, newest first; the error when the store cannot be read."""
-    from millstream.store.duckdb import DuckStore
     from millstream.store.repair import read_all
 
     try:
         reconcile.check_store(home)
-        if not (home / "store.duckdb").exists():
+        if not has_store(home):
             return {}
-        read_all(home / "store.duckdb")
-        store = DuckStore(home / "store.duckdb", read_only=True)
+        read_all(store_file(home))
+        store = open_store(home, read_only=True)
     except HomeDamaged as error:
         return error
     try:
@@ -131,7 +131,7 @@ def _last_rows(home: Path) -> dict[str, list[EpochRow]] | MillstreamError:
     except MillstreamError as error:
         return error
     except Exception as error:  # noqa: BLE001 - whatever DuckDB says of a damaged file
-        return HomeDamaged(f"the store {home / 'store.duckdb'} cannot be read", detail=str(error).splitlines()[0])
+        return HomeDamaged(f"the store {store_file(home)} cannot be read", detail=str(error).splitlines()[0])
     finally:
         store.close()
 
@@ -140,7 +140,7 @@ def _tables(home: Path) -> list[Finding]:
     """What is wrong with stored tables."""
     from millstream.store.repair import stored_table, table_versions
 
-    path = home / "store.duckdb"
+    path = store_file(home)
     if not path.exists():
         return []
     ahead = Tables(home / "tables").ahead(*table_versions(path))
