@@ -26,7 +26,7 @@ for _entry in (
         offline=log.LogOffline(),
         columns=log.columns_of,
     ),
-    ConnectorEntry(systems.SPARK, log.open_tapped, follow=log.follow_topic, offline=log.LogOffline()),
+    ConnectorEntry(systems.SPARK, log.open_tapped, follow=log.follow_tapped, offline=log.LogOffline()),
     ConnectorEntry(systems.GENERATOR, generator.open_generator, follow=generator.open_generator),
     ConnectorEntry(systems.MEMORY, memory.open_memory, offline=memory.MemoryOffline()),
     ConnectorEntry(systems.CONSOLE, sink=sinks.open_console),

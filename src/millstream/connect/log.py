@@ -210,12 +210,19 @@ def open_tapped(context: SourceContext) -> LogSource:
 
 
 def follow_topic(context: SourceContext) -> LogSource | None:
-    """A topic next to the process that writes to it; None when it is not there yet."""
-    stream = context.connector
-    name = stream.topic_of_its_own
-    if isinstance(stream, SparkStream):
-        name = stream.topic or _landing(context.flow, context.name)
-    if name is None or not context.log.exists(name):
+    """A topic next to the process that owns it; None when it is not there yet."""
+    assert isinstance(context.connector, LogTopic)
+    return _followed(context, context.connector.topic)
+
+
+def follow_tapped(context: SourceContext) -> LogSource | None:
+    """The topic of a tap next to the process that lands records in it; None when it is not there yet."""
+    assert isinstance(context.connector, SparkStream)
+    return _followed(context, context.connector.topic or _landing(context.flow, context.name))
+
+
+def _followed(context: SourceContext, name: str) -> LogSource | None:
+    if not context.log.exists(name):
         return None
     reader = f"{context.flow}.{context.name}"
     return LogSource(context.log.topic(name), LogTopic(name), context.schema, reader, {}, holds=False)

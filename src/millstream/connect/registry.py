@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
-from millstream.connect.port import Offsets, SinkPort, SourcePort
+from millstream.connect.port import Offsets, SinkBase, SinkPort, SourcePort
 from millstream.errors import DefinitionError
 from millstream.log.log import Log
 from millstream.model import systems
@@ -197,18 +197,20 @@ def register(
 
     `source` and `sink` open one from its context, whose `options` are checked and complete; usually they are classes.
     `options` are those of both unless a sink has others; `unnamed` is the one that a value without a name is for. A
-    sink declares its `guarantee` here, or as an attribute of its class. A package calls this from a function that it
-    names in the entry-point group ``millstream.connectors``.
+    sink declares its `guarantee` here, or as an attribute of its class if that is a `SinkBase`. A package calls this
+    from a function that it names in the entry-point group ``millstream.connectors``.
     """
     if source is None and sink is None:
         raise DefinitionError(f"the connector `{name}` has neither a source nor a sink")
-    declared = guarantee or getattr(sink, "guarantee", None) or SinkGuarantee.AT_LEAST_ONCE
+    if guarantee is None:
+        declared = isinstance(sink, type) and issubclass(sink, SinkBase)
+        guarantee = cast(SinkBase, sink).guarantee if declared else SinkGuarantee.AT_LEAST_ONCE
     system = System(
         name,
         None if source is None else tuple(options),
         None if sink is None else tuple(options if sink_options is None else sink_options),
         unnamed=unnamed,
-        guarantee=None if sink is None else SinkGuarantee(declared),
+        guarantee=None if sink is None else guarantee,
         doc=doc,
         example=f"{name.upper()}(" + ", ".join(f"{o.name} = ..." for o in options if o.required) + ")",
     )
