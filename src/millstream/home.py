@@ -271,7 +271,7 @@ class Home:
             chosen = self._engine(starting, planned, ports, root, tables, placement, cores, retract)
         generations = sink_generations(chosen.plan, self.store)
         self.store.prepare(planned.flow, view_specs(chosen.plan), errors_of(chosen.plan))
-        sinks = sink_ports(chosen.plan, self.log, generations, self._change_table, self.store.table_taken)
+        sinks = sink_ports(chosen.plan, self.log, generations, self._change_table, self.store)
         token = self.store.take_lease(planned.flow, f"{socket.gethostname()}:{os.getpid()}")
         return FlowLoop(
             chosen,

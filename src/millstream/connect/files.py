@@ -108,8 +108,8 @@ class FileSource(SourceBase):
         return 0 if len(self.entries) <= at.get(0, 0) else None
 
     def describe(self) -> SourceFacts:
-        """The path and the format."""
-        return SourceFacts("files", more={"path": self.files.path, "format": self.files.format})
+        """An offset is a file."""
+        return SourceFacts("files")
 
     def finished(self, start: Offsets) -> bool:
         """A bounded folder ends with the files that were there at the start."""

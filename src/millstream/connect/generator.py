@@ -34,7 +34,7 @@ class MakesNumbers:
 class GeneratorSource(SourceBase):
     """A sequence of records that can be made again at any time from their numbers.
 
-    A paced generator begins its schedule when it is first asked, at the number it has come to; record n of the
+    A paced generator begins its schedule at the first call of `head`, at the number reached; record n of the
     schedule is due n / rate seconds later. It never skips a number, however late the reader is.
     """
 
@@ -73,8 +73,8 @@ class GeneratorSource(SourceBase):
         return 0 if due >= ENDLESS else max(0, due - at.get(0, 0))
 
     def describe(self) -> SourceFacts:
-        """Its name. It makes nothing while no flow reads it."""
-        return SourceFacts("generator", rests=True, more={"name": self.generator.name})
+        """It makes nothing while no flow reads it."""
+        return SourceFacts("generator", rests=True)
 
     def finished(self, start: Offsets) -> bool:
         """Whether the last number has been read."""

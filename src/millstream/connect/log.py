@@ -61,7 +61,7 @@ class LogSource(SourceBase):
         return self._first
 
     def finished(self, start: Offsets) -> bool:
-        """Whether all that there was at the start has been read, if no more was asked for."""
+        """Whether a bounded reader has read all that was there at the start."""
         return self._until is not None and all(
             start.get(p, self._first.get(p, 0)) >= end for p, end in self._until.items()
         )
@@ -106,7 +106,7 @@ class LogSource(SourceBase):
 
     def describe(self) -> SourceFacts:
         """The topic. An offset is a record."""
-        return SourceFacts(f"log {self.topic.name}", record_per_offset=True, more={"topic": self.topic.name})
+        return SourceFacts(f"log {self.topic.name}", record_per_offset=True)
 
     def tap(self) -> SparkTap | None:
         """What lands records in the topic, if it is for that."""
@@ -149,7 +149,7 @@ class LogOffline:
     """What a repair can know of a topic without the flow: where it begins and ends. The detail is its name."""
 
     def problems(self, place: Offline, at: Mapping[str, int]) -> Iterator[str]:
-        """A topic that cannot be read, or does not hold the offsets that a flow goes on from."""
+        """A topic that cannot be read, or does not hold the offsets at which a flow resumes."""
         starts, ends = _bounds(place)
         for partition, offset in at.items():
             if ends is None or starts is None:
@@ -159,7 +159,7 @@ class LogOffline:
             if offset > end:
                 yield f"partition {partition} of `{place.source}` ends at {end}, but it was read up to {offset}"
             elif offset < starts.get(int(partition), 0):
-                yield f"partition {partition} of `{place.source}` was trimmed behind {offset}, where the flow is"
+                yield f"partition {partition} of `{place.source}` was trimmed past {offset}, where the flow is"
 
     def cannot_begin(self, place: Offline) -> str | None:
         """A topic whose oldest records are gone."""

@@ -39,7 +39,7 @@ class MemorySource(SourceBase):
         return SourceSlice(ranges)
 
     def finished(self, start: Offsets) -> bool:
-        """Whether its end was said and all that was sent has been read."""
+        """Whether `end` was called and all that was sent has been read."""
         return self._memory.ended.is_set() and all(start.get(p, 0) >= end for p, end in self.head(0).items())
 
     def end(self) -> Offsets | None:

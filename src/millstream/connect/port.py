@@ -68,7 +68,7 @@ class SourceSlice:
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What is known of an open source, for lists, for the store and for a repair without the flow."""
+    """What is known of an open source, for the loop, for accounting, and for a repair without the flow."""
 
     kind: str
     """The name of its system, and what a repair needs to find it again: ``files``, ``log bids``. Kept on disk."""
@@ -76,8 +76,6 @@ class SourceFacts:
     """Whether every offset is one record, so that records read and offsets passed can be compared."""
     rests: bool = False
     """Whether no records arrive while no flow reads it, as with a generator: it was not silent then."""
-    more: Mapping[str, str] = field(default_factory=dict)
-    """Other facts to show."""
 
 
 class Lands(Protocol):
@@ -275,8 +273,8 @@ class SinkPort(Protocol):
 
     def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
         """Take the changes of an epoch, durably when this returns. Epochs grow, but not all are written: one without
-        changes is left out. `digest` tells the content of the epoch; None where the flow does not need epochs told
-        apart (its guarantee is not exactly once).
+        changes is left out. `digest` identifies the content of the epoch; None where the flow does not need to
+        recognise epochs (its guarantee is not exactly once).
         """
         ...
 

@@ -83,7 +83,7 @@ class SinkContext:
 
 @dataclass(frozen=True)
 class Offline:
-    """A source that a repair asks about, while its flow is not at hand."""
+    """A source that a repair examines without its flow."""
 
     home: Path
     root: Path
@@ -96,7 +96,7 @@ class OfflineChecks(Protocol):
     """What a repair can know of the sources of a system."""
 
     def problems(self, place: Offline, at: Mapping[str, int]) -> Iterator[str]:
-        """Why a flow cannot go on from these offsets (by partition), in sentences."""
+        """Why a flow cannot resume at these offsets (by partition), in sentences."""
         ...
 
     def cannot_begin(self, place: Offline) -> str | None:

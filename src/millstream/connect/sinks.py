@@ -81,8 +81,8 @@ class TopicSink(SinkBase):
             )
 
     def last_epoch(self, writer: str) -> int | None:
-        """What every partition has: one that the epochs had nothing for lags behind, which does no harm, as a partition
-        takes an epoch once.
+        """What every partition has. One without rows in the last epochs makes this a lower bound, which does no harm: a
+        partition takes an epoch once.
         """
         return min(self.topic.last_sequence(writer).values(), default=-1)
 

@@ -3,7 +3,7 @@
 Spark's JSON reader drops what follows an object on its line, makes several rows of an array and a question mark of half
 a surrogate pair; its CSV reader replaces what is not UTF-8 and guesses where an open quote ends. Both leave out empty
 lines, so that they cannot say on which line a record was. A file in which none of this can happen is **plain**, and
-Spark reads it. `is_plain` decides by counting bytes, which costs little beside parsing. All other files are split
+Spark reads it. `is_plain` decides by counting bytes, which costs little next to parsing. All other files are split
 and checked here; Spark then only converts lines that are known to be whole.
 """
 
@@ -64,7 +64,7 @@ def is_plain(path: str, form: str) -> bool:
 
 
 def _plain_json(data: bytes) -> bool:
-    """Whether each line has one closing brace, at its end: then an object can have nothing behind it."""
+    """Whether each line has one closing brace, at its end: then nothing can follow an object."""
     lines = data.count(b"\n")
     returns = data.count(b"\r")
     ended = data.count(b"}\n") + (data.count(b"}\r\n") if returns else 0)

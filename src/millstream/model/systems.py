@@ -72,7 +72,7 @@ class System:
     name: str
     """In lower case; SQL spells it ``NAME(option = value, ...)``."""
     source: tuple[Option, ...] | None = None
-    """The options of a source; None where it cannot be read."""
+    """The options of a source; None where it cannot be read from."""
     sink: tuple[Option, ...] | None = None
     """The options of a sink; None where it cannot be written to."""
     unnamed: str = ""

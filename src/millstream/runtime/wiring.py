@@ -4,7 +4,7 @@ view.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from millstream.connect.port import Offsets, SinkPort, SourcePort
@@ -22,9 +22,9 @@ from millstream.log.log import Log
 from millstream.model import systems
 from millstream.model.connectors import TableTarget
 from millstream.plan.stages import Aggregation, Append, Chained, Plan, SourceStage, ViewStage
-from millstream.runtime.epoch.table_sink import ChangesTable, StoredTables, TableSink
+from millstream.runtime.epoch.table_sink import ChangesTable, KeepsTables, StoredTables, TableSink
 from millstream.state.run import write_durably
-from millstream.store.port import EpochStore, Taken, ViewSpec
+from millstream.store.port import EpochStore, ViewSpec
 
 
 def source_port(root: Path, flow: str, source: SourceStage, at: Offsets, log: Log, *, holds: bool = True) -> SourcePort:
@@ -48,7 +48,7 @@ def sink_generations(plan: Plan, store: EpochStore) -> dict[str, int]:
 
 
 def sink_ports(
-    plan: Plan, log: Log, generations: Mapping[str, int], change: ChangesTable, taken: Callable[[str, str], Taken]
+    plan: Plan, log: Log, generations: Mapping[str, int], change: ChangesTable, store: KeepsTables
 ) -> dict[str, SinkPort]:
     """The sinks of a bound plan, by the name of the view; topics are made where they are missing."""
     topics = frozenset(t for s in plan.sources if (t := s.connector.topic_of_its_own) is not None)
@@ -64,7 +64,7 @@ def sink_ports(
                 view.sink_schema,
                 log,
                 write_durably,
-                StoredTables(change, taken),
+                StoredTables(change, store),
                 topics,
             )
             ports[view.name] = open_sink(context)

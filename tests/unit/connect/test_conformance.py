@@ -212,7 +212,7 @@ class TestTableSink(SinkConformance):
 
     def open(self, folder: Path, generation: int) -> SinkPort:
         target = TableTarget("t", ("item", "n"), self.key, (), self.schema)
-        tables = StoredTables(self.change, self.store.table_taken)
+        tables = StoredTables(self.change, self.store)
         return TableSink("s", target, "op", tables, self.writer(generation))
 
     def read(self, folder: Path) -> list[dict[str, Any]]:

@@ -57,8 +57,7 @@ class StoredTables:
     """How sinks change stored tables."""
 
     change: ChangesTable
-    taken: Callable[[str, str], Taken]
-    """What a stored table has of a sink, by their names."""
+    store: KeepsTables
 
 
 class TableSink(SinkBase):
@@ -72,7 +71,7 @@ class TableSink(SinkBase):
 
     def last_epoch(self, writer: str) -> int | None:
         """What was recorded with the rows."""
-        return self._tables.taken(self._target.table, writer).epoch
+        return self._tables.store.table_taken(self._target.table, writer).epoch
 
     def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
         """Take an epoch's changes into the table."""

@@ -49,7 +49,7 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _DEEPEST_TYPE = 100
 KINDS = ("SOURCE", "TABLE", "VIEW", "SINK", "FUNCTION")
 SHOWN = ("SOURCES", "VIEWS", "SINKS", "FLOWS", "TABLES", "FUNCTIONS", "TOPICS")
-PLACES = ("FILES", "LOG", "GENERATOR", "CONSOLE")
+PLACES = (*systems.spellings(systems.SOURCE), *systems.spellings(systems.SINK))
 FIRST = ("SELECT", "CREATE", "INSERT", "UPSERT", "UPDATE", "DELETE", "MERGE", "COPY", "SUBSCRIBE", "EXPLAIN",
          "DESCRIBE", "SHOW", "DROP", "PAUSE", "RESUME", "SET", "WITH", "VALUES")  # fmt: skip
 
