@@ -19,8 +19,6 @@ from typing import Protocol
 
 import pyarrow as pa
 
-TEXT_FORMATS = ("json", "csv")
-
 
 @dataclass(frozen=True)
 class FilePart:
