@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from millstream.connect.port import SinkBase
 from millstream.connect.registry import SinkContext
 from millstream.model import systems
 from millstream.model.guarantees import SinkGuarantee
+from millstream.runtime.recovery import repair
 from tests.local import LocalScript
 
 
@@ -26,6 +27,7 @@ class Ledger(SinkBase):
 
     guarantee = SinkGuarantee.TRANSACTIONAL
     written: dict[str, list[tuple[int, list[Any]]]] = {}  # noqa: RUF012 - it outlives every process
+    resumed: list[dict[str, Any]] = []  # noqa: RUF012
     dies_after: int | None = None
     closed = 0
 
@@ -42,13 +44,19 @@ class Ledger(SinkBase):
             Ledger.dies_after = None
             raise Died
 
+    def position(self) -> Mapping[str, Any] | None:
+        return {"epochs": len(Ledger.written.get(self.writer, []))}
+
+    def resume(self, position: Mapping[str, Any]) -> None:
+        Ledger.resumed.append(dict(position))
+
     def close(self) -> None:
         Ledger.closed += 1
 
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    Ledger.written, Ledger.dies_after, Ledger.closed = {}, None, 0
+    Ledger.written, Ledger.resumed, Ledger.dies_after, Ledger.closed = {}, [], None, 0
     ms.register_connector("ledger", sink=Ledger)
     yield
     systems.forget("ledger")
@@ -70,6 +78,8 @@ def test_an_epoch_that_the_sink_has_is_not_written_again_after_a_crash(tmp_path:
         script.tick()
     assert Ledger.written == {"f/out/0": [(1, [1]), (2, [2]), (3, [3])]}
     assert Ledger.closed == 2
+    assert Ledger.resumed == [{"epochs": 1}]  # what was written before the last committed epoch
+    assert repair.look(tmp_path) == []  # a position that is none of a topic is nothing to repair
 
 
 def test_an_epoch_that_the_sink_has_lost_is_written_again_at_the_next_start(tmp_path: Path) -> None:

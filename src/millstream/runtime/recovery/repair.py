@@ -259,9 +259,9 @@ def _short_topics(home: Path, flow: str, last: EpochRow | None, numbers: Mapping
     log = Log(home / "log", SystemClock())
     try:
         for sink, known in told.items():
+            if "topic" not in known or known["generation"] != _generation(flow, sink, numbers):
+                continue  # it wrote elsewhere, or has begun again since
             reach, topic = Reach.from_json(known), None
-            if known["generation"] != _generation(flow, sink, numbers):
-                continue
             if log.exists(reach.topic):
                 topic = log.topic(reach.topic)
             missing = "it is gone" if topic is None else reach.missing_in(topic)
