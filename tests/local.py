@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,11 @@ import sqlglot
 from sqlglot import exp
 
 from millstream.clock import EARLIEST, LATEST
-from millstream.connect.log import LogSource
-from millstream.connect.memory import MemorySource
-from millstream.connect.port import NO_TIME, OUT_OF_RANGE, SourcePort
+from millstream.connect.port import NO_TIME, OUT_OF_RANGE, SourcePort, SourceSlice
 from millstream.engine.binding.bind import bind_views
 from millstream.engine.driver.driver import EpochDriver, states_of, write_outcome
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
-from millstream.engine.input.readers import DELETES
+from millstream.engine.input.readers.columns import DELETES
 from millstream.engine.input.rejects import apart
 from millstream.home import Home
 from millstream.kernels.intake import Intake, gather, take_in
@@ -43,6 +40,7 @@ from millstream.state.shard import RunCache, shard_of, shard_range
 from millstream.state.version import Version
 from millstream.store.names import quoted
 from millstream.testing.script import Script
+from millstream.testing.slice_rows import slice_rows
 
 _MACROS = """
 CREATE MACRO unix_micros(t) AS epoch_us(t);
@@ -72,6 +70,10 @@ class LocalEngine:
         """Perform one epoch."""
         return _LocalWork(self, version, given).run()
 
+    def rows(self, source: SourceStage, part: SourceSlice) -> pa.Table:
+        """The rows of a slice."""
+        return slice_rows(self.ports[source.name].slice(part), source.schema)
+
     def columns(self, source: SourceStage, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
         """The system columns and the scan's own."""
         assert not scan.ops, "the local engine has expressions only"
@@ -87,7 +89,7 @@ class LocalEngine:
             shown += [*extra, f'CAST({version} AS BIGINT) AS "$ver"']
         time = source.options.event_time
         timed = f'SELECT *, {now if time is None else f"epoch_us({quoted(time)})"} AS "$ts" FROM rows'
-        if time is not None:  # as `engine/input/readers.py` marks them
+        if time is not None:  # as `engine/input/readers/columns.py` marks them
             inside = f'"$ts" BETWEEN {EARLIEST} AND {LATEST}'
             lost = f'WHEN "$ts" IS NULL THEN {NO_TIME} WHEN NOT ({inside}) THEN {OUT_OF_RANGE}'
             bad = f'CASE WHEN "$bad" <> 0 THEN "$bad" {lost} ELSE 0 END AS "$bad"'
@@ -108,9 +110,7 @@ class LocalEngine:
         return self.duck.sql(f"SELECT *, {said} FROM untimed").to_arrow_table()
 
     def _types(self, source: SourceStage, scan: Scan) -> dict[str, pa.DataType]:
-        port = self.ports[source.name]
-        assert isinstance(port, MemorySource | LogSource)
-        empty = port.table(replace(port.admit({}, {}, None), ranges={}))
+        empty = slice_rows([], source.schema)
         return {f.name: f.type for f in _plain(self.columns(source, scan, empty).to_arrow().schema)}
 
 
@@ -127,9 +127,7 @@ class _LocalWork:
             part = self.given.slices[source.name]
             if part.empty:
                 continue
-            port = self.engine.ports[source.name]
-            assert isinstance(port, MemorySource | LogSource)
-            rows[source.name] = port.table(part)
+            rows[source.name] = self.engine.rows(source, part)
             for scan in self.plan.scans_of(source.name):
                 frame = self.engine.columns(source, scan, rows[source.name], self.given.now)
                 future = self.given.now + source.options.future_bound.micros
@@ -155,9 +153,8 @@ class _LocalWork:
 
     def _history(self, scan: Scan, roles: list[Role], first: int, last: int) -> Intake:
         assert self.given.replay is not None
-        port, source = self.engine.ports[scan.source], self.plan.source(scan.source)
-        assert isinstance(port, MemorySource | LogSource)
-        frame = self.engine.columns(source, scan, port.table(self.given.replay.history[scan.source]))
+        source = self.plan.source(scan.source)
+        frame = self.engine.columns(source, scan, self.engine.rows(source, self.given.replay.history[scan.source]))
         inside = frame.filter((pl.col("$ts") >= first) & (pl.col("$ts") < last))
         return take_in(inside, roles, self.given.now + source.options.future_bound.micros)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import millstream.log  # noqa: F401 - the package first, or a later import of it would hide the function of this name
 from millstream.clock import ManualClock, SystemClock
+from millstream.connect.registry import register as register_connector
 from millstream.errors import MillstreamError
 from millstream.home import Home
 from millstream.model.aggregates.aggregate import (
@@ -59,6 +60,7 @@ from millstream.model.aggregates.distribution import (
     stddev_pop,
     var_pop,
 )
+from millstream.model.connector import connector
 from millstream.model.connectors import console, files, generator, log, memory, spark_stream
 from millstream.model.expression import Expr, col, expr
 from millstream.model.flow import Flow
@@ -140,6 +142,7 @@ __all__ = [
     "collect",
     "collect_set",
     "connect",
+    "connector",
     "console",
     "count",
     "count_distinct",
@@ -182,6 +185,7 @@ __all__ = [
     "percentile",
     "percentile_disc",
     "rank",
+    "register_connector",
     "repeatedly",
     "retracting",
     "row_number",

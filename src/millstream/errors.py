@@ -11,6 +11,7 @@ MillstreamError
 ├── SourceError          a source cannot be read
 │   ├── SourceMissing
 │   └── SourceUnreadable
+├── SinkError            a sink cannot be written to
 ├── HomeError            the directory that holds log, state and store
 │   ├── HomeInUse
 │   ├── HomeTooNew
@@ -163,6 +164,12 @@ class SourceMissing(SourceError):
 
 class SourceUnreadable(SourceError):
     """A file is there but is not what the source says it is."""
+
+
+class SinkError(MillstreamError):
+    """A sink cannot be written to."""
+
+    exit_code = 3
 
 
 class HomeError(MillstreamError):

@@ -27,6 +27,7 @@ from millstream.runtime.inspect.status import (
 from millstream.runtime.supervision.lease import HomeOwner, owner_of
 from millstream.serve.client import LocalClient
 from millstream.sql.query.store_query import question
+from millstream.store.files import has_store, open_store
 
 if TYPE_CHECKING:
     from millstream.store.duckdb import DuckStore
@@ -55,7 +56,7 @@ class Reader:
         check_format(self.path / "millstream.json")
         self._log = Log(self.path / "log", SystemClock())
         self._client: LocalClient | None = None
-        if self._connected() is None and not (self.path / "store.duckdb").exists():
+        if self._connected() is None and not has_store(self.path):
             raise HomeDamaged(
                 f"the home {self.path} has no views yet", hint="run a flow in it first: `millstream run FLOW.py`"
             )
@@ -89,10 +90,8 @@ class Reader:
 
     def _look(self, look: Callable[[DuckStore], T]) -> T:
         """Look into the store and close it at once. A process that takes the home meanwhile does not have to wait."""
-        from millstream.store.duckdb import DuckStore
-
         before = owner_of(self.path / "lock")
-        store = DuckStore(self.path / "store.duckdb", read_only=True, limits=Limits.of())
+        store = open_store(self.path, read_only=True, limits=Limits.of())
         try:
             with interruptible(lambda: _token(owner_of(self.path / "lock")) != _token(before)):
                 return look(store)

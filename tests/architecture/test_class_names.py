@@ -5,6 +5,7 @@ from collections import defaultdict
 
 from tests.architecture.test_imports import PACKAGE, modules
 
+
 def shared_names() -> dict[str, set[str]]:
     """Names of public classes that several modules define, and these modules."""
     places: dict[str, set[str]] = defaultdict(set)

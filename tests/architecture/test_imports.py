@@ -36,7 +36,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "log": frozenset({"model"}),
     "store": frozenset({"model"}),
     "connect": frozenset({"model", "log"}),
-    "engine": frozenset({"model", "plan", "kernels", "state", "connect", "log"}),
+    # of connect only contracts and forms: the engine has one reader per form, and knows no connector
+    "engine": frozenset(
+        {"model", "plan", "kernels", "state", "log", *(f"connect.{m}" for m in ("port", "forms", "text_lines"))}
+    ),
     "runtime": BELOW_RUNTIME,
     "live": BELOW_RUNTIME | {"runtime", "nexmark", "result"},  # SQL carried out on an open home
     "serve": frozenset({"runtime", "store", "model", "result", "live", "sql.parse.script", "sql.parse.text"}),
@@ -184,6 +187,8 @@ def test_kernels_touch_neither_spark_nor_files_nor_the_time() -> None:
         ("kernels", "plan.planner", False),
         ("state", "log.topic", False),
         ("connect", "log.topic", True),
+        ("engine", "connect.forms", True),
+        ("engine", "connect.files", False),
         ("serve", "engine.spark.session", False),
         ("testing", "cli.wiring", False),
         ("runtime", "__init__", False),

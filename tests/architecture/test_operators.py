@@ -52,7 +52,7 @@ OPERATORS = {
     ),
     "TopN": Known("Top", "ROW_NUMBER()", "guide/joins.md", "tests/unit/kernels/test_relate.py::what_a_batch"),
     "DistinctRows": Known("Distinct", "DISTINCT", "guide/joins.md", "tests/unit/kernels/test_relate.py::what_a_batch"),
-    "Gather": Known("Gathered", "UNION ALL", "guide/joins.md", "tests/sql/test_relations.py::test_"),
+    "GatheredRows": Known("Gathered", "UNION ALL", "guide/joins.md", "tests/sql/test_relations.py::test_"),
     "SetOperation": Known("Compared", "INTERSECT", "guide/joins.md", "tests/sql/test_relations.py::test_"),
     "WindowFunctions": Known("Windowed", "OVER", "guide/joins.md", "tests/sql/test_relations.py::test_"),
     "HoldUntil": Known("Settling", "EMIT ON CLOSE", "guide/joins.md", "tests/sql/test_final_rows.py::test_"),

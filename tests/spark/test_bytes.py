@@ -59,7 +59,7 @@ def test_any_bytes_at_full_size(spark: object, tmp_path: Path, form: str, seed: 
 def test_large_files_are_read_line_by_line_on_the_executors(
     spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.engine.input.readers.LOCAL_BYTES", 0)
+    monkeypatch.setattr("millstream.engine.input.readers.files.LOCAL_BYTES", 0)
     check(tmp_path, "json", 5, 2_000)
 
 

@@ -8,9 +8,9 @@ from sqlglot import exp
 
 from millstream.cli.commands.check import Report
 from millstream.cli.shell.shell import read_file
+from millstream.connect.registry import columns_of
 from millstream.errors import DuplicateName, MillstreamError, Origin
 from millstream.live import sources
-from millstream.model.connectors import Files
 from millstream.model.flow import Flow
 from millstream.plan.explain.node import growing
 from millstream.plan.explain.plan_tree import explain
@@ -116,12 +116,13 @@ class Checking:
         if schema_of(self.catalog, entry) is not None or entry.place.kind == "GENERATOR":
             return True
         why, connector = "they are those of its topic", connector_of(entry, {})
-        if isinstance(connector, Files):
-            try:
-                self.catalog.add(entry, sources.inferred(connector))
+        try:
+            columns = columns_of(connector, None)
+            if columns is not None:
+                self.catalog.add(entry, columns)
                 return True
-            except MillstreamError as error:
-                why = error.message
+        except MillstreamError as error:
+            why = error.message
         self.report.warnings.append(
             MillstreamError(
                 f"the columns of `{entry.name}` are not declared: what reads it cannot be checked here",

@@ -1,70 +1,58 @@
 """Folders of files. Offset i is the i-th file that was discovered; the order of discovery is kept in a ledger.
 
-The ledger is a file of JSON lines, one per discovered file, appended and fsynced before an epoch may name it:
-
-    {"n":0,"path":"/data/bids/a.json","size":812,"mtime":1767225600000000}
-
-A file is read once: a path that is in the ledger is never taken again, whatever happens to it afterwards. A file that
-is not what the source says (no Parquet, other columns) has a ``problem``: it is one error of its source and not read.
-A problem that shows only when the file is read is added as a line of its own, ``{"n":0,"problem":"..."}``.
+A file is read once: a path that is in the ledger (`connect/ledger.py`) is never read again, whatever happens to it
+afterwards. A file that is not what the source declares (no Parquet, other columns) has a ``problem``: it is one error
+of its source, and its rows are not read.
 """
 
 from __future__ import annotations
 
-import csv
 import glob
 import os
-import zlib
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from millstream import paths
-from millstream.connect.port import Offsets, SourceSlice
-from millstream.connect.text_lines import is_plain, lines_of
-from millstream.errors import HomeDamaged, SourceMissing, SourceUnreadable
+from millstream.connect import ledger as ledgers
+from millstream.connect.file_problems import gone, header_problem, parquet_damage, parquet_problem
+from millstream.connect.forms import FilePart, FileSet, Form
+from millstream.connect.ledger import FileEntry
+from millstream.connect.port import Offsets, SourceBase, SourceFacts, SourceSlice
+from millstream.connect.registry import Offline, SourceContext
+from millstream.connect.text_lines import is_plain
+from millstream.errors import SourceMissing, SourceUnreadable
 from millstream.model.connectors import Files
 from millstream.model.types.schema import Schema
-from millstream.model.types.values import readable
 
 BYTES_PER_EPOCH = 256 * 2**20
-_HEADER_BYTES = 100_000
 _REMEMBERED = 10_000
 _ROW_BYTES = {"json": 100, "csv": 60, "parquet": 12}
 
 
-@dataclass(frozen=True)
-class FileEntry:
-    """A discovered file."""
-
-    path: str
-    size: int
-    mtime: int
-    problem: str | None = None
-    """Why it cannot be read."""
-
-
-class FileSource:
+class FileSource(SourceBase):
     """The files of a folder, in the order they were discovered."""
 
     def __init__(self, files: Files, schema: Schema, ledger: Path) -> None:
         self.files = files
         self._schema = schema
         self._ledger = ledger
-        self.entries: list[FileEntry] = _load(ledger)
+        self.entries: list[FileEntry] = ledgers.load(ledger)
         self._known = {e.path for e in self.entries}
         self._plain: dict[str, bool] = {}
         self._closed = False
+        self._discovering = threading.Lock()
         if not self.entries and not self._candidates():
             self._check_place()
 
     def head(self, now: int) -> Offsets:
         """Look for new files and write them into the ledger."""
         del now
+        with self._discovering:
+            self._discover()
+            return {0: len(self.entries)}
+
+    def _discover(self) -> None:
         fresh: list[FileEntry] = []
         for path in () if self._closed else self._candidates():
             if path in self._known:
@@ -77,10 +65,12 @@ class FileSource:
             fresh.append(FileEntry(path, status.st_size, status.st_mtime_ns // 1000, problem))
         if fresh:
             fresh.sort(key=lambda e: (e.mtime, e.path))
-            self._append(fresh)
+            lines = [ledgers.file_line(n, e) for n, e in enumerate(fresh, start=len(self.entries))]
+            ledgers.append(self._ledger, lines)
+            self.entries += fresh
+            self._known.update(e.path for e in fresh)
         if self.files.bounded:
             self._closed = True
-        return {0: len(self.entries)}
 
     def admit(self, start: Offsets, head: Offsets, limit: int | None) -> SourceSlice:
         """Whole files, until the bytes (or the rows, as estimated) of one epoch are reached; at least one file."""
@@ -93,12 +83,33 @@ class FileSource:
 
     def rows(self, part: SourceSlice) -> int:
         """Estimated from the bytes."""
-        return sum(e.size for e in self.of(part)) // _ROW_BYTES[self.files.format]
+        return sum(e.size for e in self.entries[slice(*part.ranges.get(0, (0, 0)))]) // _ROW_BYTES[self.files.format]
 
-    def of(self, part: SourceSlice) -> list[FileEntry]:
+    def slice(self, part: SourceSlice) -> Sequence[Form]:
         """The files of a slice."""
         start, end = part.ranges.get(0, (0, 0))
-        return self.entries[start:end]
+        parts = [self._part(n, e) for n, e in enumerate(self.entries[start:end], start=start)]
+        return [FileSet(self.files.format, tuple(parts), self.files.header)] if parts else []
+
+    def _part(self, number: int, entry: FileEntry) -> FilePart:
+        plain = entry.problem is not None or self.files.format == "parquet" or self._is_plain(entry.path)
+        return FilePart(number, entry.path, entry.size, entry.problem, plain)
+
+    def start(self) -> Offsets | None:
+        """The ledger keeps the names of all files."""
+        return {0: 0}
+
+    def end(self) -> Offsets | None:
+        """The files that were discovered."""
+        return {0: len(self.entries)}
+
+    def pending(self, at: Offsets, now: int) -> int | None:
+        """None while files wait: it is not known how many records are in them."""
+        return 0 if len(self.entries) <= at.get(0, 0) else None
+
+    def describe(self) -> SourceFacts:
+        """An offset is a file."""
+        return SourceFacts("files")
 
     def finished(self, start: Offsets) -> bool:
         """A bounded folder ends with the files that were there at the start."""
@@ -126,29 +137,30 @@ class FileSource:
                 hint="make the folder first (it may be empty), or correct the path in ms.files(...)",
             )
 
-    def is_plain(self, entry: FileEntry) -> bool:
+    def _is_plain(self, path: str) -> bool:
         """Whether Spark may read a text file by itself (see `connect/text_lines.py`)."""
-        if entry.path not in self._plain:
+        if path not in self._plain:
             if len(self._plain) >= _REMEMBERED:
                 self._plain.clear()
             try:
-                self._plain[entry.path] = is_plain(entry.path, self.files.format)
+                self._plain[path] = is_plain(path, self.files.format)
             except FileNotFoundError:
-                raise _gone(entry.path) from None
-        return self._plain[entry.path]
+                raise gone(path) from None
+        return self._plain[path]
 
     def examine(self, part: SourceSlice) -> bool:
-        """Read the Parquet files of a slice to their ends, and note which cannot be; whether there are any."""
+        """Read the Parquet files of a slice to their ends, and note which cannot be."""
         start, end = part.ranges.get(0, (0, 0))
-        found = False
+        damaged = False
         for n in range(start, end) if self.files.format == "parquet" else ():
             entry = self.entries[n]
-            problem = None if entry.problem is not None else _damage(entry.path)
+            problem = None if entry.problem is not None else parquet_damage(entry.path)
             if problem is not None:
-                found = True
-                self._write(orjson.dumps({"n": n, "problem": problem}) + b"\n")
-                self.entries[n] = replace(entry, problem=problem)
-        return found
+                damaged = True
+                with self._discovering:
+                    ledgers.append(self._ledger, [ledgers.problem_line(n, problem)])
+                    self.entries[n] = replace(entry, problem=problem)
+        return damaged
 
     def _problem(self, path: str) -> str | None:
         """Why a file cannot be read as the source says; an error where its permissions forbid to find out."""
@@ -159,143 +171,75 @@ class FileSource:
         if self.files.format == "parquet":
             if not path.isprintable():
                 return "its name is not printable UTF-8 text: rename it"
-            return _parquet_problem(path, self._schema)
+            return parquet_problem(path, self._schema)
         if self.files.format == "csv" and self.files.header:
-            return _header_problem(path, self._schema)
+            return header_problem(path, self._schema)
         return None
 
-    def _append(self, fresh: list[FileEntry]) -> None:
-        self._write(b"".join(_line(n, e) for n, e in enumerate(fresh, start=len(self.entries))))
-        self.entries += fresh
-        self._known.update(e.path for e in fresh)
 
-    def _write(self, lines: bytes) -> None:
-        """Add to the ledger, durably."""
-        new = not self._ledger.exists()
-        self._ledger.parent.mkdir(parents=True, exist_ok=True)
-        with self._ledger.open("ab") as file:
-            file.write(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            directory = os.open(self._ledger.parent, os.O_RDONLY)
-            os.fsync(directory)
-            os.close(directory)
+class FollowedFiles(FileSource):
+    """The files of a folder as another process has discovered them: its ledger is read and never written."""
 
+    def __init__(self, files: Files, ledger: Path) -> None:
+        self.files = files
+        self.entries = []
+        self._ledger = ledger
+        self._read = 0
+        self._plain = {}
+        self._discovering = threading.Lock()
 
-def _load(ledger: Path) -> list[FileEntry]:
-    """Read the ledger; a torn last line (it was never promised to anyone) is cut off."""
-    if not ledger.exists():
-        return []
-    data = ledger.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        paths.truncate(ledger, len(whole))
-    entries: list[FileEntry] = []
-    for number, line in enumerate(whole.splitlines()):
-        try:
-            entry = orjson.loads(line)
-            if "path" not in entry:
-                entries[entry["n"]] = replace(entries[entry["n"]], problem=str(entry["problem"]))
-                continue
-            if entry["n"] != len(entries):
-                raise ValueError(number)
-            path = os.fsdecode(bytes.fromhex(entry["name"])) if "name" in entry else entry["path"]
-            entries.append(FileEntry(path, entry["size"], entry["mtime"], entry.get("problem")))
-        except (ValueError, KeyError, TypeError, IndexError):
-            raise HomeDamaged(
-                f"line {number + 1} of the ledger {ledger} cannot be read",
-                hint="`millstream repair` says what can be done",
-            ) from None
-    return entries
+    def _discover(self) -> None:
+        """Take in what was added to the ledger; a line that is not whole yet is left for the next time."""
+        if not self._ledger.exists():
+            return
+        with self._ledger.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            ledgers.read_line(self.entries, line)
+
+    def examine(self, part: SourceSlice) -> bool:
+        """The owner notes what is damaged."""
+        return False
 
 
-def _line(n: int, entry: FileEntry) -> bytes:
-    """The line of a file in the ledger. A name that is not UTF-8 is kept as hexadecimal digits, too."""
-    plain = readable(os.fsencode(entry.path))
-    told: dict[str, Any] = {"n": n, "path": plain, "size": entry.size, "mtime": entry.mtime}
-    if plain != entry.path:
-        told["name"] = os.fsencode(entry.path).hex()
-    if entry.problem is not None:
-        told["problem"] = entry.problem
-    return orjson.dumps(told) + b"\n"
+class FilesOffline:
+    """What a repair can know of a folder of files without the flow: its ledger, and whether the files are there."""
+
+    def problems(self, place: Offline, at: Mapping[str, int]) -> Iterator[str]:
+        """A ledger that cannot be read, or has fewer files than were read."""
+        ledger = _ledger(place.root, place.source)
+        entries = ledgers.looked_at(ledger)
+        if entries is None:
+            yield f"the ledger {ledger} cannot be read"
+        elif len(entries) < at.get("0", 0):
+            yield f"the ledger {ledger} has {len(entries)} files, but {at['0']} were read"
+
+    def cannot_begin(self, place: Offline) -> str | None:
+        """A file that is gone."""
+        entries = ledgers.looked_at(_ledger(place.root, place.source)) or ()
+        missing = next((e.path for e in entries if not os.path.exists(e.path)), None)
+        return None if missing is None else f"the file {missing} of `{place.source}` is gone"
 
 
-def _gone(path: str) -> SourceMissing:
-    return SourceMissing(
-        f"a file that was to be read is gone: {path}",
-        hint="put it back: files of a source must stay until they are read",
-    )
+def has_ledger(root: Path, source: str) -> bool:
+    """Whether a flow whose files are under `root` has read a folder of files under this name."""
+    return _ledger(root, source).exists()
 
 
-def _parquet_problem(path: str, schema: Schema) -> str | None:
-    """A Parquet file says what it holds: why it is a broken one, or one whose types cannot become ours."""
-    try:
-        found = pq.read_schema(path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        return f"it is not a Parquet file: {_first_line(error)}"
-    for field in schema:
-        index = found.get_field_index(field.name)
-        if index >= 0 and not _fits(found.field(index).type, field.type):
-            return f"its column `{field.name}` is {found.field(index).type}, but the source says {field.type}"
-    return None
+def open_files(context: SourceContext) -> FileSource:
+    """A folder of files as a source."""
+    assert isinstance(context.connector, Files)
+    return FileSource(context.connector, context.schema, _ledger(context.root, context.name))
 
 
-def _damage(path: str) -> str | None:
-    """Why a Parquet file cannot be read to its end."""
-    try:
-        with pq.ParquetFile(path) as file:
-            for _ in file.iter_batches():
-                pass
-    except FileNotFoundError:
-        raise _gone(path) from None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        return f"it is damaged: {_first_line(error)}"
-    return None
+def follow_files(context: SourceContext) -> FileSource:
+    """The same next to the process that owns it."""
+    assert isinstance(context.connector, Files)
+    return FollowedFiles(context.connector, _ledger(context.root, context.name))
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
-
-
-def _header_problem(path: str, schema: Schema) -> str | None:
-    """A CSV file with a header says which columns it has, in order."""
-    try:
-        data = next((line for line in lines_of(path) if line.strip()), None)
-    except (OSError, EOFError, zlib.error) as error:
-        return f"it cannot be read: {_first_line(error)}"
-    if data is None:
-        return None
-    try:
-        found = next(csv.reader([readable(data[:_HEADER_BYTES])]), [])
-    except csv.Error:
-        found = []
-    if found == list(schema.names):
-        return None
-    shown = ", ".join(found)[:300]
-    return f"its header does not name the columns of the source: it has {shown}; the source {', '.join(schema.names)}"
-
-
-def _fits(found: pa.DataType, wanted: pa.DataType | None) -> bool:
-    if wanted is None or found == wanted:
-        return True
-    groups = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_decimal,
-        lambda t: (
-            pa.types.is_string(t)
-            or pa.types.is_large_string(t)
-            or pa.types.is_string_view(t)
-            or pa.types.is_dictionary(t)
-        ),
-        pa.types.is_timestamp,
-        pa.types.is_nested,
-        lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),
-    )
-    if pa.types.is_duration(wanted):  # as other systems write it, a number of microseconds
-        return bool(pa.types.is_int64(found))
-    same = any(g(found) and g(wanted) for g in groups)
-    if same and pa.types.is_integer(found):
-        return bool(found.bit_width <= wanted.bit_width)
-    return same
+def _ledger(root: Path, source: str) -> Path:
+    return root / "sources" / f"{source}.jsonl"

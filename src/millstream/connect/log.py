@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from millstream.connect.port import Offsets, SourceSlice
-from millstream.errors import SourceUnreadable
+from millstream.clock import SystemClock
+from millstream.connect.forms import ArrowRows, Form, SparkFormat
+from millstream.connect.port import Offsets, SourceBase, SourceFacts, SourceSlice, SparkTap
+from millstream.connect.registry import Offline, SourceContext
+from millstream.errors import DefinitionError, MillstreamError, SourceUnreadable
+from millstream.log.log import Log
 from millstream.log.reader import Part
 from millstream.log.topic import Topic
-from millstream.model.connectors import LogTopic
+from millstream.model.connector import Connector
+from millstream.model.connectors import LogTopic, SparkStream
 from millstream.model.types.schema import Schema
 
-BOUND = 8_000_000
-"""Rows that one epoch takes at most of a topic when nobody said how many."""
 
-
-class LogSource:
+class LogSource(SourceBase):
     """A topic as a source of one flow."""
 
+    rows_per_epoch = 8_000_000
+
     def __init__(
-        self, topic: Topic, how: LogTopic, schema: Schema, reader: str, at: Offsets, *, holds: bool = True
+        self,
+        topic: Topic,
+        how: LogTopic,
+        schema: Schema,
+        reader: str,
+        at: Offsets,
+        *,
+        holds: bool = True,
+        tap: SparkTap | None = None,
     ) -> None:
-        self.topic, self._schema, self._reader = topic, schema, reader
+        self.topic, self._schema, self._reader, self._tap = topic, schema, reader, tap
         _check(topic, schema)
         self._first = _first(topic, how.start)
         self._until = topic.end() if how.bounded else None
@@ -40,38 +52,41 @@ class LogSource:
         """The oldest offsets that can still be read."""
         return self.topic.start()
 
-    def admit(self, start: Offsets, head: Offsets, limit: int | None) -> SourceSlice:
-        """From where the flow is, at most `limit` rows, shared fairly by the partitions."""
-        most = BOUND if limit is None else limit
-        firsts = {p: start.get(p, self._first.get(p, 0)) for p in head}
-        waiting = {p: max(0, end - firsts[p]) for p, end in head.items()}
-        share = _shares(waiting, most)
-        return SourceSlice({p: (firsts[p], firsts[p] + share[p]) for p in sorted(head)})
+    def end(self) -> Offsets | None:
+        """What is durable by now."""
+        return self.head(0)
 
-    def rows(self, part: SourceSlice) -> int:
-        """Exactly."""
-        return sum(end - start for start, end in part.ranges.values())
+    def first(self) -> Offsets:
+        """Where a flow begins, as was declared."""
+        return self._first
 
     def finished(self, start: Offsets) -> bool:
-        """Whether all that there was at the start has been read, if no more was asked for."""
+        """Whether a bounded reader has read all that was there at the start."""
         return self._until is not None and all(
             start.get(p, self._first.get(p, 0)) >= end for p, end in self._until.items()
         )
 
-    def parts(self, part: SourceSlice) -> list[Part]:
-        """The segments and the stretches of the tail that hold a slice."""
-        return [
+    def slice(self, part: SourceSlice) -> Sequence[Form]:
+        """Sealed segments are read by Spark itself; what is still in the tail comes from this process."""
+        parts = [
             piece
             for partition, (start, end) in sorted(part.ranges.items())
             if end > start
             for piece in self.topic.parts(partition, start, end)
         ]
+        tail = [p for p in parts if p.path is None]
+        sealed = [p for p in parts if p.path is not None]
+        forms: list[Form] = []
+        if sealed:
+            for piece in sealed:
+                assert piece.path is not None
+                self.topic.verify_segment(piece.path)
+            whole = all(p.whole for p in sealed)
+            ranges = None if whole else {p: part.ranges[p] for p in sorted({s.partition for s in sealed})}
+            forms.append(SparkFormat("parquet", paths=tuple(str(p.path) for p in sealed), ranges=ranges))
+        return [*forms, ArrowRows(self._rows_of(tail))] if tail or not sealed else forms
 
-    def table(self, part: SourceSlice) -> pa.Table:
-        """The rows of a slice with ``$part``, ``$pos`` and ``$bad``, read in this process."""
-        return self.rows_of([Part(p, start, end, None, False, start) for p, (start, end) in part.ranges.items()])
-
-    def rows_of(self, parts: list[Part]) -> pa.Table:
+    def _rows_of(self, parts: list[Part]) -> pa.Table:
         """Some stretches of the topic, read in this process."""
         wanted = pa.schema([*self._schema.to_arrow(), pa.field("$part", pa.int32()), pa.field("$pos", pa.int64())])
         pieces = []
@@ -79,12 +94,23 @@ class LogSource:
             rows = self.topic.read(piece.partition, piece.start, piece.end, columns=list(self._schema.names))
             columns = [rows["$offset" if n == "$pos" else n].cast(wanted.field(n).type) for n in wanted.names]
             pieces.append(pa.table(columns, schema=wanted))
-        found = pa.concat_tables(pieces) if pieces else wanted.empty_table()
-        return found.append_column("$bad", pa.repeat(pa.scalar(0, pa.int32()), found.num_rows))
+        return pa.concat_tables(pieces) if pieces else wanted.empty_table()
 
     def hold(self, offsets: Offsets) -> None:
         """Tell the topic from where on this flow may still need its records."""
         self.topic.hold(self._reader, dict(offsets))
+
+    def pending(self, at: Offsets, now: int) -> int | None:
+        """What was appended and not read."""
+        return sum(max(0, end - at.get(p, 0)) for p, end in self.head(now).items())
+
+    def describe(self) -> SourceFacts:
+        """The topic. An offset is a record."""
+        return SourceFacts(f"log {self.topic.name}", record_per_offset=True)
+
+    def tap(self) -> SparkTap | None:
+        """What lands records in the topic, if it is for that."""
+        return self._tap
 
 
 def _check(topic: Topic, schema: Schema) -> None:
@@ -119,10 +145,95 @@ def _first(topic: Topic, start: str | Mapping[int, int]) -> Offsets:
     return topic.at(round(instant.timestamp() * 1_000_000))
 
 
-def _shares(waiting: Mapping[int, int], most: int) -> dict[int, int]:
-    """How much each partition gives when `most` is to be taken in all: small ones all they have, the others alike."""
-    share: dict[int, int] = {}
-    for left, partition in zip(range(len(waiting), 0, -1), sorted(waiting, key=lambda p: (waiting[p], p)), strict=True):
-        share[partition] = min(waiting[partition], -(-most // left))
-        most = max(0, most - share[partition])
-    return share
+class LogOffline:
+    """What a repair can know of a topic without the flow: where it begins and ends. The detail is its name."""
+
+    def problems(self, place: Offline, at: Mapping[str, int]) -> Iterator[str]:
+        """A topic that cannot be read, or does not hold the offsets at which a flow resumes."""
+        starts, ends = _bounds(place)
+        for partition, offset in at.items():
+            if ends is None or starts is None:
+                yield f"the topic `{place.detail}` of `{place.source}` cannot be read"
+                break
+            end = ends.get(int(partition), 0)
+            if offset > end:
+                yield f"partition {partition} of `{place.source}` ends at {end}, but it was read up to {offset}"
+            elif offset < starts.get(int(partition), 0):
+                yield f"partition {partition} of `{place.source}` was trimmed past {offset}, where the flow is"
+
+    def cannot_begin(self, place: Offline) -> str | None:
+        """A topic whose oldest records are gone."""
+        starts, _ = _bounds(place)
+        if starts is None:
+            return f"the topic `{place.detail}` cannot be read"
+        return f"the beginning of the topic `{place.detail}` was trimmed" if any(starts.values()) else None
+
+
+def _bounds(place: Offline) -> tuple[dict[int, int] | None, dict[int, int] | None]:
+    log = Log(place.home / "log", SystemClock())
+    try:
+        topic = log.topic(place.detail)
+        return topic.start(), topic.end()
+    except MillstreamError:
+        return None, None
+    finally:
+        log.close()
+
+
+def columns_of(connector: Connector, log: Log | None) -> Schema | None:
+    """The columns of a topic that is there."""
+    name = connector.topic_of_its_own
+    if name is None or log is None or not log.exists(name):
+        return None
+    return Schema.from_arrow(log.topic(name).schema, exact=True)
+
+
+def open_topic(context: SourceContext) -> LogSource:
+    """A topic as a source."""
+    assert isinstance(context.connector, LogTopic)
+    topic = context.log.topic(context.connector.topic)
+    reader = f"{context.flow}.{context.name}"
+    return LogSource(topic, context.connector, context.schema, reader, context.at, holds=context.holds)
+
+
+def open_tapped(context: SourceContext) -> LogSource:
+    """The topic that a tap lands the records of a Spark stream in, made if it is not there."""
+    stream = context.connector
+    assert isinstance(stream, SparkStream)
+    name = stream.topic or _landing(context.flow, context.name)
+    if not context.log.exists(name):
+        context.log.create(name, context.schema.to_arrow())
+    topic = context.log.topic(name)
+    tap = SparkTap(stream.format, stream.options, topic)
+    reader = f"{context.flow}.{context.name}"
+    return LogSource(topic, LogTopic(name), context.schema, reader, context.at, holds=context.holds, tap=tap)
+
+
+def follow_topic(context: SourceContext) -> LogSource | None:
+    """A topic next to the process that owns it; None when it is not there yet."""
+    assert isinstance(context.connector, LogTopic)
+    return _followed(context, context.connector.topic)
+
+
+def follow_tapped(context: SourceContext) -> LogSource | None:
+    """The topic of a tap next to the process that lands records in it; None when it is not there yet."""
+    assert isinstance(context.connector, SparkStream)
+    return _followed(context, context.connector.topic or _landing(context.flow, context.name))
+
+
+def _followed(context: SourceContext, name: str) -> LogSource | None:
+    if not context.log.exists(name):
+        return None
+    reader = f"{context.flow}.{context.name}"
+    return LogSource(context.log.topic(name), LogTopic(name), context.schema, reader, {}, holds=False)
+
+
+def _landing(flow: str, source: str) -> str:
+    """The topic of a Spark stream that names none. One that is cut short could be that of another source."""
+    name = f"{flow}_{source}"
+    if len(name) > 63:
+        raise DefinitionError(
+            f"the topic of the source `{source}` would be called {name}, which is too long",
+            hint=f"name it: ms.spark_stream(..., topic={name[:63]!r})",
+        )
+    return name

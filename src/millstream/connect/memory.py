@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
-from millstream.connect.port import MISTYPED, Offsets, SourceSlice
+from millstream.connect.forms import ArrowRows, Form
+from millstream.connect.port import MISTYPED, Offsets, SourceBase, SourceFacts, SourceSlice
+from millstream.connect.registry import Offline, SourceContext
 from millstream.model.connectors import Memory
 from millstream.model.types.assignment import Unfit, from_values
 from millstream.model.types.schema import Schema
 from millstream.model.types.values import in_json, readable
 
 
-class MemorySource:
+class MemorySource(SourceBase):
     """A memory connector as a source."""
 
     def __init__(self, memory: Memory, schema: Schema) -> None:
@@ -35,13 +38,25 @@ class MemorySource:
             ranges[partition] = (first, max(first, end if limit is None else min(end, first + limit)))
         return SourceSlice(ranges)
 
-    def rows(self, part: SourceSlice) -> int:
-        """Exactly."""
-        return sum(end - start for start, end in part.ranges.values())
-
     def finished(self, start: Offsets) -> bool:
-        """Whether its end was said and all that was sent has been read."""
+        """Whether `end` was called and all that was sent has been read."""
         return self._memory.ended.is_set() and all(start.get(p, 0) >= end for p, end in self.head(0).items())
+
+    def end(self) -> Offsets | None:
+        """What was sent in this process."""
+        return self.head(0)
+
+    def pending(self, at: Offsets, now: int) -> int | None:
+        """What was sent and not read."""
+        return sum(max(0, end - at.get(p, 0)) for p, end in self.head(now).items())
+
+    def describe(self) -> SourceFacts:
+        """An offset is a record."""
+        return SourceFacts("memory", record_per_offset=True)
+
+    def slice(self, part: SourceSlice) -> Sequence[Form]:
+        """The rows themselves."""
+        return [ArrowRows(self.table(part))]
 
     def table(self, part: SourceSlice) -> pa.Table:
         """The rows of a slice; those that do not fit the schema are marked."""
@@ -86,3 +101,22 @@ def _one_by_one(values: list[Any], kind: pa.DataType, bad: list[int]) -> pa.Arra
             bad[row] = MISTYPED
             kept.append(pa.nulls(1, kind))
     return pa.concat_arrays(kept)
+
+
+class MemoryOffline:
+    """What a repair can know of rows that were sent by hand: that they are gone."""
+
+    def problems(self, place: Offline, at: Mapping[str, int]) -> Iterator[str]:
+        """None: they are sent again, or not."""
+        del place, at
+        return iter(())
+
+    def cannot_begin(self, place: Offline) -> str | None:
+        """They went with the process."""
+        return f"the rows of `{place.source}` were in memory and are gone"
+
+
+def open_memory(context: SourceContext) -> MemorySource:
+    """Rows of this process as a source."""
+    assert isinstance(context.connector, Memory)
+    return MemorySource(context.connector, context.schema)

@@ -1,23 +1,34 @@
-"""The contract between the epoch loop and a source.
+"""The contracts of sources and sinks: what the epoch loop, the engine and the tools call, and in which thread.
 
-A source is a set of partitions, each a growing sequence of offsets. The loop asks how far each has come, fixes a slice
-(an offset range per partition), writes it down, and only then is anything read; the same slice must always give the
-same rows.
+A source is a set of partitions, each a sequence of offsets that grows. The loop calls `head`, fixes a slice (a range of
+offsets per partition) with `admit`, writes it down durably, and only then reads: `slice` gives the forms
+(`connect/forms.py`) that the engine reads. **The same slice gives the same rows, always**: after a crash the epoch is
+run again from its record.
+
+A sink takes the changes of epochs in order. After a crash it is given the last one again, and declares what it makes of
+that (`SinkGuarantee`).
+
+Threads: `head`, `pending` and `describe` of a source may be called by any thread at any time, also at once. All other
+methods, and those of sinks, are called by the thread of one flow, one at a time. `testing/conformance/` checks all of
+this for any connector.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
+
+from millstream.connect.forms import Form
+from millstream.model.guarantees import SinkGuarantee
 
 Offsets = Mapping[int, int]
 """For every partition the offset after the last record."""
 
 UNPARSABLE, NO_TIME, MISTYPED, FUTURE, OUT_OF_RANGE, DAMAGED = 1, 2, 3, 4, 5, 6
-"""Why a row is an error, as the ``$bad`` column says it; 0 is a good row."""
+"""Why a row is an error, in the ``$bad`` column; 0 is a good row."""
 
 REASONS = {
     UNPARSABLE: "unparsable",
@@ -55,18 +66,59 @@ class SourceSlice:
         return cls({int(p): (r[0], r[1]) for p, r in data.items()})
 
 
+@dataclass(frozen=True)
+class SourceFacts:
+    """What is known of an open source, for the loop, for accounting, and for a repair without the flow."""
+
+    kind: str
+    """The name of its system, and what a repair needs to find it again: ``files``, ``log bids``. Kept on disk."""
+    record_per_offset: bool = False
+    """Whether every offset is one record, so that records read and offsets passed can be compared."""
+    rests: bool = False
+    """Whether no records arrive while no flow reads it, as with a generator: it was not silent then."""
+
+
+class Lands(Protocol):
+    """A topic, as far as a tap needs it."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its records."""
+        ...
+
+    def append(self, rows: pa.Table, *, producer: str, sequence: int) -> object:
+        """Take rows once for each sequence of a producer."""
+        ...
+
+
+@dataclass(frozen=True)
+class SparkTap:
+    """A source of Spark Structured Streaming whose records land in a topic while the flow runs, each once."""
+
+    format: str
+    options: Mapping[str, str] = field(repr=False)
+    topic: Lands
+
+
 class SourcePort(Protocol):
-    """A source as the loop sees it. Called by the flow's own thread only."""
+    """An open source. `SourceBase` has sensible answers for most of it."""
 
     def head(self, now: int) -> Offsets:
-        """How far every partition has come. Called once before an epoch; what it promises must be readable from then
-        on, also after a crash, so anything the answer rests on is durable when this returns.
+        """How far every partition has come. What it reports must be readable from then on, also after a crash: anything
+        the answer rests on is durable when this returns. Any thread.
         """
         ...
 
     def admit(self, start: Offsets, head: Offsets, limit: int | None) -> SourceSlice:
-        """The next slice: from `start` to at most `head`, about `limit` rows where the source can tell, else all it
-        thinks wise.
+        """The next slice: from `start` to at most `head`, about `limit` rows where the source can tell, else as much as
+        one epoch should read. It may not be empty while there is something to read. A partition that `start` does not
+        name was never read.
+        """
+        ...
+
+    def slice(self, part: SourceSlice) -> Sequence[Form]:
+        """The rows of a slice, in the forms that the engine reads. May be called any number of times, also in a later
+        process, for any slice that was admitted and begins after `start`.
         """
         ...
 
@@ -78,10 +130,205 @@ class SourcePort(Protocol):
         """Whether a bounded source has been read to its end."""
         ...
 
-
-class TablePort(SourcePort, Protocol):
-    """A source whose slices are made in the driver as Arrow tables (memory), with the system columns of a reader."""
-
-    def table(self, part: SourceSlice) -> pa.Table:
-        """The rows of a slice with ``$part``, ``$pos`` and ``$bad``."""
+    def start(self) -> Offsets | None:
+        """The oldest offsets that can still be read; None where the source does not keep its records itself."""
         ...
+
+    def end(self) -> Offsets | None:
+        """Up to where it can be read now, without looking for more; None where that has no bound. A flow that has come
+        further than this is not started.
+        """
+        ...
+
+    def hold(self, offsets: Offsets) -> None:
+        """The flow may still have to read from these offsets on; what is before them may be removed."""
+        ...
+
+    def pending(self, at: Offsets, now: int) -> int | None:
+        """How many records wait after these offsets; None where that is not known. Must not change anything. Any
+        thread.
+        """
+        ...
+
+    def examine(self, part: SourceSlice) -> bool:
+        """Look for damage after a slice could not be read, and note it durably, so that `slice` gives errors in its
+        place; whether there was any.
+        """
+        ...
+
+    def describe(self) -> SourceFacts:
+        """Facts that do not change while it is open. Any thread."""
+        ...
+
+    def tap(self) -> SparkTap | None:
+        """The stream of Spark whose records have to be landed while the flow runs, if there is one."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what is open. Afterwards only `pending` and `describe` may be called."""
+        ...
+
+
+class SourceBase:
+    """A base for sources: `head`, `slice` and `describe` are what a simple one has to add."""
+
+    rows_per_epoch = 1_000_000
+    """Offsets that `admit` takes at most when no limit is given."""
+
+    def head(self, now: int) -> Offsets:
+        """See `SourcePort`."""
+        raise NotImplementedError
+
+    def slice(self, part: SourceSlice) -> Sequence[Form]:
+        """See `SourcePort`."""
+        raise NotImplementedError
+
+    def describe(self) -> SourceFacts:
+        """See `SourcePort`."""
+        raise NotImplementedError
+
+    def admit(self, start: Offsets, head: Offsets, limit: int | None) -> SourceSlice:
+        """So many offsets, shared fairly by the partitions."""
+        first = self.first()
+        starts = {p: start.get(p, first.get(p, 0)) for p in head}
+        waiting = {p: max(0, end - starts[p]) for p, end in head.items()}
+        share = fair_shares(waiting, self.rows_per_epoch if limit is None else limit)
+        return SourceSlice({p: (starts[p], starts[p] + share[p]) for p in sorted(head)})
+
+    def first(self) -> Offsets:
+        """Where a flow begins that has not read a partition yet; 0 unless given."""
+        return {}
+
+    def rows(self, part: SourceSlice) -> int:
+        """One per offset."""
+        return sum(end - start for start, end in part.ranges.values())
+
+    def finished(self, start: Offsets) -> bool:
+        """Never."""
+        return False
+
+    def start(self) -> Offsets | None:
+        """Not known."""
+        return None
+
+    def end(self) -> Offsets | None:
+        """Not known."""
+        return None
+
+    def hold(self, offsets: Offsets) -> None:
+        """Nothing is removed."""
+
+    def pending(self, at: Offsets, now: int) -> int | None:
+        """Not known."""
+        return None
+
+    def examine(self, part: SourceSlice) -> bool:
+        """No damage is known."""
+        return False
+
+    def tap(self) -> SparkTap | None:
+        """Nothing has to be landed."""
+        return None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def fair_shares(waiting: Mapping[int, int], most: int) -> dict[int, int]:
+    """How much each partition gives when `most` is taken in all: small ones all they have, the others alike.
+
+    >>> fair_shares({0: 1, 1: 10, 2: 10}, 11)
+    {0: 1, 1: 5, 2: 5}
+    """
+    share: dict[int, int] = {}
+    for left, partition in zip(range(len(waiting), 0, -1), sorted(waiting, key=lambda p: (waiting[p], p)), strict=True):
+        share[partition] = min(waiting[partition], -(-most // left))
+        most = max(0, most - share[partition])
+    return share
+
+
+# ---------------------------------------------------------------- sinks
+
+
+class SinkPort(Protocol):
+    """An open sink of one flow. `SinkBase` has sensible answers for most of it."""
+
+    @property
+    def guarantee(self) -> SinkGuarantee:
+        """What it makes of an epoch that is given again."""
+        ...
+
+    def open(self, schema: pa.Schema, identity: tuple[str, ...] | None) -> None:
+        """Called once, before anything else. `schema` is that of the changes; `identity` are the columns by which a row
+        that changes is known, or None where rows are only added. Refuses what the target cannot take.
+        """
+        ...
+
+    def last_epoch(self, writer: str) -> int | None:
+        """The last epoch of a writer that the target certainly has whole, with all before it; -1 where it has none, and
+        None where the target cannot tell. `writer` names flow, sink and generation: a flow that was set back to an
+        earlier epoch writes with another name.
+        """
+        ...
+
+    def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
+        """Take the changes of an epoch, durably when this returns. Epochs grow, but not all are written: one without
+        changes is left out. `digest` identifies the content of the epoch; None where the flow does not need to
+        recognise epochs (its guarantee is not exactly once).
+        """
+        ...
+
+    def confirm(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
+        """At a start: make sure that the target still has the last epoch that was written to it, and write it again if
+        not.
+        """
+        ...
+
+    def position(self) -> Mapping[str, Any] | None:
+        """How far it has written the target, as plain data that is committed with the next epoch; None where nothing
+        needs to be known.
+        """
+        ...
+
+    def resume(self, position: Mapping[str, Any]) -> None:
+        """At a start, with what `position` gave for the last epoch: refuse a target that lacks what was written."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        ...
+
+
+class SinkBase:
+    """A base for sinks: `write` is what a simple one has to add, and `last_epoch` for a transactional one."""
+
+    guarantee: SinkGuarantee = SinkGuarantee.AT_LEAST_ONCE
+    writer: str = ""
+    """Under which name this sink writes, if that matters to it."""
+
+    def open(self, schema: pa.Schema, identity: tuple[str, ...] | None) -> None:
+        """Takes everything."""
+
+    def last_epoch(self, writer: str) -> int | None:
+        """Cannot tell."""
+        return None
+
+    def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
+        """See `SinkPort`."""
+        raise NotImplementedError
+
+    def confirm(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
+        """Write the epoch again if the target can tell that it does not have it."""
+        last = self.last_epoch(self.writer)
+        if last is not None and last < epoch:
+            self.write(epoch, changes, digest=digest)
+
+    def position(self) -> Mapping[str, Any] | None:
+        """Nothing needs to be known."""
+        return None
+
+    def resume(self, position: Mapping[str, Any]) -> None:
+        """Nothing is known."""
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -10,23 +10,25 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 import orjson
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from millstream.errors import SourceError
+from millstream.connect.port import SinkBase
+from millstream.connect.registry import Durably, SinkContext
+from millstream.errors import HomeDamaged, IncompatibleChange, SinkError
 from millstream.log.topic import Topic
+from millstream.model.connector import Sink
+from millstream.model.connectors import Files, LogTopic
+from millstream.model.guarantees import SinkGuarantee
 from millstream.model.types.interval import interval_text
 from millstream.model.types.values import in_json, python_rows, python_values
-
-Durably = Callable[[Path, bytes], None]
-"""Writes a whole file, under another name first; durable when it returns."""
 
 
 @dataclass(frozen=True)
@@ -58,77 +60,146 @@ class Reach:
         return None
 
 
-class SinkPort(Protocol):
-    """Takes the changes of epochs."""
-
-    def write(self, rows: pa.Table, epoch: int, *, writer: str, digest: str | None) -> None:
-        """Take an epoch's changes, durably; `digest` (if given) tells the same epoch given again from another one."""
-        ...
-
-
-class TopicSink:
+class TopicSink(SinkBase):
     """Appends to a topic, as a producer whose sequence is the epoch."""
 
-    def __init__(self, topic: Topic) -> None:
-        self.topic = topic
+    guarantee = SinkGuarantee.TRANSACTIONAL
+
+    def __init__(self, name: str, topic: Topic, writer: str) -> None:
+        self.name, self.topic, self.writer = name, topic, writer
         self.reach: Reach | None = None
         """How far it has written the topic."""
 
-    def write(self, rows: pa.Table, epoch: int, *, writer: str, digest: str | None) -> None:
+    def open(self, schema: pa.Schema, identity: tuple[str, ...] | None) -> None:
+        """Refuse a topic with other columns."""
+        there = self.topic.schema
+        if there.names != schema.names or there.types != schema.types:
+            raise IncompatibleChange(
+                f"`{self.name}` does not fit the topic `{self.topic.name}`",
+                detail=f"it writes ({_columns(schema)}), the topic holds ({_columns(there)})",
+                hint="write to another topic",
+            )
+
+    def last_epoch(self, writer: str) -> int | None:
+        """What every partition has. One without rows in the last epochs makes this a lower bound, which does no harm: a
+        partition takes an epoch once.
+        """
+        return min(self.topic.last_sequence(writer).values(), default=-1)
+
+    def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
         """Append; with a digest the topic knows an epoch that it has."""
         if digest is None:
-            ack = self.topic.append(rows)
+            ack = self.topic.append(changes)
         else:
-            ack = self.topic.append(rows, producer=writer, sequence=epoch, digest=digest)
+            ack = self.topic.append(changes, producer=self.writer, sequence=epoch, digest=digest)
         before = self.reach.ends if self.reach is not None else {}
         ends = {partition: end for partition, (_, end) in ack.offsets.items()}
         self.reach = Reach(self.topic.name, self.topic.id, {**before, **ends})
 
+    def confirm(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
+        """Give the epoch to the topic again: it compares the content with what it has."""
+        self.write(epoch, changes, digest=digest)
 
-class FilesSink:
+    def position(self) -> Mapping[str, Any] | None:
+        """Topic, its id, and the offsets."""
+        return None if self.reach is None else self.reach.to_json()
+
+    def resume(self, position: Mapping[str, Any]) -> None:
+        """Refuse a topic that lacks what was written. What was written to another one is of no importance."""
+        reach = Reach.from_json(position)
+        if self.topic.name != reach.topic:
+            return
+        missing = reach.missing_in(self.topic)
+        if missing is not None:
+            raise HomeDamaged(
+                f"the topic `{reach.topic}` lacks changes that the sink `{self.name}` has written to it",
+                detail=f"{missing}; it was removed, or replaced by an older one",
+                hint="put the topic back from a copy; `millstream repair` says what can be done without one",
+            )
+        self.reach = reach
+
+
+def open_topic(context: SinkContext) -> TopicSink:
+    """A topic as a sink; it is made if it is not there."""
+    assert isinstance(context.sink, LogTopic)
+    name = context.sink.topic
+    if name in context.read_topics:
+        raise IncompatibleChange(
+            f"`{context.name}` writes to the topic `{name}`, which the flow `{context.flow}` itself reads",
+            detail="it would read its own answers for ever",
+            hint="write to another topic, or read it in another flow",
+        )
+    topic = context.log.topic(name) if context.log.exists(name) else context.log.create(name, context.schema)
+    return TopicSink(context.name, topic, context.writer)
+
+
+class FilesSink(SinkBase):
     """One file per epoch that changes something: ``<sink>-<generation>-<epoch>.json``; written aside and renamed."""
+
+    guarantee = SinkGuarantee.IDEMPOTENT
 
     def __init__(self, folder: Path, form: str, name: str, generation: int, durably: Durably) -> None:
         self._folder, self._form, self._name, self._generation = folder, form, name, generation
         self._durably = durably
 
-    def write(self, rows: pa.Table, epoch: int, *, writer: str, digest: str | None) -> None:
+    def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
         """Write the file of this epoch, in the place of one that is there."""
-        del writer, digest
+        del digest
         path = self._folder / f"{self._name}-{self._generation:03d}-{epoch:012d}.{self._form}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._durably(path, encoded(rows, self._form))
+            self._durably(path, encoded(changes, self._form))
         except OSError as error:
-            raise SourceError(
+            raise SinkError(
                 f"the sink `{self._name}` cannot write to {self._folder}",
                 detail=error.strerror or str(error),
-                hint="make the folder writable; the flow goes on with the same changes",
+                hint="make the folder writable; the flow resumes with the same changes",
             ) from None
 
 
-def newest_generation(folder: Path, name: str) -> int | None:
-    """The highest generation that the files of a sink have in a folder; None when there are none."""
+def open_files(context: SinkContext) -> FilesSink:
+    """A folder as a sink."""
+    assert isinstance(context.sink, Files)
+    folder = Path(context.sink.path).absolute()
+    return FilesSink(folder, context.sink.format, context.name, context.generation, context.durably)
+
+
+def newest_generation(sink: Sink, name: str) -> int | None:
+    """The highest generation that the files of a sink have in its folder; None when there are none."""
+    assert isinstance(sink, Files)
+    folder = Path(sink.path).absolute()
     shape = re.compile(rf"{re.escape(name)}-(\d+)-\d+\.\w+", re.IGNORECASE)
     names = os.listdir(folder) if folder.is_dir() else []
-    return max((int(found[1]) for n in names if (found := shape.fullmatch(n))), default=None)
+    return max((int(match[1]) for n in names if (match := shape.fullmatch(n))), default=None)
 
 
-class ConsoleSink:
+class ConsoleSink(SinkBase):
     """One line per change on standard output."""
 
-    def __init__(self, name: str, kind: str | None, out: TextIO | None = None) -> None:
-        self._name, self._kind, self._out = name, kind, out
-        """`kind` is the column that says what kind of change a row is; None where rows only come."""
+    guarantee = SinkGuarantee.AT_LEAST_ONCE
 
-    def write(self, rows: pa.Table, epoch: int, *, writer: str, digest: str | None) -> None:
+    def __init__(self, name: str, kind: str | None, out: TextIO | None = None) -> None:
+        self._name, self._out = name, out
+        self._kind = kind
+        """The column that holds the kind of a change; None where rows are only added."""
+
+    def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
         """Print the changes."""
-        del writer, digest
+        del digest
         out = self._out or sys.stdout
-        for row in python_rows(rows):
+        for row in python_rows(changes):
             kind = "+I" if self._kind is None else row.pop(self._kind)
             out.write(f"{self._name}[{epoch}] {kind} {orjson.dumps(row, default=in_json).decode()}\n")
         out.flush()
+
+
+def open_console(context: SinkContext) -> ConsoleSink:
+    """The terminal as a sink."""
+    return ConsoleSink(context.name, context.kind_column)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name} {f.type}" for f in schema)
 
 
 def encoded(rows: pa.Table, form: str) -> bytes:

@@ -3,7 +3,7 @@
 Spark's JSON reader drops what follows an object on its line, makes several rows of an array and a question mark of half
 a surrogate pair; its CSV reader replaces what is not UTF-8 and guesses where an open quote ends. Both leave out empty
 lines, so that they cannot say on which line a record was. A file in which none of this can happen is **plain**, and
-Spark reads it. `is_plain` decides by counting bytes, which costs little beside parsing. All other files are split
+Spark reads it. `is_plain` decides by counting bytes, which costs little next to parsing. All other files are split
 and checked here; Spark then only converts lines that are known to be whole.
 """
 
@@ -64,7 +64,7 @@ def is_plain(path: str, form: str) -> bool:
 
 
 def _plain_json(data: bytes) -> bool:
-    """Whether each line has one closing brace, at its end: then an object can have nothing behind it."""
+    """Whether each line has one closing brace, at its end: then nothing can follow an object."""
     lines = data.count(b"\n")
     returns = data.count(b"\r")
     ended = data.count(b"}\n") + (data.count(b"}\r\n") if returns else 0)
@@ -107,6 +107,26 @@ def lines(path: str, form: str, *, header: bool) -> Iterator[pa.RecordBatch]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         taken.failed(number + 1, f"the file cannot be read to its end: {str(error) or type(error).__name__}")
+    if len(taken):
+        yield taken.given()
+
+
+def range_lines(path: str, form: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    """The lines of a stretch of a file, which begins and ends with whole lines, in batches of LINES. The number of a
+    line is the byte at which it begins.
+    """
+    taken = _Batch()
+    check = _wrong_json if form == "json" else _wrong_csv
+    with open(path, "rb") as file:
+        file.seek(start)
+        at = start
+        while at < end and (line := file.readline(end - at)):
+            text = line.rstrip(b"\r\n")
+            if text.strip():
+                taken.add(at, text, check(text))
+            at += len(line)
+            if taken.full:
+                yield taken.given()
     if len(taken):
         yield taken.given()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream.connect.files import FileSource
 from millstream.connect.port import SourcePort
 from millstream.engine import exchange
 from millstream.engine.binding.bind import bind
@@ -24,7 +24,7 @@ from millstream.engine.driver.driver import EpochDriver
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
 from millstream.engine.driver.projection import computed
 from millstream.engine.input import combine, poison_rows, prelude, rejects
-from millstream.engine.input.readers import SliceRead, read
+from millstream.engine.input.readers.slices import SliceRead, read
 from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Placement
 from millstream.engine.spark import python_functions
 from millstream.engine.spark.errors import translated
@@ -33,7 +33,6 @@ from millstream.errors import SourceUnreadable
 from millstream.kernels.hashing import xxhash64
 from millstream.kernels.intake import Intake, Tally, take_in
 from millstream.kernels.scan_input import Role
-from millstream.model.connectors import Files, Generator
 from millstream.plan.operators.operator import Operator
 from millstream.plan.parts import Op
 from millstream.plan.stages import Plan, Scan
@@ -66,8 +65,8 @@ class Engine:
         self._log = log
         self._tables: dict[Path, DataFrame] = {}
         self.cache = RunCache(root)
-        self.strict = {s.name for s in plan.sources if not isinstance(s.connector, Files)}
-        """Sources that are read strictly; a file source becomes one when a row of it has a NULL (see `read`)."""
+        self.strict: set[str] = set()
+        """Sources that are read strictly; a source of files becomes one when a row of it has a NULL (see `read`)."""
         self.placement = placement or Placement()
         python_functions.register(spark, plan.functions)
         self.plan = bind(spark, plan, self._stored(tables or {}), retract=retract)
@@ -88,8 +87,7 @@ class Engine:
     def _examined(self, given: EpochInput) -> bool:
         """Whether files of the epoch turned out to be damaged; they are errors of their source from then on."""
         ports = [(self._ports[name], part) for name, part in given.slices.items()]
-        found = [port.examine(part) for port, part in ports if isinstance(port, FileSource)]
-        return any(found)
+        return any([port.examine(part) for port, part in ports])  # every one of them
 
     def places(self, given: EpochInput) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """By source, partitions and positions of the good rows of its slice, in order; for the search for poison."""
@@ -165,21 +163,20 @@ class _Epoch:
     def _source(self, name: str) -> None:
         source, part = self.plan.source(name), self.given.slices[name]
         port = self.engine._ports[name]
-        strict = name in self.engine.strict
         if poison_rows.concerns(self.given, name):
-            strict, reading = True, poison_rows.reading(self.engine.steady, source, port, part, self.given)
+            reading = poison_rows.reading(self.engine.steady, source, port, part, self.given)
         else:
-            reading = read(self.spark, source, port, part, self.given.now, strict=strict)
+            reading = read(self.spark, source, port, part, self.given.now, strict=name in self.engine.strict)
         scans = self.plan.scans_of(name)
         if reading.scanned and len(scans) > 1:
-            reading = SliceRead(reading.frame.persist(), scanned=True)
+            reading = replace(reading, frame=reading.frame.persist())
         self.reads[name] = reading
         future = self.given.now + source.options.future_bound.micros
         for scan in scans:
             rows = port.rows(part)
             frame = prelude.columns(prelude.through(reading.frame, scan, source, self.tables, self.given.now), scan)
             intake = self._scan(scan, frame, rows, future)
-            if not scan.ops and not strict and intake.tally.bad:
+            if not scan.ops and reading.lenient and intake.tally.bad:
                 self._again(name, scan)
                 return
             self.driver.taken(scan, intake)
@@ -207,7 +204,7 @@ class _Epoch:
         if where == INLINE:
             return take_in(polars(frame.toArrow()), roles, future, known)
         if where == COMBINED:
-            partitioned = not isinstance(self.plan.source(scan.source).connector, Files | Generator)
+            partitioned = set(self.given.slices[scan.source].ranges) != {0}
             rows = combine.combined(frame, roles[0], partitioned=partitioned).toArrow()
             intake = combine.taken_in(polars(rows), roles[0], future)
             if intake is not None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.connect.port import SourcePort
-from millstream.model.connectors import SparkStream
 from millstream.plan.parts import Batches
 from millstream.plan.stages import Plan
 
@@ -59,7 +58,7 @@ class SparkEngines:
 
     def taps(self, plan: Plan, sources: Mapping[str, SourcePort], folder: Path) -> list[Tap]:
         """Start the taps of a plan: they land the records of Spark's own streams in the log."""
-        if not any(isinstance(s.connector, SparkStream) for s in plan.sources):
+        if all(port.tap() is None for port in sources.values()):
             return []
         from millstream.engine.input.tap import taps
 

@@ -13,7 +13,7 @@ from millstream import paths
 from millstream.clock import BEGINNING
 from millstream.errors import QueryError, UnknownName, Unsupported
 from millstream.limits import Limits
-from millstream.model.connectors import Generator, LogTopic, Memory
+from millstream.model.connectors import LogTopic
 from millstream.model.flow import Flow
 from millstream.model.steps.step import Source, upstream
 from millstream.model.streams.stream import Stream
@@ -88,10 +88,8 @@ def history(deployment: Deployment, names: set[str], sql: str, limits: Limits) -
     inputs = {}
     for alias, planned, stream in frames:
         source = next(s for s in upstream(stream.step) if isinstance(s, Source))
-        assert not isinstance(source.connector, Generator | Memory)
         stage = planned.source(source.name)
         with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
-            port = source_port(Path(folder), "history", stage, {}, deployment.home.log)
-            start = port.start() if hasattr(port, "start") else {}
-            inputs[alias] = (stage, port, port.admit(start, port.head(now), None), planned)
+            port = source_port(Path(folder), "history", stage, {}, deployment.home.log, holds=False)
+            inputs[alias] = (stage, port, port.admit(port.start() or {}, port.head(now), None), planned)
     return answered(spark, inputs, sql, now, deployment.home.spark_log, limits)

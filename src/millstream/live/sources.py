@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import glob
 import importlib
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.json
-import pyarrow.parquet
-
-from millstream.errors import DefinitionError, SchemaError, SourceMissing, SourceUnreadable, UnknownName
+from millstream.connect.registry import columns_of
+from millstream.errors import DefinitionError, SchemaError, UnknownName
 from millstream.live.tables.constraints import check_keyable
-from millstream.model.connectors import Files, LogTopic
 from millstream.model.python.function import Function
 from millstream.model.types.duration import Duration
-from millstream.model.types.schema import TIMESTAMP, Schema, ddl_type
+from millstream.model.types.schema import Schema, ddl_type
 from millstream.nexmark import nexmark
 from millstream.sql.catalog import Catalog, schema_of
 from millstream.sql.connectors import connector_of, table_of, topic_name, topic_of
@@ -32,9 +25,6 @@ if TYPE_CHECKING:
 GENERATORS = {"nexmark": nexmark}
 """What GENERATOR('name', ...) can name."""
 
-_SAMPLE = 1 << 20
-"""Bytes of a file that are looked at to find its columns."""
-
 
 def columns(home: OpenHome, entry: CreateSource, catalog: Catalog) -> Schema | None:
     """The columns of a source that declares none, found in its topic or its files; None for all others."""
@@ -44,14 +34,12 @@ def columns(home: OpenHome, entry: CreateSource, catalog: Catalog) -> Schema | N
         return _topic_columns(home, entry, declared)
     if declared is not None or place.kind == "GENERATOR":
         return None
-    connector = connector_of(entry, {})
-    assert isinstance(connector, Files)
-    return inferred(connector)
+    return columns_of(connector_of(entry, {}), home.log)
 
 
 def _topic_columns(home: OpenHome, entry: CreateSource, declared: Schema | None) -> Schema | None:
     name = topic_name(entry.place, entry.name)
-    assert isinstance(connector_of(entry, {}), LogTopic)
+    connector_of(entry, {})  # refuses options that it does not know
     if home.log.exists(name):
         return None if declared is not None else Schema.from_arrow(home.log.topic(name).schema, exact=True)
     if declared is None:
@@ -84,51 +72,6 @@ def _topic_options(entry: CreateSource) -> dict[str, Any]:
         "retain_time": None if retain is None else Duration.positive(retain, what="retain").micros,
         "retain_bytes": options.get("retain_bytes"),
     }
-
-
-def inferred(files: Files) -> Schema:
-    """The columns of a folder of files, as the first of them has them."""
-    path = Path(files.path)
-    candidates = sorted(glob.glob(files.path)) if glob.has_magic(files.path) else [str(path)]
-    if path.is_dir():
-        candidates = sorted(str(p) for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
-    first = next((f for f in candidates if os.path.isfile(f) and os.path.getsize(f)), None)
-    if first is None:
-        raise SourceMissing(
-            f"there is no file in {files.path} yet to find the columns in",
-            hint="declare them: CREATE SOURCE name (column TYPE, ...) FROM FILES(...)",
-        )
-    try:
-        if files.format == "parquet":
-            schema = pa.parquet.read_schema(first)
-        else:
-            with open(first, "rb") as file:
-                data = file.read(_SAMPLE)
-            whole = data if len(data) < _SAMPLE else data[: data.rfind(b"\n") + 1]
-            reader = pa.BufferReader(whole)
-            if files.format == "json":
-                schema = pa.json.read_json(reader).schema
-            else:
-                schema = pa.csv.read_csv(reader, read_options=pa.csv.ReadOptions(
-                    autogenerate_column_names=not files.header)).schema  # fmt: skip
-    except (pa.ArrowInvalid, OSError) as error:
-        raise SourceUnreadable(f"{first} cannot be read as {files.format}", detail=str(error).splitlines()[0]) from None
-    return Schema.from_arrow(pa.schema([pa.field(f.name, _known(f.type)) for f in schema]))
-
-
-def _known(kind: pa.DataType) -> pa.DataType:
-    """A type that was found, as one that a schema can have."""
-    if pa.types.is_timestamp(kind):
-        return TIMESTAMP
-    if pa.types.is_null(kind) or pa.types.is_time(kind) or pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_unsigned_integer(kind):
-        return pa.int64()
-    if pa.types.is_list(kind):
-        return pa.list_(_known(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _known(f.type)) for f in kind])
-    return kind
 
 
 def ddl(schema: Schema) -> str:

@@ -263,6 +263,11 @@ class Topic:
         )
         return Group(writer, self.schema, partition, record_bytes=about.record_bytes, linger=about.linger)
 
+    def last_sequence(self, producer: str) -> dict[int, int]:
+        """By partition, the last sequence of a producer that it has durably; -1: none."""
+        marks = {p: self._group(p).writer.producers.get(producer) for p in range(self.partitions)}
+        return {p: -1 if mark is None else mark.sequence for p, mark in marks.items()}
+
     # ------------------------------------------------------------ reading
 
     def start(self) -> dict[int, int]:

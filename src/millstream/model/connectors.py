@@ -1,4 +1,6 @@
-"""Where records come from and what they are joined to, as values. The readers are in `connect/` and `engine/`."""
+"""Where records come from and where changes go, as values. `model/systems.py` declares the systems and their options;
+`connect/` opens them.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,15 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from millstream.errors import DefinitionError
+from millstream.errors import DefinitionError, Origin, SchemaError, Unsupported
+from millstream.model import systems
+from millstream.model.connector import Connector, Sink
 from millstream.model.origin import here
-from millstream.model.types.duration import Duration
+from millstream.model.systems import System
 from millstream.model.types.schema import Schema
 
 FORMATS = ("json", "csv", "parquet")
@@ -33,7 +37,7 @@ def check_name(name: object, what: str) -> None:
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Connector, Sink):
     """A folder of files: those that are there, then new ones as they appear. Each is read once."""
 
     path: str
@@ -42,9 +46,27 @@ class Files:
     bounded: bool = False
     """True: read what is there at the start, then end."""
 
+    _system: ClassVar[System] = systems.FILES
+    _how: ClassVar[str] = "a file per epoch"
+
+    @property
+    def identity(self) -> object:
+        """The path and the format."""
+        return (self.path, self.format)
+
+    @property
+    def described(self) -> str:
+        """Format, path, and whether new files are followed."""
+        return f"{self.target}, once" if self.bounded else f"{self.target}, new ones as they appear"
+
+    @property
+    def target(self) -> str:
+        """Format and path."""
+        return f"{self.format} files in {self.path}"
+
 
 @dataclass(frozen=True)
-class Generator:
+class Generator(Connector):
     """Records made from their number alone, so that any slice can be made at any time, in parallel.
 
     `make(start, end)` returns an Arrow table with one row for each record numbered in [start, end) (a
@@ -67,6 +89,25 @@ class Generator:
         if events is not None and (not _is_number(events, int) or not 0 <= events <= MOST_EVENTS):
             raise DefinitionError(f"events must be a whole number from 0 on, not {events!r}", origin=here())
 
+    _system: ClassVar[System] = systems.GENERATOR
+
+    @property
+    def identity(self) -> object:
+        """The name, and what decides the records."""
+        return (self.name, self.key)
+
+    @property
+    def described(self) -> str:
+        """Name, pace and end."""
+        pace = "as fast as possible" if self.rate is None else f"{self.rate:,.0f} per second"
+        end = "endless" if self.events is None else f"{self.events:,} events"
+        return f"generator {self.name}, {pace}, {end}"
+
+    @property
+    def known_schema(self) -> pa.Schema | None:
+        """The columns that it makes."""
+        return self.schema
+
 
 MOST_EVENTS = 2**62
 """Events that a generator makes at most, in all or in a second."""
@@ -77,7 +118,7 @@ def _is_number(value: object, kind: type | tuple[type, ...] = (int, float)) -> b
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class Memory(Connector):
     """Rows that a test or a program sends by hand; they live as long as the process."""
 
     partitions: int = 1
@@ -100,9 +141,21 @@ class Memory:
         """Say that nothing more will be sent: once what was sent is read, all windows close and the flow may finish."""
         self.ended.set()
 
+    _system: ClassVar[System] = systems.MEMORY
+
+    @property
+    def identity(self) -> object:
+        """All alike."""
+        return "memory"
+
+    @property
+    def described(self) -> str:
+        """The number of partitions."""
+        return f"memory, {self.partitions} partition{'' if self.partitions == 1 else 's'}"
+
 
 @dataclass(frozen=True)
-class LogTopic:
+class LogTopic(Connector, Sink):
     """A topic of the home's own log: read from an offset on, or written to."""
 
     topic: str
@@ -111,9 +164,34 @@ class LogTopic:
     bounded: bool = False
     """True: read what is there at the start, then end."""
 
+    _system: ClassVar[System] = systems.LOG
+
+    @property
+    def identity(self) -> object:
+        """The topic."""
+        return ("log", self.topic)
+
+    @property
+    def described(self) -> str:
+        """The topic, and where a flow begins."""
+        begin = self.start
+        if not isinstance(begin, str):
+            begin = "offsets " + ", ".join(f"{p}: {o}" for p, o in sorted(begin.items()))
+        return f"the topic {self.topic}, from {begin}" + (", once" if self.bounded else "")
+
+    @property
+    def target(self) -> str:
+        """The topic."""
+        return f"topic {self.topic}"
+
+    @property
+    def topic_of_its_own(self) -> str | None:
+        """The topic."""
+        return self.topic
+
 
 @dataclass(frozen=True)
-class SparkStream:
+class SparkStream(Connector):
     """Any source of Spark Structured Streaming: a tap lands its records in a topic of the log, exactly once."""
 
     format: str
@@ -121,14 +199,33 @@ class SparkStream:
     topic: str = ""
     """Where the records land; named after flow and source unless said."""
 
+    _system: ClassVar[System] = systems.SPARK
+
+    @property
+    def identity(self) -> object:
+        """Spark's name of the format, and the topic."""
+        return ("spark", self.format, self.topic)
+
+    @property
+    def described(self) -> str:
+        """Spark's name of the format."""
+        return f"Spark's {self.format} stream, through a topic of the log"
+
 
 @dataclass(frozen=True)
-class Console:
+class Console(Sink):
     """The standard output of the process that runs a flow: one line per change."""
+
+    _system: ClassVar[System] = systems.CONSOLE
+
+    @property
+    def target(self) -> str:
+        """The console."""
+        return "console"
 
 
 @dataclass(frozen=True, eq=False)
-class TableTarget:
+class TableTarget(Sink):
     """A stored table that changes are written to: rows are appended, or replaced and deleted by its key."""
 
     table: str
@@ -139,10 +236,37 @@ class TableTarget:
     """The columns that are NOT NULL."""
     schema: Schema
 
+    _system: ClassVar[System] = systems.TABLE
 
-Connector = Files | Generator | LogTopic | Memory | SparkStream
-Sink = LogTopic | Files | Console | TableTarget
-"""Where changes may be written to."""
+    @property
+    def target(self) -> str:
+        """The table."""
+        return f"table {self.table}"
+
+    def promise(self, flow: str) -> str:
+        """How rows come into the table, too."""
+        by = f"upserted by {', '.join(self.key)}" if self.key else "appended"
+        return f"{super().promise(flow)}, {by}"
+
+    def check_columns(self, name: str, columns: Schema) -> None:
+        """Values go to columns one by one."""
+        if len(self.columns) != len(columns.names):
+            raise SchemaError(
+                f"the sink `{name}` has {len(columns.names)} values for {len(self.columns)} columns of "
+                f"`{self.table}`: {', '.join(self.columns)}",
+                hint=f"INTO TABLE {self.table} (a, b) names the columns that values go to",
+            )
+
+    def check_changes(self, name: str, *, append_only: bool, origin: Origin | None) -> None:
+        """Rows that change need a key."""
+        if not append_only and not self.key:
+            raise Unsupported(
+                f"the rows of the sink `{name}` change, and the table `{self.table}` has no PRIMARY KEY",
+                detail="nothing would say which row of the table a change is of",
+                hint=f"CREATE TABLE {self.table} (id BIGINT PRIMARY KEY, ...); or write the changes themselves: "
+                "SELECT * FROM CHANGELOG OF ...",
+                origin=origin,
+            )
 
 
 def files(path: str, *, format: str, header: bool = True, bounded: bool = False) -> Files:
@@ -212,43 +336,3 @@ def generator(
     """A source whose records a function makes from their numbers: ``make(start, end) -> pyarrow.Table``."""
     label = name or getattr(make, "__name__", "generator")
     return Generator(label, make, rate, events, key=label)
-
-
-@dataclass(frozen=True)
-class Corrections:
-    """How later records revise earlier ones of a source: the columns that name a record, the one that says what is done
-    to it, and the one that says which version is newer.
-    """
-
-    key: tuple[str, ...]
-    op: str | None = None
-    version: str | None = None
-
-
-@dataclass(frozen=True)
-class SourceOptions:
-    """Event time and admission of a source."""
-
-    event_time: str | None
-    lateness: Duration
-    future_bound: Duration
-    idle_timeout: Duration | None
-    max_rows: int | None
-    punctuation: str | None = None
-    """A condition in Spark SQL: records for which it is true move the watermark, and no others."""
-    corrections: Corrections | None = None
-    computed_time: str | None = field(default=None, repr=False)
-    """The event time in Spark SQL, where it is computed from the columns that are read. (Left out of `repr`, by which
-    plans are told apart: `plan/rules/identify.py` adds it where there is one.)
-    """
-    processing_time: str | None = field(default=None, repr=False)
-    """The column that holds the clock of the epoch which read the record, beside an event time. (Left out of `repr` for
-    the same reason.)
-    """
-
-    @property
-    def time_sql(self) -> str | None:
-        """Spark SQL for the event time over the columns that are read; NULL where its expression fails."""
-        if self.computed_time is None:
-            return None if self.event_time is None else f"`{self.event_time}`"
-        return f"try_add({self.computed_time}, INTERVAL '0' SECOND)"  # TRY for all that is inside, unlike for numbers

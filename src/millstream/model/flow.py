@@ -9,18 +9,19 @@ from datetime import timedelta
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, DuplicateName, SchemaError
-from millstream.model.connectors import Connector, Corrections, Generator, SourceOptions, check_name
+from millstream.model.connector import Connector
+from millstream.model.connectors import check_name
 from millstream.model.expression import Expr, boolean, expr
+from millstream.model.guarantees import EXACTLY_ONCE, FLOW_GUARANTEES
 from millstream.model.origin import here
 from millstream.model.python.function import Function
 from millstream.model.reserved import check_user_columns
+from millstream.model.source_options import Corrections, SourceOptions
 from millstream.model.steps.relational import OneRow, TableRows
 from millstream.model.steps.step import Source, View
 from millstream.model.streams.stream import Stream
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import TIMESTAMP, Field, Schema, ddl_type
-
-GUARANTEES = ("exactly_once", "at_least_once", "at_most_once")
 
 
 class Flow:
@@ -38,13 +39,15 @@ class Flow:
     ['bids_per_auction']
     """
 
-    def __init__(self, name: str, *, guarantee: str = "exactly_once") -> None:
+    def __init__(self, name: str, *, guarantee: str = EXACTLY_ONCE) -> None:
         check_name(name, "flow")
         if name == "checkpoint":
             raise DefinitionError("a flow cannot be called `checkpoint`: checkpoints are", origin=here())
-        if guarantee not in GUARANTEES:
+        if guarantee not in FLOW_GUARANTEES:
             raise DefinitionError(
-                f"guarantee={guarantee!r} of the flow `{name}`", hint="one of: " + ", ".join(GUARANTEES), origin=here()
+                f"guarantee={guarantee!r} of the flow `{name}`",
+                hint="one of: " + ", ".join(FLOW_GUARANTEES),
+                origin=here(),
             )
         self.name = name
         self.guarantee = guarantee
@@ -126,6 +129,7 @@ class Flow:
                 hint='e.g. ms.files("data/bids", format="json")',
                 origin=here(),
             )
+        connector = connector.as_source()
         columns = _schema(connector, schema, name)
         computed: str | None = None
         if isinstance(event_time, Mapping):
@@ -258,8 +262,8 @@ def _punctuation(condition: str | Expr, columns: Schema, event_time: str | None,
 
 
 def _schema(connector: Connector, schema: str | Schema | pa.Schema | None, name: str) -> Schema:
-    if schema is None and isinstance(connector, Generator) and connector.schema is not None:
-        schema = connector.schema
+    if schema is None:
+        schema = connector.known_schema
     if schema is None:
         raise SchemaError(
             f"the source `{name}` needs a schema",

@@ -16,10 +16,12 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from millstream.model.connectors import Connector, Sink, SourceOptions
+from millstream.model.connector import Connector, Sink
 from millstream.model.error_policy import QUARANTINE
+from millstream.model.guarantees import EXACTLY_ONCE
 from millstream.model.python.function import Function
 from millstream.model.reserved import OP, SHOWN_OP, free_name
+from millstream.model.source_options import SourceOptions
 from millstream.model.types.schema import Schema
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.operators.operator import Operator
@@ -120,7 +122,7 @@ class Plan:
     views: tuple[ViewStage, ...]
     id: str = ""
     tables: tuple[str, ...] = field(default=())
-    guarantee: str = "exactly_once"
+    guarantee: str = EXACTLY_ONCE
     functions: tuple[Function, ...] = ()
     """The Python functions that its expressions call."""
 

@@ -59,7 +59,7 @@ def assemble_loop(home: OpenHome, plan: Plan, options: LoopOptions) -> FlowLoop:
     engine = _engine(home, plan, sources, root / "state", tables, options)
     generations = sink_generations(engine.plan, home.store)
     home.store.prepare(plan.flow, view_specs(engine.plan), errors_of(engine.plan))
-    sinks = sink_ports(engine.plan, home.log, generations, home.change_table)
+    sinks = sink_ports(engine.plan, home.log, generations, home.change_table, home.store)
     token = home.store.take_lease(plan.flow, f"{socket.gethostname()}:{os.getpid()}")
     return FlowLoop(
         engine,

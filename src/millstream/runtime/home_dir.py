@@ -16,10 +16,11 @@ from millstream import paths
 from millstream.errors import DiskFull, HomeDamaged, HomeTooNew
 from millstream.log.storage.disk import UNREADABLE
 from millstream.state.run import write_durably
+from millstream.store.files import STORE_FILE, STORE_FILES
 
 FORMAT = 1
 FOLDERS = ("flows", "tables", "log", "checkpoints", "repair", "shadow", "logs", "tmp")
-FILES = (paths.MARKER, "lock", "catalog.json", "catalog.json.copy", "store.duckdb", "store.duckdb.wal")
+FILES = (paths.MARKER, "lock", "catalog.json", "catalog.json.copy", *STORE_FILES)
 """What a home has, each of them once there is something to keep."""
 NEW = orjson.dumps({"format": FORMAT})
 HINT = "`millstream repair` says what can be done"
@@ -27,7 +28,7 @@ HINT = "`millstream repair` says what can be done"
 
 def was_home(path: Path) -> bool:
     """Whether a directory without a readable millstream.json has the files of a home."""
-    return any((path / part).exists() for part in ("store.duckdb", "flows", "log", "catalog.json"))
+    return any((path / part).exists() for part in (STORE_FILE, "flows", "log", "catalog.json"))
 
 
 @contextmanager

@@ -44,6 +44,7 @@ from millstream.runtime.recovery import checkpoint, reconcile, swap
 from millstream.runtime.supervision.lease import HomeLock
 from millstream.runtime.supervision.run import BROKEN, ENDED, Run
 from millstream.runtime.supervision.supervisor import SET_APART, STOP, Restarts
+from millstream.store.files import open_store
 from millstream.store.port import Taken
 
 if TYPE_CHECKING:
@@ -115,11 +116,9 @@ class OpenHome:
         """The store, opened when it is first needed."""
         with self._opening:
             if self._store is None:
-                from millstream.store.duckdb import DuckStore
-
                 with files_named(self.path):
                     reconcile.check_store(self.path)
-                    store = DuckStore(self.path / "store.duckdb", temp=self.path / "tmp", limits=self.limits)
+                    store = open_store(self.path, temp=self.path / "tmp", limits=self.limits)
                     self._store = self.tables.reconciled(store)
                 self.on_store_open()
             return self._store

@@ -1,35 +1,28 @@
-"""FILES(...), LOG(...) and GENERATOR(...) as connectors."""
+"""FILES(...), LOG(...), GENERATOR(...) and the systems of others as connectors: `model/systems.py` declares them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.connectors import Connector, Files, Generator, Sink, TableTarget, console, files, log
-from millstream.model.types.duration import Duration
+from millstream.model import systems
+from millstream.model.connector import Connector, External, Sink
+from millstream.model.connectors import Files, TableTarget, console, files, log
+from millstream.model.systems import SPAN, Kinds, System, checked
 from millstream.sql.catalog import KIND_OF, Catalog, Generators, schema_of
 from millstream.sql.parse.statements import Create, CreateSink, CreateSource, CreateTable, Place
 
-_SPAN = (str, Duration)
-Kinds = Mapping[str, type | tuple[type, ...]]
-"""Options by name, and what their values are."""
-
 OPTIONS: Kinds = {
-    "punctuation": str, "future_bound": _SPAN, "idle_timeout": _SPAN, "max_rows": int, "op": str, "version": str,
+    "punctuation": str, "future_bound": SPAN, "idle_timeout": SPAN, "max_rows": int, "op": str, "version": str,
 }  # fmt: skip
 """Options of a source in WITH (...): the same that `Flow.source` has."""
 VIEW_OPTIONS: Kinds = {
-    "panes": _SPAN, "start": str, "flow": str, "retain": _SPAN, "tables": str, "state_ttl": _SPAN,
+    "panes": SPAN, "start": str, "flow": str, "retain": SPAN, "tables": str, "state_ttl": SPAN,
     "on_error": str,
 }  # fmt: skip
-_FILES: Kinds = {"path": str, "format": str, "header": bool, "bounded": bool}
-_LOG: Kinds = {
-    "topic": str, "bounded": bool, "partitions": int, "key": str, "retain": _SPAN, "retain_bytes": int, "start": str,
-}  # fmt: skip
-_SAID = {str: "a text in quotes", int: "a whole number", bool: "true or false", _SPAN: "a length of time"}
 _ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 """How paths begin that are not of this machine."""
 
@@ -38,40 +31,73 @@ EARLIEST, NOW = "earliest", "now"
 
 def connector_of(entry: CreateSource, generators: Generators, *, start: str = "") -> Connector:
     """Where a source reads from; `start` is where a flow that reads it for the first time begins."""
-    place = entry.place
-    if place.kind == "FILES":
-        if start not in ("", EARLIEST):
-            raise Unsupported(
-                f"start = '{start}' over files", hint="land them in a topic: LOG(...) can be read from any time"
-            )
-        return files_of(place)
-    if place.kind == "LOG":
-        options = _known(place, _LOG)
-        begin = start or str(options.get("start", ""))
-        begin = {"": "beginning", EARLIEST: "beginning", "beginning": "beginning", NOW: "end", "end": "end"}.get(
-            begin, begin
+    makes = _SOURCES.get(entry.place.kind, _external)
+    return makes(entry, generators, start)
+
+
+def _files(entry: CreateSource, generators: Generators, start: str) -> Connector:
+    del generators
+    if start not in ("", EARLIEST):
+        raise Unsupported(
+            f"start = '{start}' over files", hint="land them in a topic: LOG(...) can be read from any time"
         )
-        return log(topic_name(entry.place, entry.name), start=begin, bounded=bool(options.get("bounded", False)))
+    return files_of(entry.place)
+
+
+def _log(entry: CreateSource, generators: Generators, start: str) -> Connector:
+    del generators
+    options = _known(entry.place, systems.LOG)
+    begin = start or str(options.get("start", ""))
+    begin = {"": "beginning", EARLIEST: "beginning", "beginning": "beginning", NOW: "end", "end": "end"}.get(
+        begin, begin
+    )
+    return log(topic_name(entry.place, entry.name), start=begin, bounded=bool(options.get("bounded", False)))
+
+
+def _generator(entry: CreateSource, generators: Generators, start: str) -> Connector:
+    place = entry.place
     name = str(_first(place, "its name")).lower()
     if name not in generators:
         raise DefinitionError(f"there is no generator `{name}`", hint="there are: " + ", ".join(sorted(generators)))
     if start not in ("", EARLIEST):
         raise Unsupported(f"start = '{start}' over a generator", hint="it makes its records from the first one on")
     try:
-        made = generators[name](*place.arguments[1:], **place.options)
+        connector = generators[name](*place.arguments[1:], **place.options)
     except (TypeError, ValueError) as error:
         raise DefinitionError(
             f"the generator `{name}` cannot be called so",
             detail=str(error).split(")")[-1].strip(),
-            hint=f"e.g. {_EXAMPLES[place.kind]}",
+            hint=f"e.g. {systems.GENERATOR.example}",
         ) from None
-    assert isinstance(made, Generator)
-    return made
+    assert isinstance(connector, Connector)
+    return connector
+
+
+def _external(entry: CreateSource, generators: Generators, start: str) -> Connector:
+    """A system that was registered. One with an option `start` takes that of the view."""
+    del generators
+    system = systems.named(entry.place.kind, systems.SOURCE)
+    options = _known(entry.place, system)
+    if start not in ("", EARLIEST):
+        if "start" not in system.kinds(systems.SOURCE):
+            raise Unsupported(
+                f"start = '{start}' over {system.spelling}", hint="it is read from its beginning, or through a topic"
+            )
+        options = {**options, "start": start}
+    return External(system.name, options).as_source()
+
+
+_SOURCES: Mapping[str, Callable[[CreateSource, Generators, str], Connector]] = {
+    "FILES": _files,
+    "LOG": _log,
+    "GENERATOR": _generator,
+}
+"""Systems with a spelling of their own. All others have their declared options."""
 
 
 def files_of(place: Place) -> Files:
     """The files that FILES(...) names."""
-    options = _known(place, _FILES)
+    options = _known(place, systems.FILES)
     path = local_path(options.pop("path", None) or _first(place, "a folder"))
     form = options.pop("format", None) or format_of(str(path))
     return files(str(path), format=str(form), **options)
@@ -97,15 +123,23 @@ def table_of(entry: Create) -> str | None:
 def sink_of(entry: CreateSink, catalog: Catalog) -> Sink:
     """Where a sink writes to."""
     place = entry.place
-    if place.kind == "TABLE":
-        return _table(entry, catalog)
-    if place.kind == "LOG":
-        _known(place, {"topic": str})
-        return log(topic_name(place, entry.name))
-    if place.kind == "CONSOLE":
-        return console()
-    options = _known(place, {"path": str, "format": str})
-    path = local_path(options.get("path") or _first(place, "a folder"))
+    makes = _SINKS.get(place.kind)
+    if makes is not None:
+        return makes(entry, catalog)
+    system = systems.named(place.kind, systems.SINK)
+    return External(system.name, _known(place, system, systems.SINK)).as_sink()
+
+
+def _log_sink(entry: CreateSink, catalog: Catalog) -> Sink:
+    del catalog
+    _known(entry.place, systems.LOG, systems.SINK)
+    return log(topic_name(entry.place, entry.name))
+
+
+def _files_sink(entry: CreateSink, catalog: Catalog) -> Sink:
+    del catalog
+    options = _known(entry.place, systems.FILES, systems.SINK)
+    path = local_path(options.get("path") or _first(entry.place, "a folder"))
     return files(str(path), format=str(options.get("format") or format_of(str(path))))
 
 
@@ -139,40 +173,42 @@ def _table(entry: CreateSink, catalog: Catalog) -> TableTarget:
     return TableTarget(table.name, columns, key, required, schema)
 
 
-def _first(place: Place, what: str) -> Any:
-    if not place.arguments:
-        raise DefinitionError(f"{place.kind}(...) needs {what}", hint=f"e.g. {_EXAMPLES[place.kind]}")
-    return place.arguments[0]
-
-
-_EXAMPLES = {
-    "FILES": "FILES('data/bids', format = 'json')",
-    "LOG": "LOG('topic')",
-    "GENERATOR": "GENERATOR('nexmark', 'bid', rate = 1000)",
+_SINKS: Mapping[str, Callable[[CreateSink, Catalog], Sink]] = {
+    "TABLE": _table,
+    "LOG": _log_sink,
+    "FILES": _files_sink,
+    "CONSOLE": lambda entry, catalog: console(),
 }
 
 
-def _known(place: Place, kinds: Kinds, most: int = 1) -> dict[str, Any]:
-    """The options of a place, all of which are known, behind at most so many values without a name."""
+def _first(place: Place, what: str) -> Any:
+    if not place.arguments:
+        raise DefinitionError(f"{place.kind}(...) needs {what}", hint=_hint(place))
+    return place.arguments[0]
+
+
+def _hint(place: Place) -> str | None:
+    system = systems.find(place.kind)
+    return None if system is None or not system.example else f"e.g. {system.example}"
+
+
+def _known(place: Place, system: System, role: str = systems.SOURCE) -> dict[str, Any]:
+    """The options of a place, all of which are known, after at most one value without a name."""
+    most = 1 if system.unnamed else 0
     if len(place.arguments) > most:
         raise DefinitionError(
-            f"{place.kind}(...) takes {most} value without a name, not {len(place.arguments)}",
-            hint=f"e.g. {_EXAMPLES[place.kind]}",
+            f"{place.kind}(...) takes {most or 'no'} value without a name, not {len(place.arguments)}",
+            hint=_hint(place),
         )
-    if place.arguments and not isinstance(place.arguments[0], str):
-        raise DefinitionError(f"{place.kind}(...) begins with a text in quotes", hint=f"e.g. {_EXAMPLES[place.kind]}")
-    return checked(place.options, kinds, place.kind)
-
-
-def checked(options: Mapping[str, Any], kinds: Kinds, what: str) -> dict[str, Any]:
-    """Options, all of which are known and of the right kind."""
-    for name, value in options.items():
-        if name not in kinds:
-            raise DefinitionError(f"{what} has no option `{name}`", hint="options are: " + ", ".join(kinds))
-        kind = kinds[name]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise DefinitionError(f"the option `{name}` of {what} is {_SAID[kind]}")
-    return dict(options)
+    kinds = system.kinds(role)
+    if place.arguments and kinds.get(system.unnamed) is str and not isinstance(place.arguments[0], str):
+        raise DefinitionError(f"{place.kind}(...) begins with a text in quotes", hint=_hint(place))
+    options = checked(place.options, kinds, place.kind)
+    if not place.arguments or place.kind in _SOURCES:  # whose own spelling takes the value without a name
+        return options
+    if system.unnamed in options:
+        raise DefinitionError(f"the option `{system.unnamed}` of {place.kind} is given twice")
+    return checked({system.unnamed: place.arguments[0], **options}, kinds, place.kind)
 
 
 def check_start(start: str) -> None:

@@ -27,7 +27,8 @@ from millstream.errors import (
     RecoveryFailed,
 )
 from millstream.limits import Limits
-from millstream.store.names import Columns, quoted, sql_type, stored_name
+from millstream.model.dead_letters import ERRORS, LATE, REPLAYED_IN
+from millstream.store.names import Columns, declared, quoted, stored_name
 from millstream.store.open import copy_files, failed, is_damage, opened, reopened
 from millstream.store.port import EpochCommit, EpochRow, Taken, ViewSpec
 from millstream.store.query import Used
@@ -53,15 +54,13 @@ _TAKEN = "SELECT 1 FROM duckdb_tables() WHERE schema_name = 'main' AND lower(tab
 _GENERATION = "SELECT max(generation) FROM millstream.generations WHERE flow IN (?, ?, '')"
 _GONE = "left out"
 """The fingerprint of a view that its flow no longer has."""
-_ERRORS = 'epoch BIGINT, reason VARCHAR, raw VARCHAR, partition VARCHAR, "offset" BIGINT, seen_at TIMESTAMPTZ'
-_LATE = (
-    "epoch BIGINT, event_time TIMESTAMPTZ, window_end TIMESTAMPTZ, watermark TIMESTAMPTZ, reason VARCHAR, "
-    "record VARCHAR, seen_at TIMESTAMPTZ, replayed_in BIGINT"
-)
+_ERRORS, _LATE = declared(ERRORS), declared([*LATE, REPLAYED_IN])
 
 
 class DuckStore:
     """A store in one file. Queries run on their own cursor and see whole epochs only."""
+
+    dialect = "duckdb"
 
     def __init__(
         self, path: Path, *, read_only: bool = False, temp: Path | None = None, limits: Limits | None = None
@@ -129,16 +128,14 @@ class DuckStore:
 
     def _create(self, cursor: duckdb.DuckDBPyConnection, flow: str, view: ViewSpec) -> None:
         if view.kept:
-            columns = ", ".join(f"{quoted(f.name)} {sql_type(f.type)}" for f in view.schema)
-            cursor.execute(f"CREATE TABLE {quoted(stored_name(view))} ({columns})")
+            cursor.execute(f"CREATE TABLE {quoted(stored_name(view))} ({declared(view.schema)})")
         if view.kept and stored_name(view) != view.name:
             shown = ", ".join(quoted(c) for c in view.columns)
             cursor.execute(f"CREATE VIEW {quoted(view.name)} AS SELECT {shown} FROM {quoted(stored_name(view))}")
         if view.identity is not None or view.ordered:
             cursor.execute(f"CREATE TABLE {quoted(view.name + '$late')} ({_LATE})")
         if view.panes is not None:
-            listed = ", ".join(f"{quoted(f.name)} {sql_type(f.type)}" for f in view.panes)
-            cursor.execute(f"CREATE TABLE {quoted(view.name + '$panes')} ({listed})")
+            cursor.execute(f"CREATE TABLE {quoted(view.name + '$panes')} ({declared(view.panes)})")
         kind = "keyed" if view.identity is not None else "ordered" if view.ordered else "append"
         cursor.execute(
             "INSERT INTO millstream.views VALUES (?, ?, ?, ?, ?)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -58,3 +58,8 @@ def sql_type(kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
         return "TIMESTAMPTZ" if kind.tz else "TIMESTAMP"
     raise QueryError(f"the store cannot keep a column of type {kind}")
+
+
+def declared(columns: Iterable[pa.Field]) -> str:
+    """Columns as CREATE TABLE takes them."""
+    return ", ".join(f"{quoted(f.name)} {sql_type(f.type)}" for f in columns)

@@ -6,11 +6,14 @@ with its slice, clock, plan and state version. A reader therefore always sees th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
+
+from millstream.limits import Limits
 
 
 @dataclass(frozen=True)
@@ -79,11 +82,13 @@ class EpochCommit:
     """Whether a new row takes the place of one with the same identity: the flow has forgotten what it had."""
 
 
-class Store(Protocol):
-    """Keeps the views of a home. `commit` and `prepare` are called by flows' threads, `query` by any."""
+class EpochStore(Protocol):
+    """What the loop of epochs needs. Called by the threads of flows."""
 
     def prepare(self, flow: str, views: Sequence[ViewSpec], sources: Sequence[str]) -> None:
-        """Make the tables of a flow's views; tables that are there stay as they are."""
+        """Make the tables of a flow's views, and of the errors of its sources; tables that are there stay as they are.
+        Refuses (IncompatibleChange) a view whose meaning has changed under its rows.
+        """
         ...
 
     def take_lease(self, flow: str, owner: str) -> int:
@@ -91,8 +96,8 @@ class Store(Protocol):
         ...
 
     def commit(self, commit: EpochCommit) -> None:
-        """Apply an epoch durably. Refuses (LeaseLost) a token that is no longer the flow's, and a number that does not
-        follow the last; nothing has changed then.
+        """Apply an epoch durably, all of it or nothing. Refuses (LeaseLost) a token that is no longer the flow's, and
+        (RecoveryFailed) a number that does not follow the last; nothing has changed then.
         """
         ...
 
@@ -124,10 +129,70 @@ class Store(Protocol):
         """Let a sink have at least this generation from now on."""
         ...
 
-    def query(self, sql: str) -> pa.Table:
-        """Answer a SELECT that was checked before, as of one epoch."""
+
+class QueryStore(Protocol):
+    """What a query needs. Called by any thread; what it reads is as of one epoch of every flow."""
+
+    @property
+    def dialect(self) -> str:
+        """The dialect of SQL that `query` takes, as sqlglot names it; `sql/query/` writes it."""
+        ...
+
+    def tables(self) -> Mapping[str, Sequence[str]]:
+        """Every view and table that may be read, with its columns."""
+        ...
+
+    def query(
+        self,
+        sql: str,
+        given: Mapping[str, pa.Table] | None = None,
+        *,
+        limits: Limits | None = None,
+        apart: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Answer a SELECT that was checked before; `given` are tables for this query only, and `apart` the tables that
+        it reads if it may need much memory.
+        """
+        ...
+
+
+class TableStore(Protocol):
+    """Stored tables: their rows, the version of each, and what sinks have written to them."""
+
+    def put_table(self, name: str, data: pa.Table, version: int = 0, taken: Taken | None = None) -> None:
+        """Replace a stored table; `taken` says which epoch of which sink it is from, in the same transaction."""
+        ...
+
+    def table_rows(self, name: str) -> pa.Table:
+        """The rows of a stored table, as they were given."""
+        ...
+
+    def table_taken(self, name: str, writer: str) -> Taken:
+        """What a stored table has of a sink."""
+        ...
+
+    def table_versions(self) -> Mapping[str, int]:
+        """The version of every stored table."""
+        ...
+
+    def forget_table(self, name: str) -> None:
+        """Drop a stored table."""
+        ...
+
+
+class StoreFiles(Protocol):
+    """What checkpoints need of the files."""
+
+    def copied(self, to: Path, meanwhile: Callable[[], None]) -> None:
+        """Copy the store into a new file, as of one epoch of every flow; no epoch is committed until `meanwhile`
+        returns.
+        """
         ...
 
     def close(self) -> None:
         """Let go of the files."""
         ...
+
+
+class Store(EpochStore, QueryStore, TableStore, StoreFiles, Protocol):
+    """All of it."""

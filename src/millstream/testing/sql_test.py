@@ -25,7 +25,8 @@ from millstream.errors import DefinitionError, DuplicateName, MillstreamError, U
 from millstream.home import Home
 from millstream.live import sources
 from millstream.log.rows import from_dicts
-from millstream.model.connectors import Connector, Generator, memory
+from millstream.model.connector import Connector
+from millstream.model.connectors import memory
 from millstream.model.flow import Flow
 from millstream.model.reserved import SHOWN_OP, free_name
 from millstream.model.streams.stream import Stream
@@ -100,8 +101,8 @@ class FedFlow(Flow):
 
     def source(self, name: str, connector: Connector, **options: Any) -> Stream:
         """Declare a source: everything but where it reads from is as it was said."""
-        if options.get("schema") is None and isinstance(connector, Generator):
-            options["schema"] = connector.schema
+        if options.get("schema") is None:
+            options["schema"] = connector.known_schema
         return super().source(name, memory(), **options)
 
 

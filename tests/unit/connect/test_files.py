@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.connect.files import BYTES_PER_EPOCH, FileSource
+from millstream.connect.forms import FileSet
 from millstream.connect.port import SourceSlice
 from millstream.errors import HomeDamaged, SourceMissing, SourceUnreadable
 from millstream.model.connectors import Files
@@ -124,7 +125,8 @@ def test_a_slice_is_whole_files_up_to_the_bytes_of_an_epoch_and_at_least_one(fol
     assert source.admit({0: 4}, head, 5) == SourceSlice({0: (4, 4)})
     assert source.admit({}, {0: 1}, None) == SourceSlice({0: (0, 1)})
     assert source.rows(SourceSlice({0: (0, 2)})) == 5
-    assert [e.size for e in source.of(SourceSlice({0: (1, 3)}))] == [400, 700]
+    (form,) = source.slice(SourceSlice({0: (1, 3)}))
+    assert isinstance(form, FileSet) and [f.size for f in form.files] == [400, 700]
     assert BYTES_PER_EPOCH > 1100
 
 
@@ -183,7 +185,8 @@ def test_a_file_whose_name_is_not_text_is_taken_and_found_again(folder: Path) ->
         file.write(b"{}\n")
     source = opened(folder)
     assert source.head(0) == {0: 1}
-    assert not source.is_plain(source.entries[0])  # Spark could not open it
+    (form,) = source.slice(SourceSlice({0: (0, 1)}))
+    assert isinstance(form, FileSet) and not form.files[0].plain  # Spark could not open it
     again = opened(folder)
     assert [os.fsencode(e.path) for e in again.entries] == [name]
     assert again.head(0) == {0: 1}

@@ -15,10 +15,10 @@ import millstream as ms
 from millstream.connect.memory import MemorySource
 from millstream.connect.port import SourcePort, SourceSlice
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput
-from millstream.engine.input.rejects import ERRORS
 from millstream.errors import DiskFull, EngineLost, MillstreamError, UserCodeFailed
 from millstream.home import Home
 from millstream.kernels.intake import Tally
+from millstream.model.dead_letters import ERRORS
 from millstream.plan.planner import plan
 from millstream.plan.stages import Plan
 from millstream.runtime.supervision import poison_search

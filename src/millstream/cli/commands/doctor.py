@@ -16,6 +16,7 @@ import click
 from millstream.cli.options import home_option
 from millstream.cli.output import plural, spoken_seconds
 from millstream.errors import MillstreamError, plain
+from millstream.store.files import has_store
 
 OK, LOW, BROKEN = "ok", "low", "problem"
 _COLOURS = {OK: "green", LOW: "yellow", BROKEN: "red"}
@@ -172,7 +173,7 @@ def check_home(home: Path) -> CheckResult:
     if owner is None and (wrong := _damage(home.absolute())):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         return CheckResult("home", BROKEN, wrong[0] + more, "`millstream repair` says what can be done")
-    if not (home / "store.duckdb").exists() and owner is None:
+    if not has_store(home) and owner is None:
         return CheckResult("home", OK, f"{home}, format {number}, {used}, no views yet")
     return _read(home, f"{home}, format {number}, {used}")
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millstream.engine.binding.union_types import ScanTypes, common, scans_widened, take_widened
 from millstream.engine.driver.projection import through
 from millstream.engine.input import prelude
-from millstream.engine.input.readers import empty
+from millstream.engine.input.readers.slices import empty
 from millstream.engine.spark.errors import translated
 from millstream.engine.spark.frames import arrow_schema
 from millstream.errors import SchemaError

@@ -7,21 +7,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millstream.kernels.outcome import Outcome
+from millstream.model.dead_letters import ERRORS
 from millstream.model.error_policy import QUARANTINE
-from millstream.model.types.schema import TIMESTAMP
 from millstream.plan.operators.operator import view_of
 from millstream.plan.stages import Plan
-
-ERRORS = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("reason", pa.string()),
-        ("raw", pa.string()),
-        ("partition", pa.string()),
-        ("offset", pa.int64()),
-        ("seen_at", TIMESTAMP),
-    ]
-)
 
 MENDED = pa.schema([("partition", pa.string()), ("raw", pa.string()), ("times", pa.int64())])
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from millstream.connect.port import SourcePort, SourceSlice
 from millstream.engine.input import prelude
-from millstream.engine.input.readers import read
+from millstream.engine.input.readers.slices import read
 from millstream.engine.spark.errors import translated
 from millstream.engine.spark.session import end
 from millstream.limits import Limits, Watch, too_large

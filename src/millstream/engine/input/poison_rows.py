@@ -18,9 +18,10 @@ from pyspark.sql import functions as F
 from millstream.connect.port import SourcePort, SourceSlice
 from millstream.connect.text_lines import shortened
 from millstream.engine.driver.epoch_io import EpochInput
-from millstream.engine.input.readers import SliceRead, read
-from millstream.engine.input.rejects import ERRORS, _in_files
+from millstream.engine.input.readers.slices import SliceRead, read
+from millstream.engine.input.rejects import _in_files
 from millstream.errors import EngineLost, MillstreamError
+from millstream.model.dead_letters import ERRORS
 from millstream.plan.stages import SourceStage
 
 TASKS = 8

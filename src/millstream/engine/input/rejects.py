@@ -15,29 +15,16 @@ from pyspark.sql import functions as F
 from millstream.connect.port import FUTURE, REASONS, SourcePort, SourceSlice
 from millstream.connect.text_lines import shortened
 from millstream.engine.driver.epoch_io import polars
-from millstream.engine.driver.row_errors import ERRORS
 from millstream.engine.input import prelude
-from millstream.engine.input.readers import read
+from millstream.engine.input.readers.slices import read
 from millstream.kernels.outcome import BEHIND, NO_WINDOW, Dropped, together
 from millstream.kernels.scan_input import Role
 from millstream.kernels.windows import assign
 from millstream.kernels.windows.firing import LAST_INSTANT, shown_watermark
-from millstream.model.types.schema import TIMESTAMP
+from millstream.model.dead_letters import ERRORS, LATE
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.rules.output_bounds import bounded
 from millstream.plan.stages import Plan, Scan, SourceStage
-
-LATE = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("event_time", TIMESTAMP),
-        ("window_end", TIMESTAMP),
-        ("watermark", TIMESTAMP),
-        ("reason", pa.string()),
-        ("record", pa.string()),
-        ("seen_at", TIMESTAMP),
-    ]
-)
 
 
 def errors(

@@ -12,12 +12,10 @@ from pathlib import Path
 import orjson
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream.connect.log import LogSource
-from millstream.connect.port import SourcePort
+from millstream.connect.port import SourcePort, SparkTap
 from millstream.engine.spark import session
 from millstream.engine.spark.errors import translated
 from millstream.errors import RunError, SourceUnreadable
-from millstream.model.connectors import SparkStream
 from millstream.model.types.schema import ddl_type
 from millstream.plan.stages import SourceStage
 
@@ -26,21 +24,19 @@ def taps(
     sources: Iterable[SourceStage], ports: Mapping[str, SourcePort], root: Path, log: Path, memory: str
 ) -> list[Tap]:
     """Start what lands the records of Spark's own streams in the log while a flow runs."""
-    tapped = [s for s in sources if isinstance(s.connector, SparkStream)]
+    tapped = [(s, tap) for s in sources if (tap := ports[s.name].tap()) is not None]
     spark = session.start(log, memory=memory)
-    return [Tap(spark, s, ports[s.name], root / s.name) for s in tapped]
+    return [Tap(spark, s, tap, root / s.name) for s, tap in tapped]
 
 
 class Tap:
     """One running tap."""
 
-    def __init__(self, spark: SparkSession, source: SourceStage, port: SourcePort, checkpoint: Path) -> None:
-        assert isinstance(source.connector, SparkStream)
-        assert isinstance(port, LogSource)
-        self._source, self._topic, self._checkpoint = source, port.topic, checkpoint
+    def __init__(self, spark: SparkSession, source: SourceStage, tap: SparkTap, checkpoint: Path) -> None:
+        self._source, self._topic, self._checkpoint = source, tap.topic, checkpoint
         self._failed: BaseException | None = None
         with translated(None):
-            frame = spark.readStream.format(source.connector.format).options(**source.connector.options).load()
+            frame = spark.readStream.format(tap.format).options(**tap.options).load()
             self._check(frame)
             named = frame.selectExpr(
                 *(f"CAST(`{f.name}` AS {ddl_type(f.type)}) AS `{f.name}`" for f in source.schema if f.type is not None)

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millstream.connect.file_columns import inferred
 from millstream.connect.file_rows import Form, load
 from millstream.errors import DefinitionError, SchemaError, Unsupported
-from millstream.live import sources
 from millstream.live.answer import Answer
 from millstream.live.tables.changes import TableEdit, held, present, said
 from millstream.live.tables.constraints import assigned_columns, check_required, spelled
 from millstream.model.connectors import Files
+from millstream.model.systems import checked
 from millstream.model.types.schema import Schema
-from millstream.sql.connectors import checked, format_of, local_path
+from millstream.sql.connectors import format_of, local_path
 from millstream.sql.parse.statements import Copy, CreateTable
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def copy(deployment: Deployment, statement: Copy, session: Session, entry: Creat
 
 def rows_of(files: Files) -> pa.Table:
     """The rows of FILES(...), with the columns that are found in the first file."""
-    schema = sources.inferred(files).to_arrow()
+    schema = inferred(files).to_arrow()
     return load(files.path, Form(files.format, files.header), schema).rows
 
 

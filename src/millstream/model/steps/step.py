@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from millstream.errors import DefinitionError, Origin
 from millstream.model.aggregates.aggregate import SPANS_TOO, STRUCTS, Aggregate, settled_type, typed_by
-from millstream.model.connectors import Connector, Sink, SourceOptions
+from millstream.model.connector import Connector, Sink
 from millstream.model.error_policy import QUARANTINE
 from millstream.model.expression import Expr, expr
 from millstream.model.origin import here
+from millstream.model.source_options import SourceOptions
 from millstream.model.steps.loop import Iterated, Round, outside
 from millstream.model.steps.pattern import Matched
 from millstream.model.steps.process import Asked, Processed

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.aggregates.aggregate import Aggregate
-from millstream.model.connectors import Sink, check_name
+from millstream.model.connector import Sink
+from millstream.model.connectors import check_name
 from millstream.model.error_policy import QUARANTINE, checked_on_error
 from millstream.model.event_times import times_of
 from millstream.model.expression import Expr, boolean, col, expr, has_clock
@@ -372,4 +373,4 @@ def _sink(to: object, name: str) -> Sink:
         raise DefinitionError(
             f"{to!r} is nothing that `{name}` can be written to", hint='e.g. ms.log("topic")', origin=here()
         )
-    return to
+    return to.as_sink()

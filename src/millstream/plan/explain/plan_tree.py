@@ -5,19 +5,11 @@ Plan in, `Node`s out; `text` draws them for people, `as_json` is for programs. N
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from millstream.model.connectors import (
-    Connector,
-    Files,
-    Generator,
-    LogTopic,
-    Sink,
-    SourceOptions,
-    SparkStream,
-    TableTarget,
-)
+from millstream.model.guarantees import VIEW_PROMISES
+from millstream.model.source_options import SourceOptions
 from millstream.model.types.duration import Duration
 from millstream.plan.explain.node import Node, named, plain, shown_name
 from millstream.plan.explain.operators import PlanNames, operator_node, take_nodes
@@ -26,18 +18,6 @@ from millstream.plan.operators.operator import ROW, Operator, view_of
 from millstream.plan.operators.relations.top_n import TopN
 from millstream.plan.parts import Batches, Explode, Feed, Lookup, Op, Project
 from millstream.plan.stages import Plan, Scan, SourceStage, ViewStage
-
-GUARANTEES = {
-    "exactly_once": "exactly once (one store transaction per epoch)",
-    "at_least_once": "exactly once (one store transaction per epoch)",
-    "at_most_once": "at most once (after a failure: empty state, newest records)",
-}
-SINKS = {
-    "exactly_once": "exactly once (by epoch)",
-    "at_least_once": "at least once (the last epoch may come twice after a failure)",
-    "at_most_once": "at most once (the last epoch may be missing after a failure)",
-}
-"""What tables and sinks promise under each guarantee of a flow."""
 
 
 def explain(plan: Plan) -> Node:
@@ -93,7 +73,7 @@ def _source(plan: Plan, source: SourceStage) -> Node:
     behind = f"lateness {options.lateness}" if options.punctuation is None else f"told by {plain(options.punctuation)}"
     time = "when it is read" if options.event_time is None else f"{_event_time(options)}, {behind}"
     idle = "" if options.idle_timeout is None else f", goes on without a partition silent for {options.idle_timeout}"
-    facts = [("reads", _connector(source.connector)), ("event time", time + idle)]
+    facts = [("reads", source.connector.described), ("event time", time + idle)]
     if options.max_rows is not None:
         facts.append(("per epoch", f"at most {options.max_rows:,} rows"))
     facts.append(("positions", _positions(plan, source)))
@@ -105,27 +85,6 @@ def _source(plan: Plan, source: SourceStage) -> Node:
         else:
             facts.append((f"scan {scan.id}", "accounts for every row"))
     return Node("source", source.name, tuple(facts))
-
-
-def _connector(connector: Connector) -> str:
-    if isinstance(connector, Files):
-        return f"{connector.format} files in {connector.path}" + (
-            ", once" if connector.bounded else ", new ones as they appear"
-        )
-    if isinstance(connector, Generator):
-        pace = "as fast as possible" if connector.rate is None else f"{connector.rate:,.0f} per second"
-        end = "endless" if connector.events is None else f"{connector.events:,} events"
-        return f"generator {connector.name}, {pace}, {end}"
-    if isinstance(connector, LogTopic):
-        return f"the topic {connector.topic}, from {_place(connector.start)}" + (", once" if connector.bounded else "")
-    if isinstance(connector, SparkStream):
-        return f"Spark's {connector.format} stream, through a topic of the log"
-    count = connector.partitions
-    return f"memory, {count} partition{'' if count == 1 else 's'}"
-
-
-def _place(start: str | Mapping[int, int]) -> str:
-    return start if isinstance(start, str) else "offsets " + ", ".join(f"{p}: {o}" for p, o in sorted(start.items()))
 
 
 def _positions(plan: Plan, source: SourceStage) -> str:
@@ -268,21 +227,7 @@ def _kept(plan: Plan, view: ViewStage) -> Iterator[Node]:
         yield _table(plan, view)
     if view.sink is not None:
         rows = "as they are" if view.identity is None else "changes, with their op"
-        where, promise = _sink(view.sink, plan.guarantee)
-        yield Node("sink", where, (("rows", rows), ("guarantee", promise)))
-
-
-def _sink(sink: Sink, guarantee: str) -> tuple[str, str]:
-    """What a sink is called, and what it promises under a guarantee."""
-    if isinstance(sink, LogTopic):
-        return f"topic {sink.topic}", SINKS[guarantee]
-    if isinstance(sink, TableTarget):
-        by = f"upserted by {', '.join(sink.key)}" if sink.key else "appended"
-        return f"table {sink.table}", f"{SINKS[guarantee]}, {by}"
-    if isinstance(sink, Files):
-        lost = guarantee == "at_most_once"
-        return f"{sink.format} files in {sink.path}", SINKS[guarantee] if lost else "exactly once (a file per epoch)"
-    return "console", SINKS["at_most_once" if guarantee == "at_most_once" else "at_least_once"]
+        yield Node("sink", view.sink.target, (("rows", rows), ("guarantee", view.sink.promise(plan.guarantee))))
 
 
 def _table(plan: Plan, view: ViewStage) -> Node:
@@ -305,6 +250,6 @@ def _table(plan: Plan, view: ViewStage) -> Node:
         ("columns", ", ".join(view.columns)),
         ("rows", rows),
         ("kept", kept),
-        ("guarantee", GUARANTEES[plan.guarantee]),
+        ("guarantee", VIEW_PROMISES[plan.guarantee]),
     )
     return Node("table", view.name, facts)

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.connectors import TableTarget
 from millstream.model.error_policy import NULL
 from millstream.model.expression import Expr, both, col
 from millstream.model.flow import Flow
@@ -109,14 +108,8 @@ class Lowering:
         """A view with its stage."""
         self.stateful.ttl = None if view.state_ttl is None else view.state_ttl.micros
         made = replace(self._kept(view), sink=view.sink, kept=view.kept, on_error=view.on_error)
-        if isinstance(view.sink, TableTarget) and made.identity is not None and not view.sink.key:
-            raise Unsupported(
-                f"the rows of the sink `{view.name}` change, and the table `{view.sink.table}` has no PRIMARY KEY",
-                detail="nothing would say which row of the table a change is of",
-                hint=f"CREATE TABLE {view.sink.table} (id BIGINT PRIMARY KEY, ...); or write the changes themselves: "
-                "SELECT * FROM CHANGELOG OF ...",
-                origin=view.origin,
-            )
+        if view.sink is not None:
+            view.sink.check_changes(view.name, append_only=made.identity is None, origin=view.origin)
         if view.on_error == NULL:
             self._refuse_null(view, made.operator.feeds)
         return made

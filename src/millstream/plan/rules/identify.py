@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from millstream.model.connectors import Files, Generator, LogTopic, SparkStream
 from millstream.model.error_policy import QUARANTINE
 from millstream.plan.code_identity import code_identity
 from millstream.plan.operators.inputs import Side
@@ -75,19 +74,9 @@ def called(plan: Plan, text: str) -> list[str]:
 
 
 def _source(source: SourceStage) -> object:
-    connector = source.connector
-    where: object = "memory"
-    if isinstance(connector, Files):
-        where = (connector.path, connector.format)
-    elif isinstance(connector, Generator):
-        where = (connector.name, connector.key)
-    elif isinstance(connector, LogTopic):
-        where = ("log", connector.topic)
-    elif isinstance(connector, SparkStream):
-        where = ("spark", connector.format, connector.topic)
     computed = source.options.computed_time
     how = repr(source.options) if computed is None else (repr(source.options), computed)
-    return (source.name, where, repr(source.schema), how)
+    return (source.name, source.connector.identity, repr(source.schema), how)
 
 
 def _digest(content: object) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 import polars as pl
 
-from millstream.connect.log import LogSource
 from millstream.connect.port import SourceSlice
 from millstream.engine.driver.epoch_io import polars
 from millstream.errors import UnknownName, Unsupported
@@ -16,7 +15,7 @@ from millstream.kernels.outcome import net
 from millstream.kernels.windows.late_replay import check, difference
 from millstream.plan.stages import Plan, ViewStage
 from millstream.runtime.epoch.progress import Progress
-from millstream.store.port import Store
+from millstream.store.port import EpochStore
 
 
 def view_of(plan: Plan, name: str) -> ViewStage:
@@ -54,7 +53,7 @@ def standing(progress: Progress, sources: Mapping[str, Any]) -> dict[str, Source
 def history(progress: Progress, view: ViewStage, ports: Mapping[str, Any]) -> dict[str, SourceSlice]:
     """All that was ever read of the sources of a view."""
     for source in sorted(view.operator.sources):
-        starts = ports[source].start() if isinstance(ports[source], LogSource) else {}
+        starts = ports[source].start() or {}
         if any(starts.values()):
             raise Unsupported(
                 f"the late records of `{view.name}` cannot be replayed: its source `{source}` was trimmed",
@@ -66,7 +65,7 @@ def history(progress: Progress, view: ViewStage, ports: Mapping[str, Any]) -> di
     }
 
 
-def with_replayed(output: Any, view: ViewStage, store: Store) -> Any:
+def with_replayed(output: Any, view: ViewStage, store: EpochStore) -> Any:
     """The output of an epoch, with the changes that bring a view from what it shows to what was computed anew."""
     if output.replayed is None:
         return output

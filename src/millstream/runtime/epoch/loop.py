@@ -26,17 +26,16 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.clock import BEGINNING, Clock
-from millstream.connect.log import LogSource
 from millstream.connect.port import Offsets, SourcePort, SourceSlice
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, Replay
-from millstream.model.connectors import Generator
+from millstream.model.guarantees import AT_MOST_ONCE
 from millstream.plan.stages import Plan
 from millstream.runtime.engine_port import EnginePort, TapPort
 from millstream.runtime.epoch import late_replay
 from millstream.runtime.epoch.compaction import Compactor
 from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.runtime.epoch.memory_limit import bounded
-from millstream.runtime.epoch.outbox import AT_MOST, Outbox
+from millstream.runtime.epoch.outbox import Outbox
 from millstream.runtime.epoch.progress import Progress, count
 from millstream.runtime.epoch.records import FAILED, EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
@@ -47,7 +46,7 @@ from millstream.runtime.recovery import gap_recovery
 from millstream.runtime.recovery.gap_recovery import StopNote
 from millstream.runtime.recovery.reconcile import reconcile
 from millstream.state.version import Version
-from millstream.store.port import EpochCommit, EpochRow, Store
+from millstream.store.port import EpochCommit, EpochRow, EpochStore
 
 FIRST_ROWS = 1_000_000
 """What the first epoch after a start takes at most of a source: placement does not know yet how far rows shrink."""
@@ -82,7 +81,7 @@ class FlowLoop:
         self,
         engine: EnginePort,
         ports: Mapping[str, SourcePort],
-        store: Store,
+        store: EpochStore,
         root: Path,
         clock: Clock,
         token: int,
@@ -124,15 +123,15 @@ class FlowLoop:
         self._upkeep.tidy(self.version)
         outbox.resume(progress.reach)
         outbox.deliver(self.number, progress.out)
-        self._records = self.plan.guarantee != AT_MOST
+        self._records = self.plan.guarantee != AT_MOST_ONCE
         self._stop_note = StopNote(root / "stopped.json")
         self._whole = True
         """Whether no epoch is half done."""
         if not self._records and self.number and not self._stop_note.was_clean(self.number):
             self._leave_gap()
-        for source in self.plan.sources:
-            if isinstance(source.connector, Generator):
-                progress.watermarks.rested(source.name, clock.now())
+        for name, port in ports.items():
+            if port.describe().rests:
+                progress.watermarks.rested(name, clock.now())
 
     # ------------------------------------------------------------ one epoch
 
@@ -366,8 +365,7 @@ class FlowLoop:
         self._past.append({n: dict(at) for n, at in self.progress.offsets.items()})
         if record.epoch % HOLD_EVERY == 0:
             for name, port in self.ports.items():
-                if isinstance(port, LogSource):
-                    port.hold(self._past[0][name])
+                port.hold(self._past[0][name])
 
     # ------------------------------------------------------------ other epochs, and the end
 
@@ -430,6 +428,9 @@ class FlowLoop:
         for tap in self._taps:
             tap.close()
         self._compactor.close()
+        for port in self.ports.values():
+            port.close()
+        self.outbox.close()
 
 
 def _least(record: EpochRecord) -> int:

@@ -21,14 +21,12 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from millstream import paths
-from millstream.connect.sinks import Reach, SinkPort, TopicSink
+from millstream.connect.port import SinkPort
 from millstream.errors import HomeDamaged
+from millstream.model.guarantees import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
 from millstream.plan.stages import Plan, ViewStage
 from millstream.state.ipc import ipc_bytes
 from millstream.state.run import write_durably
-
-EXACTLY, AT_LEAST, AT_MOST = "exactly_once", "at_least_once", "at_most_once"
-
 
 DONE = ".done"
 
@@ -68,50 +66,39 @@ class Outbox:
             v.name: (v, ports[v.name]) for v in plan.views if v.sink is not None
         }
         self._plan, self._root, self._generations = plan, root, generations
+        self._recovering = True
+        """Until the first delivery after a start."""
 
     def before_commit(self, epoch: int, changes: Mapping[str, pa.Table], digest: str) -> list[str]:
         """Put an epoch's changes down, or out; returns the files that were put down, as `expected` takes them."""
         names = []
         for name, table in self._mine(changes):
-            if self._plan.guarantee == EXACTLY:
+            if self._plan.guarantee == EXACTLY_ONCE:
                 names.append(f"{self._generations[name]}/{self._put(epoch, name, table, digest)}")
-            elif self._plan.guarantee == AT_LEAST:
+            elif self._plan.guarantee == AT_LEAST_ONCE:
                 self._send(epoch, name, self._sinks[name][0].for_sink(table))
         return names
 
     def after_commit(self, epoch: int, changes: Mapping[str, pa.Table]) -> None:
         """Deliver what the store has committed."""
-        if self._plan.guarantee == EXACTLY:
+        if self._plan.guarantee == EXACTLY_ONCE:
             self.deliver(epoch)
-        elif self._plan.guarantee == AT_MOST:
+        elif self._plan.guarantee == AT_MOST_ONCE:
             for name, table in self._mine(changes):
                 self._send(epoch, name, self._sinks[name][0].for_sink(table))
 
     def resume(self, known: Mapping[str, Mapping[str, Any]]) -> None:
-        """Refuse to go on with a topic that lacks what a sink has written to it. `known` is what `reach` gave for the
-        last epoch; that of a sink that has begun again since, or writes elsewhere now, is of no importance.
+        """Refuse to go on with a target that lacks what a sink has written to it. `known` is what `reach` gave for the
+        last epoch; that of a sink that has begun again since is of no importance.
         """
-        for name, told in known.items():
-            port = self._sinks[name][1] if name in self._sinks else None
-            reach = Reach.from_json(told)
-            if not isinstance(port, TopicSink) or not self._is_present(name, told) or port.topic.name != reach.topic:
-                continue
-            missing = reach.missing_in(port.topic)
-            if missing is not None:
-                raise HomeDamaged(
-                    f"the topic `{reach.topic}` lacks changes that the sink `{name}` has written to it",
-                    detail=f"{missing}; it was removed, or replaced by an older one",
-                    hint="put the topic back from a copy; `millstream repair` says what can be done without one",
-                )
-            port.reach = reach
+        for name, position in known.items():
+            if name in self._sinks and position["generation"] == self._generations.get(name):
+                self._sinks[name][1].resume({k: v for k, v in position.items() if k != "generation"})
 
     def reach(self) -> dict[str, dict[str, Any]]:
-        """How far each sink has written its topic."""
-        known = ((name, port.reach) for name, (_, port) in self._sinks.items() if isinstance(port, TopicSink))
-        return {n: {**r.to_json(), "generation": self._generations[n]} for n, r in known if r is not None}
-
-    def _is_present(self, name: str, told: Mapping[str, Any]) -> bool:
-        return bool(told["generation"] == self._generations.get(name))
+        """How far each sink has written its target, where that has to be known."""
+        known = ((name, port.position()) for name, (_, port) in self._sinks.items())
+        return {n: {**p, "generation": self._generations[n]} for n, p in known if p is not None}
 
     def deliver(self, committed: int, expected: Sequence[str] = ()) -> None:
         """Deliver what was put down for committed epochs, and forget what was put down for others. Refuses to go on
@@ -119,7 +106,7 @@ class Outbox:
         """
         for path in lost(self._root, expected, lambda sink: self._generations.get(sink, -1)):
             self._refuse(path, "are missing")
-        self._repeat(expected)
+        self._confirm(expected)
         for path in sorted(self._root.glob("*.arrow")) if self._sinks else ():
             number, name = epoch_of(path.name), sink_of(path.name)
             if number > committed or name not in self._sinks:
@@ -127,26 +114,46 @@ class Outbox:
                 continue
             if not intact(path):
                 self._refuse(path, "do not match their checksum")
-            self._send_file(path)
+            if self._has(name, number):
+                self._confirm_file(path)
+            else:
+                self._send_file(path)
             paths.rename(path, done(path))
         for path in self._root.glob("*" + DONE):
             if epoch_of(path.name) < committed:
                 paths.delete_file(path)
+        self._recovering = False
 
-    def _repeat(self, expected: Sequence[str]) -> None:
-        """Give what was delivered of the last epoch to topics once more: they may have been replaced since."""
-        for told in expected:
-            number, _, file = told.partition("/")
-            sink, path = self._sinks.get(sink_of(file)), done(self._root / file)
-            same = int(number) == self._generations.get(sink_of(file))
-            if sink is not None and isinstance(sink[1], TopicSink) and same and path.exists() and intact(path):
-                self._send_file(path)
+    def _has(self, name: str, epoch: int) -> bool:
+        """Whether a sink has an epoch: a process may have died after it wrote it, before that was noted."""
+        if not self._recovering:
+            return False
+        last = self._sinks[name][1].last_epoch(self._writer(name))
+        return last is not None and epoch <= last
+
+    def _confirm(self, expected: Sequence[str]) -> None:
+        """Let sinks make sure that they have what was delivered of the last epoch: a target may have been replaced."""
+        for entry in expected:
+            number, _, file = entry.partition("/")
+            name, path = sink_of(file), done(self._root / file)
+            same = name in self._sinks and int(number) == self._generations.get(name)
+            if same and path.exists() and intact(path):
+                self._confirm_file(path)
+
+    def _confirm_file(self, path: Path) -> None:
+        changes, digest = self._changes(path)
+        self._sinks[sink_of(path.name)][1].confirm(epoch_of(path.name), changes, digest=digest)
 
     def _send_file(self, path: Path) -> None:
+        changes, digest = self._changes(path)
+        self._send(epoch_of(path.name), sink_of(path.name), changes, digest=digest)
+
+    def _changes(self, path: Path) -> tuple[pa.Table, str]:
+        """The changes of a file, and what tells their content."""
         with pa.ipc.open_file(path.read_bytes()) as file:
             table = file.read_all()
-        name, digest = sink_of(path.name), table.schema.metadata[b"digest"].decode()
-        self._send(epoch_of(path.name), name, table.cast(self._sinks[name][0].sink_schema), digest=digest)
+        digest = table.schema.metadata[b"digest"].decode()
+        return table.cast(self._sinks[sink_of(path.name)][0].sink_schema), digest
 
     def _refuse(self, path: Path, why: str) -> NoReturn:
         number, name = epoch_of(path.name), sink_of(path.name)
@@ -168,5 +175,13 @@ class Outbox:
         return file
 
     def _send(self, epoch: int, name: str, shown: pa.Table, digest: str | None = None) -> None:
-        writer = f"{self._plan.flow}/{name}/{self._generations[name]}"
-        self._sinks[name][1].write(shown, epoch, writer=writer, digest=digest)
+        self._sinks[name][1].write(epoch, shown, digest=digest)
+
+    def _writer(self, name: str) -> str:
+        """The name under which a sink writes: that of a flow that was set back is another one."""
+        return f"{self._plan.flow}/{name}/{self._generations[name]}"
+
+    def close(self) -> None:
+        """Let go of what sinks have open."""
+        for _, port in self._sinks.values():
+            port.close()

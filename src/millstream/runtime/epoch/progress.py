@@ -54,7 +54,7 @@ class Progress:
     def begin(self, plan: Plan, ports: Mapping[str, SourcePort]) -> None:
         """Note where sources begin that are new to the flow, and what new views have missed."""
         for name, port in ports.items():
-            if name not in self.offsets and hasattr(port, "table"):
+            if name not in self.offsets and port.describe().record_per_offset:
                 self.first[name] = {p: s for p, (s, _) in port.admit({}, port.head(0), None).ranges.items()}
         plain = {scan.id for scan in plan.scans if not scan.ops}
         for view in (v for v in plan.views if not v.inner):

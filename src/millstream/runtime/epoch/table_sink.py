@@ -8,13 +8,16 @@ for are kept in the same transaction: a second row for one of them is an error, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import polars as pl
 import pyarrow as pa
 
+from millstream.connect.port import SinkBase
 from millstream.errors import RecordRefused
 from millstream.model.connectors import TableTarget
+from millstream.model.guarantees import SinkGuarantee
 from millstream.model.types.assignment import Unfit, assigned_table
 from millstream.model.types.schema import ddl_type
 from millstream.state.ipc import ipc_bytes
@@ -24,12 +27,8 @@ Change = Callable[[pa.Table, bytes | None], tuple[pa.Table, bytes | None]]
 """Makes the new rows of a table of its rows, and the new keys of a sink of those that were kept last."""
 
 
-class ChangesTables(Protocol):
-    """Changes a stored table once for each epoch of a writer."""
-
-    def __call__(self, name: str, writer: str, epoch: int, change: Change) -> None:
-        """Put what `change` makes of the rows of a table in their place, unless it has that epoch."""
-        ...
+ChangesTable = Callable[[str, str, int, Change], None]
+"""Puts what a change makes of the rows of a table in their place, unless it has that epoch: table, writer, epoch."""
 
 
 class KeepsTables(Protocol):
@@ -53,16 +52,36 @@ def changed(store: KeepsTables, name: str, writer: str, epoch: int, change: Chan
     return rows, Taken(writer, epoch, keys)
 
 
-class TableSink:
+@dataclass(frozen=True)
+class TableAccess:
+    """How sinks change stored tables."""
+
+    change: ChangesTable
+    store: KeepsTables
+
+
+class TableSink(SinkBase):
     """Writes the changes of epochs to a stored table."""
 
-    def __init__(self, name: str, target: TableTarget, kind: str | None, change: ChangesTables) -> None:
-        self._name, self._target, self._kind, self._change = name, target, kind, change
+    guarantee = SinkGuarantee.TRANSACTIONAL
 
-    def write(self, rows: pa.Table, epoch: int, *, writer: str, digest: str | None) -> None:
+    def __init__(self, name: str, target: TableTarget, kind: str | None, tables: TableAccess, writer: str) -> None:
+        self._name, self._target, self._kind, self._tables = name, target, kind, tables
+        self.writer = writer
+
+    def last_epoch(self, writer: str) -> int | None:
+        """What was recorded with the rows."""
+        return self._tables.store.table_taken(self._target.table, writer).epoch
+
+    def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
         """Take an epoch's changes into the table."""
         del digest
-        self._change(self._target.table, writer, epoch, lambda there, keys: self._applied(there, rows, keys))
+        self._tables.change(
+            self._target.table, self.writer, epoch, lambda there, keys: self._applied(there, changes, keys)
+        )
+
+    def confirm(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
+        """The table is kept by the store, as the epoch is: it has what was written to it."""
 
     @property
     def _said(self) -> str:

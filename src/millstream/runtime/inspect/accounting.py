@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from millstream.connect.files import FileSource
 from millstream.connect.port import SourcePort
 from millstream.runtime.epoch.progress import Progress
 from millstream.store.port import EpochRow
@@ -21,9 +20,6 @@ Ports = Mapping[str, Mapping[str, SourcePort]]
 
 INNER = "~"
 """Is in the names of the inner views of a chain; their records are those of the view at its end."""
-
-ENDLESS = 2**61
-"""A source that claims to hold more than this makes its records when they are asked for."""
 
 
 class AccountStore(Protocol):
@@ -45,7 +41,7 @@ def account_rows(store: AccountStore, ports: Ports, now: int) -> list[dict[str, 
         row = store.last(flow)
         progress = Progress.from_json(row.progress) if row is not None else Progress()
         waiting = {
-            name: _waiting(port, progress.offsets.get(name, {}), now) for name, port in ports.get(flow, {}).items()
+            name: port.pending(progress.offsets.get(name, {}), now) for name, port in ports.get(flow, {}).items()
         }
         for source in sorted({*progress.offsets, *waiting}):
             listed.append({"kind": "source", "flow": flow, "name": source, **_source(progress, source, waiting)})
@@ -87,14 +83,6 @@ def _view(progress: Progress, name: str, waiting: Mapping[str, int | None]) -> d
         "pending": pending,
         "balanced": None if filtered is None else good == applied + late + filtered,
     }
-
-
-def _waiting(port: SourcePort, at: Mapping[int, int], now: int) -> int | None:
-    """Records that wait in a source, as far as it can tell; of files nobody knows how many are in them."""
-    if isinstance(port, FileSource):
-        return 0 if len(port.entries) <= at.get(0, 0) else None
-    head = port.head(now)
-    return sum(max(0, end - at.get(p, 0)) for p, end in head.items() if end < ENDLESS)
 
 
 def unbalanced(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -39,6 +39,7 @@ from millstream.runtime.recovery.reconcile import RUN_FORMAT, read_kinds
 from millstream.runtime.recovery.swap import Failpoint, Swap, sync_tree
 from millstream.state.run import disk_full_named, sync_directory, write_durably
 from millstream.state.version import Version
+from millstream.store.files import STORE_FILE, WAL_FILE, has_store, store_file
 from millstream.store.port import EpochRow
 
 FORMAT = 1
@@ -102,7 +103,7 @@ def save(
     rows: dict[str, EpochRow] = {}
     try:
         with disk_full_named(unfinished):
-            store.copied(unfinished / "store.duckdb", lambda: rows.update(_collect(home, store, links)))
+            store.copied(store_file(unfinished), lambda: rows.update(_collect(home, store, links)))
             _copy_all(links, unfinished, rows)
             manifest = Manifest(name, now, {f: _told(r, store.generation(f)) for f, r in rows.items()}, {})
             _seal(unfinished, manifest)
@@ -238,8 +239,8 @@ def restore(home: Path, name: str, *, failpoint: Failpoint = lambda _: None) -> 
     swap = Swap(home, f"restore of the checkpoint {manifest.name}", failpoint=failpoint)
     try:
         with disk_full_named(swap.folder):
-            shutil.copyfile(folder / "store.duckdb", swap.put("store.duckdb"))
-            swap.aside("store.duckdb.wal")
+            shutil.copyfile(store_file(folder), swap.put(STORE_FILE))
+            swap.aside(WAL_FILE)
             flows = {p.name for place in (home, folder) for p in (place / "flows").glob("*")}
             for part in ("tables", *(f"flows/{flow}/{part}" for flow in sorted(flows) for part in OF_FLOW)):
                 if (folder / part).exists():
@@ -252,9 +253,8 @@ def restore(home: Path, name: str, *, failpoint: Failpoint = lambda _: None) -> 
                 )
                 for name_of in (catalog_file.FILE, catalog_file.COPY):
                     swap.put(name_of).write_bytes(catalog_file.encode(content))
-            present = home / "store.duckdb"
-            before = generations(present) if present.exists() else {}
-            new = swap.folder / ".new" / "store.duckdb"
+            before = generations(store_file(home)) if has_store(home) else {}
+            new = store_file(swap.folder / ".new")
             set_generations(new, following(before, generations(new)))
         _hold(home, folder, manifest)
     except BaseException:
@@ -360,7 +360,7 @@ def _copy_all(links: Path, to: Path, rows: Mapping[str, EpochRow]) -> None:
 def _seal(folder: Path, manifest: Manifest) -> None:
     from millstream.store.repair import folded
 
-    folded(folder / "store.duckdb")
+    folded(store_file(folder))
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         told = {"bytes": path.stat().st_size, "crc": crc_of(path)}
         manifest.files[str(path.relative_to(folder))] = told  # type: ignore[index]

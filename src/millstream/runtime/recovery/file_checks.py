@@ -22,6 +22,7 @@ from millstream.runtime.epoch.stored_tables import SUMS, Tables, noted
 from millstream.runtime.recovery import catalog_file
 from millstream.runtime.recovery.file_inventory import COPIES, FOREIGN, LOCKS, present
 from millstream.runtime.recovery.repair_actions import NOTHING, Finding, RepairContext, asides, said_of
+from millstream.store.files import store_file
 
 UNKNOWN = "what the file held, unless the next steps of the repair find it elsewhere"
 UNSURE = "nothing is lost, unless a process died while it wrote the catalog: its last statement is undone then"
@@ -88,7 +89,7 @@ def _stored_catalog(home: Path) -> bytes | None:
     """The catalog that the store keeps, as far as it can be read."""
     from millstream.store.repair import kept_catalog
 
-    return kept_catalog(home / "store.duckdb") if (home / "store.duckdb").is_file() else None
+    return kept_catalog(store_file(home)) if store_file(home).is_file() else None
 
 
 def _log(home: Path) -> Iterator[Finding]:

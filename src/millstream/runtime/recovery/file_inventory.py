@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from millstream.store.files import STORE_FILES
+
 RECORDS, NOTES, LOCKS, REBUILT, COPIES, FOREIGN = "records", "notes", "locks", "rebuilt", "copies", "foreign"
 """Roles: what cannot be computed again; small files that say what is where; locks; what is made anew when it is
 missing; what nobody reads unless something else is lost; what other programs write."""
@@ -17,7 +19,7 @@ KINDS: tuple[tuple[str, str, str], ...] = (
     ("format", NOTES, r"millstream\.json"),
     ("home lock", LOCKS, r"lock"),
     ("former home lock", FOREIGN, r"lock\.\d{3}"),
-    ("store", RECORDS, r"store\.duckdb(\.wal)?"),
+    ("store", RECORDS, "(" + "|".join(re.escape(f) for f in STORE_FILES) + ")"),
     ("catalog", NOTES, r"catalog\.json"),
     ("copy of the catalog", REBUILT, r"catalog\.json\.copy"),
     ("epoch record", NOTES, _FLOW + r"epochs/\d{12}\.json"),

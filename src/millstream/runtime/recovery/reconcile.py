@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 
-from millstream.connect.files import FileSource
-from millstream.connect.port import Offsets, SourcePort
+from millstream.connect.port import SourcePort
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed
 from millstream.plan.stages import Plan
 from millstream.runtime.epoch.kept_versions import KEEP, files_in, remove_left_overs
@@ -23,7 +21,8 @@ from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
 from millstream.state.run import write_durably
 from millstream.state.version import Version
-from millstream.store.port import EpochRow, Store
+from millstream.store.files import has_store, store_file
+from millstream.store.port import EpochRow, EpochStore
 
 HINT = "`millstream repair` says what can be done"
 RUN_FORMAT = 1
@@ -54,7 +53,7 @@ class Problem:
 
 
 def reconcile(
-    plan: Plan, store: Store, book: RecordBook, state: Path, ports: Mapping[str, SourcePort]
+    plan: Plan, store: EpochStore, book: RecordBook, state: Path, ports: Mapping[str, SourcePort]
 ) -> Standing | None:
     """Where the flow goes on; None when it has not run yet. Refuses what cannot be put together."""
     check(plan, store, book, state, ports)
@@ -72,7 +71,7 @@ def reconcile(
     return Standing(last.number, last.clock["now"], mine, last.clock["watermarks"])
 
 
-def check(plan: Plan, store: Store, book: RecordBook, state: Path, ports: Mapping[str, SourcePort]) -> None:
+def check(plan: Plan, store: EpochStore, book: RecordBook, state: Path, ports: Mapping[str, SourcePort]) -> None:
     """Raise what is wrong, if anything is; changes nothing."""
     last = store.last(plan.flow)
     for problem in (*of_records(plan.flow, last, book), *of_state(last, state, _steps(plan))):
@@ -83,18 +82,18 @@ def check(plan: Plan, store: Store, book: RecordBook, state: Path, ports: Mappin
 
 def check_store(home: Path) -> None:
     """Refuse a home whose store is gone although flows have committed epochs to it, or tables were stored in it."""
-    if (home / "store.duckdb").exists():
+    if has_store(home):
         return
     for table in Tables(home / "tables").newest():
         raise HomeDamaged(
-            f"the store {home / 'store.duckdb'} is missing", detail=f"the table `{table}` was stored in it", hint=HINT
+            f"the store {store_file(home)} is missing", detail=f"the table `{table}` was stored in it", hint=HINT
         )
     for root in sorted((home / "flows").glob("*")):
         book = RecordBook(root / "epochs")
         committed = book.newest() > 1 or _closed(book, 1)
         if committed or (not book.newest() and files_in(root / "state")):
             raise HomeDamaged(
-                f"the store {home / 'store.duckdb'} is missing",
+                f"the store {store_file(home)} is missing",
                 detail=f"the flow `{root.name}` has committed epochs to it",
                 hint=HINT,
             )
@@ -183,7 +182,7 @@ def of_sources(
     for name, port in ports.items():
         at, waiting = offsets.get(name, {}), record.slices.get(name) if record is not None else None
         ends = {**at, **(waiting.end if waiting is not None else {})}
-        first, head = _reach(port)
+        first, head = port.start(), port.end()
         if first is None and waiting is None:
             continue  # a source that forgets, as memory does: what is sent again is taken for what it was
         trimmed = {p: start for p, start in (first or {}).items() if start > at.get(p, start)}
@@ -207,19 +206,9 @@ def of_sources(
             yield Problem(SOURCE, error, name)
 
 
-def _reach(port: SourcePort) -> tuple[Offsets | None, Offsets | None]:
-    """From where to where a source can be read, without looking for more; the first is None if it does not say so."""
-    if isinstance(port, FileSource):
-        return {0: 0}, {0: len(port.entries)}
-    start: Any = getattr(port, "start", None)
-    if start is None:
-        return None, None if not hasattr(port, "table") else port.head(0)
-    return start(), port.head(0)
-
-
 def note_kinds(root: Path, ports: Mapping[str, SourcePort]) -> None:
     """Note beside a flow what kind its sources are of, for a repair that has neither the flow nor its store."""
-    path, kinds = root / "sources" / "kinds.json", {name: kind_of(port) for name, port in ports.items()}
+    path, kinds = root / "sources" / "kinds.json", {name: port.describe().kind for name, port in ports.items()}
     if kinds != read_kinds(root):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, orjson.dumps(kinds))
@@ -231,14 +220,6 @@ def read_kinds(root: Path) -> dict[str, str]:
         return dict(orjson.loads((root / "sources" / "kinds.json").read_bytes()))
     except (OSError, ValueError, TypeError):
         return {}
-
-
-def kind_of(port: SourcePort) -> str:
-    """The kind of a source."""
-    topic: Any = getattr(port, "topic", None)
-    if topic is not None:
-        return f"log {topic.name}"
-    return "files" if isinstance(port, FileSource) else "memory" if hasattr(port, "table") else "generator"
 
 
 def _steps(plan: Plan) -> frozenset[str]:

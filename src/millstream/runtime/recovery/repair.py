@@ -36,6 +36,7 @@ from millstream.runtime.recovery.source_checks import cannot_begin, source_probl
 from millstream.runtime.recovery.swap import FOLDER, Failpoint, Swap, finish
 from millstream.runtime.supervision.lease import HomeLock
 from millstream.state.version import Version
+from millstream.store.files import has_store, open_store, store_file
 from millstream.store.port import EpochRow
 
 
@@ -65,7 +66,7 @@ def _look(home: Path, rebuild: Collection[str]) -> list[Finding]:
     if isinstance(rows, MillstreamError):
         found = [Finding("", said_of(rows), "", back=True)]
     else:
-        numbers = (generations(home / "store.duckdb") if rows else None) or {}
+        numbers = (generations(store_file(home)) if rows else None) or {}
         found = [
             finding
             for flow in sorted({*rows, *known})
@@ -123,15 +124,14 @@ def _nothing(work: RepairContext) -> None:
 
 def _last_rows(home: Path) -> dict[str, list[EpochRow]] | MillstreamError:
     """The last epochs of every flow, newest first; the error when the store cannot be read."""
-    from millstream.store.duckdb import DuckStore
     from millstream.store.repair import read_all
 
     try:
         reconcile.check_store(home)
-        if not (home / "store.duckdb").exists():
+        if not has_store(home):
             return {}
-        read_all(home / "store.duckdb")
-        store = DuckStore(home / "store.duckdb", read_only=True)
+        read_all(store_file(home))
+        store = open_store(home, read_only=True)
     except HomeDamaged as error:
         return error
     try:
@@ -139,7 +139,7 @@ def _last_rows(home: Path) -> dict[str, list[EpochRow]] | MillstreamError:
     except MillstreamError as error:
         return error
     except Exception as error:  # noqa: BLE001 - whatever DuckDB says of a damaged file
-        return HomeDamaged(f"the store {home / 'store.duckdb'} cannot be read", detail=str(error).splitlines()[0])
+        return HomeDamaged(f"the store {store_file(home)} cannot be read", detail=str(error).splitlines()[0])
     finally:
         store.close()
 
@@ -148,7 +148,7 @@ def _tables(home: Path) -> list[Finding]:
     """What is wrong with stored tables."""
     from millstream.store.repair import stored_table, table_versions
 
-    path = home / "store.duckdb"
+    path = store_file(home)
     if not path.exists():
         return []
     ahead = Tables(home / "tables").ahead(*table_versions(path))
@@ -267,9 +267,9 @@ def _short_topics(home: Path, flow: str, last: EpochRow | None, numbers: Mapping
     log = Log(home / "log", SystemClock())
     try:
         for sink, known in told.items():
+            if "topic" not in known or known["generation"] != _generation(flow, sink, numbers):
+                continue  # it wrote elsewhere, or has begun again since
             reach, topic = Reach.from_json(known), None
-            if known["generation"] != _generation(flow, sink, numbers):
-                continue
             if log.exists(reach.topic):
                 topic = log.topic(reach.topic)
             missing = "it is gone" if topic is None else reach.missing_in(topic)

@@ -12,6 +12,7 @@ from millstream.connect.port import SourceSlice
 from millstream.errors import MillstreamError
 from millstream.runtime.epoch.records import EpochRecord, RecordBook, written
 from millstream.runtime.recovery.swap import Swap
+from millstream.store.files import STORE_FILE, STORE_FILES, WAL_FILE
 from millstream.store.port import EpochRow
 
 NOTHING = "nothing is lost"
@@ -44,12 +45,12 @@ class RepairContext:
     def store(self) -> Path:
         """A copy of the store that may be changed."""
         if self._store is None:
-            self._store = self.swap.put("store.duckdb")
-            for suffix in ("", ".wal"):
-                part = self.home / f"store.duckdb{suffix}"
+            self._store = self.swap.put(STORE_FILE)
+            for name in STORE_FILES:
+                part = self.home / name
                 if part.exists():
-                    shutil.copyfile(part, f"{self._store}{suffix}")
-            self.swap.aside("store.duckdb.wal")
+                    shutil.copyfile(part, self._store.with_name(name))
+            self.swap.aside(WAL_FILE)
         return self._store
 
     def new_store(self) -> None:
@@ -57,8 +58,8 @@ class RepairContext:
         if self._store is None:
             from millstream.store.repair import folded, following, set_generations
 
-            self._store = self.swap.put("store.duckdb")
-            self.swap.aside("store.duckdb.wal")
+            self._store = self.swap.put(STORE_FILE)
+            self.swap.aside(WAL_FILE)
             folded(self._store)
             set_generations(self._store, following(None, {"": 0}))  # also for flows that nobody remembers
 

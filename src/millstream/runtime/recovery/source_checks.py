@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from millstream import paths
 from millstream.clock import SystemClock
+from millstream.connect.files import has_ledger
+from millstream.connect.registry import Offline, offline_checks
 from millstream.errors import MillstreamError
 from millstream.log.log import Log
 from millstream.runtime.epoch.records import RecordBook
@@ -35,44 +35,25 @@ def cannot_begin(home: Path, flow: str, last: EpochRow | None) -> str | None:
     names = _names(root, last)
     kinds = {**_held(home, flow, names - set(read_kinds(root))), **read_kinds(root)}
     for name in sorted(names | set(kinds)):
-        kind = kinds.get(name) or ("files" if (root / "sources" / f"{name}.jsonl").exists() else "")
+        kind = kinds.get(name) or ("files" if has_ledger(root, name) else "")
         if not kind:
             return f"nothing is known of the source `{name}`"
-        if kind == "memory":
-            return f"the rows of `{name}` were in memory and are gone"
-        if kind == "files":
-            gone = [
-                e["path"] for e in _entries(root / "sources" / f"{name}.jsonl") or () if not os.path.exists(e["path"])
-            ]
-            if gone:
-                return f"the file {gone[0]} of `{name}` is gone"
-        if kind.startswith("log ") and (reason := _trimmed(home, kind.removeprefix("log "))):
+        checks = offline_checks(kind)
+        reason = None if checks is None else checks.cannot_begin(_place(home, root, name, kind))
+        if reason is not None:
             return reason
     return None
 
 
 def _problems(home: Path, root: Path, offsets: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     for name, kind in sorted(read_kinds(root).items()):
-        at = offsets.get(name, {})
-        if kind == "files":
-            ledger = root / "sources" / f"{name}.jsonl"
-            entries = _entries(ledger)
-            if entries is None:
-                yield f"the ledger {ledger} cannot be read"
-            elif len(entries) < at.get("0", 0):
-                yield f"the ledger {ledger} has {len(entries)} files, but {at['0']} were read"
-        elif kind.startswith("log "):
-            ends = _topic(home, kind.removeprefix("log "), "end")
-            starts = _topic(home, kind.removeprefix("log "), "start")
-            for partition, offset in at.items():
-                if ends is None or starts is None:
-                    yield f"the topic `{kind.removeprefix('log ')}` of `{name}` cannot be read"
-                    break
-                end = ends.get(int(partition), 0)
-                if offset > end:
-                    yield f"partition {partition} of `{name}` ends at {end}, but it was read up to {offset}"
-                elif offset < starts.get(int(partition), 0):
-                    yield f"partition {partition} of `{name}` was trimmed behind {offset}, where the flow is"
+        checks = offline_checks(kind)
+        if checks is not None:
+            yield from checks.problems(_place(home, root, name, kind), offsets.get(name, {}))
+
+
+def _place(home: Path, root: Path, name: str, kind: str) -> Offline:
+    return Offline(home, root, name, kind.partition(" ")[2])
 
 
 def _held(home: Path, flow: str, names: Collection[str]) -> dict[str, str]:
@@ -102,35 +83,3 @@ def _names(root: Path, last: EpochRow | None) -> set[str]:
         except (ValueError, KeyError, TypeError):
             continue
     return set()
-
-
-def _entries(ledger: Path) -> list[dict[str, Any]] | None:
-    """The lines of a ledger, without a torn last one; None when it cannot be read."""
-    try:
-        data = ledger.read_bytes()
-        lines = [orjson.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
-        return lines if all(e["n"] == n and "path" in e for n, e in enumerate(lines)) else None
-    except FileNotFoundError:
-        return []
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _topic(home: Path, name: str, what: str) -> dict[int, int] | None:
-    log = Log(home / "log", SystemClock())
-    try:
-        found: dict[int, int] = getattr(log.topic(name), what)()
-    except MillstreamError:
-        return None
-    finally:
-        log.close()
-    return found
-
-
-def _trimmed(home: Path, name: str) -> str | None:
-    starts = _topic(home, name, "start")
-    if starts is None:
-        return f"the topic `{name}` cannot be read"
-    if any(starts.values()):
-        return f"the beginning of the topic `{name}` was trimmed"
-    return None

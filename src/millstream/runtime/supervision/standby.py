@@ -15,18 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
-
 from millstream import paths
 from millstream.clock import BEGINNING, SystemClock
-from millstream.connect.files import FileEntry, FileSource
-from millstream.connect.generator import GeneratorSource
-from millstream.connect.log import LogSource
-from millstream.connect.port import Offsets, SourcePort
+from millstream.connect.port import SourcePort
+from millstream.connect.registry import SourceContext, follow_source
 from millstream.engine.driver.epoch_io import EpochInput
 from millstream.errors import DefinitionError, MillstreamError
 from millstream.log.log import Log
-from millstream.model.connectors import Files, Generator, LogTopic
 from millstream.plan.stages import Plan, SourceStage
 from millstream.runtime.engine_port import EngineFactory, EnginePort
 from millstream.runtime.epoch.compaction import Compactor
@@ -35,7 +30,6 @@ from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
 from millstream.runtime.supervision import processes
 from millstream.runtime.supervision.lease import LEASE_SECONDS, HomeLock, HomeOwner, owner_of, wait_for
-from millstream.runtime.wiring import topic_name
 from millstream.state.version import Version
 
 PASSIVE, ACTIVE = "passive", "active"
@@ -206,8 +200,8 @@ class Shadow:
 
     def _input(self, record: EpochRecord) -> EpochInput:
         for port in self._ports.values():
-            if isinstance(port, FollowedFiles):
-                port.look()
+            if port is not None:
+                port.head(record.now)  # it takes in what its owner has discovered since
         return EpochInput(
             record.epoch,
             record.slices,
@@ -221,47 +215,10 @@ class Shadow:
         )
 
 
-class FollowedFiles(FileSource):
-    """The files of a folder as another process has discovered them: its ledger is read and never written."""
-
-    def __init__(self, files: Files, ledger: Path) -> None:
-        self.files = files
-        self.entries: list[FileEntry] = []
-        self._ledger = ledger
-        self._read = 0
-
-    def head(self, now: int) -> Offsets:
-        """What the ledger names by now."""
-        del now
-        self.look()
-        return {0: len(self.entries)}
-
-    def look(self) -> None:
-        """Take in what was added to the ledger; a line that is not whole yet is left for the next time."""
-        if not self._ledger.exists():
-            return
-        with self._ledger.open("rb") as file:
-            file.seek(self._read)
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.splitlines():
-            found = orjson.loads(line)
-            self.entries.append(FileEntry(found["path"], found["size"], found["mtime"]))
-
-
 def _port(home: Path, flow: str, source: SourceStage) -> SourcePort | None:
-    """A source that can be read beside its owner; None when it cannot."""
-    root = paths.flow_folder(home, flow)
-    if isinstance(source.connector, Files):
-        return FollowedFiles(source.connector, root / "sources" / f"{source.name}.jsonl")
-    if isinstance(source.connector, Generator):
-        return GeneratorSource(source.connector, 0)
-    topic = topic_name(flow, source)
-    log = Log(home / "log", SystemClock())
-    if topic is None or not log.exists(topic):
-        return None
-    return LogSource(log.topic(topic), LogTopic(topic), source.schema, f"{flow}.{source.name}", {}, holds=False)
+    """A source that can be read next to its owner; None when it cannot."""
+    root, log = paths.flow_folder(home, flow), Log(home / "log", SystemClock())
+    return follow_source(SourceContext(source.connector, source.schema, flow, source.name, root, {}, log, holds=False))
 
 
 def _removed(folder: Path, home: Path) -> None:

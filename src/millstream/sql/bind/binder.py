@@ -11,18 +11,18 @@ from collections.abc import Container, Mapping
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
-from millstream.model.connectors import TableTarget
 from millstream.model.error_policy import QUARANTINE
 from millstream.model.flow import Flow
 from millstream.model.steps.hold_until import final
 from millstream.model.steps.step import View
+from millstream.model.systems import checked
 from millstream.model.types.schema import Schema
 from millstream.model.windows.trigger import ON_CLOSE
 from millstream.sql.bind import emit
 from millstream.sql.bind.rewrites import rewritten
 from millstream.sql.bind.select import bind_select, limited, wanted_select
 from millstream.sql.catalog import Catalog, Generators, schema_of
-from millstream.sql.connectors import OPTIONS, VIEW_OPTIONS, check_start, checked, connector_of, sink_of
+from millstream.sql.connectors import OPTIONS, VIEW_OPTIONS, check_start, connector_of, sink_of
 from millstream.sql.parse import completeness, queries
 from millstream.sql.parse.allow_list import CHANGELOG
 from millstream.sql.parse.statements import Clauses, Create, CreateSink, CreateSource, CreateTable, CreateView
@@ -98,12 +98,7 @@ class Binder:
             else:
                 stream = self.named(entry.view).stream
             to = sink_of(entry, self.catalog)
-            if isinstance(to, TableTarget) and len(to.columns) != len(stream.schema.names):
-                raise SchemaError(
-                    f"the sink `{entry.name}` has {len(stream.schema.names)} values for {len(to.columns)} columns of "
-                    f"`{to.table}`: {', '.join(to.columns)}",
-                    hint=f"INTO TABLE {to.table} (a, b) names the columns that values go to",
-                )
+            to.check_columns(entry.name, stream.schema)
             return stream.sink(entry.name, to)
 
     def named(self, name: str) -> Relation:

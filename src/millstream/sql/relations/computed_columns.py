@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millstream.errors import DefinitionError
-from millstream.model.connectors import Connector
+from millstream.model.connector import Connector
 from millstream.model.expression import Expr, col
 from millstream.model.flow import Flow
 from millstream.model.steps.step import Source

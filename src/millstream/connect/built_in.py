@@ -1,0 +1,34 @@
+"""The systems that come with Millstream: the entry of each in the registry. Stored tables are a sink of the runtime
+(`runtime/wiring.py`).
+"""
+
+from __future__ import annotations
+
+from millstream.connect import file_columns, files, generator, log, memory, sinks
+from millstream.connect.registry import ConnectorEntry, add
+from millstream.model import systems
+
+for _entry in (
+    ConnectorEntry(
+        systems.FILES,
+        files.open_files,
+        sinks.open_files,
+        follow=files.follow_files,
+        offline=files.FilesOffline(),
+        columns=file_columns.columns_of,
+        generation=sinks.newest_generation,
+    ),
+    ConnectorEntry(
+        systems.LOG,
+        log.open_topic,
+        sinks.open_topic,
+        follow=log.follow_topic,
+        offline=log.LogOffline(),
+        columns=log.columns_of,
+    ),
+    ConnectorEntry(systems.SPARK, log.open_tapped, follow=log.follow_tapped, offline=log.LogOffline()),
+    ConnectorEntry(systems.GENERATOR, generator.open_generator, follow=generator.open_generator),
+    ConnectorEntry(systems.MEMORY, memory.open_memory, offline=memory.MemoryOffline()),
+    ConnectorEntry(systems.CONSOLE, sink=sinks.open_console),
+):
+    add(_entry)

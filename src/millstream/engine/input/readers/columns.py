@@ -1,0 +1,127 @@
+"""The columns that every reader gives: those of the source and the system columns ``$ts $part $bad``, and ``$pos``
+where it is needed.
+
+``$ts`` is the event time in micros (the epoch's processing time for sources without one); with punctuation, ``$mark``
+is the same for records that promise it, and NULL for others. Which rows are too far in the future is decided
+downstream, where the epoch's clock is at hand as data: a number that changes with every epoch inside the SQL would make
+Spark compile the query again each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+
+from millstream.clock import EARLIEST, LATEST
+from millstream.connect.port import NO_TIME, OUT_OF_RANGE
+from millstream.model.types.schema import Schema, ddl_type
+from millstream.plan.rules.output_bounds import bounded
+from millstream.plan.stages import SourceStage
+
+DELETES = "('D', 'DELETE', '-D', '-U')"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is needed of a slice."""
+
+    stage: SourceStage
+    now: int
+    strict: bool = True
+    """Whether parsers must say of every record whether it is good; see `slices.read`."""
+    details: bool = False
+    """Whether each row comes with its place and raw text, for error tables."""
+
+    @property
+    def positions(self) -> bool:
+        """Whether rows carry their position."""
+        return self.details or self.stage.positions
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the source that are read."""
+        return self.stage.schema
+
+
+@dataclass(frozen=True)
+class FormRead:
+    """The rows of one form, and Spark SQL for what is known of each."""
+
+    frame: DataFrame
+    bad: str = "0"
+    part: str = "`$part`"
+    position: str = "`$pos`"
+    where: str = "CAST(`$part` AS STRING)"
+    """What error tables name as the partition."""
+    raw: str | None = None
+    """The text of a bad record; None where it has none of its own."""
+    block: str | None = None
+    """Where Spark cuts a file: the place where the block of the row begins. None where positions are known."""
+    line: str | None = None
+    """The line of the row, or less than zero where only the order in its block is known (`rejects.py`)."""
+    scanned: bool = False
+    """Whether reading it twice means scanning and parsing it twice."""
+    lenient: bool = False
+    """Whether rows count as bad that may be good: if there are any, the slice has to be read again, strictly."""
+    plain: bool = field(default=True)
+    """Whether the frame has the columns of the source and ``$part``, ``$pos`` under their names, and nothing else, so
+    that it can be put together with others before any column is computed.
+    """
+
+    def selected(self, wanted: Wanted, *, by_line: bool) -> DataFrame:
+        """The columns that all forms give, in one order; `by_line` where one of the forms of the slice has lines."""
+        others = {"$part": self.part}
+        if wanted.positions:
+            others["$pos"] = self.position
+        if wanted.details:
+            others["$where"] = self.where
+            if by_line:
+                others |= {"$block": self.block or "0L", "$line": self.line or self.position}
+            others["$raw"] = self.raw or "CAST(NULL AS STRING)"
+        return selected(self.frame, wanted.stage, wanted.now, self.bad, others)
+
+
+def selected(frame: DataFrame, stage: SourceStage, now: int, bad: str, others: Mapping[str, str]) -> DataFrame:
+    """The columns of a source and the system columns, in one projection: each further one costs small epochs dearly."""
+    name, time_sql = stage.options.event_time, stage.options.time_sql
+    columns = {n: f"`{n}`" for n in stage.schema.names}
+    time = f"{now}L"
+    if name is not None and time_sql is not None:
+        time_sql = time_sql if stage.options.computed_time is None else bounded(time_sql)
+        # what is computed from a time is computed for bad rows, too: it must not overflow
+        known = f"unix_micros({time_sql}) BETWEEN {EARLIEST}L AND {LATEST}L"
+        time = f"IF({known}, unix_micros({time_sql}), NULL)"
+        lost = f"WHEN {time_sql} IS NULL THEN {NO_TIME} WHEN NOT {known} THEN {OUT_OF_RANGE}"
+        bad = f"CASE WHEN {bad} <> 0 THEN {bad} {lost} ELSE 0 END"
+        if "$where" not in others:
+            columns[name] = f"IF({known}, {time_sql}, NULL)"
+    if stage.options.processing_time is not None:
+        columns[stage.options.processing_time] = f"timestamp_micros({now}L)"
+    mark = stage.options.punctuation
+    marks = {} if mark is None else {"$mark": f"IF({mark}, {time}, NULL)"}
+    system = {"$ts": time, "$bad": bad, **marks, **_revisions(stage), **others}
+    return frame.selectExpr(*(f"{sql} AS `{column}`" for column, sql in {**columns, **system}.items()))
+
+
+def _revisions(stage: SourceStage) -> dict[str, str]:
+    """The columns that say which record a record revises, and how."""
+    how = stage.options.corrections
+    if how is None:
+        return {}
+    names = ", ".join(f"`{n}`" for n in how.key)
+    deletes = "false" if how.op is None else f"coalesce(upper(`{how.op}`) IN {DELETES}, false)"
+    version = "CAST(NULL AS BIGINT)" if how.version is None else f"CAST(`{how.version}` AS BIGINT)"
+    return {"$kh": f"xxhash64({names})", "$key": f"to_json(struct({names}))", "$del": deletes, "$ver": version}
+
+
+def ddl(schema: Schema, *more: str) -> str:
+    """A schema as Spark's readers take it, with further columns."""
+    return ", ".join([*(f"`{f.name}` {ddl_type(f.type)}" for f in schema if f.type is not None), *more])
+
+
+def literal(value: str) -> str:
+    """A text as a literal of Spark SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

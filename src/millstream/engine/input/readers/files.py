@@ -1,0 +1,189 @@
+"""Whole files. Spark reads those it reads without losses; others are read line by line, and those that cannot be read
+at all are one error each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from millstream.connect.forms import FilePart, FileSet
+from millstream.connect.port import DAMAGED, MISTYPED, UNPARSABLE
+from millstream.connect.text_lines import LINES, lines
+from millstream.engine.input.readers.arrow_rows import local
+from millstream.engine.input.readers.columns import FormRead, Wanted, ddl, literal
+from millstream.model.reserved import folded
+from millstream.model.types.schema import Schema, ddl_type
+from millstream.model.types.values import readable
+
+LOCAL_BYTES = 32 * 2**20
+"""Files that must be read line by line are read in the driver up to this size; larger ones on the executors."""
+_GLOB = re.compile(r"[*?\[\]{}\\]")
+OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": "$corrupt",
+    "allowSingleQuotes": "false",  # of JSON
+    "escape": '"',  # of CSV: RFC 4180 writes a quote inside quotes twice
+}
+CORRUPT = "`$corrupt` STRING"
+_FILE_LINES = pa.schema([*LINES, ("$n", pa.int64()), ("$file", pa.string())])
+_FILE_SHIFT = 36
+_FILE = "_metadata"
+"""What Spark knows of the file of a row, as a column that every reader of files has."""
+_OWN_FILE = "$file"
+"""The same where the source has a column of that name."""
+_PATH = "regexp_replace(url_decode(replace({file}.file_path, '+', '%2B')), '^file:/+', '/')"
+"""The plain path of a row's file; Spark gives it as a URI."""
+
+
+def read(spark: SparkSession, wanted: Wanted, form: FileSet) -> list[FormRead]:
+    """The files of a slice."""
+    broken = [f for f in form.files if f.problem is not None]
+    lined = [f for f in form.files if f.problem is None and not f.plain]
+    plain = [f for f in form.files if f.problem is None and f.plain]
+    reads = []
+    if plain:
+        reads.append(_by_spark(spark, wanted, form, plain))
+    if lined:
+        reads.append(_by_lines(spark, wanted, form, lined))
+    if broken:
+        reads.append(_broken(spark, wanted, broken))
+    return reads
+
+
+def _by_spark(spark: SparkSession, wanted: Wanted, form: FileSet, files: Sequence[FilePart]) -> FormRead:
+    schema = wanted.schema
+    paths = [_GLOB.sub(r"\\\g<0>", f.path) for f in files]
+    kept = wanted.strict and form.format != "parquet"
+    reader = spark.read.schema(ddl(schema, *([CORRUPT] if kept else [])))
+    if form.format == "parquet":
+        frame, bad = reader.parquet(*paths), "0"
+    else:
+        for option, value in OPTIONS.items():
+            reader = reader.option(option, value)
+        if form.format == "json":
+            frame = reader.json(paths)
+        else:
+            # the source has compared the headers (`connect/files.py`); Spark reads quotes in them in another way
+            frame = reader.option("header", form.header).option("enforceSchema", True).csv(paths)
+        # naming every column here keeps the reader from skipping some: a record is bad or good whatever the views read
+        nulls = [f"`{n}` IS NULL" for n in schema.names]
+        bad = cause(schema) if kept else f"IF({' OR '.join(nulls)}, {UNPARSABLE}, 0)"
+    file = _FILE
+    if any(folded(n) == _FILE for n in schema.names):
+        frame, file = frame.withColumn(_OWN_FILE, frame.metadataColumn(_FILE)), f"`{_OWN_FILE}`"
+    first = 1 if form.format == "csv" and form.header else 0
+    return FormRead(
+        frame,
+        bad,
+        part="0",
+        position=_position([(f.number, _uri(spark, f.path)) for f in files], file) if wanted.positions else "",
+        where=_PATH.format(file=file),
+        block=f"{file}.file_block_start",
+        line=f"CAST(-1 - {first} AS BIGINT)",
+        raw="`$corrupt`" if kept else None,
+        scanned=True,
+        lenient=not wanted.strict and form.format != "parquet",
+        plain=False,
+    )
+
+
+def _by_lines(spark: SparkSession, wanted: Wanted, form: FileSet, files: Sequence[FilePart]) -> FormRead:
+    """Text files of which every line is looked at (see `connect/text_lines.py`); large ones by the executors."""
+    format, header = form.format, form.header
+    if sum(f.size for f in files) <= LOCAL_BYTES:
+        batches = [_named(b, f.number, f.path) for f in files for b in lines(f.path, format, header=header)]
+        frame = local(spark, pa.Table.from_batches(batches, schema=_FILE_LINES))
+    else:
+        listed = [(f.number, os.fsencode(f.path)) for f in files]
+
+        def read_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number, name in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                    path = os.fsdecode(name)
+                    for some in lines(path, format, header=header):
+                        yield _named(some, number, path)
+
+        names = spark.createDataFrame(listed, "n BIGINT, name BINARY").repartition(len(listed))
+        frame = names.mapInArrow(read_files, ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in _FILE_LINES))
+    return parsed(
+        frame, wanted, format, position=f"shiftleft(`$n`, {_FILE_SHIFT}) + `$line`", system=("$line", "$file", "$n")
+    )
+
+
+def parsed(
+    frame: DataFrame, wanted: Wanted, format: str, *, position: str, system: Sequence[str], part: str = "0"
+) -> FormRead:
+    """Lines (``$text``, or ``$wrong`` and ``$raw``) as rows."""
+    options = ", ".join(f"'{k}', '{v}'" for k, v in OPTIONS.items())
+    record = f"from_{format}(`$text`, {literal(ddl(wanted.schema, CORRUPT))}, map({options})) AS `$record`"
+    columns = [f"`$record`.`{n}` AS `{n}`" for n in (*wanted.schema.names, "$corrupt")]
+    kept = [f"`{c}`" for c in ("$wrong", "$raw", *system)]
+    frame = frame.selectExpr(*kept, record).selectExpr(*kept, *columns)
+    return FormRead(
+        frame,
+        f"IF(`$wrong` <> 0, `$wrong`, {cause(wanted.schema)})",
+        part=part,
+        position=position,
+        where="`$file`",
+        block="0L",
+        line="`$line`",
+        raw="coalesce(`$raw`, `$corrupt`)",
+        scanned=True,
+        plain=False,
+    )
+
+
+def _broken(spark: SparkSession, wanted: Wanted, files: Sequence[FilePart]) -> FormRead:
+    """Files that cannot be read: one error each."""
+    rows = {
+        "$n": pa.array([f.number for f in files], pa.int64()),
+        "$file": pa.array([_shown(f.path) for f in files], pa.string()),
+        "$raw": pa.array([f.problem for f in files], pa.string()),
+    }
+    nulls = [f"CAST(NULL AS {ddl_type(f.type)}) AS `{f.name}`" for f in wanted.schema if f.type is not None]
+    return FormRead(
+        local(spark, pa.table(rows)).selectExpr("*", *nulls),
+        str(DAMAGED),
+        part="0",
+        position=f"shiftleft(`$n`, {_FILE_SHIFT})",
+        where="`$file`",
+        block="0L",
+        line="0L",
+        raw="`$raw`",
+        scanned=True,
+        plain=False,
+    )
+
+
+def _named(batch: pa.RecordBatch, number: int, path: str) -> pa.RecordBatch:
+    """Lines with the number and the name of their file."""
+    rows = batch.num_rows
+    more = [pa.array([number] * rows, pa.int64()), pa.array([_shown(path)] * rows, pa.string())]
+    return pa.record_batch([*batch.columns, *more], schema=_FILE_LINES)
+
+
+def _shown(path: str) -> str:
+    return readable(os.fsencode(path))
+
+
+def cause(schema: Schema) -> str:
+    """SQL for what is wrong with a record that Spark has parsed."""
+    nulls = " AND ".join(f"`{n}` IS NULL" for n in schema.names)
+    return f"IF(`$corrupt` IS NULL, 0, IF({nulls}, {UNPARSABLE}, {MISTYPED}))"
+
+
+def _position(uris: Sequence[tuple[int, str]], file: str) -> str:
+    """SQL for the place of a row: the number of its file, then its place in it."""
+    numbers = ", ".join(f"{literal(uri)}, {n}L" for n, uri in uris)
+    row = f"(monotonically_increasing_id() & {(1 << 33) - 1}L)"
+    return f"shiftleft(map({numbers})[{file}.file_path], {_FILE_SHIFT}) + {file}.file_block_start + {row}"
+
+
+def _uri(spark: SparkSession, path: str) -> str:
+    """A path as Spark's ``_metadata.file_path`` has it: comparing is cheaper than decoding one for every row."""
+    return str(spark.sparkContext._jvm.org.apache.hadoop.fs.Path(f"file:{path}").toUri().toString())  # type: ignore[union-attr]

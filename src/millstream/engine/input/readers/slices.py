@@ -1,0 +1,76 @@
+"""A slice as one DataFrame, whatever forms its source gives it in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from millstream.connect.forms import ArrowRows, ByteRanges, FileSet, PythonRanges, SparkFormat
+from millstream.connect.port import SourcePort, SourceSlice
+from millstream.engine.input.readers import arrow_rows, byte_ranges, files, python_ranges, spark_format
+from millstream.engine.input.readers.columns import FormRead, Wanted, ddl, selected
+from millstream.plan.stages import SourceStage
+
+READERS: dict[type, Callable[[SparkSession, Wanted, Any], FormRead | list[FormRead]]] = {
+    FileSet: files.read,
+    ByteRanges: byte_ranges.read,
+    ArrowRows: arrow_rows.read,
+    SparkFormat: spark_format.read,
+    PythonRanges: python_ranges.read,
+}
+"""The reader of each form."""
+
+
+@dataclass(frozen=True)
+class SliceRead:
+    """A slice as a DataFrame."""
+
+    frame: DataFrame
+    scanned: bool
+    """Whether reading it twice would mean scanning and parsing it twice."""
+    lenient: bool = False
+    """Whether rows count as bad that may be good (see `read`)."""
+
+
+def read(
+    spark: SparkSession,
+    stage: SourceStage,
+    port: SourcePort,
+    part: SourceSlice,
+    now: int,
+    *,
+    strict: bool = True,
+    details: bool = False,
+) -> SliceRead:
+    """The rows of a slice. With `details`, also ``$where`` and ``$pos`` of each row and its ``$raw`` text, for error
+    tables.
+
+    Having Spark's parsers keep the text of bad records slows them down by a third. Without `strict` they do not, and
+    every row with a NULL counts as bad: a slice without one is proved good, any other must be read again, strictly.
+    """
+    wanted = Wanted(stage, now, strict, details)
+    reads: list[FormRead] = []
+    for form in port.slice(part):
+        found = READERS[type(form)](spark, wanted, form)
+        reads += found if isinstance(found, list) else [found]
+    if not reads:
+        return SliceRead(empty(spark, stage), scanned=False)
+    return SliceRead(_together(reads, wanted), any(r.scanned for r in reads), any(r.lenient for r in reads))
+
+
+def _together(reads: Sequence[FormRead], wanted: Wanted) -> DataFrame:
+    """The rows of all forms. Those that differ in nothing are put together before columns are computed."""
+    if len(reads) > 1 and all(r.plain for r in reads):
+        reads = [FormRead(reduce(DataFrame.unionByName, (r.frame for r in reads)))]
+    by_line = any(r.block is not None for r in reads)
+    return reduce(DataFrame.unionByName, (r.selected(wanted, by_line=by_line) for r in reads))
+
+
+def empty(spark: SparkSession, stage: SourceStage) -> DataFrame:
+    """A DataFrame with the columns of a source and no rows, for binding types."""
+    frame = spark.createDataFrame([], ddl(stage.schema, "`$part` INT", "`$pos` BIGINT", "`$bad` INT"))
+    return selected(frame, stage, 0, "`$bad`", {"$part": "`$part`", "$pos": "`$pos`"})

@@ -1,0 +1,273 @@
+"""The systems that records come from and go to, as declarations: options, spelling in SQL, the guarantee of a sink.
+
+This is the half of the registry that SQL and plans read. The other half, which opens sources and sinks, is
+`connect/registry.py`. Packages of third parties name a function in the entry-point group ``millstream.connectors``; it
+calls `millstream.register_connector` and is called when a system is named that is not known yet.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from millstream.errors import DefinitionError, Origin
+from millstream.model.guarantees import SinkGuarantee
+from millstream.model.types.duration import Duration
+
+ENTRY_POINTS = "millstream.connectors"
+SOURCE, SINK = "source", "sink"
+"""What a system may be used as."""
+
+SPAN = (str, Duration)
+Kinds = Mapping[str, type | tuple[type, ...]]
+"""Options by name, and what their values are."""
+
+_MEANT: dict[Any, str] = {
+    str: "a text in quotes",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    SPAN: "a length of time",
+}
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "required"
+
+
+REQUIRED = _Required()
+"""The default of an option that has none."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a system."""
+
+    name: str
+    type: type | tuple[type, ...] = str
+    """str, int, float, bool, or SPAN for a length of time."""
+    default: Any = None
+    doc: str = ""
+    secret: bool = False
+    """Whether its value is shown nowhere."""
+    identifies: bool = True
+    """Whether another value means another source: then a flow that is changed so reads it from its start. A password or
+    a size of batches does not.
+    """
+
+    @property
+    def required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is REQUIRED
+
+
+@dataclass(frozen=True)
+class System:
+    """What is declared of a system."""
+
+    name: str
+    """In lower case; SQL spells it ``NAME(option = value, ...)``."""
+    source: tuple[Option, ...] | None = None
+    """The options of a source; None where it cannot be read from."""
+    sink: tuple[Option, ...] | None = None
+    """The options of a sink; None where it cannot be written to."""
+    unnamed: str = ""
+    """The option that a value without a name is for."""
+    guarantee: SinkGuarantee | None = None
+    doc: str = ""
+    example: str = ""
+    """A call as SQL spells it, for error messages."""
+    in_sql: bool = True
+    """Whether SQL can name it."""
+
+    @property
+    def spelling(self) -> str:
+        """Its name in SQL."""
+        return self.name.upper()
+
+    def options(self, role: str) -> tuple[Option, ...] | None:
+        """The options of a source or of a sink."""
+        return self.source if role == SOURCE else self.sink
+
+    def kinds(self, role: str) -> Kinds:
+        """The same as names and types."""
+        return {o.name: o.type for o in self.options(role) or ()}
+
+    def filled(self, given: Mapping[str, Any], role: str) -> dict[str, Any]:
+        """Options that were given, checked, with the defaults of the others."""
+        options = self.options(role)
+        if options is None:
+            raise DefinitionError(f"{self.spelling} cannot be used as a {role}", hint=self.example or None)
+        found = checked(given, self.kinds(role), self.spelling)
+        missing = next((o for o in options if o.required and o.name not in found), None)
+        if missing is not None:
+            said = f": {missing.doc}" if missing.doc else ""
+            raise DefinitionError(
+                f"{self.spelling} needs the option `{missing.name}`{said}",
+                hint="options are: " + ", ".join(_shown(o) for o in options),
+            )
+        return {**{o.name: o.default for o in options}, **found}
+
+
+def _shown(option: Option) -> str:
+    return f"{option.name} ({'required' if option.required else _MEANT[option.type]})"
+
+
+def checked(given: Mapping[str, Any], kinds: Kinds, what: str) -> dict[str, Any]:
+    """Options, all of which are known and of the right kind."""
+    for name, value in given.items():
+        if name not in kinds:
+            raise DefinitionError(f"{what} has no option `{name}`", hint="options are: " + ", ".join(kinds))
+        kind = kinds[name]
+        fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+        if not fits or (isinstance(value, bool) and kind is not bool):
+            raise DefinitionError(f"the option `{name}` of {what} is {_MEANT[kind]}")
+    return dict(given)
+
+
+@dataclass
+class _Table:
+    systems: dict[str, System] = field(default_factory=dict)
+    discovered: bool = False
+    failures: dict[str, str] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+_table = _Table()
+
+
+def declare(system: System) -> None:
+    """Add a system. One that is declared again must be declared alike."""
+    if not system.name.isidentifier() or system.name != system.name.lower():
+        raise DefinitionError(
+            f"{system.name!r} is not a good name for a connector", hint="use lower case letters, digits and _"
+        )
+    for option in (*(system.source or ()), *(system.sink or ())):
+        if option.type not in _MEANT:
+            raise DefinitionError(
+                f"the option `{option.name}` of the connector `{system.name}` has the type {option.type!r}",
+                hint="str, int, float, bool or SPAN",
+            )
+    with _table.lock:
+        known = _table.systems.get(system.name)
+        if known is not None and known != system:
+            raise DefinitionError(f"there is another connector called `{system.name}` already")
+        _table.systems[system.name] = system
+
+
+def forget(name: str) -> None:
+    """Remove a system that a test has declared."""
+    with _table.lock:
+        _table.systems.pop(name, None)
+
+
+def find(name: str) -> System | None:
+    """The system of a name, in any case; packages that are installed are looked through for it."""
+    key = name.lower()
+    if key not in _table.systems:
+        _discover()
+    return _table.systems.get(key)
+
+
+def named(name: str, role: str, origin: Origin | None = None) -> System:
+    """The same; an error where there is none of that name and use."""
+    system = find(name)
+    if system is None or system.options(role) is None:
+        failed = "; ".join(
+            f"the package that offers `{n}` cannot be loaded: {why}" for n, why in _table.failures.items()
+        )
+        raise DefinitionError(
+            f"there is no connector `{name}` to use as a {role}",
+            detail=failed or None,
+            hint="there are: " + ", ".join(s.name for s in _of(role)),
+            origin=origin,
+        )
+    return system
+
+
+def spellings(role: str) -> tuple[str, ...]:
+    """How SQL spells the systems that may be used so, without looking for more."""
+    return tuple(s.spelling for s in _of(role) if s.in_sql)
+
+
+def _of(role: str) -> Sequence[System]:
+    return [s for s in _table.systems.values() if s.options(role) is not None]
+
+
+def _discover() -> None:
+    """Let installed packages register their systems, once."""
+    with _table.lock:
+        if _table.discovered:
+            return
+        _table.discovered = True
+        for point in metadata.entry_points(group=ENTRY_POINTS):
+            try:
+                point.load()()
+            except Exception as error:  # noqa: BLE001 - it is the code of another package: the rest works without it
+                _table.failures[point.name] = f"{type(error).__name__}: {error}"
+
+
+# ---------------------------------------------------------------- what comes with Millstream
+
+_START = Option("start", str, "", "'earliest', 'now' or a time: where a flow begins that reads it for the first time")
+
+FILES = System(
+    "files",
+    (
+        Option("path", str, None, "a folder, a file or a pattern"),
+        Option("format", str, None, "json, csv or parquet; unless the name of the file says it"),
+        Option("header", bool, True, "whether CSV files begin with the names of the columns"),
+        Option("bounded", bool, False, "read what is there at the start, then end"),
+    ),
+    (Option("path", str, None, "a folder"), Option("format", str, None, "json, csv or parquet")),
+    unnamed="path",
+    guarantee=SinkGuarantee.IDEMPOTENT,
+    doc="Folders of JSON lines, CSV or Parquet.",
+    example="FILES('data/bids', format = 'json')",
+)
+LOG = System(
+    "log",
+    (
+        Option("topic", str, None, "the topic; named after the source unless given"),
+        Option("bounded", bool, False, "read what is there at the start, then end"),
+        Option("partitions", int, 1, "of a topic that is made"),
+        Option("key", str, None, "the column by which records of a new topic go to its partitions"),
+        Option("retain", SPAN, None, "how long a new topic keeps records that every reader has"),
+        Option("retain_bytes", int, None, "how much of them it keeps"),
+        _START,
+    ),
+    (Option("topic", str, None, "the topic; named after the sink unless given"),),
+    unnamed="topic",
+    guarantee=SinkGuarantee.TRANSACTIONAL,
+    doc="Topics of the home's own log.",
+    example="LOG('topic')",
+)
+GENERATOR = System(
+    "generator",
+    (),
+    doc="Records made from their numbers: GENERATOR('name', ...) with the arguments of that generator.",
+    example="GENERATOR('nexmark', 'bid', rate = 1000)",
+)
+CONSOLE = System(
+    "console",
+    sink=(),
+    guarantee=SinkGuarantee.AT_LEAST_ONCE,
+    doc="The standard output of the process that runs the flow.",
+    example="CONSOLE",
+)
+TABLE = System(
+    "table",
+    sink=(),
+    guarantee=SinkGuarantee.TRANSACTIONAL,
+    doc="A stored table of the home.",
+    example="TABLE totals (item, n)",
+)
+MEMORY = System("memory", (), doc="Rows that a program sends by hand.", in_sql=False)
+SPARK = System("spark", (), doc="Any source of Spark Structured Streaming, landed in a topic.", in_sql=False)
+
+for _system in (FILES, LOG, GENERATOR, CONSOLE, TABLE, MEMORY, SPARK):
+    declare(_system)
