@@ -8,22 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from millstream.result import plain
+from tests.duck import connected
 
 
 def batch(sql: str, **tables: pa.Table) -> list[dict[str, Any]]:
     """Run a query over Arrow tables."""
-    connection = duckdb.connect()
-    try:
-        connection.execute("SET TimeZone = 'UTC'")
+    with connected() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         return [dict(r) for r in connection.sql(sql).to_arrow_table().to_pylist()]
-    finally:
-        connection.close()
 
 
 def same(found: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:

@@ -8,8 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
 from millstream.home import Home
 from millstream.model.types.duckdb_values import arrow_table
 from millstream.plan.planner import plan
@@ -17,6 +15,7 @@ from millstream.sql.catalog import Catalog
 from millstream.sql.parse import grammar
 from millstream.sql.parse.statements import Create
 from millstream.sql.parse.text import Text
+from tests.duck import connection
 from tests.sql.engine import QueryEngine
 from tests.sql.kit import flow_of
 
@@ -36,8 +35,7 @@ class LiveTables:
     ) -> None:
         """`types` are those that DuckDB has other names for."""
         self.path, self.views, self.tables = path, dict(views), dict(tables)
-        self.duck = duckdb.connect(config={"threads": 1})
-        self.duck.execute("SET default_null_order = 'nulls_first_on_asc_last_on_desc'")  # as Spark has it
+        self.duck = connection(as_spark=True)
         for name, columns in tables.items():
             for ours, theirs in (types or {}).items():
                 columns = columns.replace(ours, theirs)

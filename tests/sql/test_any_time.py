@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 
@@ -18,6 +17,7 @@ from millstream.model.flow import Flow
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
 from millstream.sql.relations.relation import Relation
+from tests.duck import connected
 from tests.sql.engine import QueryScript
 from tests.sql.kit import GENERATORS, defined, view_plan, world
 from tests.sql.live_tables import LiveTables, normal
@@ -221,8 +221,7 @@ def test_windows_over_another_column_of_a_source_take_every_row(tmp_path: Path) 
     for name in ours:
         binder.view(catalog.get(name))  # type: ignore[arg-type]
     chance, rows = random.Random(5), []
-    with QueryScript(flow, str(tmp_path / "home"), shards=3) as script, duckdb.connect() as batch:
-        batch.execute("SET default_null_order = 'nulls_first_on_asc_last_on_desc'")
+    with QueryScript(flow, str(tmp_path / "home"), shards=3) as script, connected(as_spark=True) as batch:
         for number in range(3):
             late = [120 * number] * 4 + [0] * number  # some of them far behind the watermark
             come = [

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 
@@ -21,6 +20,7 @@ from millstream.model.flow import Flow
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
 from millstream.sql.relations.relation import Relation
+from tests.duck import connected
 from tests.local import LocalScript
 from tests.sql.engine import QueryEngine
 from tests.sql.kit import GENERATORS, defined
@@ -279,8 +279,7 @@ def check(chains: dict[str, Sequence[str]], seed: int, *, epochs: int = 3, most:
     chance = random.Random(seed)
     sent: dict[str, list[dict[str, Any]]] = {n: [] for n in SOURCES}
     used = [n for n in SOURCES if any(f" {n} " in f"{sql} ".replace(")", " ") for sql in views.values())]
-    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as batch:
-        batch.execute("SET default_null_order = 'nulls_first_on_asc_last_on_desc'")  # as Spark has it
+    with tempfile.TemporaryDirectory() as folder, connected(as_spark=True) as batch:
         with Script(flow_of(views), folder, shards=chance.choice([1, 3])) as script:
             for number in range(epochs):
                 for name in used:

@@ -77,7 +77,7 @@ class TimedTables(LiveTables):
 
     def __init__(self, path: Path, views: Mapping[str, str]) -> None:
         self.clock = ManualClock(_micros(START))
-        super().__init__(path, TABLES, views, duck="SET TimeZone = 'UTC'")
+        super().__init__(path, TABLES, views)
 
     def open(self) -> None:
         self.home = Home(self.path, clock=self.clock)

@@ -6,12 +6,12 @@ import random
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 
 from millstream.engine.binding.union_types import common
 from millstream.errors import SchemaError
+from tests.duck import connected
 from tests.sql.test_relations import KINDS, Script, flow_of, multiset, row
 
 INT, BIG, DOUBLE = "CAST(k AS INT)", "pmod(v, 3)", "pmod(CAST(v AS DOUBLE), 2)"
@@ -47,9 +47,8 @@ def follow(folder: Path, views: dict[str, str], seed: int) -> None:
     """Run views over random epochs, with a crash between them, and hold each against DuckDB after each epoch."""
     chance = random.Random(seed)
     sent: dict[str, list[dict[str, Any]]] = {n: [] for n in "abc"}
-    with duckdb.connect() as batch, Script(flow_of(views), folder, shards=chance.choice([1, 3])) as script:
+    with connected(as_spark=True) as batch, Script(flow_of(views), folder, shards=chance.choice([1, 3])) as script:
         batch.execute("CREATE MACRO pmod(a, b) AS ((a % b) + b) % b")
-        batch.execute("SET default_null_order = 'nulls_first_on_asc_last_on_desc'")
         for number in range(2):
             for name, rows in sent.items():
                 come = [row(chance) for _ in range(chance.randrange(1, 6))]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import duckdb
 import polars as pl
 import pytest
 
 from millstream.kernels import native_expressions
 from millstream.plan.lowering.native_subset import quick_sql
+from tests.duck import connected
 
 ROWS = pl.DataFrame(
     {
@@ -44,7 +44,7 @@ def test_a_condition_is_what_a_batch_gives(sql: str) -> None:
     told = quick_sql(sql)
     assert told is not None
     held = native_expressions.holds(told, pl.concat([ROWS[:1], ROWS[1:]], rechunk=False))
-    with duckdb.connect() as batch:
+    with connected() as batch:
         batch.register("given", ROWS.to_arrow())
         found = [v for (v,) in batch.sql(f"SELECT coalesce({sql}, false) FROM given").fetchall()]
         shown = [v for (v,) in batch.sql(f"SELECT {sql} FROM given").fetchall()]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -27,6 +26,7 @@ from millstream.plan.operators.relations.top_n import TopN
 from millstream.plan.parts import Measure
 from millstream.state.shard import RunCache
 from millstream.state.version import Version, merge
+from tests.duck import connected
 from tests.kernel_kit import advance, leaving
 
 Row = tuple[Any, ...]
@@ -403,7 +403,7 @@ def through(name: str, held: Held, changes: pl.DataFrame | None) -> pl.DataFrame
 def test_a_chain_over_any_changes_shows_what_a_batch_over_the_present_rows_gives(
     names: list[str], series: list[tuple[list[Row], list[int]]], only_growing: bool
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as batch:
+    with tempfile.TemporaryDirectory() as folder, connected() as batch:
         chain, grows = [], only_growing
         for i, name in enumerate(names):
             spec = OPERATORS[name].spec
@@ -442,7 +442,7 @@ def test_an_aggregate_of_present_rows_is_the_one_of_a_plain_aggregate(tmp_path: 
     held.take(frame(spec, *(("-D", r) for r in rows[::3])))
     there = [r for i, r in enumerate(rows) if i % 3]
     sql = {"variance": "var_samp", "stddev": "stddev_samp", "count_distinct": "count(DISTINCT f"}.get(kind, kind)
-    with duckdb.connect() as batch:
+    with connected() as batch:
         batch.execute("CREATE TABLE t (k BIGINT, f DOUBLE)")
         batch.executemany("INSERT INTO t VALUES (?, ?)", [list(r) for r in there])
         call = f"{sql})" if "(" in sql else f"{sql}(f)"

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -29,6 +28,7 @@ from millstream.plan.planner import plan
 from millstream.state.version import Version
 from millstream.testing.script import STEPS, Crash
 from tests.accounting import assert_balanced
+from tests.duck import connected
 from tests.local import LocalScript
 
 SCHEMA = "auction BIGINT, bidder BIGINT, price BIGINT, ts TIMESTAMP"
@@ -92,7 +92,7 @@ def check(script: LocalScript, sent: list[dict[str, Any]], *names: str) -> None:
     """Each of these views is what DuckDB makes of all bids."""
     columns = ("auction", "bidder", "price")
     table = pa.table({n: pa.array([b[n] for b in sent], pa.int64()) for n in columns})
-    with duckdb.connect() as batch:
+    with connected() as batch:
         batch.register("bids", table)
         for name in names:
             found = batch.execute(VIEWS[name][1]).fetchall()

@@ -11,13 +11,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 
 import millstream as ms
 from millstream.errors import DefinitionError, MillstreamError, SchemaError, Unsupported
 from millstream.testing.script import STEPS, Crash
+from tests.duck import connected
 from tests.local import LocalScript
 from tests.sql.engine import QueryEngine
 
@@ -60,8 +60,7 @@ def shown(script: Script, view: str) -> Counter[tuple[Any, ...]]:
 
 
 def batch(sent: dict[str, list[dict[str, Any]]], sql: str) -> Counter[tuple[Any, ...]]:
-    with duckdb.connect() as duck:
-        duck.execute("SET TimeZone = 'UTC'")
+    with connected() as duck:
         for name, rows in sent.items():
             columns = {c: [r[c] for r in rows] for c in ("k", "v")}
             columns["ts"] = [int(r["ts"] * 1_000_000) for r in rows]
