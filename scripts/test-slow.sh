@@ -3,6 +3,7 @@
 set -u
 cd "$(dirname "$0")/.."
 PYTHON=.venv/bin/python
+unset PYTHONDONTWRITEBYTECODE # or every child process compiles all modules again
 
 shard=${1:-}
 if [ -z "$shard" ]; then
@@ -12,8 +13,8 @@ if [ -z "$shard" ]; then
 fi
 export MILLSTREAM_SEED="${MILLSTREAM_SEED:-$((RANDOM * 32768 + RANDOM))}"
 replay="MILLSTREAM_SEED=$MILLSTREAM_SEED make test-slow SHARD=$shard"
-echo "shard $shard; the same again: $replay"
+echo "shard $shard of the slow tests; the command that repeats it: $replay"
 "$PYTHON" -m pytest -m slow --shard "$shard" --hypothesis-seed="$MILLSTREAM_SEED" -p no:cacheprovider --durations=10
 status=$?
-[ "$status" -eq 0 ] || echo "shard $shard is red; the same again: $replay"
+[ "$status" -eq 0 ] || echo "shard $shard is red; the command that repeats it: $replay"
 exit "$status"
