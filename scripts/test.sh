@@ -23,19 +23,20 @@ memory=/tmp
 if [ -w /dev/shm ] && [ "$(df --output=avail -k /dev/shm | tail -1)" -gt 4000000 ]; then memory=/dev/shm; fi
 scratch=$(mktemp -d -p "$memory" millstream-tests-XXXXXX)
 trap 'kill %1 2>/dev/null; rm -rf "$other" "$scratch"' EXIT INT TERM
-# The tests that follow those with Spark, so that both halves take as long.
-later="tests/unit/kernels tests/unit/properties tests/unit/pipelines tests/sql/test_relations.py tests/sql/test_language.py
-    tests/transcripts"
-"$PYTHON" -m pytest -m "not slow and not spark" -p no:cacheprovider --basetemp="$scratch/beside" --durations=25 \
-    $(printf -- '--ignore %s ' $later) >"$other" 2>&1 &
-"$PYTHON" -m pytest -m "not slow and spark" -p no:cacheprovider --basetemp="$scratch/spark" --durations=25
+# The files with the marker: to collect all of them takes as long as some of the tests with Spark.
+with_spark=$(grep -rlw "mark\.spark" tests --include="test_*.py")
+options=(-p no:cacheprovider --durations=25)
+"$PYTHON" -m pytest -m "not slow and not spark" "${options[@]}" --basetemp="$scratch/front" --lane "front:$scratch/claims" \
+    >"$other" 2>&1 &
+# shellcheck disable=SC2086 # many files
+"$PYTHON" -m pytest -m "not slow and spark" "${options[@]}" --basetemp="$scratch/spark" $with_spark
 spark=$?
-echo "---- kernels, properties, pipelines, generated views and transcripts, while the others go on ----"
-"$PYTHON" -m pytest -m "not slow and not spark" -p no:cacheprovider --basetemp="$scratch/later" --durations=10 $later
-kernels=$?
+echo "---- after Spark: tests that need none, from the back, until both processes meet ----"
+"$PYTHON" -m pytest -m "not slow and not spark" "${options[@]}" --basetemp="$scratch/back" --lane "back:$scratch/claims"
+back=$?
 wait %1
-rest=$?
+front=$?
 echo
-echo "---- the tests that need no Spark, which ran beside it ----"
+echo "---- from the front, while the tests above ran ----"
 cat "$other"
-[ "$spark" -eq 0 ] && [ "$kernels" -eq 0 ] && [ "$rest" -eq 0 ]
+[ "$spark" -eq 0 ] && [ "$back" -eq 0 ] && [ "$front" -eq 0 ]

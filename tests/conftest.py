@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.lanes import Lane
 from tests.shards import Shards
 
 settings.register_profile(
@@ -42,6 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shard", help="k/n: the k-th of n shards of the selected tests")
+    parser.addoption("--lane", help="front:FOLDER or back:FOLDER: share the selected tests with another process")
     parser.addoption("--record-seconds", action="store_true", help="write down what the tests took")
 
 
@@ -50,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if options.shard or options.record_seconds:
         shards = Shards(options.shard, record=options.record_seconds)
         config.pluginmanager.register(shards, "shards")
+    if options.lane:
+        config.pluginmanager.register(Lane(options.lane), "lane")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,11 +1,15 @@
-"""Slow tests are dealt into shards: each is in one, none is long."""
+"""Slow tests are dealt into shards: each is in one, none is long. Two processes share the others."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import zip_longest
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from tests.lanes import Lane
 from tests.shards import LONGEST, UNKNOWN, count, dealt, function_of
 
 ROOT = Path(__file__).parents[2]
@@ -46,3 +50,14 @@ def test_a_sample_is_spread_over_the_parameters_and_the_rest_is_slow(tmp_path: P
     sample, rest = found("not slow"), found("slow")
     assert len(sample) == 4 and len(rest) == 12 and not set(sample) & set(rest)
     assert {case.split("-")[0] for case in sample} == {case.split("-")[1] for case in sample} == set("0123")
+
+
+def test_two_processes_run_every_test_once_and_share_no_module(tmp_path: Path) -> None:
+    items: list[Any] = [SimpleNamespace(nodeid=f"m{m}.py::test_{t}") for m in range(7) for t in range(m % 3 + 1)]
+    front, back = (Lane(f"{side}:{tmp_path}").claimed(items) for side in ("front", "back"))
+    pairs = list(zip_longest(front, back))
+    ran = [[item.nodeid for item in lane if item is not None] for lane in zip(*pairs, strict=True)]
+    assert sorted(ran[0] + ran[1]) == sorted(item.nodeid for item in items)
+    modules = [{function_of(test).split("::")[0] for test in lane} for lane in ran]
+    assert all(modules) and not modules[0] & modules[1]
+    assert max(modules[0]) < min(modules[1]), "they meet in the middle"
