@@ -142,7 +142,7 @@ def watched(home: Path, records: int) -> Iterator[Watcher]:
 def seeded() -> random.Random:
     seed = int(os.environ.get("MILLSTREAM_SEED") or random.SystemRandom().randrange(2**32))
     print(f"MILLSTREAM_SEED={seed}")  # noqa: T201 - to replay a failure
-    return random.Random(seed)
+    return random.Random(f"{seed} {os.environ['PYTEST_CURRENT_TEST']}")  # shares of a test choose differently
 
 
 def shares(size: int, count: int) -> list[Any]:

@@ -36,6 +36,7 @@ def test_up_to_three_operations_crashed_at_every_moment_and_one_again_while_it_r
     assert crashes.looked > looked
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("names", [("drop", "create"), ("drop",), ("small", "drop"), ("large", "roll", "drop")])
 def test_what_a_killed_process_has_made_or_dropped_by_half_survives_a_crash_whole_or_not_at_all(
     names: tuple[str, ...],

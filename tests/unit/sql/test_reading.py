@@ -353,9 +353,9 @@ def test_divisions_inside_one_another_stay_short(store: DuckStore, call: str) ->
     deep = "price"
     for _ in range(15):
         deep = call.format(deep)
-    start = time.monotonic()
+    start = time.process_time()
     asked = question(f"SELECT {deep} AS x FROM bids WHERE price = 7", store.tables())
-    assert len(asked.sql) < 6_000 and time.monotonic() - start < 1.0
+    assert len(asked.sql) < 6_000 and time.process_time() - start < 1.0
     assert asked.apart is None and store.query(asked.sql).num_rows == 1
 
 
@@ -468,9 +468,9 @@ def test_conditions_with_divisions_inside_one_another_stay_short(store: DuckStor
     deep = "price > 0"
     for i in range(20):
         deep = f"({deep} AND 1 / price > {i}) OR 2 / price < {i}"
-    start = time.monotonic()
+    start = time.process_time()
     assert len(translate(f"SELECT {deep} FROM bids", store.tables())) < 60_000
-    assert time.monotonic() - start < 2.0
+    assert time.process_time() - start < 2.0
 
 
 def test_an_unknown_view_lists_the_known_ones_and_suggests_the_nearest(store: DuckStore) -> None:
