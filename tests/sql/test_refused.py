@@ -149,7 +149,7 @@ def refused(world: tuple[Home, Session], monkeypatch: pytest.MonkeyPatch) -> Cal
         raise AssertionError(msg)
 
     monkeypatch.setattr(home.store, "query", never)
-    monkeypatch.setattr(home, "store_table", never)
+    monkeypatch.setattr(home.open_home, "store_table", never)
     monkeypatch.setattr(spark_session, "start", never)
     before = (list(session.deployment.catalog.entries), dict(session.settings))
 
