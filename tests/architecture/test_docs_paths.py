@@ -1,4 +1,4 @@
-"""Paths named in the documents exist: words in backticks that look like a path of the repository, and links.
+"""Paths named in the documents and docstrings exist: words in backticks that look like a path of the repository, links.
 
 A path of a layer may be named short (`engine/spark/errors.py`); it is held only once that layer exists.
 Patterns (`<slug>`, `*`, `NNNN`) and code blocks are not looked at.
@@ -16,7 +16,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT /
 FOLDERS = ("src", "tests", "docs", "bench", "examples", "scripts", "changes", ".ci")
 LAYERS = (
     *("model", "sql", "plan", "connect", "log", "engine", "kernels", "state", "store"),
-    *("runtime", "serve", "cli", "testing"),
+    *("runtime", "live", "serve", "cli", "testing"),
 )
 ROOT_FILE = re.compile(r"^(Makefile|LICENSE|\.gitignore|[\w-]+\.(md|toml))$")
 
@@ -43,6 +43,19 @@ def places(word: str, document: Path) -> list[Path]:
 
 def is_generated(path: Path) -> bool:
     return any(part in {".data", ".envs", "CHANGELOG.md"} for part in path.parts)
+
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_the_paths_that_docstrings_and_comments_name_exist(module: Path) -> None:
+    words = BACKTICKS.findall(module.read_text(encoding="utf-8"))
+    files = [w for w in words if w.endswith((".py", ".md")) and "/" in w]
+    missing = [
+        w for w in files if (found := places(w, module)) and not any(p.exists() or is_generated(p) for p in found)
+    ]
+    assert not missing, f"{module.relative_to(ROOT)} names {missing}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))

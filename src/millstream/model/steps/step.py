@@ -33,6 +33,7 @@ from millstream.model.steps.relational import (
     TableRows,
     Windowed,
 )
+from millstream.model.steps.stateful import StatefulStep
 from millstream.model.steps.temporal_filter import Temporal
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import TIMESTAMP, Field, Schema
@@ -265,8 +266,9 @@ Keeping = (
     | Iterated
     | TableRows
     | Temporal
+    | StatefulStep
 )
-"""The steps that keep state; what is behind them changes."""
+"""The steps that keep state; rows after them may change."""
 Step = Source | Where | Select | FlatMap | MapBatches | Enrich | Union | Keeping | Round
 
 
