@@ -25,8 +25,9 @@ from millstream.plan.planner import plan
 from millstream.sql.catalog import Catalog
 from millstream.sql.connectors import connector_of, sink_of
 from millstream.sql.parse import grammar
+from millstream.sql.parse.script import split
 from millstream.sql.parse.statements import CreateSink, CreateSource
-from millstream.sql.parse.text import Text, pieces
+from millstream.sql.parse.text import Text
 from tests.local import LocalScript
 
 OPTIONS = [
@@ -76,7 +77,7 @@ def registered() -> Iterator[None]:
 
 
 def created(sql: str) -> Any:
-    (piece,) = pieces(Text(sql, "test"))
+    (piece,) = split(Text(sql, "test")).statements
     return grammar.statement(piece, functions={})
 
 
