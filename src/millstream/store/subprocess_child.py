@@ -1,4 +1,4 @@
-"""Answers one question in a process of its own. Run as a script by `apart.py`, with a folder as its argument.
+"""Answers one question in a process of its own. Run as a script by `subprocess_query.py`, with a folder as its argument.
 
 The folder holds ``job.json`` (the SQL, its tables as Arrow files, the memory that is allowed); this writes
 ``answer.arrow`` or ``error.json``. The system bounds the memory: whatever the question tries to allocate beyond it
@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-_ARROW = Path(__file__).parents[1] / "model" / "duck_arrow.py"
+_ARROW = Path(__file__).parents[1] / "model" / "types" / "duckdb_values.py"
 
 
 def main(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Questions that may need much memory, answered in a process of their own (`apart_child.py`).
+"""Questions that may need much memory, answered in a process of their own (`subprocess_child.py`).
 
 The tables that a question reads are copied into files first, all as of one moment; so the process needs no access to
 the store, and the system can bound its memory and end it at any time.
@@ -24,7 +24,7 @@ from millstream.model.types.duckdb_values import Batches
 from millstream.store.names import quoted
 from millstream.store.query_errors import explained
 
-_CHILD = Path(__file__).with_name("apart_child.py")
+_CHILD = Path(__file__).with_name("subprocess_child.py")
 _PREFIX = "question-"
 _COPIES = 8
 """How many times the memory of a question may be copied into files for it."""
