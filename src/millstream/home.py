@@ -1,17 +1,16 @@
 """A home: one directory that holds log, state and store, and the flows that run in it.
 
-home/
-  millstream.json    format and version
-  lock               held by the process that owns the home
-  store.duckdb       the views
-  flows/<flow>/      epochs/ state/ sources/
-  catalog.json       what SQL has defined
-  tables/<table>/    versions of stored tables, for enrichment
-  checkpoints/       what `checkpoint` kept
-  repair/            what a repair or a restore has replaced
-  log/<topic>/       the topics of the log
-  logs/spark.log     what Spark has to say
-  query.sock         where other processes ask
+millstream.json    format and version
+lock               held by the process that owns the home
+store.duckdb       the views
+flows/<flow>/      epochs/ state/ sources/
+catalog.json       what SQL has defined
+tables/<table>/    versions of stored tables, for enrichment
+checkpoints/       what `checkpoint` kept
+repair/            what a repair or a restore has replaced
+log/<topic>/       the topics of the log
+logs/spark.log     what Spark has to say
+query.sock         where other processes ask
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ from millstream.runtime.supervision.run import BROKEN, ENDED, Run
 from millstream.runtime.supervision.supervisor import SET_APART, STOP, Restarts
 from millstream.runtime.wiring import errors_of, sink_generations, sink_ports, source_port, view_specs
 from millstream.sql.query.store_query import question
-from millstream.store.port import Taken
+from millstream.store.port import AsOf, Taken, epochs_read
 
 if TYPE_CHECKING:
     from millstream.engine.input.tap import Tap
@@ -331,7 +330,9 @@ class Home:
         status.checked_failed_views(failed_views)
         asked = question(sql, self.store.tables())
         warnings = self.warnings_for(asked.tables, failed_views)
-        return Result(self.store.query(asked.sql, apart=asked.apart), warnings)
+        as_of: AsOf = {}
+        table = self.store.query(asked.sql, apart=asked.apart, as_of=as_of)
+        return Result(table, warnings, epochs_read(as_of, asked.tables))
 
     def warnings_for(self, tables: Iterable[str], how: str = status.WARN) -> tuple[str, ...]:
         """What to know about the rows of some views: which of them have failed, and why (see `query`)."""
@@ -359,18 +360,15 @@ class Home:
 
     def sql(self, text: str) -> Result | None:
         """Carry out statements of SQL, and give the rows of the last one, if it has any."""
-        answers = list(self._session().execute(text))
+        if self._speaking is None:
+            self._speaking = self.session()
+        answers = list(self._speaking.execute(text))
         return answers[-1].result if answers else None
 
     @property
     def catalog(self) -> Catalog | None:
         """What SQL has defined; None when no session was opened yet."""
         return None if self._live is None else self._live.catalog
-
-    def _session(self) -> Session:
-        if self._speaking is None:
-            self._speaking = self.session()
-        return self._speaking
 
     def views(self) -> list[dict[str, Any]]:
         """The views with rows, last epoch, watermark, freshness, late and error counts."""
@@ -487,10 +485,12 @@ class Home:
         self.close()
 
     def _serve(self) -> None:
-        """Answer other processes on this machine, over a socket in the home."""
         from millstream.serve.local import LocalServer
 
-        self._server = LocalServer(self.path, self)
+        self._server = LocalServer(self.path, self)  # answers other processes on this machine
+
+    def __repr__(self) -> str:
+        return f"<Home {self.path}: {', '.join(map(repr, self._runs.values())) or 'no flow started'}>"
 
     def _taps(self, planned: Plan, ports: Mapping[str, SourcePort], root: Path) -> list[Tap]:
         if not any(isinstance(s.connector, SparkStream) for s in planned.sources):

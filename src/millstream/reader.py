@@ -27,6 +27,7 @@ from millstream.runtime.inspect.status import (
 from millstream.runtime.supervision.lease import Owner, owner_of
 from millstream.serve.client import LocalClient
 from millstream.sql.query.store_query import question
+from millstream.store.port import AsOf, epochs_read
 
 if TYPE_CHECKING:
     from millstream.store.duckdb import DuckStore
@@ -130,6 +131,11 @@ class Reader:
         if self._client is not None:
             self._client.close()
 
+    def __repr__(self) -> str:
+        owner = owner_of(self.path / "lock") if self._client is not None else None
+        through = "reads the files" if self._client is None else "through the process that owns it"
+        return f"<Reader {self.path}: {through}{'' if owner is None else f' ({owner.pid})'}>"
+
     def __enter__(self) -> Reader:
         return self
 
@@ -146,4 +152,6 @@ def _token(owner: Owner | None) -> int:
 def _answered(store: DuckStore, sql: str, failed_views: str) -> Result:
     asked = question(sql, store.tables())
     warnings = warnings_for(store, {}, asked.tables, SystemClock().now(), failed_views)
-    return Result(store.query(asked.sql, apart=asked.apart), warnings)
+    as_of: AsOf = {}
+    table = store.query(asked.sql, apart=asked.apart, as_of=as_of)
+    return Result(table, warnings, epochs_read(as_of, asked.tables))

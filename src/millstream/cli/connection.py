@@ -179,7 +179,7 @@ class Connection:
         with suppress(MillstreamError):
             for answer in list(self.execute(sql)):
                 if answer.result is not None:
-                    return tuple(str(v) for v in python_values(answer.result.arrow().column(0)))
+                    return tuple(str(v) for v in python_values(answer.result.to_arrow().column(0)))
         return ()
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import click
 import orjson
 
+from millstream.display import visible
 from millstream.model.types.values import python_values
-from millstream.result import Result, distinct, plain, shown, text_table, visible
+from millstream.result import Result, distinct, plain, shown, text_table
 
 FORMATS = ("table", "csv", "json")
 
@@ -28,7 +29,7 @@ def print_warnings(result: Result) -> None:
 def print_result(result: Result, form: str) -> None:
     """The answer to a query."""
     print_warnings(result)
-    table = result.arrow()
+    table = result.to_arrow()
     columns = [python_values(c) for c in table.columns]  # by place: two columns may have one name
     print_rows(result.columns, [list(row) for row in zip(*columns, strict=True)], form)
 

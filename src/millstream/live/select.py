@@ -24,6 +24,7 @@ from millstream.sql.parse.statements import Ask, CreateSource
 from millstream.sql.query import clauses, store_query
 from millstream.sql.relations import array_functions
 from millstream.sql.relations.windows import name_of
+from millstream.store.port import AsOf, epochs_read
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Live
@@ -34,8 +35,9 @@ def ask(live: Live, statement: Ask, session: Session) -> Answer:
     """Answer a SELECT."""
     unsettled = session.settle(tables_of(statement.query))
     warnings = check_views(live, statement.query, session)
-    table = answered(live, with_files(statement.query), session)
-    return Answer(result=Result(table, (*unsettled, *warnings)))
+    as_of: AsOf = {}
+    table = answered(live, with_files(statement.query), session, as_of)
+    return Answer(result=Result(table, (*unsettled, *warnings), epochs_read(as_of, tables_of(statement.query))))
 
 
 def check_views(live: Live, query: exp.Query, session: Session) -> tuple[str, ...]:
@@ -84,8 +86,8 @@ def _reads_history(query: exp.Query) -> bool:
     return any(isinstance(t.this, exp.Anonymous) and name_of(t.this) == "history_of" for t in query.find_all(exp.Table))
 
 
-def answered(live: Live, of: WithFiles, session: Session) -> pa.Table:
-    """The rows of a SELECT, as they are now."""
+def answered(live: Live, of: WithFiles, session: Session, as_of: AsOf | None = None) -> pa.Table:
+    """The rows of a SELECT, as they are now; the epochs that they are as of are added to `as_of`."""
     if _reads_history(of.query):
         return _history(live, of.query, session)
     given = dict(of.rows)
@@ -102,7 +104,7 @@ def answered(live: Live, of: WithFiles, session: Session) -> pa.Table:
     _explain_sources(live, asked, known)
     found = store_query.asked(asked, known)
     apart = None if found.apart is None else [t for t in found.apart if t not in given]
-    return live.home.store.query(found.sql, given, limits=session.limits, apart=apart)
+    return live.home.store.query(found.sql, given, limits=session.limits, apart=apart, as_of=as_of)
 
 
 def _is_told_elsewhere(table: exp.Table) -> bool:

@@ -106,7 +106,7 @@ def _flows(live: Live) -> Answer:
 def _tables(live: Live) -> Answer:
     rows = []
     for entry in live.catalog.of(CreateTable):
-        found = live.home.query(f"SELECT count(*) AS n FROM `{entry.name}`").rows()[0]["n"]
+        found = live.home.query(f"SELECT count(*) AS n FROM `{entry.name}`").to_dicts()[0]["n"]
         read = [e.name for e in live.catalog.dependents(entry.name)]
         rows.append((entry.name, ", ".join(entry.key), found, ", ".join(read)))
     return _table(("table", "key", "rows", "read_by"), rows)
@@ -139,7 +139,7 @@ def describe(live: Live, statement: Describe) -> Answer:
     else:
         actual = next((t for t in live.home.store.tables() if t.lower() == name.lower()), None)
         if actual is not None:
-            schema = live.home.query(f"SELECT * FROM `{actual}` LIMIT 0", failed_views=WARN).arrow().schema
+            schema = live.home.query(f"SELECT * FROM `{actual}` LIMIT 0", failed_views=WARN).to_arrow().schema
         elif isinstance(entry, CreateView):
             schema = Binder(Flow("trial"), live.catalog, sources.GENERATORS).named(name).stream.schema
         elif live.home.log.exists(name):

@@ -65,9 +65,10 @@ class Reply:
     def answers(self, session: Speaks, sql: str, name: str) -> None:
         """Carry out statements and write their answers."""
         for given in session.execute(sql, name=name):
-            table = given.result.arrow() if given.result is not None else None
-            warnings = list(given.result.warnings) if given.result is not None else []
-            head = {"said": given.said, "text": given.text, "rows": table is not None, "warnings": warnings}
+            table = given.result.to_arrow() if given.result is not None else None
+            head: dict[str, Any] = {"said": given.said, "text": given.text, "rows": table is not None}
+            if given.result is not None:
+                head |= {"warnings": list(given.result.warnings), "epochs": dict(given.result.epochs)}
             if given.changes is not None:
                 head |= {"changes": True}
             self.send({"more": True, **head}, table)
@@ -221,7 +222,7 @@ class RemoteSession:
                 continue  # of a subscription that nobody reads any more
             yield Answer(
                 str(head.get("said") or ""),
-                Result(table, warnings_of(head)) if head.get("rows") and table is not None else None,
+                Result(table, warnings_of(head), epochs_of(head)) if head.get("rows") and table is not None else None,
                 str(head.get("text") or ""),
                 changes=_changes(received) if head.get("changes") else None,
             )
@@ -240,6 +241,12 @@ def warnings_of(head: dict[str, Any]) -> tuple[str, ...]:
     """The warnings in the head of a frame."""
     found = head.get("warnings")
     return tuple(str(w) for w in found) if isinstance(found, list) else ()
+
+
+def epochs_of(head: dict[str, Any]) -> dict[str, int]:
+    """The epochs in the head of a frame: flow -> number. An owner of an earlier version does not send them."""
+    found = head.get("epochs")
+    return {str(f): n for f, n in found.items() if isinstance(n, int)} if isinstance(found, dict) else {}
 
 
 def lost() -> ConnectionLost:

@@ -6,7 +6,7 @@ with its slice, clock, plan and state version. A reader therefore always sees th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -77,6 +77,16 @@ class EpochCommit:
     """The least watermark of the flow, for retention."""
     upsert: bool = False
     """Whether a new row takes the place of one with the same identity: the flow has forgotten what it had."""
+
+
+AsOf = dict[str, tuple[str, int]]
+"""The views of a home, in lower case, each with its flow and the epoch of the flow that an answer shows."""
+
+
+def epochs_read(as_of: AsOf, tables: Iterable[str]) -> dict[str, int]:
+    """The flows whose views are among the tables (``v$late`` belongs to ``v``), each with its epoch."""
+    views = (table.partition("$")[0].lower() for table in tables)
+    return dict(as_of[view] for view in views if view in as_of)
 
 
 class Store(Protocol):

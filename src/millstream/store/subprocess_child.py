@@ -1,4 +1,4 @@
-"""Answers one question in a process of its own. Run as a script by `subprocess_query.py`, with a folder as its argument.
+"""Answers one query in a process of its own. Run as a script by `subprocess_query.py`, with a folder as its argument.
 
 The folder holds ``job.json`` (the SQL, its tables as Arrow files, the memory that is allowed); this writes
 ``answer.arrow`` or ``error.json``. The system bounds the memory: whatever the question tries to allocate beyond it

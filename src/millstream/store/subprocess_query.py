@@ -46,7 +46,7 @@ def answered(
     temp: Path | None,
     budget: Budget,
 ) -> pa.Table:
-    """Answer a checked SELECT over some tables of the store, and over `given` ones."""
+    """Answer a checked SELECT over some tables of the store, and over `given` ones. The cursor is in a transaction."""
     limits = budget.at_most(limits)
     if temp is not None:
         temp.mkdir(exist_ok=True)
@@ -85,7 +85,6 @@ def _copy(
     watch: Watch,
 ) -> None:
     most, copied = limits.bytes * _COPIES, 0
-    cursor.execute("BEGIN")
     try:
         for i, name in enumerate(tables):
             reader = Batches(cursor.sql(f"SELECT * FROM {quoted(name)}"), 100_000)
