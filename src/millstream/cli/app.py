@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -117,5 +116,3 @@ def cli(settings: Settings, debug: bool) -> None:
     ./millstream-home.
     """  # noqa: D301 - click reads the control character \b
     settings.debug = debug
-    if not debug:
-        warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
