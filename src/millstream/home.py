@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream import paths
+from millstream import paths, settings
 from millstream.clock import Clock, SystemClock
 from millstream.connect.port import SourcePort
 from millstream.errors import DefinitionError, LeaseLost, MillstreamError, UnknownName
@@ -84,18 +84,18 @@ class Home:
         path: str | Path,
         *,
         clock: Clock | None = None,
-        memory: str = "2g",
+        memory: str | None = None,
         query_timeout: float | None = None,
         query_memory: str | None = None,
         lock: HomeLock | None = None,
     ) -> None:
-        self.limits = Limits.of(query_timeout, query_memory)
+        self.limits = Limits.of(query_timeout, query_memory, home=Path(path))
         """What a question may use: seconds and bytes."""
         self.path = Path(path).absolute()
         self.clock = clock or SystemClock()
         self.tables = Tables(self.path / "tables")
         self.log = Log(self.path / "log", self.clock)
-        self._memory = memory
+        self._memory = settings.find(settings.MEMORY, memory, home=self.path).value
         self._opening, self._reviving = threading.Lock(), threading.Lock()
         self._runs: dict[str, Run] = {}
         self._ports: dict[str, Mapping[str, SourcePort]] = {}

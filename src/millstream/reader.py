@@ -93,7 +93,7 @@ class Reader:
         from millstream.store.duckdb import DuckStore
 
         before = owner_of(self.path / "lock")
-        store = DuckStore(self.path / "store.duckdb", read_only=True, limits=Limits.of())
+        store = DuckStore(self.path / "store.duckdb", read_only=True, limits=Limits.of(home=self.path))
         try:
             with interruptible(lambda: _token(owner_of(self.path / "lock")) != _token(before)):
                 return look(store)

@@ -10,13 +10,14 @@ from millstream.model.flow import Flow
 from millstream.model.types.duration import Duration
 from millstream.plan.planner import plan
 from millstream.runtime.supervision.standby import Standby
+from millstream.settings import MEMORY, find
 
 
 def standby(
     path: str | Path,
     *flows: Flow,
     mode: str = "passive",
-    memory: str = "2g",
+    memory: str | None = None,
     lease: str | timedelta | Duration = "5 seconds",
 ) -> Home:
     """Wait, ready to go on with these flows, until the process that owns a home dies or freezes, and open it then.
@@ -25,11 +26,12 @@ def standby(
     and throws away what comes out, so that it is as warm as the owner. Start the flows when this returns.
     """
     seconds = Duration.positive(lease, what="lease").micros / 1e6
-    waiting = Standby(Path(path), [plan(f) for f in flows], mode, memory=memory, lease=seconds)
+    chosen = find(MEMORY, memory, home=Path(path)).value
+    waiting = Standby(Path(path), [plan(f) for f in flows], mode, memory=chosen, lease=seconds)
     try:
         waiting.warm()
         taken = waiting.wait()
     finally:
         waiting.stop()
     assert taken is not None
-    return Home(path, memory=memory, lock=taken.lock)
+    return Home(path, memory=chosen, lock=taken.lock)

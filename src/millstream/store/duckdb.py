@@ -17,7 +17,7 @@ import duckdb
 import orjson
 import pyarrow as pa
 
-from millstream.budget import Budget
+from millstream.budget import Budget, usual_total
 from millstream.clock import ALL_READ, BEGINNING
 from millstream.errors import DuplicateName, HomeDamaged, IncompatibleChange, LeaseLost, RecoveryFailed
 from millstream.limits import Limits
@@ -63,7 +63,7 @@ class DuckStore:
         self.path, self._temp = path, temp
         self.limits = limits if limits is not None else Limits()
         """What a question may use, unless it says otherwise."""
-        self.budget = Budget()
+        self.budget = Budget(usual_total(path.parent))
         """What all questions may use together."""
         self._connection = opened(path, read_only=read_only, temp=temp)
         if temp is not None:

@@ -19,10 +19,11 @@ import pyarrow as pa
 from millstream import paths
 from millstream.budget import Budget
 from millstream.errors import LimitExceeded, QueryError
-from millstream.limits import Limits, Watch, spoken_bytes, too_large
+from millstream.limits import Limits, Watch, too_large
 from millstream.model.types.duckdb_values import Batches
 from millstream.store.names import quoted
 from millstream.store.query_errors import explained
+from millstream.units import spoken_bytes
 
 _CHILD = Path(__file__).with_name("subprocess_child.py")
 _PREFIX = "question-"

@@ -15,12 +15,13 @@ import pytest
 from millstream import reader as readers
 from millstream.errors import DefinitionError, HomeInUse, LimitExceeded, QueryError, StatementRefused
 from millstream.home import Home
-from millstream.limits import Limits, Watch, interruptible, parsed_bytes
+from millstream.limits import Limits, Watch, interruptible
 from millstream.reader import Reader
 from millstream.sql.parse.text import Bounded
 from millstream.sql.query.growth import may_grow
 from millstream.sql.query.store_query import question
 from millstream.store import open
+from millstream.units import parsed_bytes
 
 MEMORY = "200MB"
 MOST_GROWTH = 900 << 20

@@ -17,6 +17,7 @@ from millstream.engine.spark.class_archive import archive_options
 from millstream.engine.spark.errors import has_ended, translated
 from millstream.engine.spark.foreign_warnings import hide_foreign_warnings
 from millstream.engine.spark.java import require_java
+from millstream.settings import SPARK_MASTER, find
 
 _LOCK = threading.Lock()
 _WARMING = 20.0
@@ -45,7 +46,7 @@ def settings(log: Path, memory: str) -> dict[str, str]:
     """What a session is started with; docs/decisions/0001 says why."""
     cores = str(os.cpu_count() or 2)
     return {
-        "spark.master": os.environ.get("MILLSTREAM_MASTER", "local[*,4]"),
+        "spark.master": find(SPARK_MASTER, home=log.parent.parent).value,
         "spark.app.name": "millstream",
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
