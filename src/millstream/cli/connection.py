@@ -184,7 +184,7 @@ class Connection:
 
 
 @contextmanager
-def connected(home: Path, memory: str = "2g") -> Iterator[Connection]:
+def connected(home: Path, memory: str | None = None) -> Iterator[Connection]:
     """A connection to a home: through the process that owns it; else this one opens it, and its flows run here."""
     client = _client(home)
     if client is None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def owned(
     flows: Sequence[Flow],
     path: Path,
-    memory: str,
+    memory: str | None,
     stop: Stop,
     show: Shows,
     *,
@@ -33,12 +33,14 @@ def owned(
     from millstream.plan.planner import plan
     from millstream.runtime.supervision.lease import owner_of
     from millstream.runtime.supervision.standby import PASSIVE, Standby
+    from millstream.settings import MEMORY, find
 
     if standby is None and not take_over:
         with Home(path, memory=memory) as home:
             yield home, None
         return
-    waiting = Standby(path, [plan(f) for f in flows], standby or PASSIVE, memory=memory)
+    chosen = find(MEMORY, memory, home=path).value
+    waiting = Standby(path, [plan(f) for f in flows], standby or PASSIVE, memory=chosen)
     try:
         if standby is not None:
             show.note(f"standby ({standby}): starting Spark ...")
@@ -49,7 +51,7 @@ def owned(
         if taken is None:
             yield None
             return
-        with Home(path, memory=memory, lock=taken.lock) as home:
+        with Home(path, memory=chosen, lock=taken.lock) as home:
             yield home, taken if taken.before is not None else None
     finally:
         waiting.close()

@@ -61,7 +61,7 @@ class Output:
         """What a statement gave, but for its changes."""
         took = f", {spoken_seconds(seconds)}" if self.look is not None and self.look.timing else ""
         if answer.result is not None:
-            print_warnings(answer.result)
+            print_warnings(answer.result.warnings)
             self._rows(answer.result, took)
         if answer.text:
             click.echo(answer.text, err=self.form == "arrow")
