@@ -51,7 +51,7 @@ def run(flow: ms.Flow, home_folder: Path, query: str) -> tuple[float, pa.Table]:
         with home.start(flow) as running:
             running.catch_up()
             seconds = time.perf_counter() - begin
-            rows = home.query(query).arrow()
+            rows = home.query(query).to_arrow()
     return seconds, rows
 
 

@@ -108,7 +108,7 @@ def run(this: Asked, data: dict[str, str], name: str) -> tuple[float, pa.Table]:
     with ms.open(Path(this.work) / f"home-{name}", memory=this.options.get("memory", "2g")) as home:
         seconds = (by_sql if this.sql else by_process)(this, home, data, files)
         if form_of(this) == "view":
-            return seconds, home.query("SELECT * FROM result").arrow()
+            return seconds, home.query("SELECT * FROM result").to_arrow()
     with duckdb.connect() as duck:
         duck.execute("SET TimeZone = 'UTC'")
         found = f"'{files}/*.parquet'"

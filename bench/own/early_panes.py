@@ -53,7 +53,7 @@ def run(bids: Path, right: Path, trigger: Any, retract: bool, folder: Path) -> t
             clock.advance(SECOND)
         seconds = time.perf_counter() - begin
         loop.close()
-        turns.check("early-panes", right, home.query(QUERY).arrow(), folder)
+        turns.check("early-panes", right, home.query(QUERY).to_arrow(), folder)
     return seconds, changes
 
 

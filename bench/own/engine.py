@@ -79,5 +79,5 @@ def parts(epochs: Sequence[Epoch], goal: float) -> dict[str, Any]:
 
 def scalar(home: ms.Home, query: str) -> Any:
     """The one value that a query gives; None for no row."""
-    rows = home.query(query).rows()
+    rows = home.query(query).to_dicts()
     return next(iter(rows[0].values())) if rows else None

@@ -31,9 +31,9 @@ def run(bids: Path, right: Path, guarantee: str, folder: Path) -> float:
     windowed.aggregate(bids=ms.count()).view("counts", changes_to=ms.log("changes"))
     with ms.Home(folder) as home:
         seconds = turns.to_the_end(home, flow)
-        turns.check("guarantees", right, home.query(QUERY).arrow(), folder)
+        turns.check("guarantees", right, home.query(QUERY).to_arrow(), folder)
         changes = sum(home.topic("changes").end().values())
-        if changes != home.query("SELECT count(*) AS n FROM counts").rows()[0]["n"]:
+        if changes != home.query("SELECT count(*) AS n FROM counts").to_dicts()[0]["n"]:
             raise SystemExit(f"guarantees: {changes} changes in the topic")
     return seconds
 

@@ -38,11 +38,11 @@ def measure(work: Path, events: int | None) -> dict[str, Any]:
         for form in ("csv", "json", "parquet"):
             found[f"{form}_cpu_s"] = _timed(session, f"COPY t_{form} FROM '{work}/rows.{form}'")
             (answer,) = session.execute(f"SELECT count(*) AS n, count(DISTINCT c0) AS keys FROM t_{form}")
-            assert answer.result is not None and answer.result.rows() == [{"n": loaded, "keys": loaded}]
+            assert answer.result is not None and answer.result.to_dicts() == [{"n": loaded, "keys": loaded}]
             (answer,) = session.execute(
                 f"SELECT count(*) AS n FROM (SELECT * FROM t_values EXCEPT SELECT * FROM t_{form})"
             )
-            assert answer.result is not None and answer.result.rows() == [{"n": 0}], form
+            assert answer.result is not None and answer.result.to_dicts() == [{"n": 0}], form
     return found | {name.replace("_cpu_s", "_goal_s"): goal for name, goal in GOALS.items()}
 
 

@@ -42,7 +42,7 @@ def measure(work: Path, events: int | None) -> dict[str, Any]:
         running.catch_up()
         used = feed.memory()
         idle = feed.idle_cpu()
-        rows = home.query("SELECT auction AS key, window_start AS start_us, bids FROM counts").arrow()
+        rows = home.query("SELECT auction AS key, window_start AS start_us, bids FROM counts").to_arrow()
         running.stop()
     right = oracle.write(oracle.windows(folder.path, "auction", 3_600, 3_600), work / "right.parquet")
     turns.check("live-windows", right, rows, work)

@@ -33,7 +33,7 @@ def run(source: Any, log: Path | None, right: Path, folder: Path) -> float:
         if log is not None:
             shutil.copytree(log, folder / "home/log", copy_function=os.link, dirs_exist_ok=True)
         seconds = turns.to_the_end(home, flow)
-        turns.check("log-read", right, home.query(QUERY).arrow(), folder)
+        turns.check("log-read", right, home.query(QUERY).to_arrow(), folder)
     return seconds
 
 

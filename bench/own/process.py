@@ -80,7 +80,7 @@ def flow(folder: Path, home: Path) -> tuple[float, int]:
         with opened.start(made) as run:
             run.catch_up()
         seconds = time.perf_counter() - began
-        return seconds, opened.query("SELECT count(*) AS n FROM counts").rows()[0]["n"]
+        return seconds, opened.query("SELECT count(*) AS n FROM counts").to_dicts()[0]["n"]
 
 
 def main(events: int = 1_000_000, keys: int = 10_000) -> None:

@@ -134,7 +134,7 @@ def _runs(work: Path, home: Path) -> Iterator[Start]:
 def _seen(home: Path) -> int | None:
     try:
         with Reader(home) as reader:
-            rows = reader.query("SELECT bids FROM total").rows()
+            rows = reader.query("SELECT bids FROM total").to_dicts()
     except (MillstreamError, OSError, EOFError):
         return None
     return int(rows[0]["bids"]) if rows else None
@@ -174,7 +174,7 @@ def _longest_gap(home: Path, kill: Callable[[], None]) -> float:
 def _check(home: Path) -> None:
     """The views hold every bid once."""
     with Reader(home) as reader:
-        (row,) = reader.query("SELECT bids, volume, (SELECT bids FROM through_workers) AS again FROM total").rows()
+        (row,) = reader.query("SELECT bids, volume, (SELECT bids FROM through_workers) AS again FROM total").to_dicts()
     last, made = 2 * row["bids"], None
     while made is None or made.num_rows < row["bids"]:
         made = events("bid", 0, last, Nexmark(rate=RATE), columns=["price"])

@@ -75,7 +75,7 @@ def flow(log: Path, right: Path | None, folder: Path) -> float:
         shutil.copytree(log, folder / "home/log", copy_function=os.link, dirs_exist_ok=True)
         seconds = turns.to_the_end(home, made)
         if right is not None:
-            turns.check("topic-tail", right, home.query(QUERY).arrow(), folder)
+            turns.check("topic-tail", right, home.query(QUERY).to_arrow(), folder)
     return seconds
 
 

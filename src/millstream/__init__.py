@@ -14,11 +14,14 @@ with ms.open("./home") as home, home.start(flow) as run:
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import millstream.log  # noqa: F401 - the package first, or a later import of it would hide the function of this name
 from millstream.clock import ManualClock, SystemClock
 from millstream.connect.registry import register as register_connector
+from millstream.deprecation import deprecated
 from millstream.errors import MillstreamError
 from millstream.home import Home
 from millstream.model.aggregates.aggregate import (
@@ -100,6 +103,7 @@ from millstream.reader import Reader
 from millstream.result import Result
 from millstream.runtime.supervision.run import Run
 from millstream.runtime.supervision.supervisor import Restarts
+from millstream.settings import HOME, find
 from millstream.takeover import standby
 
 __version__ = "0.1.0"
@@ -205,16 +209,40 @@ __all__ = [
 ]
 
 
+_RENAMED: dict[str, str] = {}
+"""Old public names, each with the name that takes its place; the old ones work and warn."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        deprecated(f"millstream.{name}", f"millstream.{_RENAMED[name]}")
+        return globals()[_RENAMED[name]]
+    near = get_close_matches(name, __all__, n=1)
+    hint = f"; did you mean `{near[0]}`?" if near else ""
+    msg = f"module `millstream` has no attribute `{name}`{hint}"
+    raise AttributeError(msg, name=name)  # (`obj` is left out: Python would look for near names a second time)
+
+
 def open(
-    path: str | Path, *, memory: str = "2g", query_timeout: float | None = None, query_memory: str | None = None
+    path: str | Path | None = None,
+    *,
+    memory: str | None = None,
+    query_timeout: float | None = None,
+    query_memory: str | None = None,
 ) -> Home:
-    """Open a home, making it if it is not there, and own it until it is closed. `memory` is for Spark's JVM.
+    """Open a home, create it if it is not there, and own it until it is closed.
 
-    A question may take `query_timeout` seconds (60 if not given) and `query_memory` (``"1GB"``); 0 is no limit.
+    `memory` is for Spark's Java process (``"4g"``). A query may take `query_timeout` seconds and use `query_memory`
+    (``"512MB"``); 0 is no limit. What is left out is looked up in the environment and in ``millstream.toml``, also the
+    path (`home`): docs/guide/configuration.md lists the settings and their defaults.
     """
-    return Home(path, memory=memory, query_timeout=query_timeout, query_memory=query_memory)
+    return Home(_home(path), memory=memory, query_timeout=query_timeout, query_memory=query_memory)
 
 
-def connect(path: str | Path) -> Reader:
-    """Read a home from any process, whether a flow runs in it or not."""
-    return Reader(path)
+def connect(path: str | Path | None = None) -> Reader:
+    """Read a home from any process, whether a flow runs in it or not. Without a path, the one of the settings."""
+    return Reader(_home(path))
+
+
+def _home(path: str | Path | None) -> Path:
+    return Path(path) if path is not None else Path(find(HOME).value).expanduser()

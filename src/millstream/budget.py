@@ -7,22 +7,21 @@ may use, and waits its turn. An answer counts until it is sent: a slow reader ke
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from types import TracebackType
 
 import pyarrow as pa
 
 from millstream.errors import LimitExceeded
-from millstream.limits import Limits, Watch, parsed_bytes, spoken_bytes
+from millstream.limits import Limits, Watch
+from millstream.settings import QUERY_MEMORY_TOTAL, find
+from millstream.units import spoken_bytes
 
-VARIABLE = "MILLSTREAM_QUERY_MEMORY_TOTAL"
-USUAL = 0.25
-"""The part of the machine's memory that all questions together may use."""
 FREE = 1 << 20
 """Bytes of every question that do not count: a small one is answered, whatever others use."""
 _TICK = 0.05
@@ -80,7 +79,8 @@ class Budget:
         return LimitExceeded(
             f"the questions of all readers together would use more than {spoken_bytes(self.total)} of memory",
             detail=f"{spoken_bytes(self.held)} are in use by other questions and by answers that are being read",
-            hint=f"try again in a moment, or ask for less; the process that owns the home takes {VARIABLE}=8GB",
+            hint="try again in a moment, or query less; the process that owns the home takes "
+            f"{QUERY_MEMORY_TOTAL.variable}=8GB",
         )
 
 
@@ -144,9 +144,6 @@ class Claim:
             self._budget._changed.notify_all()
 
 
-def usual_total() -> int:
-    """Bytes that all questions may use: MILLSTREAM_QUERY_MEMORY_TOTAL, or a part of the machine's memory."""
-    said = os.environ.get(VARIABLE)
-    if said:
-        return parsed_bytes(said)
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * USUAL)
+def usual_total(home: Path | None = None) -> int:
+    """Bytes that all queries of a home may use together: the setting `query_memory_total`."""
+    return find(QUERY_MEMORY_TOTAL, home=home).value

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from millstream import paths
+from millstream import paths, settings
 from millstream.clock import Clock
 from millstream.engine.spark_engines import SparkEngines
 from millstream.errors import DefinitionError, UnknownName
@@ -43,6 +43,7 @@ from millstream.runtime.supervision.lease import HomeLock
 from millstream.runtime.supervision.run import Run
 from millstream.runtime.supervision.supervisor import SET_APART, Restarts
 from millstream.sql.query.store_query import question
+from millstream.store.port import AsOf, epochs_read
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Deployment
@@ -66,16 +67,18 @@ class Home:
         path: str | Path,
         *,
         clock: Clock | None = None,
-        memory: str = "2g",
+        memory: str | None = None,
         query_timeout: float | None = None,
         query_memory: str | None = None,
         lock: HomeLock | None = None,
     ) -> None:
+        limits = Limits.of(query_timeout, query_memory, home=Path(path))
+        chosen_memory = settings.find(settings.MEMORY, memory, home=Path(path)).value
         self.open_home = self.opens(
             Path(path),
-            SparkEngines(spark_log(Path(path)), memory=memory),
+            SparkEngines(spark_log(Path(path)), memory=chosen_memory),
             clock=clock,
-            limits=Limits.of(query_timeout, query_memory),
+            limits=limits,
             lock=lock,
             on_store_open=self._serve,
         )
@@ -240,7 +243,9 @@ class Home:
         status.checked_failed_views(failed_views)
         query = question(sql, self.store.tables())
         warnings = self.open_home.warnings_for(query.tables, failed_views)
-        return Result(self.store.query(query.sql, apart=query.apart), warnings)
+        as_of: AsOf = {}
+        table = self.store.query(query.sql, apart=query.apart, as_of=as_of)
+        return Result(table, warnings, epochs_read(as_of, query.tables))
 
     def session(self, *, start: bool = True) -> Session:
         """A session of SQL. The first one sets the definitions of this home to work (unless not to `start`)."""
@@ -322,6 +327,10 @@ class Home:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        runs = ", ".join(map(repr, self.open_home.runs.values()))
+        return f"<Home {self.path}: {runs or 'no flow started'}>"
 
     def _serve(self) -> None:
         """Answer other processes on this machine, over a socket in the home."""

@@ -6,21 +6,20 @@ waits for the answer any more. `Watch` checks both from its own thread while a q
 
 from __future__ import annotations
 
-import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
-from millstream.errors import Cancelled, DefinitionError, LimitExceeded, QueryError
+from millstream.errors import Cancelled, LimitExceeded, QueryError
+from millstream.settings import QUERY_MEMORY, QUERY_TIMEOUT, find
+from millstream.units import checked_seconds, spoken_bytes
 
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TICK = 0.05
-LEAST_MEMORY = 16 << 20
 
 
 def _never() -> bool:
@@ -38,55 +37,10 @@ class Limits:
     bytes: int = 1 << 30
 
     @staticmethod
-    def of(seconds: float | None = None, memory: str | None = None) -> Limits:
-        """Limits as given, or those of MILLSTREAM_QUERY_TIMEOUT (seconds) and MILLSTREAM_QUERY_MEMORY, or the usual."""
-        usual = Limits()
-        if seconds is None and (said := os.environ.get("MILLSTREAM_QUERY_TIMEOUT")):
-            try:
-                seconds = float(said)
-            except ValueError:
-                raise DefinitionError(
-                    f"MILLSTREAM_QUERY_TIMEOUT is {said!r}", hint="it is a number of seconds, e.g. 60; 0: no limit"
-                ) from None
-        memory = memory if memory is not None else os.environ.get("MILLSTREAM_QUERY_MEMORY")
-        return Limits(
-            usual.seconds if seconds is None else checked_seconds(seconds),
-            usual.bytes if memory is None else parsed_bytes(memory),
-        )
-
-
-def checked_seconds(value: float) -> float:
-    """A time limit. Raises DefinitionError."""
-    if not 0 <= value <= 10**9:
-        raise DefinitionError(f"a time limit of {value!r} seconds", hint="give a number of seconds; 0: no limit")
-    return float(value)
-
-
-def parsed_bytes(text: str) -> int:
-    """An amount of memory: ``512MB``, ``2g``, ``1073741824``; ``0`` is no limit. Raises DefinitionError.
-
-    >>> parsed_bytes("512 MB"), parsed_bytes("2g"), parsed_bytes("0")
-    (536870912, 2147483648, 0)
-    """
-    found = re.fullmatch(r"\s*([0-9]{1,15})\s*([kmgt]?)(i?b)?\s*", text, re.IGNORECASE)
-    if found is None:
-        raise DefinitionError(f"{text!r} is not an amount of memory", hint="write it like 512MB or 2GB; 0: no limit")
-    size = int(found[1]) * _UNITS[found[2].lower()]
-    if 0 < size < LEAST_MEMORY:
-        raise DefinitionError(f"{text!r} is too little memory for a question", hint="give at least 16MB; 0: no limit")
-    return size
-
-
-def spoken_bytes(size: int) -> str:
-    """An amount of memory for a person.
-
-    >>> spoken_bytes(1 << 30), spoken_bytes(1_500_000)
-    ('1.0 GiB', '1.4 MiB')
-    """
-    for unit, least in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size >= least:
-            return f"{size / least:.1f} {unit}"
-    return f"{size} bytes"
+    def of(seconds: float | None = None, memory: str | None = None, *, home: Path | None = None) -> Limits:
+        """Limits as given, or those of the settings `query_timeout` and `query_memory`."""
+        timeout = find(QUERY_TIMEOUT, home=home).value if seconds is None else checked_seconds(seconds)
+        return Limits(timeout, find(QUERY_MEMORY, memory, home=home).value)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from millstream.runtime.supervision.lease import HomeOwner, owner_of
 from millstream.serve.client import LocalClient
 from millstream.sql.query.store_query import question
 from millstream.store.files import has_store, open_store
+from millstream.store.port import AsOf, epochs_read
 
 if TYPE_CHECKING:
     from millstream.store.duckdb import DuckStore
@@ -91,7 +92,7 @@ class Reader:
     def _look(self, look: Callable[[DuckStore], T]) -> T:
         """Look into the store and close it at once. A process that takes the home meanwhile does not have to wait."""
         before = owner_of(self.path / "lock")
-        store = open_store(self.path, read_only=True, limits=Limits.of())
+        store = open_store(self.path, read_only=True, limits=Limits.of(home=self.path))
         try:
             with interruptible(lambda: _token(owner_of(self.path / "lock")) != _token(before)):
                 return look(store)
@@ -129,6 +130,11 @@ class Reader:
         if self._client is not None:
             self._client.close()
 
+    def __repr__(self) -> str:
+        owner = owner_of(self.path / "lock") if self._client is not None else None
+        through = "reads the files" if self._client is None else "through the process that owns it"
+        return f"<Reader {self.path}: {through}{'' if owner is None else f' ({owner.pid})'}>"
+
     def __enter__(self) -> Reader:
         return self
 
@@ -145,4 +151,6 @@ def _token(owner: HomeOwner | None) -> int:
 def _answered(store: DuckStore, sql: str, failed_views: str) -> Result:
     translated = question(sql, store.tables())
     warnings = warnings_for(store, {}, translated.tables, SystemClock().now(), failed_views)
-    return Result(store.query(translated.sql, apart=translated.apart), warnings)
+    as_of: AsOf = {}
+    table = store.query(translated.sql, apart=translated.apart, as_of=as_of)
+    return Result(table, warnings, epochs_read(as_of, translated.tables))

@@ -2,47 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
-from unicodedata import category
 
 import pyarrow as pa
 
-from millstream.errors import QueryError
+from millstream.deprecation import deprecated
+from millstream.display import html_table, visible
+from millstream.errors import QueryError, SchemaError, Unsupported
 from millstream.model.types.interval import interval_text
+from millstream.model.types.schema import ddl_type
 from millstream.model.types.values import python_rows, python_values, representable
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+SHOWN_ROWS = 20
+"""Rows that `repr` shows of a result."""
+HTML_ROWS, HTML_COLUMNS, HTML_CHARACTERS = 50, 50, 300
+"""What a notebook shows of a result at most: rows, columns, and characters of a value."""
+
 
 class Result:
-    """The answer to a query.
+    """The answer to a query: rows, and the epochs that they are as of.
 
-    >>> print(Result(pa.table({"auction": [1007], "bids": [3]})))
+    It has a length, gives its rows as dicts when iterated over, prints as a table, and shows itself in notebooks.
+    Libraries that take Arrow data (the PyCapsule interface) take it as it is.
+
+    >>> result = Result(pa.table({"auction": [1007], "bids": [3]}), epochs={"auctions": 7})
+    >>> print(result)
     auction  bids
     -------  ----
        1007     3
     (1 row)
+    >>> result
+    auction    bids
+     BIGINT  BIGINT
+    -------  ------
+       1007       3
+    (1 row, as of epoch 7 of auctions)
+    >>> result.to_dicts()
+    [{'auction': 1007, 'bids': 3}]
     """
 
-    def __init__(self, table: pa.Table, warnings: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, table: pa.Table, warnings: tuple[str, ...] = (), epochs: Mapping[str, int] | None = None
+    ) -> None:
         self._table = table
         self.warnings = warnings
         """What to know about the rows: that a view has failed, how old its rows are, and why."""
+        self.epochs = dict(epochs or {})
+        """The flows whose views were read, each with the epoch that the rows are as of."""
 
-    def arrow(self) -> pa.Table:
+    def to_arrow(self) -> pa.Table:
         """As a pyarrow Table."""
         return self._table
 
-    def pandas(self) -> pd.DataFrame:
-        """As a pandas DataFrame."""
+    def to_pandas(self) -> pd.DataFrame:
+        """As a pandas DataFrame. pandas is an extra: ``pip install "millstream[pandas]"``."""
+        try:
+            import pandas  # noqa: F401
+        except ImportError as error:
+            raise Unsupported(
+                "to_pandas() needs pandas, which is not installed",
+                hint='pip install "millstream[pandas]"; to_arrow(), to_polars() and to_dicts() work without it',
+            ) from error
         return representable(self._table).to_pandas()
 
-    def polars(self) -> pl.DataFrame:
+    def to_polars(self) -> pl.DataFrame:
         """As a polars DataFrame."""
         import polars as pl
 
@@ -50,27 +80,102 @@ class Result:
         assert isinstance(frame, pl.DataFrame)
         return frame
 
-    def rows(self) -> list[dict[str, Any]]:
+    def to_dicts(self) -> list[dict[str, Any]]:
         """As a list of dicts. A time that Python cannot hold, before the year 1 or after 9999, is text."""
         distinct(self.columns)
         return python_rows(self._table)
+
+    def arrow(self) -> pa.Table:
+        """The old name of `to_arrow`."""
+        deprecated("Result.arrow()", "Result.to_arrow()")
+        return self.to_arrow()
+
+    def pandas(self) -> pd.DataFrame:
+        """The old name of `to_pandas`."""
+        deprecated("Result.pandas()", "Result.to_pandas()")
+        return self.to_pandas()
+
+    def polars(self) -> pl.DataFrame:
+        """The old name of `to_polars`."""
+        deprecated("Result.polars()", "Result.to_polars()")
+        return self.to_polars()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The old name of `to_dicts`."""
+        deprecated("Result.rows()", "Result.to_dicts()")
+        return self.to_dicts()
 
     @property
     def columns(self) -> list[str]:
         """The column names."""
         return list(self._table.column_names)
 
+    @property
+    def types(self) -> list[str]:
+        """The types of the columns, as SQL writes them."""
+        return [_type_name(f.type) for f in self._table.schema]
+
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.rows())
+        return iter(self.to_dicts())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows for other libraries, e.g. ``polars.DataFrame(result)``; nothing is copied."""
+        return self._table.__arrow_c_stream__(requested_schema)
 
     def __str__(self) -> str:
-        columns = [python_values(column) for column in self._table.columns]
-        return text_table(self.columns, [list(row) for row in zip(*columns, strict=True)])
+        """All rows, as a plain table."""
+        return text_table(self.columns, self._values(len(self)))
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        """The first rows, with types and epochs."""
+        rows = self._values(SHOWN_ROWS)
+        more = f", the first {len(rows)} shown" if len(rows) < len(self) else ""
+        as_of = f", {self._as_of()}" if self.epochs else ""
+        count = f"({_rows(len(self))}{more}{as_of})"
+        return text_table(self.columns, rows, types=self.types, count=count)
+
+    def _repr_html_(self) -> str:
+        """The first rows, with types and epochs, for notebooks."""
+        columns = list(zip(self.columns, self.types, strict=True))
+        values = self._values(HTML_ROWS)
+        numbers = [_are_numbers(values, i) for i in range(min(len(columns), HTML_COLUMNS))]
+        rows = ([None if v is None else _cut(shown(v)) for v in row[:HTML_COLUMNS]] for row in values)
+        size = _rows(len(self)) + (f", the first {len(values)} shown" if len(values) < len(self) else "")
+        if len(columns) > HTML_COLUMNS:
+            size += f"; the first {HTML_COLUMNS} of {len(columns)} columns shown"
+        notes = [size, *([self._as_of()] if self.epochs else []), *(f"warning: {w}" for w in self.warnings)]
+        return html_table(columns[:HTML_COLUMNS], rows, numbers=numbers, notes=notes)
+
+    def _values(self, most: int) -> list[list[Any]]:
+        """The first rows as lists: two columns may have one name."""
+        columns = [python_values(column) for column in self._table.slice(0, most).columns]
+        return [list(row) for row in zip(*columns, strict=True)]
+
+    def _as_of(self) -> str:
+        return "as of " + ", ".join(f"epoch {n:,} of {flow}" for flow, n in sorted(self.epochs.items()))
+
+
+def _type_name(kind: pa.DataType) -> str:
+    try:
+        return ddl_type(kind)
+    except SchemaError:
+        return str(kind)
+
+
+def _rows(number: int) -> str:
+    return f"{number} row{'' if number == 1 else 's'}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= HTML_CHARACTERS else f"{text[: HTML_CHARACTERS - 3]}..."
+
+
+def _are_numbers(rows: Sequence[Sequence[Any]], column: int) -> bool:
+    """Whether a column holds numbers, or nothing: those are aligned right."""
+    return bool(rows) and all(isinstance(row[column], int | float | Decimal | None) for row in rows)
 
 
 def plain(value: Any) -> Any:
@@ -105,21 +210,6 @@ def shown(value: Any) -> str:
     return visible(str(value))
 
 
-def visible(text: str) -> str:
-    r"""Text in which characters that steer a terminal are written as escapes: data cannot forge rows or colours.
-
-    >>> visible("a\tb")
-    'a\\tb'
-    """
-    if text.isprintable():
-        return text
-    return "".join(ascii(c)[1:-1] if c in _DIRECTIONS or category(c) in _STEERING else c for c in text)
-
-
-_STEERING = ("Cc", "Cs", "Zl", "Zp")
-_DIRECTIONS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
 def distinct(columns: Sequence[str]) -> None:
     """Refuse columns that have one name, where each row is an object: the last of them would hide the others."""
     twice = next((c for i, c in enumerate(columns) if c in columns[:i]), None)
@@ -131,18 +221,16 @@ def distinct(columns: Sequence[str]) -> None:
         )
 
 
-def text_table(columns: list[str], rows: list[list[Any]]) -> str:
-    """A plain table: numbers to the right, everything else to the left."""
-    columns = [visible(c) for c in columns]
+def text_table(columns: list[str], rows: list[list[Any]], *, types: Sequence[str] = (), count: str = "") -> str:
+    """A plain table: numbers to the right, everything else to the left; `types` are a second line of headings."""
+    headings = [[visible(c) for c in columns], *([list(types)] if types else [])]
     cells = [[shown(v) for v in row] for row in rows]
-    right = [
-        bool(rows) and all(isinstance(r[i], int | float | Decimal | None) for r in rows) for i in range(len(columns))
-    ]
-    widths = [max(len(c), *(len(r[i]) for r in cells), 1) if cells else len(c) for i, c in enumerate(columns)]
+    right = [_are_numbers(rows, i) for i in range(len(columns))]
+    widths = [max([1 if cells else 0, *(len(line[i]) for line in (*headings, *cells))]) for i in range(len(columns))]
 
-    def line(values: list[str]) -> str:
+    def line(values: Sequence[str]) -> str:
         parts = [v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right, strict=True)]
         return "  ".join(parts).rstrip()
 
-    count = f"({len(rows)} row{'' if len(rows) == 1 else 's'})"
-    return "\n".join([line(columns), line(["-" * w for w in widths]), *(line(r) for r in cells), count])
+    lines = [*headings, ["-" * w for w in widths], *cells]
+    return "\n".join([*map(line, lines), count or f"({_rows(len(rows))})"])

@@ -11,13 +11,14 @@ from millstream.model.flow import Flow
 from millstream.model.types.duration import Duration
 from millstream.plan.planner import plan
 from millstream.runtime.supervision.standby import Standby, standby_log
+from millstream.settings import MEMORY, find
 
 
 def standby(
     path: str | Path,
     *flows: Flow,
     mode: str = "passive",
-    memory: str = "2g",
+    memory: str | None = None,
     lease: str | timedelta | Duration = "5 seconds",
 ) -> Home:
     """Wait, ready to go on with these flows, until the process that owns a home dies or freezes, and open it then.
@@ -26,7 +27,8 @@ def standby(
     and throws away what comes out, so that it is as warm as the owner. Start the flows when this returns.
     """
     seconds = Duration.positive(lease, what="lease").micros / 1e6
-    engines = SparkEngines(standby_log(Path(path)), memory=memory)
+    chosen = find(MEMORY, memory, home=Path(path)).value
+    engines = SparkEngines(standby_log(Path(path)), memory=chosen)
     waiting = Standby(Path(path), [plan(f) for f in flows], mode, engines=engines, lease=seconds)
     try:
         waiting.warm()
@@ -34,4 +36,4 @@ def standby(
     finally:
         waiting.stop()
     assert takeover is not None
-    return Home(path, memory=memory, lock=takeover.lock)
+    return Home(path, memory=chosen, lock=takeover.lock)

@@ -42,7 +42,8 @@ def places(word: str, document: Path) -> list[Path]:
 
 
 def is_generated(path: Path) -> bool:
-    return any(part in {".data", ".envs", "CHANGELOG.md"} for part in path.parts)
+    """Whether a path is made by a command, or written by users (their settings)."""
+    return any(part in {".data", ".envs", "CHANGELOG.md", "millstream.toml"} for part in path.parts)
 
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -17,13 +17,17 @@ PACKAGE = SRC / "millstream"
 FACADE = frozenset({"__init__", "__main__", "home", "nexmark", "reader", "result", "takeover"})
 """What users import. May join all layers, but loads neither pyspark nor duckdb at import time."""
 
-EVERYWHERE = frozenset({"errors", "clock", "limits", "budget", "paths"})
+EVERYWHERE = frozenset({"errors", "clock", "limits", "budget", "paths", "display", "deprecation", "settings", "units"})
 """Any layer may import these."""
 
 BELOW_RUNTIME = frozenset({"model", "sql", "plan", "kernels", "state", "log", "store", "connect", "engine"})
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "display": frozenset(),
+    "units": frozenset(),
+    "settings": frozenset({"units"}),
+    "deprecation": frozenset(),
     "clock": frozenset(),
     "paths": frozenset({"errors"}),
     "limits": frozenset(),

@@ -27,8 +27,10 @@ def run(path: Path, form: str, home: Path) -> tuple[list[dict[str, Any]], list[d
     rows.view("all_rows")
     with ms.open(home) as opened, opened.start(flow, placement="inline") as running:
         running.catch_up(timeout=400)
-        good = opened.query("SELECT a, s FROM all_rows").rows()
-        bad = opened.query("SELECT reason, raw, partition, offset FROM rows$errors ORDER BY partition, offset").rows()
+        good = opened.query("SELECT a, s FROM all_rows").to_dicts()
+        bad = opened.query(
+            "SELECT reason, raw, partition, offset FROM rows$errors ORDER BY partition, offset"
+        ).to_dicts()
         assert_balanced(opened)
     return good, bad
 

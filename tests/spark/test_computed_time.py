@@ -33,18 +33,18 @@ def test_rows_without_a_readable_time_are_errors_of_their_source(spark: object, 
         home.sql(SQL.replace("{}", str(folder)))
         for row in ("7, '01.01.2026 09:02:00'", "8, '01.01.2026 09:00:05'"):
             home.sql(f"SELECT * FROM per_minute; INSERT INTO notes VALUES ({row})")
-        closed = home.sql("SELECT window_start, n FROM per_minute").rows()
+        closed = home.sql("SELECT window_start, n FROM per_minute").to_dicts()
         assert [(r["window_start"].hour, r["n"]) for r in closed] == [(9, 2)]
-        late = home.sql("SELECT record FROM `per_minute$late`").rows()
+        late = home.sql("SELECT record FROM `per_minute$late`").to_dicts()
         assert [json.loads(r["record"])["id"] for r in late] == [8]
-        errors = home.sql("SELECT reason, raw, `offset` FROM `notes$errors` ORDER BY `offset`").rows()
+        errors = home.sql("SELECT reason, raw, `offset` FROM `notes$errors` ORDER BY `offset`").to_dicts()
         assert [(json.loads(r["raw"])["id"], r["offset"]) for r in errors] == [(2, 1), (3, 2), (4, 3), (6, 5)]
         assert {"ts" in json.loads(r["raw"]) for r in errors} == {False}
         assert len({r["reason"] for r in errors[:3]}) == 1 != len({r["reason"] for r in errors})
-        history = home.sql("SELECT count(*) AS n, max(ts) AS last FROM HISTORY OF notes").rows()
+        history = home.sql("SELECT count(*) AS n, max(ts) AS last FROM HISTORY OF notes").to_dicts()
         assert [(r["n"], r["last"].year) for r in history] == [(5, 2199)]
-        assert [(r["n"], r["ts"].timestamp()) for r in home.sql("SELECT * FROM newest").rows()] == [(2, 1000.0)]
-        wrong = home.sql("SELECT raw, `offset` FROM `lines$errors` ORDER BY `offset`").rows()
+        assert [(r["n"], r["ts"].timestamp()) for r in home.sql("SELECT * FROM newest").to_dicts()] == [(2, 1000.0)]
+        wrong = home.sql("SELECT raw, `offset` FROM `lines$errors` ORDER BY `offset`").to_dicts()
         assert [(json.loads(r["raw"])["id"], r["offset"]) for r in wrong] == [(2, 1), (3, 2)]
         with pytest.raises(ms.MillstreamError) as refused:
             home.sql("""CREATE SOURCE odd (a ARRAY<INT>, ts AS element_at(a, 1), WATERMARK FOR ts AS ts)

@@ -57,7 +57,7 @@ def test_existing_files_then_new_ones_each_read_once(spark: object, tmp_path: Pa
             run.catch_up(timeout=120)
             write(folder, f"b{start}", form, records(start, 30))
             run.catch_up(timeout=120)
-            counts = home.query("SELECT auction, n, last FROM counts ORDER BY auction").rows()
+            counts = home.query("SELECT auction, n, last FROM counts ORDER BY auction").to_dicts()
             total = (start + 30) // 3
             latest = 57 if start == 60 else start + 27  # times wrap after a minute, so the last ones stay the last
             assert counts == [{"auction": a, "n": total, "last": f"n{latest + a}"} for a in range(3)]
@@ -77,8 +77,10 @@ def test_bad_records_are_set_apart_with_reason_text_and_place(spark: object, tmp
     (folder / "empty.json").write_text("")
     with ms.open(tmp_path / "home") as home, home.start(counting(folder, "json")) as run:
         run.catch_up(timeout=120)
-        assert home.query("SELECT auction, n, last FROM counts").rows() == [{"auction": 1, "n": 2, "last": "good too"}]
-        errors = home.query("SELECT reason, raw, partition, offset FROM rows$errors ORDER BY offset").rows()
+        assert home.query("SELECT auction, n, last FROM counts").to_dicts() == [
+            {"auction": 1, "n": 2, "last": "good too"}
+        ]
+        errors = home.query("SELECT reason, raw, partition, offset FROM rows$errors ORDER BY offset").to_dicts()
         (view,) = home.views()
     assert [(e["reason"], e["offset"]) for e in errors] == [
         ("unparsable", 1),
@@ -104,9 +106,9 @@ def test_bad_records_are_the_same_in_every_placement(spark: object, tmp_path: Pa
     rows.where("auction <> 1").key_by("auction").aggregate(n=ms.count()).view("counts")
     with ms.open(tmp_path / "home") as home, home.start(flow, placement=placement) as run:
         run.catch_up(timeout=120)
-        counts = home.query("SELECT * FROM counts ORDER BY auction").rows()
+        counts = home.query("SELECT * FROM counts ORDER BY auction").to_dicts()
         assert counts == [{"auction": 0, "n": 4}, {"auction": 2, "n": 3}]
-        reasons = home.query("SELECT reason, offset FROM rows$errors ORDER BY offset").rows()
+        reasons = home.query("SELECT reason, offset FROM rows$errors ORDER BY offset").to_dicts()
         (flow_row,) = home.flows()
     assert [r["offset"] for r in reasons] == [10, 11, 12]
     assert flow_row["rows"] == 13
@@ -149,8 +151,8 @@ def test_a_file_that_cannot_be_read_is_one_error_and_the_flow_continues(
     (folder / name).write_bytes(content)
     with ms.open(tmp_path / "home") as home, home.start(counting(folder, form)) as run:
         run.catch_up(timeout=120)
-        assert home.query("SELECT sum(n) AS n FROM counts").rows() == [{"n": 30}]
-        (error,) = home.query("SELECT reason, raw, partition, offset FROM rows$errors").rows()
+        assert home.query("SELECT sum(n) AS n FROM counts").to_dicts() == [{"n": 30}]
+        (error,) = home.query("SELECT reason, raw, partition, offset FROM rows$errors").to_dicts()
     assert error["raw"].startswith(words)
     assert {**error, "raw": ""} == {
         "reason": "the file cannot be read", "raw": "", "partition": str(folder / name), "offset": 0

@@ -33,10 +33,10 @@ def test_a_record_that_would_make_a_huge_value_is_set_apart(tmp_path: Path, spar
     memory.send(*({"n": n, "grown": "ab", "ts": f"2026-01-01T00:00:0{i}Z"} for i, n in enumerate((3, HUGE, 5))))
     with ms.open(tmp_path) as home, home.start(flow, restarts=ms.Restarts(first="1 ms", most="1 ms")) as run:
         run.catch_up(timeout=240)
-        assert sorted(r["x"] for r in home.query("SELECT x FROM exploded").rows()) == [1, 1, 2, 2, 3, 3, 4, 5]
-        found = {r["n"]: r for r in home.query("SELECT * FROM sizes").rows()}
+        assert sorted(r["x"] for r in home.query("SELECT x FROM exploded").to_dicts()) == [1, 1, 2, 2, 3, 3, 4, 5]
+        found = {r["n"]: r for r in home.query("SELECT * FROM sizes").to_dicts()}
         assert found[3] == {"n": 3, "a": 6, "b": 3, "c": 3, "d": 5, "e": 2, "f": 12, "g": 2, "h": 3}
         assert set(found) == {3, 5}
-        (error,) = home.query("SELECT reason, raw FROM rows$errors").rows()
+        (error,) = home.query("SELECT reason, raw FROM rows$errors").to_dicts()
         assert json.loads(error["raw"])["n"] == HUGE
         assert "would make more than" in error["reason"]

@@ -17,7 +17,7 @@ from millstream.live.session import Session
 
 with ms.open(sys.argv[1]) as home:
     session = home.session(start=False)
-    say = lambda sql: [a.result.rows() for a in session.execute(sql) if a.result is not None]
+    say = lambda sql: [a.result.to_dicts() for a in session.execute(sql) if a.result is not None]
     say("CREATE SOURCE bids (a BIGINT, ts TIMESTAMP) FROM LOG('bids');"
         "INSERT INTO bids VALUES (1, TIMESTAMP '2026-01-01 00:00:00'), (2, TIMESTAMP '2026-01-01 00:00:01')")
     question = "SELECT sum(a) AS n FROM HISTORY OF bids"

@@ -99,9 +99,9 @@ def test_sources_of_files_read_what_sinks_write_and_months_are_refused(spark: An
             run.catch_up(timeout=200)
             expected = [timedelta(seconds=1), 26 * HOUR]
             for form in contents:
-                assert [r["d"] for r in home.query(f"SELECT d FROM of_{form} ORDER BY d").rows()] == expected
-                assert all(r["n"].tzinfo is None for r in home.query(f"SELECT n FROM of_{form}").rows())
-            assert len(home.query("SELECT * FROM json$errors").rows()) == 2
+                assert [r["d"] for r in home.query(f"SELECT d FROM of_{form} ORDER BY d").to_dicts()] == expected
+                assert all(r["n"].tzinfo is None for r in home.query(f"SELECT n FROM of_{form}").to_dicts())
+            assert len(home.query("SELECT * FROM json$errors").to_dicts()) == 2
         other = ms.Flow("months")
         source = other.source("s", ms.memory(), schema="x INT")
         source.select(m="make_ym_interval(x, 1)").view("w")

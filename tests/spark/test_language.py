@@ -84,7 +84,7 @@ def with_every_placement(path: Path, seed: int, views: dict[str, str]) -> None:
                     send(chance, script, sent, epoch)
                 script.tick()
                 take(right, sent)
-                found = by_view(script.home.query(together(views)).rows())
+                found = by_view(script.home.query(together(views)).to_dicts())
                 for name, sql in views.items():
                     compare(right, found[name], sql, f"{placement}:{seed}", epoch, sent)
 

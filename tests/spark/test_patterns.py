@@ -113,4 +113,4 @@ def test_match_recognize_runs_on_spark(spark: object, tmp_path: Path) -> None:
         session.written.add("bids")
         session.settings["wait"] = 300
         session.settle()
-        assert by_key(home.query("SELECT * FROM falls").rows()) == falls(records)
+        assert by_key(home.query("SELECT * FROM falls").to_dicts()) == falls(records)

@@ -49,11 +49,11 @@ def adding_up(source: Any) -> ms.Flow:
 def account(home: ms.Home, rows: int, poison: list[int]) -> list[dict[str, Any]]:
     """All rows are either in the views or in the error table, and the counts say so."""
     good = [n for n in range(rows) if n not in poison]
-    assert home.query("SELECT n, s FROM total").rows() == [{"n": len(good), "s": sum(good)}]
-    assert home.query("SELECT sum(n) AS n FROM thirds").rows() == [{"n": len(good)}]
+    assert home.query("SELECT n, s FROM total").to_dicts() == [{"n": len(good), "s": sum(good)}]
+    assert home.query("SELECT sum(n) AS n FROM thirds").to_dicts() == [{"n": len(good)}]
     (flow,) = home.flows()
     assert (flow["rows"], flow["errors"]) == (rows, len(poison))
-    errors: list[dict[str, Any]] = home.query("SELECT reason, raw, partition, offset FROM rows$errors").rows()
+    errors: list[dict[str, Any]] = home.query("SELECT reason, raw, partition, offset FROM rows$errors").to_dicts()
     errors.sort(key=lambda e: json.loads(e["raw"])["n"])
     assert [json.loads(e["raw"])["n"] for e in errors] == poison
     assert all(
@@ -123,9 +123,9 @@ def test_a_bad_cast_is_poison_too(spark: object, tmp_path: Path) -> None:
     memory.send(*({"text": str(n)} for n in range(20)), {"text": "twenty"})
     with ms.open(tmp_path) as home, home.start(flow, restarts=QUICK) as run:
         run.catch_up(timeout=TIMEOUT)
-        assert home.query("SELECT s FROM total").rows() == [{"s": 190}]
-        (error,) = home.query("SELECT reason, raw, offset FROM rows$errors").rows()
-        assert home.query("SELECT raw FROM total$errors").rows() == [{"raw": error["raw"]}]
+        assert home.query("SELECT s FROM total").to_dicts() == [{"s": 190}]
+        (error,) = home.query("SELECT reason, raw, offset FROM rows$errors").to_dicts()
+        assert home.query("SELECT raw FROM total$errors").to_dicts() == [{"raw": error["raw"]}]
         assert home.flows()[0]["errors"] == 1
     assert (json.loads(error["raw"]), error["offset"]) == ({"text": "twenty"}, 20)
     assert error["reason"].startswith("poisonous: Spark stopped with CAST_INVALID_INPUT: The value 'twenty' ")
@@ -167,7 +167,7 @@ def test_a_function_that_fails_on_every_record_is_the_codes_fault(spark: object,
             run.wait(timeout=TIMEOUT)
         assert "it is the code, not the data of epoch 1" in str(caught.value)
         assert run.state == "failed"
-        assert home.query("SELECT count(*) AS n FROM rows$errors").rows() == [{"n": 0}]
+        assert home.query("SELECT count(*) AS n FROM rows$errors").to_dicts() == [{"n": 0}]
 
 
 @SLOW

@@ -126,7 +126,7 @@ def test_sql_has_table_functions_as_lateral(tmp_path: Path) -> None:
         session.settle()
 
         def told(sql: str) -> list[tuple[Any, ...]]:
-            return [tuple(row.values()) for row in home.query(sql).rows()]
+            return [tuple(row.values()) for row in home.query(sql).to_dicts()]
 
         assert told("SELECT * FROM plain ORDER BY id, word") == [
             *[(1, "be", 2), (1, "or", 2), (1, "to", 2), (3, "b", 1), (3, "not", 3), (3, "to", 2)]

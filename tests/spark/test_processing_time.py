@@ -31,15 +31,15 @@ def test_the_clock_of_an_epoch_is_a_column_of_its_records(spark: object, tmp_pat
         for who in (1, 2):
             clock.advance(90 * 10**6)
             home.sql(f"INSERT INTO visits VALUES ({who}, array('a'), TIMESTAMP '2026-01-01 00:00:05+00:00')")
-            assert sum(r["n"] for r in home.sql("SELECT n FROM by_clock").rows()) == who
-        found = {v: [tuple(r.values()) for r in home.sql(f"SELECT * FROM {v} ORDER BY 1, 2").rows()] for v in VIEWS}
+            assert sum(r["n"] for r in home.sql("SELECT n FROM by_clock").to_dicts()) == who
+        found = {v: [tuple(r.values()) for r in home.sql(f"SELECT * FROM {v} ORDER BY 1, 2").to_dicts()] for v in VIEWS}
         assert found == {
             "by_clock": [(START + timedelta(minutes=1), 1), (START + timedelta(minutes=3), 1)],
             "by_event": [(START, 2)],
             "pages": [("a", START + timedelta(seconds=90)), ("a", START + timedelta(seconds=180))],
         }
         clock.advance(10**6)  # a question over the records themselves reads them when it is asked
-        asked = home.sql("SELECT min(seen) AS first, max(seen) AS last FROM HISTORY OF visits").rows()
+        asked = home.sql("SELECT min(seen) AS first, max(seen) AS last FROM HISTORY OF visits").to_dicts()
         assert [tuple(r.values()) for r in asked] == [(START + timedelta(seconds=181),) * 2]
 
 

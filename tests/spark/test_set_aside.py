@@ -21,7 +21,7 @@ def test_bad_rows_of_tables_are_set_aside_and_empty_tables_may_have_nested_colum
         def ask(sql: str) -> list[dict[str, Any]]:
             result = home.sql(sql)
             assert result is not None and result.warnings == ()
-            return sorted(result.rows(), key=str)
+            return sorted(result.to_dicts(), key=str)
 
         home.sql("""
             CREATE TABLE t (a INT, tags ARRAY<STRING>, p STRUCT<x: INT, y: ARRAY<TIMESTAMP>>);

@@ -80,7 +80,7 @@ def answers(path: Path, aggregates: dict[str, Any], placement: str) -> list[dict
     with Script(flow(aggregates), path / placement, placement=placement) as script:
         for piece in (sent[:1700], sent[1700:]):
             script.send("rows", *piece).tick()
-        return script.home.query("SELECT * FROM v ORDER BY window_start, k").rows()
+        return script.home.query("SELECT * FROM v ORDER BY window_start, k").to_dicts()
 
 
 def within(row: dict[str, Any]) -> list[dict[str, Any]]:

@@ -100,12 +100,12 @@ def test_a_tap_lands_a_spark_stream_in_the_log_once(spark: object, tmp_path: Pat
     rows.aggregate(n=ms.count()).view("counted")
     with ms.open(tmp_path / "home") as home, home.start(made) as run:
         run.wait(lambda r: sum(e.rows for e in r.reports) >= 5, timeout=60)
-        assert home.query("SELECT n FROM counted").rows() == [{"n": 5}]
+        assert home.query("SELECT n FROM counted").to_dicts() == [{"n": 5}]
     commits = tmp_path / "home/flows/tapped/taps/lines/commits"
     assert (commits / "0").exists()
     shutil.rmtree(commits)  # as a crash would leave it: landed, but Spark does not know
     (folder / "2.json").write_text('{"value": 7}')
     with ms.open(tmp_path / "home") as home, home.start(made) as run:
         run.wait(lambda r: sum(e.rows for e in r.reports) >= 1, timeout=60)
-        assert home.query("SELECT n FROM counted").rows() == [{"n": 6}]
+        assert home.query("SELECT n FROM counted").to_dicts() == [{"n": 6}]
         assert home.topic("tapped_lines").end() == {0: 6}

@@ -258,5 +258,5 @@ def test_a_condition_guards_calls_of_python_functions(spark: object, tmp_path: P
         session.written.add("t")
         session.settings["wait"] = 300
         session.settle()
-        assert sorted(home.query("SELECT a, x FROM v").rows(), key=repr) == [{"a": 1, "x": 1.0}, {"a": 2, "x": 0.5}]
-        assert home.query("SELECT * FROM t$errors").rows() == []
+        assert sorted(home.query("SELECT a, x FROM v").to_dicts(), key=repr) == [{"a": 1, "x": 1.0}, {"a": 2, "x": 0.5}]
+        assert home.query("SELECT * FROM t$errors").to_dicts() == []

@@ -84,7 +84,7 @@ class LiveTables:
 
     def rows(self, view: str) -> list[tuple[Any, ...]]:
         """The rows of a view."""
-        return [tuple(r.values()) for r in self.home.query(f"SELECT * FROM {view}").rows()]
+        return [tuple(r.values()) for r in self.home.query(f"SELECT * FROM {view}").to_dicts()]
 
     def differences(self) -> dict[str, tuple[list[Any], list[Any]]]:
         """Views whose rows are not those of their query in DuckDB: what they have, and what they should have."""

@@ -333,7 +333,7 @@ def _performed(flow: ms.Flow, folder: Path, names: Mapping[str, str], views: Map
         for query, view in views.items():
             shown = script.home.query(f"SELECT * FROM `{view}`")
             found.columns[query] = shown.columns
-            found.rows[query] = _bag(r.values() for r in shown.rows())
+            found.rows[query] = _bag(r.values() for r in shown.to_dicts())
             found.changes[query] = _bag((op, *row.values()) for op, row in script.changes(view))
             found.records[query] = _bag(r.values() for r in script.written(f"out_{query}"))
     return found

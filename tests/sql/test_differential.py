@@ -76,7 +76,7 @@ def compared(spark: Any, path: Path, seed: int, numbers: list[int]) -> list[str]
         spark.createDataFrame(every.select(schema.names)).coalesce(1).cache().createOrReplaceTempView("r")
         spark.conf.set(CODE, "false")  # compiling takes longer than so few rows
         for name, query in queries.items():
-            found = multiset(script.home.query(f"SELECT * FROM {name}").arrow())
+            found = multiset(script.home.query(f"SELECT * FROM {name}").to_arrow())
             expected = multiset(spark.sql(query.batch).toArrow())
             if found != expected:
                 told = difference(found, expected)

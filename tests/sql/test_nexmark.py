@@ -78,11 +78,11 @@ def test_the_views_are_what_a_batch_query_gives(spark: object, tmp_path: Path) -
         session.settings["wait"] = 300
         session.settle()
         for name, _, batch in QUERIES:
-            found = home.query(f"SELECT * FROM {name}").arrow()
+            found = home.query(f"SELECT * FROM {name}").to_arrow()
             expected = right.sql(batch).to_arrow_table()
             assert multiset(found) == multiset(expected), name
             assert found.num_rows, name
-        assert home.query("SELECT * FROM bid$errors").rows() == []
+        assert home.query("SELECT * FROM bid$errors").to_dicts() == []
 
 
 def _source(kind: str, rows: pa.Table) -> str:

@@ -321,7 +321,7 @@ def answers(home: Home, views: Iterable[str], seed: int) -> list[dict[str, Any]]
     """The rows of all views: a question of somebody for some seeds, of the store itself for the others, which is
     cheaper.
     """
-    return home.query(together(views)).rows() if seed % 8 == 0 else home.store.query(together(views)).to_pylist()
+    return home.query(together(views)).to_dicts() if seed % 8 == 0 else home.store.query(together(views)).to_pylist()
 
 
 def together(views: Iterable[str]) -> str:

@@ -73,7 +73,7 @@ def test_a_full_disk_stops_a_flow_which_goes_on_when_there_is_space(
     assert done.returncode == 0, done.stderr
     assert "finished: all was read" in done.stdout
     with Reader(disk.path) as reader:
-        assert sorted_rows(reader.query("SELECT * FROM all_bids").arrow(), wanted.schema) == sorted_rows(wanted)
+        assert sorted_rows(reader.query("SELECT * FROM all_bids").to_arrow(), wanted.schema) == sorted_rows(wanted)
         for view, sql in {
             "total": "SELECT count(*) bids, sum(price) volume FROM t",
             "per_auction": "SELECT time_bucket(INTERVAL '1 second', date_time) window_start, auction, count(*) bids "
@@ -81,7 +81,7 @@ def test_a_full_disk_stops_a_flow_which_goes_on_when_there_is_space(
             "per_bidder": "SELECT bidder, count(*) bids, max(price) top FROM t GROUP BY ALL",
         }.items():
             expected = batch(sql, t=wanted)
-            same(reader.query(f"SELECT * FROM {view}").rows(), expected, list(expected[0]))
+            same(reader.query(f"SELECT * FROM {view}").to_dicts(), expected, list(expected[0]))
 
 
 def full(millstream: Processes, disk: Disk) -> None:
@@ -100,7 +100,7 @@ def total(disk: Disk) -> int:
         (row,) = reader.query(
             "SELECT bids, (SELECT count(*) FROM all_bids) AS kept, (SELECT sum(bids) FROM per_bidder) AS by_bidder "
             "FROM total"
-        ).rows()
+        ).to_dicts()
     assert row["kept"] == row["by_bidder"] == row["bids"]
     return int(row["bids"])
 

@@ -97,7 +97,7 @@ class Watcher(threading.Thread):
         while not self.over.wait(0.02):
             try:
                 with Reader(self.home) as reader:  # anew for each question: without an owner it has the store itself
-                    rows = reader.query(SNAPSHOT).rows()
+                    rows = reader.query(SNAPSHOT).to_dicts()
             except (MillstreamError, OSError, EOFError, ValueError):
                 continue  # nobody answers just now
             self._look(rows)
@@ -160,7 +160,7 @@ def check(home: Path, records: int) -> None:
             "windows": WINDOWS,
         }.items():
             expected = batch(sql, t=whole)
-            same(reader.query(f"SELECT * FROM {view}").rows(), expected, list(expected[0]))
+            same(reader.query(f"SELECT * FROM {view}").to_dicts(), expected, list(expected[0]))
         topic = reader.topic("values")
         written = topic.read(0, 0, topic.end()[0], columns=["v"])["v"].to_pylist()
         assert sorted(written) == sorted(whole["v"].to_pylist()), "the sink has every change once"
@@ -288,6 +288,6 @@ def test_kills_of_worker_java_and_driver_lose_and_repeat_nothing(
         assert stopped.returncode == 0, stopped.stderr
     gone(known)
     with Reader(home) as reader:
-        (row,) = reader.query(SNAPSHOT).rows()
-        assert reader.query("SELECT n FROM through_workers").rows() == [{"n": row["n"]}]
+        (row,) = reader.query(SNAPSHOT).to_dicts()
+        assert reader.query("SELECT n FROM through_workers").to_dicts() == [{"n": row["n"]}]
     check(home, row["n"])

@@ -112,7 +112,7 @@ def test_a_folder_is_read_and_asked_after_the_run(millstream: Processes, tmp_pat
     ]
     assert [(f["flow"], f["state"], f["rows"]) for f in asked("flows")] == [("auctions", "stopped", 5)]
     with Reader(tmp_path / "millstream-home") as reader:
-        assert reader.query("SELECT n FROM half").rows() == [{"n": 75 + 45 + 200 + 100}]
+        assert reader.query("SELECT n FROM half").to_dicts() == [{"n": 75 + 45 + 200 + 100}]
         assert [r["raw"] for r in reader.query("SELECT raw FROM bids$errors")] == ["this is not JSON"]
 
 
@@ -152,10 +152,10 @@ def test_a_flow_that_was_stopped_and_killed_goes_on_without_loss_or_repeat(
     assert "finished: all was read" in again.stdout
     wanted = events("bid", 0, EVENTS, Nexmark(rate=RATE), columns=["auction", "price"])
     with Reader(tmp_path / "house") as reader:
-        assert reader.query("SELECT * FROM total").rows() == [
+        assert reader.query("SELECT * FROM total").to_dicts() == [
             {"bids": wanted.num_rows, "volume": pc.sum(wanted["price"]).as_py()}
         ]
-        assert reader.query("SELECT sum(bids) AS n FROM per_auction").rows() == [{"n": wanted.num_rows}]
+        assert reader.query("SELECT sum(bids) AS n FROM per_auction").to_dicts() == [{"n": wanted.num_rows}]
 
 
 @pytest.mark.slow
@@ -238,7 +238,7 @@ def goes_on_to_the_end(millstream: Processes, folder: Path) -> None:
     assert "finished: all was read" in again.stdout
     wanted = events("bid", 0, SLICE * SLICES, columns=["price"])
     with Reader(folder / "house") as reader:
-        assert reader.query("SELECT * FROM total").rows() == [
+        assert reader.query("SELECT * FROM total").to_dicts() == [
             {"bids": wanted.num_rows, "volume": pc.sum(wanted["price"]).as_py()}
         ]
 
@@ -247,7 +247,7 @@ def counted(home: Path) -> int | None:
     """How many bids the view has, if it can be asked yet."""
     try:
         with Reader(home) as reader:
-            rows = reader.query("SELECT bids FROM total").rows()
+            rows = reader.query("SELECT bids FROM total").to_dicts()
     except (MillstreamError, OSError):
         return None
     return int(rows[0]["bids"]) if rows else None
@@ -300,5 +300,5 @@ def test_a_demo_opened_again_in_its_home_goes_on_where_it_was(millstream: Proces
             (row,) = reader.query(
                 "SELECT (SELECT sum(members) FROM newcomers) AS persons, (SELECT sum(auctions) FROM seller_sales) AS "
                 "auctions, (SELECT sum(bids) FROM bids_per_minute) AS bids"
-            ).rows()
+            ).to_dicts()
         assert row == {f"{kind}s": count(kind, 0, offsets[f"{kind}s"]) for kind in ("person", "auction", "bid")}

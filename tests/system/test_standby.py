@@ -33,7 +33,7 @@ bids.key_by("auction").window(ms.tumbling("1 second")).aggregate(bids=ms.count()
 def counted(home: Path) -> int:
     try:
         with Reader(home) as reader:
-            rows = reader.query("SELECT bids FROM total").rows()
+            rows = reader.query("SELECT bids FROM total").to_dicts()
     except (MillstreamError, OSError):
         return 0
     return int(rows[0]["bids"]) if rows else 0
@@ -104,7 +104,7 @@ def test_a_standby_goes_on_where_the_owner_was(
     _, left = psutil.wait_procs(family, timeout=PATIENCE)
     assert not [p for p in left if p.status() != psutil.STATUS_ZOMBIE]
     with Reader(home) as reader:
-        (row,) = reader.query("SELECT *, (SELECT sum(bids) FROM per_auction) AS windows FROM total").rows()
+        (row,) = reader.query("SELECT *, (SELECT sum(bids) FROM per_auction) AS windows FROM total").to_dicts()
     prices = events("bid", 0, EVENTS, Nexmark(rate=RATE), columns=["price"])["price"]
     assert row["volume"] == pc.sum(prices.slice(0, row["bids"])).as_py()
     assert row["windows"] <= row["bids"]

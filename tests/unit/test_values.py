@@ -59,8 +59,8 @@ TABLE = pa.table(
 def test_an_answer_takes_every_shape() -> None:
     result = Result(TABLE)
     assert result.columns == ["n", "s", "f", "ts"] and len(result) == 2
-    assert result.arrow() is TABLE and list(result) == result.rows() == TABLE.to_pylist()
-    assert isinstance(result.polars(), pl.DataFrame) and len(result.pandas()) == 2
+    assert result.to_arrow() is TABLE and list(result) == result.to_dicts() == TABLE.to_pylist()
+    assert isinstance(result.to_polars(), pl.DataFrame) and len(result.to_pandas()) == 2
 
 
 def test_an_answer_prints_as_a_table() -> None:

@@ -11,19 +11,17 @@ from typing import Any
 import click
 
 from millstream.cli.error_report import report_millstream, report_unexpected, report_usage
+from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import Settings
+from millstream.cli.output import print_warnings
 from millstream.errors import MillstreamError
+from millstream.settings import DEBUG, SettingDeprecated, find, old_variables
 
 COMMANDS = (
     *("demo", "init", "sql", "run", "check", "test", "query", "views", "flows", "watermarks"),
-    *("log", "explain", "doctor", "checkpoint", "repair"),
+    *("log", "explain", "doctor", "config", "checkpoint", "repair"),
 )
 """In the order in which a newcomer meets them; each is `command` in the module of its name."""
-
-UNEXPECTED = 70
-"""The exit code of a fault of ours (EX_SOFTWARE)."""
-
-INTERRUPTED = 130
 
 
 class Commands(click.Group):
@@ -56,7 +54,7 @@ def guarded(settings: Settings, work: Callable[[], Any]) -> int:
     try:
         code = work()
     except click.Abort:
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except click.UsageError as error:
         report_usage(error)
         return error.exit_code
@@ -72,7 +70,7 @@ def guarded(settings: Settings, work: Callable[[], Any]) -> int:
         if settings.debug:
             raise
         report_unexpected(error, settings)
-        return UNEXPECTED
+        return ExitCode.UNEXPECTED
     return code if isinstance(code, int) else 0
 
 
@@ -85,7 +83,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, asked: bool) 
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--debug", is_flag=True, envvar="MILLSTREAM_DEBUG", help="Show tracebacks instead of messages.")
+@click.option("--debug", is_flag=True, help="Show tracebacks instead of messages.")
 @click.option(
     "--version",
     is_flag=True,
@@ -94,28 +92,31 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, asked: bool) 
     callback=_show_version,
     help="Show the version.",
 )
-@click.pass_obj
-def cli(settings: Settings, debug: bool) -> None:
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
     """Continuous queries over streams, in SQL and Python, on Spark.
 
-    A flow says what you want to know; Millstream keeps the answer up to date while events arrive.
+    A flow describes a result; Millstream keeps the result up to date while events arrive.
 
     \b
-    Begin here:
+    Start here:
       millstream demo                      an auction house, live in your terminal
       millstream doctor                    is this machine ready?
       millstream init auctions             a folder with a first flow in SQL, and its tests
     \b
-    Then write a flow, in SQL or in Python, and ask:
-      millstream sql                       the shell: define views, ask them, watch them change
-      millstream check flow.sql            is it right? runs nothing (explain flow.py says what a flow would do)
-      millstream run flow.sql              run it; Ctrl-C stops it, the next start goes on from there
-      millstream views                     which views are there, how fresh are they
+    Then write a flow, in SQL or in Python, and query it:
+      millstream sql                       the shell: define views, query them, watch them change
+      millstream check flow.sql            find mistakes without running anything
+      millstream run flow.sql              run it; Ctrl-C stops it, the next start resumes
+      millstream views                     list the views, and how fresh they are
       millstream query "SELECT * FROM hot_auctions LIMIT 10"
 
-    Everything a flow keeps is in one directory, its home: --home DIR, or the variable MILLSTREAM_HOME, or
-    ./millstream-home.
+    Everything that a flow keeps is in one directory, its home. Options come before environment variables
+    (MILLSTREAM_HOME, ...), these before the file millstream.toml; `millstream config` shows the settings.
+    Exit codes: 0 done, 1 a check failed, 2 usage, 3 source or sink, 4 home, 5 flow, 6 query, 7 log, 70 a fault of
+    Millstream, 130 interrupted.
     """  # noqa: D301 - click reads the control character \b
-    settings.debug = debug
-    if not debug:
-        warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    settings = ctx.ensure_object(Settings)
+    settings.debug = find(DEBUG, debug or None).value
+    print_warnings(old_variables())
+    warnings.filterwarnings("ignore", category=SettingDeprecated)  # printed above

@@ -180,12 +180,12 @@ class Connection:
         with suppress(MillstreamError):
             for answer in list(self.execute(sql)):
                 if answer.result is not None:
-                    return tuple(str(v) for v in python_values(answer.result.arrow().column(0)))
+                    return tuple(str(v) for v in python_values(answer.result.to_arrow().column(0)))
         return ()
 
 
 @contextmanager
-def connected(home: Path, memory: str = "2g") -> Iterator[Connection]:
+def connected(home: Path, memory: str | None = None) -> Iterator[Connection]:
     """A connection to a home: through the process that owns it; else this one opens it, and its flows run here."""
     client = _client(home)
     if client is None:

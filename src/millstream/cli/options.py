@@ -1,8 +1,7 @@
-"""What the commands have in common: the home, the output format, durations, and how errors are shown."""
+"""What the commands have in common: the home, the output format, memory, durations, and how errors are shown."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,10 @@ import click
 
 from millstream.errors import DefinitionError
 from millstream.model.types.duration import Duration
+from millstream.settings import HOME, MEMORY, find
+from millstream.units import java_memory
 
-DEFAULT_HOME = "millstream-home"
+DEFAULT_HOME = HOME.default()
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -34,18 +35,31 @@ def _remember_home(ctx: click.Context, _parameter: click.Parameter, value: str |
 
 
 def home_option(
-    *, default: str | None = DEFAULT_HOME, text: str = "The directory that holds state and views."
+    *, temporary: bool = False, text: str = "The directory that holds state and views."
 ) -> Callable[[F], F]:
-    """``--home DIR``, or MILLSTREAM_HOME, or `default`."""
+    """``--home DIR``, or what the settings say; of a command whose home is `temporary`, only the option counts."""
     return click.option(
         "--home",
         metavar="DIR",
-        envvar="MILLSTREAM_HOME" if default is not None else None,
-        default=default,
-        show_default=f"./{default}, or $MILLSTREAM_HOME" if default is not None else False,
+        default=None if temporary else lambda: find(HOME).value,
         callback=_remember_home,
-        help=text,
+        help=text if temporary else f"{text}  [default: {HOME.usual}]",
     )
+
+
+def memory_option() -> Callable[[F], F]:
+    """``--memory 4g``, or what the settings say."""
+    return click.option(
+        "--memory",
+        metavar="SIZE",
+        callback=_check_memory,
+        help=f"Memory of Spark's Java process, e.g. 512m or 4g.  [default: {MEMORY.usual}]",
+    )
+
+
+def yes_option(text: str = "Do it; without this, only report what would be done.") -> Callable[[F], F]:
+    """``--yes``, of commands that report what they would do first."""
+    return click.option("--yes", is_flag=True, help=text)
 
 
 def format_option(*formats: str) -> Callable[[F], F]:
@@ -56,7 +70,7 @@ def format_option(*formats: str) -> Callable[[F], F]:
         type=click.Choice(formats),
         default=formats[0],
         show_default=True,
-        help="How to print.",
+        help="The output format.",
     )
 
 
@@ -66,7 +80,7 @@ class DurationType(click.ParamType[Duration]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Duration:
-        """Read it, or say how to write one."""
+        """Read it, or fail with how to write one."""
         if isinstance(value, Duration):
             return value
         text = f"{value} s" if str(value).replace(".", "", 1).isdigit() else str(value)
@@ -76,9 +90,9 @@ class DurationType(click.ParamType[Duration]):
             self.fail(f"{value!r} is not a duration above zero; write it like 20s, 500ms or 2min", param, ctx)
 
 
-def check_memory(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
-    """An amount of memory as Java takes it: a whole number, then m or g."""
-    if not re.fullmatch(r"[1-9][0-9]{0,5}[mMgG]", value):
-        msg = f"{value!r} is not an amount of memory; write it like 512m or 4g"
-        raise click.BadParameter(msg)
-    return value
+def _check_memory(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        return None if value is None else java_memory(value)
+    except DefinitionError as error:
+        msg = f"{error.message}; {error.hint}"
+        raise click.BadParameter(msg) from None

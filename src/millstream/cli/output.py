@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -13,22 +13,23 @@ from typing import Any
 import click
 import orjson
 
+from millstream.display import visible
 from millstream.model.types.values import python_values
-from millstream.result import Result, distinct, plain, shown, text_table, visible
+from millstream.result import Result, distinct, plain, shown, text_table
 
 FORMATS = ("table", "csv", "json")
 
 
-def print_warnings(result: Result) -> None:
-    """What to know about the rows, on standard error."""
-    for warning in result.warnings:
+def print_warnings(warnings: Iterable[str]) -> None:
+    """What to know about an answer or a setting, on standard error."""
+    for warning in warnings:
         click.echo(click.style("warning: ", fg="yellow", bold=True) + warning, err=True)
 
 
 def print_result(result: Result, form: str) -> None:
     """The answer to a query."""
-    print_warnings(result)
-    table = result.arrow()
+    print_warnings(result.warnings)
+    table = result.to_arrow()
     columns = [python_values(c) for c in table.columns]  # by place: two columns may have one name
     print_rows(result.columns, [list(row) for row in zip(*columns, strict=True)], form)
 

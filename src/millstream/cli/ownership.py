@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def owned(
     flows: Sequence[Flow],
     path: Path,
-    memory: str,
+    memory: str | None,
     stop: Stop,
     show: Shows,
     *,
@@ -34,12 +34,14 @@ def owned(
     from millstream.plan.planner import plan
     from millstream.runtime.supervision.lease import owner_of
     from millstream.runtime.supervision.standby import PASSIVE, Standby, standby_log
+    from millstream.settings import MEMORY, find
 
     if standby is None and not take_over:
         with Home(path, memory=memory) as home:
             yield home, None
         return
-    engines = SparkEngines(standby_log(path), memory=memory)
+    chosen = find(MEMORY, memory, home=path).value
+    engines = SparkEngines(standby_log(path), memory=chosen)
     waiting = Standby(path, [plan(f) for f in flows], standby or PASSIVE, engines=engines)
     try:
         if standby is not None:
@@ -51,7 +53,7 @@ def owned(
         if takeover is None:
             yield None
             return
-        with Home(path, memory=memory, lock=takeover.lock) as home:
+        with Home(path, memory=chosen, lock=takeover.lock) as home:
             yield home, takeover if takeover.before is not None else None
     finally:
         waiting.close()

@@ -42,7 +42,7 @@ class RunMeter(Meter):
 def run_sql(
     path: Path,
     home: Path,
-    memory: str,
+    memory: str | None,
     *,
     until_caught_up: bool,
     name: str | None = None,

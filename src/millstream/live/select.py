@@ -24,6 +24,7 @@ from millstream.sql.parse.statements import Ask, CreateSource
 from millstream.sql.query import clauses, store_query
 from millstream.sql.relations import array_functions
 from millstream.sql.relations.windows import name_of
+from millstream.store.port import AsOf, epochs_read
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Deployment
@@ -35,8 +36,9 @@ def ask(deployment: Deployment, statement: Ask, session: Session) -> Answer:
     """Answer a SELECT."""
     unsettled = session.settle(tables_of(statement.query))
     warnings = check_views(deployment, statement.query, session)
-    table = answered(deployment, with_files(statement.query), session)
-    return Answer(result=Result(table, (*unsettled, *warnings)))
+    as_of: AsOf = {}
+    table = answered(deployment, with_files(statement.query), session, as_of)
+    return Answer(result=Result(table, (*unsettled, *warnings), epochs_read(as_of, tables_of(statement.query))))
 
 
 def check_views(deployment: Deployment, query: exp.Query, session: Session) -> tuple[str, ...]:
@@ -91,8 +93,8 @@ def _reads_history(query: exp.Query) -> bool:
     return any(isinstance(t.this, exp.Anonymous) and name_of(t.this) == "history_of" for t in query.find_all(exp.Table))
 
 
-def answered(deployment: Deployment, of: WithFiles, session: Session) -> pa.Table:
-    """The rows of a SELECT, as they are now."""
+def answered(deployment: Deployment, of: WithFiles, session: Session, as_of: AsOf | None = None) -> pa.Table:
+    """The rows of a SELECT, as they are now; the epochs that they are as of are added to `as_of`."""
     if _reads_history(of.query):
         return _history(deployment, of.query, session)
     extra_tables = dict(of.rows)
@@ -109,7 +111,7 @@ def answered(deployment: Deployment, of: WithFiles, session: Session) -> pa.Tabl
     _explain_sources(deployment, rewritten, known)
     store_sql = store_query.asked(rewritten, known)
     apart = None if store_sql.apart is None else [t for t in store_sql.apart if t not in extra_tables]
-    return deployment.home.store.query(store_sql.sql, extra_tables, limits=session.limits, apart=apart)
+    return deployment.home.store.query(store_sql.sql, extra_tables, limits=session.limits, apart=apart, as_of=as_of)
 
 
 def _is_told_elsewhere(table: exp.Table) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DefinitionError, MillstreamError, Origin
-from millstream.limits import Limits, checked_seconds, parsed_bytes
+from millstream.limits import Limits
 from millstream.live import pause, select, show, subscribe
 from millstream.live.answer import Answer
 from millstream.live.tables import dml
@@ -35,6 +35,7 @@ from millstream.sql.parse.statements import (
     Subscribe,
     Update,
 )
+from millstream.units import checked_seconds, parsed_bytes
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Deployment

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, DuplicateName, SchemaError
+from millstream.model import describe
 from millstream.model.connector import Connector
 from millstream.model.connectors import check_name
 from millstream.model.expression import Expr, boolean, expr
@@ -183,7 +184,10 @@ class Flow:
             )
 
     def __repr__(self) -> str:
-        return f"<Flow {self.name}: {len(self._sources)} sources, {len(self._views)} views>"
+        sizes = (len(self._sources), "source"), (len(self._views), "view")
+        counts = ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in sizes)
+        sources = [describe.line(describe.title("Source", s.name, ()), s.schema) for s in self.sources]
+        return "\n  ".join([f"<Flow {self.name}: {counts}, {self.guarantee}>", *sources, *map(repr, self.views)])
 
 
 def _with_processing_time(columns: Schema, name: str, event_time: str | None) -> Schema:

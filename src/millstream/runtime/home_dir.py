@@ -15,6 +15,7 @@ import orjson
 from millstream import paths
 from millstream.errors import DiskFull, HomeDamaged, HomeTooNew
 from millstream.log.storage.disk import UNREADABLE
+from millstream.settings import FILE as SETTINGS_FILE
 from millstream.state.run import write_durably
 from millstream.store.files import STORE_FILE, STORE_FILES
 
@@ -70,7 +71,7 @@ def make_home(path: Path) -> None:
 def refuse_other(path: Path) -> None:
     """Refuse a path that is there and is neither a home nor an empty directory."""
     try:
-        taken = any(p.name != "lock" for p in path.iterdir())
+        taken = any(p.name not in ("lock", SETTINGS_FILE) for p in path.iterdir())
     except FileNotFoundError:
         return
     except OSError as error:

@@ -74,7 +74,7 @@ class OpenHome:
         self.path = path.absolute()
         self.engines = engines
         self.clock = clock or SystemClock()
-        self.limits = limits or Limits.of()
+        self.limits = limits or Limits.of(home=self.path)
         """What a query may use: seconds and bytes."""
         self.tables = Tables(self.path / "tables")
         self.log = Log(self.path / "log", self.clock)

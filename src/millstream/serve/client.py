@@ -14,7 +14,16 @@ from millstream.errors import ConnectionLost, MillstreamError, QueryError
 from millstream.result import Result
 from millstream.serve import wire as wires
 from millstream.serve.local import SOCKET
-from millstream.serve.replies import PATIENCE, Received, RemoteSession, error_from, lost, refused, warnings_of
+from millstream.serve.replies import (
+    PATIENCE,
+    Received,
+    RemoteSession,
+    epochs_of,
+    error_from,
+    lost,
+    refused,
+    warnings_of,
+)
 from millstream.serve.wire import Closed, TooLarge, Wire
 
 T = TypeVar("T")
@@ -37,7 +46,7 @@ class LocalClient:
         head, table = self._again(lambda: self._ask("query", sql, {"failed_views": failed_views}).next())
         if table is None:
             raise QueryError("the process that owns the home answered without a table")
-        return Result(table, warnings_of(head))
+        return Result(table, warnings_of(head), epochs_of(head))
 
     def views(self) -> list[dict[str, Any]]:
         """The views."""

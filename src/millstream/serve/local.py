@@ -254,7 +254,7 @@ class _Handler(socketserver.BaseRequestHandler):
         call = frame.head.get("call")
         if call == "query":
             result = reads.query(_text(frame), failed_views=_string(frame, "failed_views", "error"))
-            reply.send({"warnings": list(result.warnings)}, result.arrow())
+            reply.send({"warnings": list(result.warnings), "epochs": dict(result.epochs)}, result.to_arrow())
         elif call == "sql":
             reply.answers(self._session(reads), _text(frame), _string(frame, "name", "SQL"))
         elif call == "checkpoint":

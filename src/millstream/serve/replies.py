@@ -67,9 +67,10 @@ class Reply:
     def answers(self, session: Speaks, sql: str, name: str) -> None:
         """Carry out statements and write their answers."""
         for answer in session.execute(sql, name=name):
-            table = answer.result.arrow() if answer.result is not None else None
-            warnings = list(answer.result.warnings) if answer.result is not None else []
-            head = {"said": answer.message, "text": answer.text, "rows": table is not None, "warnings": warnings}
+            table = answer.result.to_arrow() if answer.result is not None else None
+            head: dict[str, Any] = {"said": answer.message, "text": answer.text, "rows": table is not None}
+            if answer.result is not None:
+                head |= {"warnings": list(answer.result.warnings), "epochs": dict(answer.result.epochs)}
             if answer.changes is not None:
                 head |= {"changes": True}
             self.send({"more": True, **head}, table)
@@ -224,7 +225,7 @@ class RemoteSession:
                 continue  # of a subscription that nobody reads any more
             yield Answer(
                 str(head.get("said") or ""),
-                Result(table, warnings_of(head)) if head.get("rows") and table is not None else None,
+                Result(table, warnings_of(head), epochs_of(head)) if head.get("rows") and table is not None else None,
                 str(head.get("text") or ""),
                 changes=_changes(received) if head.get("changes") else None,
             )
@@ -243,6 +244,12 @@ def warnings_of(head: dict[str, Any]) -> tuple[str, ...]:
     """The warnings in the head of a frame."""
     found = head.get("warnings")
     return tuple(str(w) for w in found) if isinstance(found, list) else ()
+
+
+def epochs_of(head: dict[str, Any]) -> dict[str, int]:
+    """The epochs in the head of a frame: flow -> number. An owner of an earlier version does not send them."""
+    found = head.get("epochs")
+    return {str(f): n for f, n in found.items() if isinstance(n, int)} if isinstance(found, dict) else {}
 
 
 def lost() -> ConnectionLost:

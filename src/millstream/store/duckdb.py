@@ -17,21 +17,15 @@ import duckdb
 import orjson
 import pyarrow as pa
 
-from millstream.budget import Budget
+from millstream.budget import Budget, usual_total
 from millstream.clock import ALL_READ, BEGINNING
-from millstream.errors import (
-    DuplicateName,
-    HomeDamaged,
-    IncompatibleChange,
-    LeaseLost,
-    RecoveryFailed,
-)
+from millstream.errors import DuplicateName, HomeDamaged, IncompatibleChange, LeaseLost, RecoveryFailed
 from millstream.limits import Limits
 from millstream.model.dead_letters import ERRORS, LATE, REPLAYED_IN
 from millstream.store.names import Columns, declared, quoted, stored_name
 from millstream.store.open import copy_files, failed, is_damage, opened, reopened
-from millstream.store.port import EpochCommit, EpochRow, Taken, ViewSpec
-from millstream.store.query import Used
+from millstream.store.port import AsOf, EpochCommit, EpochRow, Taken, ViewSpec
+from millstream.store.query import Used, begin
 from millstream.store.query import answered as answered_here
 from millstream.store.query_errors import explained
 from millstream.store.statements import TABLE_TAKEN, apply_changes, forget_taken, note_taken
@@ -68,7 +62,7 @@ class DuckStore:
         self.path, self._temp = path, temp
         self.limits = limits if limits is not None else Limits()
         """What a question may use, unless it says otherwise."""
-        self.budget = Budget()
+        self.budget = Budget(usual_total(path.parent))
         """What all questions may use together."""
         self._connection = opened(path, read_only=read_only, temp=temp)
         if temp is not None:
@@ -85,9 +79,8 @@ class DuckStore:
     def prepare(self, flow: str, views: Sequence[ViewSpec], sources: Sequence[str]) -> None:
         """Make missing tables; refuse a view whose meaning changed under its kept rows."""
         with self._writing, self._transaction() as cursor:
-            known = dict(
-                cursor.execute("SELECT name, fingerprint FROM millstream.views WHERE flow = ?", [flow]).fetchall()
-            )
+            mine = "SELECT name, fingerprint FROM millstream.views WHERE flow = ?"
+            known = dict(cursor.execute(mine, [flow]).fetchall())
             gone = {n for n, f in known.items() if f == _GONE}
             taken = dict(cursor.execute("SELECT name, flow FROM millstream.views WHERE flow <> ?", [flow]).fetchall())
             for view in views:
@@ -397,11 +390,8 @@ class DuckStore:
                 "SELECT name FROM millstream.views WHERE lower(name) = lower(?) AND flow = ?", [name, flow]
             ).fetchall()
             for (spelled,) in known:
-                _raise(
-                    cursor,
-                    f"{flow}/{spelled}",
-                    (_value(cursor, _GENERATION, [flow, f"{flow}/{spelled}"]) or 0) + 1,
-                )
+                sink = f"{flow}/{spelled}"
+                _raise(cursor, sink, (_value(cursor, _GENERATION, [flow, sink]) or 0) + 1)
                 _drop(cursor, spelled)
         self._altered()
         for (spelled,) in known:
@@ -429,23 +419,32 @@ class DuckStore:
         *,
         limits: Limits | None = None,
         apart: Sequence[str] | None = None,
+        as_of: AsOf | None = None,
     ) -> pa.Table:
         """Answer a checked SELECT in the store's own dialect; `given` are tables for this question only.
 
         `apart` are the tables that it reads, if it may need much memory: it is then answered in a process of its own.
-        Raises LimitExceeded when it needs more time or memory than `limits` (or else those of the store) allow.
+        Raises LimitExceeded when it needs more time or memory than `limits` (or else those of the store) allow. The
+        epochs that the answer is as of are added to `as_of`.
         """
-        return self._answered(sql, given or {}, limits if limits is not None else self.limits, apart, self.budget)
+        return self._answered(sql, given or {}, limits or self.limits, apart, self.budget, as_of)
 
     def _whole(self, table: str) -> pa.Table:
         """All rows of a table, for the work of the home itself: it has no limits and takes nothing from questions."""
         return self._answered(f"SELECT * FROM {quoted(table)}", {}, Limits(0, 0), None, Budget(0))
 
     def _answered(
-        self, sql: str, given: Mapping[str, pa.Table], limits: Limits, apart: Sequence[str] | None, budget: Budget
+        self,
+        sql: str,
+        given: Mapping[str, pa.Table],
+        limits: Limits,
+        apart: Sequence[str] | None,
+        budget: Budget,
+        as_of: AsOf | None = None,
     ) -> pa.Table:
         cursor = self._cursor()
         try:
+            begin(cursor, as_of)
             if apart is not None:
                 return answered_apart(cursor, sql, apart, given, limits, self._temp, budget)
             return answered_here(cursor, sql, given, limits, self._used, budget)

@@ -6,7 +6,7 @@ with its slice, clock, plan and state version. A reader therefore always sees th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -82,6 +82,16 @@ class EpochCommit:
     """Whether a new row takes the place of one with the same identity: the flow has forgotten what it had."""
 
 
+AsOf = dict[str, tuple[str, int]]
+"""The views of a home, in lower case, each with its flow and the epoch of the flow that an answer shows."""
+
+
+def epochs_read(as_of: AsOf, tables: Iterable[str]) -> dict[str, int]:
+    """The flows whose views are among the tables (``v$late`` belongs to ``v``), each with its epoch."""
+    views = (table.partition("$")[0].lower() for table in tables)
+    return dict(as_of[view] for view in views if view in as_of)
+
+
 class EpochStore(Protocol):
     """What the loop of epochs needs. Called by the threads of flows."""
 
@@ -149,9 +159,10 @@ class QueryStore(Protocol):
         *,
         limits: Limits | None = None,
         apart: Sequence[str] | None = None,
+        as_of: AsOf | None = None,
     ) -> pa.Table:
         """Answer a SELECT that was checked before; `given` are tables for this query only, and `apart` the tables that
-        it reads if it may need much memory.
+        it reads if it may need much memory. The epochs that the answer is as of are added to `as_of`.
         """
         ...
 

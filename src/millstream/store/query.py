@@ -12,6 +12,7 @@ import pyarrow as pa
 from millstream.budget import Budget
 from millstream.limits import Limits, Watch, too_large
 from millstream.model.types.duckdb_values import DuckBatches
+from millstream.store.port import AsOf
 from millstream.store.query_errors import explained
 from millstream.store.statements import value
 from millstream.store.subprocess_child import is_memory
@@ -20,6 +21,16 @@ _BATCH = 10_000
 """Rows that are taken from a question at a time."""
 _USED = "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag NOT IN ('BASE_TABLE', 'METADATA', 'ART_INDEX')"
 _MEASURE_SECONDS = 0.04
+_EPOCHS = """
+SELECT lower(v.name), v.flow, max(e.number) FROM millstream.views v JOIN millstream.epochs e ON e.flow = v.flow
+GROUP BY ALL"""
+
+
+def begin(cursor: duckdb.DuckDBPyConnection, as_of: AsOf | None) -> None:
+    """Begin a transaction: all that is read in it is as of the same epochs. They are added to `as_of`."""
+    cursor.execute("BEGIN")
+    if as_of is not None:
+        as_of |= {view: (flow, epoch) for view, flow, epoch in cursor.execute(_EPOCHS).fetchall()}
 
 
 class Used:

@@ -34,7 +34,7 @@ def main(folder: Path) -> None:
             table = pa.ipc.open_stream(source).read_all()
         connection.register(name, table)
     connection.execute("SELECT 1").fetchall()  # what every question needs is loaded before memory is bounded
-    batches = _loaded(_ARROW).Batches
+    batches = _loaded(_ARROW).DuckBatches
     connection.execute("SET enable_external_access = false")
     most = int(job["bytes"])
     if most:

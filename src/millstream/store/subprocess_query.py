@@ -19,10 +19,11 @@ import pyarrow as pa
 from millstream import paths
 from millstream.budget import Budget
 from millstream.errors import LimitExceeded, QueryError
-from millstream.limits import Limits, Watch, spoken_bytes, too_large
+from millstream.limits import Limits, Watch, too_large
 from millstream.model.types.duckdb_values import DuckBatches
 from millstream.store.names import quoted
 from millstream.store.query_errors import explained
+from millstream.units import spoken_bytes
 
 _CHILD = Path(__file__).with_name("subprocess_child.py")
 _PREFIX = "question-"
@@ -46,7 +47,7 @@ def answered(
     temp: Path | None,
     budget: Budget,
 ) -> pa.Table:
-    """Answer a checked SELECT over some tables of the store, and over `given` ones."""
+    """Answer a checked SELECT over some tables of the store, and over `given` ones. The cursor is in a transaction."""
     limits = budget.at_most(limits)
     if temp is not None:
         temp.mkdir(exist_ok=True)
@@ -85,7 +86,6 @@ def _copy(
     watch: Watch,
 ) -> None:
     most, copied = limits.bytes * _COPIES, 0
-    cursor.execute("BEGIN")
     try:
         for i, name in enumerate(tables):
             reader = DuckBatches(cursor.sql(f"SELECT * FROM {quoted(name)}"), 100_000)

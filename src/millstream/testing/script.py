@@ -148,7 +148,7 @@ class Script:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of a view, `<source>$errors` or `<view>$late`."""
-        return self.home.query(f"SELECT * FROM `{table}`").rows()
+        return self.home.query(f"SELECT * FROM `{table}`").to_dicts()
 
     def written(self, topic: str) -> list[dict[str, Any]]:
         """All records of a topic, by partition and offset."""

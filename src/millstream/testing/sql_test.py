@@ -194,7 +194,7 @@ class _Play:
             elif isinstance(statement, Insert):
                 self._insert(statement)
             elif isinstance(statement, Ask):
-                table = self._started().home.query(piece.sql).arrow()
+                table = self._started().home.query(piece.sql).to_arrow()
                 columns = [python_values(c) for c in table.columns]
                 return list(table.column_names), [list(r) for r in zip(*columns, strict=True)]
             else:

@@ -16,6 +16,7 @@ from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 
 NOW = 1_767_225_700_000_000
 SCHEMA = pa.schema({"window_end": TIMESTAMP, "auction": pa.int64(), "bids": pa.int64(), "mean": pa.float64()})
+HOT = ViewSpec("hot", SCHEMA, tuple(SCHEMA.names), ("window_end", "auction"), None, "window_end", "fingerprint")
 
 
 class Cli:
@@ -43,10 +44,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("filled") / "a home"
     with Home(path) as opened:
         opened.put_table("cities", [{"id": 1, "name": "Ghent"}])
-        spec = ViewSpec(
-            "hot", SCHEMA, tuple(SCHEMA.names), ("window_end", "auction"), None, "window_end", "fingerprint"
-        )
-        opened.store.prepare("auctions", [spec], ["bids"])
+        opened.store.prepare("auctions", [HOT], ["bids"])
         token = opened.store.take_lease("auctions", "a test")
         rows = pa.table(
             {

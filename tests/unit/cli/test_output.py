@@ -18,7 +18,7 @@ def test_two_columns_of_one_name_are_never_one() -> None:
         json_text(["a", "b", "a"], [[1, 2, 3]])
     answer = Result(pa.table([[1], [2]], names=["a", "a"]))
     with pytest.raises(QueryError, match="two columns are called `a`"):
-        answer.rows()
+        answer.to_dicts()
     assert csv_text(["a", "a"], [[1, 2]]) == "a,a\n1,2\n"
     assert "1  2" in str(answer)
     assert json_text(["a", "A"], [[1, 2]]) == '[\n  {"a":1,"A":2}\n]'

@@ -529,7 +529,7 @@ def test_a_new_session_has_the_settings_of_the_old_one() -> None:
 
 
 def rows(connection: Connection, sql: str) -> list[dict[str, Any]]:
-    return [r for answer in connection.execute(sql) if answer.result is not None for r in answer.result.rows()]
+    return [r for answer in connection.execute(sql) if answer.result is not None for r in answer.result.to_dicts()]
 
 
 def test_a_second_shell_speaks_through_the_first(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def speak(home: Home) -> Callable[[str], list[dict[str, Any]]]:
 
     def say(sql: str) -> list[dict[str, Any]]:
         answers = list(session.execute(sql))
-        return answers[-1].result.rows() if answers[-1].result is not None else []
+        return answers[-1].result.to_dicts() if answers[-1].result is not None else []
 
     return say
 
@@ -154,14 +154,14 @@ def test_its_last_rows_come_with_a_warning_if_they_are_asked_for(home: Fragile) 
         assert connection.failing() == 1
     for result in given:
         (warning,) = result.warnings
-        assert expected.fullmatch(warning) and result.rows() == [{"n": 1}]
+        assert expected.fullmatch(warning) and result.to_dicts() == [{"n": 1}]
     done = run_cli("query", "SELECT n FROM hot", "--format", "csv", "--failed-views", "warn", "--home", home.path)
     assert done.stdout == "n\n1\n" and expected.search(done.stderr)
 
 
 def test_what_was_set_aside_of_it_can_be_read(home: Fragile) -> None:
     break_down(home)
-    assert home.query("SELECT * FROM hot$errors").rows() == []
+    assert home.query("SELECT * FROM hot$errors").to_dicts() == []
     speak(home)("DESCRIBE hot")
 
 
@@ -187,7 +187,7 @@ def test_a_view_that_fails_at_its_start_is_told_once(home: Fragile) -> None:
     home.open_home.loop = lambda plan, options: home.open_home.fail("start")  # type: ignore[method-assign]
     session = home.session()
     *_, answer = session.execute(f"{BIDS}; {HOT}; SELECT a FROM t")
-    assert answer.result is not None and answer.result.rows() == [{"a": 1}]
+    assert answer.result is not None and answer.result.to_dicts() == [{"a": 1}]
     (warning,) = answer.result.warnings
     assert GONE in warning and "`hot`" in warning and "RESUME bids" in warning
     (answer,) = session.execute("SELECT a FROM t")
@@ -206,7 +206,7 @@ def test_a_view_that_cannot_be_started_stops_no_question(home: Fragile, monkeypa
 
     monkeypatch.setattr(home.open_home, "start", refuse)
     *_, answer = session.execute(f"{BIDS}; {HOT}; SELECT a FROM t")
-    assert answer.result is not None and answer.result.rows() == [{"a": 1}]
+    assert answer.result is not None and answer.result.to_dicts() == [{"a": 1}]
     assert answer.result.warnings == ("the view `hot` does not work: no plan for it",)
     with pytest.raises(ViewFailed, match="the view `hot` does not work: no plan for it"):
         list(session.execute("RESUME hot"))
@@ -214,7 +214,7 @@ def test_a_view_that_cannot_be_started_stops_no_question(home: Fragile, monkeypa
     (answer,) = session.execute("RESUME hot")
     assert answer.message == "the flow bids goes on"
     (answer,) = session.execute("SELECT n FROM hot")
-    assert answer.result is not None and answer.result.rows() == []
+    assert answer.result is not None and answer.result.to_dicts() == []
 
 
 def test_resume_says_what_came_of_it(home: Fragile) -> None:
@@ -227,7 +227,7 @@ def test_resume_says_what_came_of_it(home: Fragile) -> None:
     (answer,) = session.execute("RESUME hot")
     assert answer.message == f"the flow bids goes on and has caught up; it was: failed: {GONE}"
     (answer,) = session.execute("SELECT n FROM hot")
-    assert answer.result is not None and answer.result.rows() == [{"n": 2}] and answer.result.warnings == ()
+    assert answer.result is not None and answer.result.to_dicts() == [{"n": 2}] and answer.result.warnings == ()
 
 
 def test_a_subscription_ends_with_the_reason(home: Fragile) -> None:
@@ -412,16 +412,16 @@ def test_statements_that_were_interrupted_are_repeated_only_if_they_read(tmp_pat
     with Fragile(tmp_path) as home:
         assert home.store  # from now on it answers
         (answer,) = connection.execute("SELECT id FROM t")  # over a connection that has ended
-        assert answer.result is not None and answer.result.rows() == [{"id": 1}]
+        assert answer.result is not None and answer.result.to_dicts() == [{"id": 1}]
         (setting,) = connection.execute("SET wait")
-        assert setting.result is not None and setting.result.rows()[0]["value"] == "5"
+        assert setting.result is not None and setting.result.to_dicts()[0]["value"] == "5"
     with Fragile(tmp_path) as home:
         assert home.store
         with pytest.raises(ConnectionLost, match="ended during the statement") as lost:
             list(connection.execute("INSERT INTO t VALUES (2)"))
         assert "may have been carried out" in str(lost.value.detail)
         (answer,) = connection.execute("SELECT id FROM t")
-        assert answer.result is not None and answer.result.rows() == [{"id": 1}]
+        assert answer.result is not None and answer.result.to_dicts() == [{"id": 1}]
     with pytest.raises(QueryError, match="no other one answers"):
         list(connection.execute("SELECT id FROM t"))
     connection.close()

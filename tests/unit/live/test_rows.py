@@ -239,7 +239,7 @@ def test_questions_about_late_records_errors_and_state(shop: Spoken) -> None:
 def test_values_are_a_question_too(shop: Spoken) -> None:
     result = shop.say("VALUES (1, 'a'), (2, 'b')").result
     assert result is not None
-    assert [tuple(r.values()) for r in result.rows()] == [(1, "a"), (2, "b")]
+    assert [tuple(r.values()) for r in result.to_dicts()] == [(1, "a"), (2, "b")]
 
 
 def test_a_view_over_tables_alone_is_listed(tmp_path: Path) -> None:

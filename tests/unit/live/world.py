@@ -46,7 +46,7 @@ class Spoken:
         """The rows that a statement gives."""
         result = self.say(sql).result
         assert result is not None
-        return result.rows()
+        return result.to_dicts()
 
     def perform(self, flow: str) -> None:
         """Perform epochs of a flow until there is nothing to do."""

@@ -131,7 +131,7 @@ def test_chosen_values_follow_a_view_that_changes(tmp_path: Path) -> None:
             script.send("s", *({"k": k, "x": x, "ts": second} for k, x in epoch)).tick()
             totals_now = sorted((sum(v), k) for k, v in groups.items())
             counts = sorted(len(v) for v in groups.values())
-            (row,) = script.home.query("SELECT * FROM over").rows()
+            (row,) = script.home.query("SELECT * FROM over").to_dicts()
             middle = len(totals_now) // 2
             odd = len(totals_now) % 2
             assert row["middle"] == (totals_now[middle][0] + totals_now[middle - 1 + odd][0]) / 2

@@ -185,7 +185,7 @@ def test_answers_show_intervals_as_spark_does_and_no_zone_where_there_is_none() 
     )
     assert "INTERVAL '1 12:00:00' DAY TO SECOND  2026-01-31 12:00:00.000005" in text_table(columns[:2], [rows[0][:2]])
     table = pa.table({"d": pa.array([SECOND], INTERVAL), "n": pa.array([NOON], LOCAL_TIMESTAMP)})
-    assert Result(table).rows() == [{"d": SECOND, "n": NOON}]
+    assert Result(table).to_dicts() == [{"d": SECOND, "n": NOON}]
 
 
 @pytest.mark.parametrize("form", ["json", "csv", "parquet"])

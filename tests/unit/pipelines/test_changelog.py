@@ -76,11 +76,11 @@ def test_a_changelog_replayed_gives_the_rows_after_every_epoch(tmp_path: Path) -
                 world.open()
                 world.tick()
             for log, view in OF.items():
-                table = world.home.query(f"SELECT * FROM {log}").rows()
+                table = world.home.query(f"SELECT * FROM {log}").to_dicts()
                 columns = 2 if log == "log_inline" else len(table[0]) - 3
                 expected = Counter(r[:columns] for r in world.rows(view))
                 assert replayed([tuple(r.values()) for r in table], list(table[0]), columns) == expected, (epoch, log)
-        log = world.home.query("SELECT * FROM log_sums").rows()
+        log = world.home.query("SELECT * FROM log_sums").to_dicts()
         revised = Counter(r["epoch"] for r in log if r["op"] in ("+U", "+I"))
         assert Counter(dict(world.rows("per_epoch"))) == revised, "it is aggregated like any stream that only grows"
         assert Counter(k for _, _, k in world.rows("log_named")) == Counter(r["k"] for r in log)

@@ -135,13 +135,13 @@ def table(rows: list[dict[str, Any]]) -> pa.Table:
 
 def readable(result: Result) -> int:
     """Read an answer in every form that the product has."""
-    rows = result.rows()
+    rows = result.to_dicts()
     str(result)
-    values = [list(r) for r in zip(*(python_values(c) for c in result.arrow().columns), strict=True)]
+    values = [list(r) for r in zip(*(python_values(c) for c in result.to_arrow().columns), strict=True)]
     json_text(result.columns, values)
     csv_text(result.columns, values)
-    result.pandas()
-    result.polars()
+    result.to_pandas()
+    result.to_polars()
     return len(rows)
 
 
@@ -199,7 +199,7 @@ def test_counts_of_extreme_windows_are_those_of_plain_arithmetic(tmp_path: Path)
         for start in range(first - 10 * day, first + 40 * day, 10 * day):
             if start <= r["ts"] < start + 30 * day:
                 expected[r["k"], start] += 1
-    arrow = found["found"].arrow()
+    arrow = found["found"].to_arrow()
     starts = arrow["window_start"].cast(pa.int64()).to_pylist()
     got = Counter(dict(zip(zip(arrow["k"].to_pylist(), starts, strict=True), arrow["n"].to_pylist(), strict=True)))
     assert got == expected
@@ -241,7 +241,7 @@ def test_a_sum_is_exact_or_an_error_and_never_wraps_around(
         assert fits is not True, error
         assert "sum" in error.message
         return
-    totals = [r["total"] for r in found["found"].rows()]
+    totals = [r["total"] for r in found["found"].to_dicts()]
     with localcontext(prec=100):
         if name == "over":
             assert totals == list(itertools.accumulate(values))

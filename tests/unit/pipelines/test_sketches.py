@@ -100,7 +100,7 @@ def test_answers_of_every_kind_of_window_are_those_of_its_values(kind: str, tmp_
     with LocalScript(flow, tmp_path) as script:
         for second in range(0, 60, 6):
             script.send("s", *records(lots, second, 25)).tick()
-            for row in script.home.query("SELECT * FROM v").rows():
+            for row in script.home.query("SELECT * FROM v").to_dicts():
                 check(row)
                 seen += 1
     assert seen > 20

@@ -188,7 +188,7 @@ def attempt(place: Path) -> dict[str, Any]:
             one.perform("bids")
             one.perform("second")
             one.perform_loose(well=True)
-            found = {name: _sorted(one.say(sql).result.rows()) for name, sql in QUESTIONS.items()}
+            found = {name: _sorted(one.say(sql).result.to_dicts()) for name, sql in QUESTIONS.items()}
             found["defined"] = sorted(one.session.deployment.definitions.entries)
             for name in one.home.topics():
                 topic = one.home.log.topic(name)

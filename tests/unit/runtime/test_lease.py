@@ -215,9 +215,9 @@ def test_a_loop_with_an_older_token_commits_nothing(tmp_path: Path) -> None:
         new = home.loop(plan(flow), engine=LocalEngine)
         with pytest.raises(LeaseLost):
             old.step()
-        assert home.query("SELECT n FROM total").rows() == []
+        assert home.query("SELECT n FROM total").to_dicts() == []
         assert new.step() is not None
-        assert home.query("SELECT n FROM total").rows() == [{"n": 1}]
+        assert home.query("SELECT n FROM total").to_dicts() == [{"n": 1}]
         old.close()
         new.close()
 
@@ -254,7 +254,7 @@ def test_the_owner_of_a_home_that_was_moved_writes_nothing_to_its_old_path(tmp_p
         loop = home.loop(plan(flow), engine=LocalEngine)
         assert loop.step() is not None
         loop.close()
-        assert home.query("SELECT count(*) AS n FROM totals").rows() == [{"n": 3}]
+        assert home.query("SELECT count(*) AS n FROM totals").to_dicts() == [{"n": 3}]
 
 
 def _files(path: Path) -> dict[str, bytes]:

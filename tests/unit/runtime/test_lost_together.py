@@ -144,7 +144,7 @@ def test_folders_of_stored_tables_that_changed_places_go_back(tmp_path: Path, ho
         home.store  # noqa: B018
     assert repaired(path)
     with home_at(path) as home:
-        assert home.query("SELECT id FROM a").rows() == [{"id": "a"}]
+        assert home.query("SELECT id FROM a").to_dicts() == [{"id": "a"}]
         assert {n: home.tables.rows(n, 1).to_pylist() for n in home.tables.newest()} == {
             name: [{"id": name}] for name in ("a", "b")
         }
@@ -160,4 +160,4 @@ def test_a_note_of_checksums_without_a_name_is_read(tmp_path: Path) -> None:
     with home_at(path) as home:
         assert home.tables.known("a") == sums
         home.put_table("a", [{"id": 2}])
-        assert home.query("SELECT id FROM a").rows() == [{"id": 2}]
+        assert home.query("SELECT id FROM a").to_dicts() == [{"id": 2}]

@@ -123,7 +123,7 @@ def refusing(*bad: int, all_of: int = 1) -> Refuses:
 
 
 def sums(home: Home) -> tuple[int, int]:
-    rows = [home.query(f"SELECT n, s FROM v{i}").rows() for i in range(2)]
+    rows = [home.query(f"SELECT n, s FROM v{i}").to_dicts() for i in range(2)]
     return sum(r[0]["n"] for r in rows if r), sum(r[0]["s"] for r in rows if r)
 
 
@@ -135,7 +135,7 @@ def test_the_records_that_fail_alone_are_set_apart_and_the_flow_goes_on(tmp_path
         run.stop()
         good = [n for n in range(40) if n not in bad]
         assert sums(home) == (len(good), sum(good))
-        told = [home.query(f"SELECT reason FROM s{i}$errors").rows() for i in range(2)]
+        told = [home.query(f"SELECT reason FROM s{i}$errors").to_dicts() for i in range(2)]
         reasons = sorted(r["reason"] for rows in told for r in rows)
         assert reasons == sorted(f"poisonous: cannot stand {n}" for n in bad)
         progress = home.store.last("f").progress  # type: ignore[union-attr]

@@ -82,7 +82,7 @@ def test_a_home_that_nobody_owns_is_taken_at_once_and_waiting_tells_since_when_i
     assert taken is not None and taken.before is None
     assert taken.closed == {"f": closed}
     with Home(tmp_path, lock=taken.lock) as home:
-        assert home.query("SELECT n FROM total").rows() == [{"n": 1}]
+        assert home.query("SELECT n FROM total").to_dicts() == [{"n": 1}]
 
 
 def test_a_standby_takes_a_home_over_and_says_from_whom(tmp_path: Path) -> None:

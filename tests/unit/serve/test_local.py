@@ -62,8 +62,8 @@ def client(server: LocalServer, tmp_path: Path) -> Iterator[LocalClient]:
 
 
 def test_a_query_gives_the_table_as_it_is(client: LocalClient, stub: Stub) -> None:
-    assert client.query("SELECT").arrow().equals(stub.table)
-    assert client.query("x\ny'☃").rows() == [{"sql": "x\ny'☃"}]
+    assert client.query("SELECT").to_arrow().equals(stub.table)
+    assert client.query("x\ny'☃").to_dicts() == [{"sql": "x\ny'☃"}]
 
 
 def test_views_and_flows_come_as_plain_rows(client: LocalClient) -> None:
@@ -75,7 +75,7 @@ def test_views_and_flows_come_as_plain_rows(client: LocalClient) -> None:
 def test_an_empty_and_a_large_answer_come_whole(client: LocalClient, stub: Stub) -> None:
     for table in (pa.table({"n": pa.array([], pa.int64())}), pa.table({"n": range(300_000)})):
         stub.table = table
-        assert client.query("SELECT").arrow().equals(table)
+        assert client.query("SELECT").to_arrow().equals(table)
 
 
 @pytest.mark.parametrize("kind", [ViewNotFound, StatementRefused, QueryError, HomeDamaged])
@@ -185,7 +185,7 @@ def test_closing_waits_for_an_answer_that_is_under_way(tmp_path: Path) -> None:
     made, found = LocalServer(tmp_path, Slow()), []
     first, second = LocalClient(tmp_path), LocalClient(tmp_path)
     assert second.flows()
-    asking = threading.Thread(target=lambda: found.append(first.query("SELECT").rows()), daemon=True)
+    asking = threading.Thread(target=lambda: found.append(first.query("SELECT").to_dicts()), daemon=True)
     asking.start()
     assert asked.wait(30)
     closing = threading.Thread(target=made.close, daemon=True)

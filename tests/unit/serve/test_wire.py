@@ -120,7 +120,7 @@ def read_to_the_end(sock: socket.socket) -> None:
 
 def check_a_good_client(folder: Path, said: str) -> None:
     client = LocalClient(folder)
-    assert client.query(said).rows() == [{"sql": said}]
+    assert client.query(said).to_dicts() == [{"sql": said}]
     assert [a.message[2:].strip() for a in client.session().execute(f"a {said};b")][-1].endswith("b")
     assert client.views() == [{"view": "hot"}]
     client.close()
@@ -131,12 +131,12 @@ def test_a_statement_of_any_size_up_to_the_bound_is_answered_and_no_answer_is_sh
         client = LocalClient(tmp_path)
         for size in (1, 1 << 20, (1 << 20) + 1, 3 << 20, LONGEST_BODY):
             long = "x" * size
-            assert client.query(long).arrow()["sql"][0].as_py() == long
-            assert client.query("SELECT 3").rows() == [{"sql": "SELECT 3"}]
+            assert client.query(long).to_arrow()["sql"][0].as_py() == long
+            assert client.query("SELECT 3").to_dicts() == [{"sql": "SELECT 3"}]
         with pytest.raises(QueryError, match="too large") as refused:
             client.query("x" * (LONGEST_BODY + 1))
         assert f"{LONGEST_BODY:,}" in str(refused.value.detail)
-        assert client.query("SELECT 3").rows() == [{"sql": "SELECT 3"}]
+        assert client.query("SELECT 3").to_dicts() == [{"sql": "SELECT 3"}]
         client.close()
 
 
@@ -273,15 +273,15 @@ def test_there_is_a_bound_on_connections(tmp_path: Path) -> None:
         first, second = LocalClient(tmp_path), LocalClient(tmp_path)
         with pytest.raises(QueryError, match="2 readers are connected already"):
             LocalClient(tmp_path)
-        assert first.query("1").rows() and second.query("2").rows()
+        assert first.query("1").to_dicts() and second.query("2").to_dicts()
         second.close()
         third: LocalClient | None = None
         while third is None:  # its place is free once the server has seen the end
             try:
                 third = LocalClient(tmp_path)
             except QueryError:
-                assert first.query("1").rows()
-        assert third.query("3").rows() == [{"sql": "3"}]
+                assert first.query("1").to_dicts()
+        assert third.query("3").to_dicts() == [{"sql": "3"}]
         first.close()
         third.close()
 
@@ -299,7 +299,7 @@ def test_sessions_of_several_connections_do_not_mix(tmp_path: Path) -> None:
         assert seconds == [f"{n} b{i}" for i, n in enumerate(numbers)]
         left = sessions[0].execute("x;y;z")
         next(left)  # and the rest is never read
-        assert clients[0].query("q").rows() == [{"sql": "q"}]
+        assert clients[0].query("q").to_dicts() == [{"sql": "q"}]
         assert [a.message for a in sessions[0].execute("last")] == [f"{numbers[0]} last"]
         for client in clients:
             client.close()
@@ -314,7 +314,7 @@ def test_the_next_request_ends_a_subscription(tmp_path: Path) -> None:
         found = [next(answer.changes) for _ in range(3)]
         assert [(c.epoch, c.resume) for c in found] == [(n, f"after {n}") for n in (1, 2, 3)] and found[2].table is None
         assert [a.message for a in session.execute("then")] == ["1 then"]
-        assert client.query("q").rows() == [{"sql": "q"}]
+        assert client.query("q").to_dicts() == [{"sql": "q"}]
         client.close()
 
 
@@ -352,15 +352,15 @@ def test_a_large_answer_comes_in_frames_of_bounded_size(tmp_path: Path) -> None:
 def test_a_client_reconnects_after_the_server_was_replaced(tmp_path: Path) -> None:
     server = LocalServer(tmp_path, Echo())
     client = LocalClient(tmp_path)
-    assert client.query("1").rows() == [{"sql": "1"}]
+    assert client.query("1").to_dicts() == [{"sql": "1"}]
     server.close()
     with pytest.raises(ConnectionLost):
         client.query("2")
     server = LocalServer(tmp_path, Echo())
-    assert client.query("3").rows() == [{"sql": "3"}] and client.views()
+    assert client.query("3").to_dicts() == [{"sql": "3"}] and client.views()
     server.close()
     server = LocalServer(tmp_path, Echo())  # the read is under way when the old connection is found dead
-    assert client.query("4").rows() == [{"sql": "4"}]
+    assert client.query("4").to_dicts() == [{"sql": "4"}]
     server.close()
     server = LocalServer(tmp_path, Echo())
     with pytest.raises(ConnectionLost):  # of statements nobody knows whether they were carried out
@@ -429,7 +429,7 @@ def fuzz(folder: Path, number: int, seed: int) -> None:
                     with suppress(OSError):
                         sock.shutdown(socket.SHUT_WR)
                     read_to_the_end(sock)
-            assert steady.query(f"{seed} {step}").rows() == [{"sql": f"{seed} {step}"}], f"seed {seed}, step {step}"
+            assert steady.query(f"{seed} {step}").to_dicts() == [{"sql": f"{seed} {step}"}], f"seed {seed}, step {step}"
             if step % 10 == 0:
                 check_a_good_client(folder, f"{seed} {step}")
         steady.close()

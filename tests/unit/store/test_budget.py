@@ -50,7 +50,7 @@ def test_answers_that_nobody_takes_count_until_their_readers_are_gone(home: Home
         with pytest.raises(LimitExceeded, match=r"together would use more than 48\.0 MiB") as refused:
             reader.query(WIDE)
         assert "MILLSTREAM_QUERY_MEMORY_TOTAL" in str(refused.value.hint)
-        assert reader.query("SELECT count(*) AS n FROM t").rows() == [{"n": 100_000}]  # a small one is answered
+        assert reader.query("SELECT count(*) AS n FROM t").to_dicts() == [{"n": 100_000}]  # a small one is answered
         for wire in readers:
             wire.close()
         with home.store.budget._changed:
@@ -83,7 +83,7 @@ def test_questions_in_processes_of_their_own_take_turns(home: Home) -> None:
 
     def ask() -> None:
         with Reader(home.path) as reader:
-            answers.append(reader.query(APART).rows())
+            answers.append(reader.query(APART).to_dicts())
 
     asking = [threading.Thread(target=ask) for _ in range(2)]
     for thread in asking:

@@ -15,12 +15,13 @@ import pytest
 from millstream import reader as readers
 from millstream.errors import DefinitionError, HomeInUse, LimitExceeded, QueryError, StatementRefused
 from millstream.home import Home
-from millstream.limits import Limits, Watch, interruptible, parsed_bytes
+from millstream.limits import Limits, Watch, interruptible
 from millstream.reader import Reader
 from millstream.sql.parse.text import Bounded
 from millstream.sql.query.growth import may_grow
 from millstream.sql.query.store_query import question
 from millstream.store import open
+from millstream.units import parsed_bytes
 
 MEMORY = "200MB"
 MOST_GROWTH = 900 << 20
@@ -86,12 +87,12 @@ def stopped(home: Home, sql: str) -> None:
         asking.start()
         asked = 0
         while not over.wait(0.05):
-            assert other.query("SELECT count(*) AS n FROM t").rows() == [{"n": 100_000}]
+            assert other.query("SELECT count(*) AS n FROM t").to_dicts() == [{"n": 100_000}]
             asked += 1
         asking.join()
         assert asked
         assert resident() - before < MOST_GROWTH
-        assert hostile.query("SELECT 3 AS n").rows() == [{"n": 3}]
+        assert hostile.query("SELECT 3 AS n").to_dicts() == [{"n": 3}]
 
 
 @pytest.mark.parametrize("sql", CHEAP)
@@ -112,7 +113,7 @@ def test_a_question_in_a_process_of_its_own_has_the_same_answer(home: Home) -> N
         ("WITH u AS (SELECT s FROM t WHERE i < 2) SELECT count(*) AS n, max(repeat(s, 2000)) > '' AS b FROM u",
          [{"n": 2, "b": True}]),
     ):  # fmt: skip
-        assert home.query(sql).rows() == rows
+        assert home.query(sql).to_dicts() == rows
     with pytest.raises(QueryError) as wrong:
         home.query("SELECT repeat(s, i, 5) AS r FROM t WHERE nothing = 2")
     assert "Error" not in str(wrong.value)
@@ -132,7 +133,7 @@ def test_statements_that_write_have_the_limits_of_questions(home: Home) -> None:
             list(session.execute(sql))
     list(session.execute("UPDATE kept SET s = repeat(s, 2)"))
     (answer,) = session.execute("SELECT s FROM kept")
-    assert answer.result is not None and answer.result.rows() == [{"s": "xxxxxx"}]
+    assert answer.result is not None and answer.result.to_dicts() == [{"s": "xxxxxx"}]
 
 
 def test_a_session_sets_its_own_limits(home: Home) -> None:
@@ -260,15 +261,17 @@ def test_a_reader_outlives_the_owners_of_its_home(tmp_path: Path) -> None:
     with Home(tmp_path) as home:
         home.put_table("t", pa.table({"i": [1]}))
         reader = Reader(tmp_path)
-        assert reader.query("SELECT i FROM t").rows() == [{"i": 1}]
-    assert reader.query("SELECT i FROM t").rows() == [{"i": 1}]  # from the files
+        assert reader.query("SELECT i FROM t").to_dicts() == [{"i": 1}]
+    assert reader.query("SELECT i FROM t").to_dicts() == [{"i": 1}]  # from the files
     assert reader.views() == []
     with Home(tmp_path) as home:
         home.put_table("t", pa.table({"i": [2]}))
-        assert reader.query("SELECT i FROM t").rows() == [{"i": 2}]  # through the second owner
+        assert reader.query("SELECT i FROM t").to_dicts() == [{"i": 2}]  # through the second owner
     with Home(tmp_path) as home:
         home.put_table("t", pa.table({"i": [3]}))
-        assert reader.query("SELECT i FROM t").rows() == [{"i": 3}]  # through the third, over a connection that died
+        assert reader.query("SELECT i FROM t").to_dicts() == [
+            {"i": 3}
+        ]  # through the third, over a connection that died
     reader.close()
 
 

@@ -9,23 +9,22 @@ from typing import Any
 import click
 import orjson
 
+from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import format_option
 from millstream.cli.output import plural
 from millstream.errors import MillstreamError
-
-WRONG = 2
-"""The exit code when something is wrong."""
 
 
 @click.command(short_help="Find all mistakes in files of SQL, without running them.")
 @click.argument("files", metavar="FLOW.sql...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @format_option("text", "json")
 def command(files: tuple[Path, ...], form: str) -> int:
-    """Find everything that is wrong with files of SQL, without running anything.
+    """Find all mistakes in files of SQL, without running anything.
 
-    Statements are read one after the other, also behind a mistake; views are bound to the sources, tables and views
-    that the files have defined before. State that would grow for good is a warning. Python is loaded where a file
-    names it (CREATE FUNCTION). Files of Python flows can be checked too. The exit code is 2 when something is wrong.
+    Statements are read one after the other; a mistake does not end the check. Views are bound to the sources, tables
+    and views that the files have defined before. State that grows without bound is a warning. Python is loaded where a
+    file names it (CREATE FUNCTION). Files of Python flows can be checked too. The exit code is 2 when there is an
+    error.
 
     \b
     Examples:
@@ -46,7 +45,7 @@ def command(files: tuple[Path, ...], form: str) -> int:
         click.echo(orjson.dumps(report.as_json(), option=orjson.OPT_INDENT_2).decode())
     else:
         report.print()
-    return WRONG if report.errors else 0
+    return ExitCode.USAGE if report.errors else ExitCode.OK
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millstream.cli.options import format_option, home_option
+from millstream.cli.options import format_option, home_option, yes_option
 from millstream.cli.output import FORMATS, print_listing, spoken_instant
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 COLUMNS = {name: name.replace("_", " ") for name in ("checkpoint", "made_at", "flows", "bytes", "problem")}
 
 
-@click.group(short_help="Keep the whole home as it is, and put it back.")
+@click.group(short_help="Save the whole home, and restore it.")
 def command() -> None:
-    """Keep the whole home as it is between two epochs, and put it back.
+    """Save the whole home as it is between two epochs, and restore it.
 
     A checkpoint is a folder with views, their definitions, state, epoch records, ledgers and stored tables, and a
     checksum for every file. Topics of the log are not in it.
@@ -36,10 +36,16 @@ def command() -> None:
 
 @command.command("save", short_help="Make a checkpoint, also while flows run.")
 @click.argument("name")
-@click.option("--to", metavar="DIR", help="Put it there, instead of into the home.")
+@click.option("--to", metavar="DIR", help="Save it in this directory.  [default: checkpoints/ of the home]")
 @home_option()
 def save(name: str, to: str | None, home: Path) -> None:
-    """Make a checkpoint, also while flows run: the process that owns the home makes it then."""
+    """Make a checkpoint, also while flows run: the process that owns the home makes it then.
+
+    \b
+    Examples:
+      millstream checkpoint save before_friday
+      millstream checkpoint save nightly --to /backup
+    """  # noqa: D301 - click reads the control character \b
     from millstream.errors import HomeInUse
     from millstream.home import Home
     from millstream.serve.client import LocalClient
@@ -59,15 +65,21 @@ def save(name: str, to: str | None, home: Path) -> None:
     click.echo(f"kept in {folder}")
 
 
-@command.command("restore", short_help="Put the home back to a checkpoint.")
+@command.command("restore", short_help="Restore the home from a checkpoint.")
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do it; without this, only say what would be done.")
+@yes_option()
 @home_option()
 def restore(name: str, yes: bool, home: Path) -> None:
-    """Put the home back to a checkpoint: one of its own by name, or a folder. No flow may run in it.
+    """Restore the home from a checkpoint: one of its own by name, or a folder. No flow may run in it.
 
-    What is there now is kept under repair/ in the home. Flows go on from the checkpoint when they are started.
-    """
+    What is there now is kept under repair/ in the home. Flows resume from the checkpoint when they are started.
+
+    \b
+    Examples:
+      millstream checkpoint restore before_friday             report what would change
+      millstream checkpoint restore before_friday --yes
+      millstream checkpoint restore /backup/nightly --home ./elsewhere --yes
+    """  # noqa: D301 - click reads the control character \b
     from millstream.home import Home
     from millstream.runtime.recovery import checkpoint
 
@@ -87,7 +99,13 @@ def restore(name: str, yes: bool, home: Path) -> None:
 @home_option()
 @format_option(*FORMATS)
 def list_(home: Path, form: str) -> None:
-    """List the checkpoints of the home, newest first. `flows` says up to which epoch it has each."""
+    """List the checkpoints of the home, newest first. `flows` has the last epoch of each flow.
+
+    \b
+    Examples:
+      millstream checkpoint list
+      millstream checkpoint list --format json
+    """  # noqa: D301 - click reads the control character \b
     from millstream.runtime.recovery import checkpoint
 
     check_home(home)
@@ -99,7 +117,12 @@ def list_(home: Path, form: str) -> None:
 @click.argument("name")
 @home_option()
 def drop(name: str, home: Path) -> None:
-    """Remove a checkpoint of the home."""
+    """Remove a checkpoint of the home.
+
+    \b
+    Examples:
+      millstream checkpoint drop before_friday
+    """  # noqa: D301 - click reads the control character \b
     from millstream.clock import SystemClock
     from millstream.log.log import Log
     from millstream.runtime.recovery import checkpoint

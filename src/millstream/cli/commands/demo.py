@@ -37,22 +37,28 @@ CLOSING = "closing the house after the current epoch ..."
 
 
 @click.command(short_help="Watch an auction house, live in your terminal.")
-@click.option("--for", "duration", type=DurationType(), metavar="DURATION", help="End by itself after, e.g., 20s.")
+@click.option(
+    "--for",
+    "duration",
+    type=DurationType(),
+    metavar="DURATION",
+    help="End after this time, e.g. 20s or 2min.  [default: at Ctrl-C]",
+)
 @click.option("--rate", type=click.IntRange(1, 1_000_000), default=2_000, show_default=True, help="Events per second.")
-@home_option(default=None, text="Keep the home there; by default it is temporary and removed at the end.")
+@home_option(temporary=True, text="Keep the home in this directory.  [default: a temporary one]")
 def command(duration: Duration | None, rate: int, home: Path | None) -> None:
     """Run an auction house and watch its views change, live in your terminal.
 
-    Persons join, auctions open, bids come in (the Nexmark benchmark's events, made on the spot). Five views
-    are kept up to date, exactly once, and drawn once a second together with the rate, the watermark, the
-    freshness and the time an epoch takes. Needs Java 17 and nothing else.
+    Persons join, auctions open, bids arrive (the events of the Nexmark benchmark, generated). Five views are kept
+    up to date, exactly once, and drawn once a second together with the rate, the watermark, the freshness and the
+    duration of an epoch. Needs Java 17 and nothing else.
 
     \b
     Examples:
       millstream demo                        until Ctrl-C
-      millstream demo --for 20s              ends by itself and tells how it went
+      millstream demo --for 20s              ends by itself, with a summary
       millstream demo --rate 20000           ten times as busy
-      millstream demo --home ./demo-home     keep it; ask it from another terminal meanwhile:
+      millstream demo --home ./demo-home     keep it; query it from another terminal meanwhile:
       millstream query "SELECT * FROM seller_sales ORDER BY worth DESC LIMIT 5" --home ./demo-home
     """  # noqa: D301 - click reads the control character \b
     from millstream.cli.meter import Meter

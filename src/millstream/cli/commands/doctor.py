@@ -13,9 +13,11 @@ from typing import Any
 
 import click
 
+from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import home_option
 from millstream.cli.output import plural, spoken_seconds
 from millstream.errors import MillstreamError, plain
+from millstream.settings import FILE as SETTINGS_FILE
 from millstream.store.files import has_store
 
 OK, LOW, BROKEN = "ok", "low", "problem"
@@ -40,14 +42,14 @@ class CheckResult:
     repair: str = ""
 
 
-@click.command(short_help="Check this machine, and say how to repair it.")
-@home_option(text="Also look at this home.")
+@click.command(short_help="Check this machine and the home, with repairs.")
+@home_option(text="The home to check.")
 @click.pass_context
 def command(ctx: click.Context, home: Path) -> None:
     """Check this machine: Java, Python, memory, disk, packages, the home, and Spark itself.
 
-    Every line says ok, low or problem, and how to repair it. Spark is really started and runs a small job,
-    which takes some 10 seconds. The exit code is 1 when something is broken.
+    Every line reports ok, low or problem, and the repair. Spark is started and runs a small job, which takes some
+    10 seconds. The exit code is 1 when there is a problem.
 
     \b
     Examples:
@@ -63,7 +65,7 @@ def command(ctx: click.Context, home: Path) -> None:
         broken += finding.state == BROKEN
     if broken:
         click.echo(f"\n{plural(broken, 'problem')} to repair")
-        ctx.exit(1)
+        ctx.exit(ExitCode.FAILED)
     click.echo("\nready: try `millstream demo`")
 
 
@@ -187,7 +189,7 @@ def _no_home(home: Path) -> CheckResult:
     if was_home(home):
         missing = f"the file {home / 'millstream.json'} is missing"
         return CheckResult("home", BROKEN, missing, "`millstream repair` says what can be done")
-    if home.is_dir() and not any(home.iterdir()):
+    if home.is_dir() and all(p.name == SETTINGS_FILE for p in home.iterdir()):
         return CheckResult("home", OK, f"{home} is empty; `millstream run` makes a home of it")
     return CheckResult("home", BROKEN, f"{home} is not a Millstream home", "name another directory with --home")
 

@@ -15,17 +15,17 @@ from millstream.cli.options import format_option
 @click.option("--flow", "name", metavar="NAME", help="Explain only this one of the file's flows.")
 @format_option("text", "json")
 def command(flow_file: Path, name: str | None, form: str) -> None:
-    """Show what a flow would do: its stages, what is native, what is kept.
+    """Show what a flow would do: its stages, what Spark computes natively, what state is kept.
 
-    Nothing runs, and neither Spark nor the data is needed. Mistakes in the flow are found and told.
+    Nothing runs, and neither Spark nor the data is needed. Mistakes in the flow are reported.
 
     \b
-    Read it from the top:
+    Read it from top to bottom:
       source    where records come from, and which views share one pass over them
       scan      what Spark computes natively: filters, columns, joins to stored tables
       exchange  how rows meet their key
-      kernel    the aggregation, and how long its state is kept
-      table     what can be queried, how rows are told apart, how long they stay
+      kernel    the operators, and how long their state is kept
+      table     what can be queried, what identifies a row, how long rows stay
     \b
     Examples:
       millstream explain flow.py

@@ -15,17 +15,19 @@ COLUMNS = {name: name.replace("_", " ") for name in NAMES}
 """The columns with their headings."""
 
 
-@click.command(short_help="List the flows, and how far they have come.")
+@click.command(short_help="List the flows with state and progress.")
 @home_option()
 @format_option(*FORMATS)
 def command(home: Path, form: str) -> None:
-    """List the flows that have run in a home, and how far they have come.
+    """List the flows that have run in a home, with state and progress.
 
     \b
-    state       running, idle (nothing to do just now), restarting (it failed: how often, when again, why),
-                finished (all was read), failed and why, crash loop (it failed too often) or stopped; that a
-                flow failed is remembered until it runs again
-    rows        records read since the first epoch;  errors and late: those that were set apart
+    state       running, idle (nothing to do), restarting (failed: how often, when the next start is, why),
+                finished (everything was read), failed and why, crash loop (failed too often) or stopped; a
+                failure is remembered until the flow runs again
+    rows        records read since the first epoch
+    errors      records that were quarantined because they could not be read or computed
+    late        records that were quarantined because they arrived too late
     skipped     offsets that a flow with at_most_once left out after a failure
     watermark   the event time up to which all its views are complete (UTC)
     \b

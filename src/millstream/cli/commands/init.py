@@ -18,7 +18,7 @@ _DOTTED = {"gitignore": ".gitignore"}
 @click.command(short_help="Make a folder with a first flow and its tests.")
 @click.argument("name", type=click.Path(path_type=Path))
 def command(name: Path) -> None:
-    """Make a folder with a flow in SQL, tests for it, and a page that says what to type.
+    """Make a folder with a flow in SQL, its tests, and a README with the commands to type.
 
     The folder may exist, but must be empty.
 

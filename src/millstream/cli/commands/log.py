@@ -5,12 +5,8 @@ Appending and trimming take the log's own locks; everything else only reads, als
 
 from __future__ import annotations
 
-import json
-import queue
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -18,25 +14,31 @@ import click
 import orjson
 
 from millstream.cli import topic_lag
-from millstream.cli.options import DurationType, format_option, home_option
+from millstream.cli.append_lines import CHUNK, chunks, fitting, made, parsed, refused
+from millstream.cli.exit_codes import ExitCode
+from millstream.cli.options import DurationType, F, format_option, home_option, yes_option
 from millstream.cli.output import FORMATS, plural, print_listing, print_rows
 from millstream.cli.signals import stop_on_signals
-from millstream.errors import HomeDamaged, OffsetsTrimmed, RecordRefused
+from millstream.errors import HomeDamaged, OffsetsTrimmed
 from millstream.model.types.duration import Duration
 from millstream.model.types.values import python_rows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from millstream.log import Log, Topic
 
-CHUNK = 10_000
-"""Lines that are appended together, if they come fast enough."""
-
-PAUSE = 0.05
 POLL = 0.2
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "segments", "holds")
 topic_argument = click.argument("topic")
+partition_option = click.option("--partition", type=int, help="Only this partition, counted from 0.  [default: all]")
+partitions_option = click.option(
+    "--partitions", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Partitions of a new topic."
+)
+
+
+def from_option(default: str) -> Callable[[F], F]:
+    """``--from``: where to start reading."""
+    place, text = "OFFSET|beginning|end|TIME", "Where to start."
+    return click.option("--from", "begin", default=default, metavar=place, show_default=True, help=text)
 
 
 def _log(home: Path, *, make: bool = False) -> Log:
@@ -52,29 +54,29 @@ def _log(home: Path, *, make: bool = False) -> Log:
     return Log(home / "log", SystemClock())
 
 
-@click.group(short_help="Append to the log, read it, and look after it.")
+@click.group(short_help="Append to the log, read it, and maintain it.")
 def command() -> None:
-    """Append to the home's durable log, read it, and look after it.
+    """Append to the home's durable log, read it, and maintain it.
 
     \b
     Examples:
-      millstream log append bids < bids.ndjson      make the topic if need be, and append
+      millstream log append bids < bids.ndjson      append; makes the topic if it is not there
       millstream log read bids --from 2026-01-01T12:00:00 --limit 10
-      millstream log tail bids                      what is appended from now on; Ctrl-C ends it
-      millstream log list                           topics, partitions, offsets, and who still needs what
-      millstream log trim bids --before 120000      says what it would remove; --yes removes it
-      millstream log check                          read everything and compare it with its checksums
+      millstream log tail bids                      records from now on; Ctrl-C ends it
+      millstream log list                           topics, partitions, offsets, and the lag of readers
+      millstream log trim bids --before 120000      report what would be removed; --yes removes it
+      millstream log check                          compare everything with its checksums
     """  # noqa: D301 - click reads the control character \b
 
 
 @command.command(short_help="Make a topic.")
 @topic_argument
-@click.option("--schema", required=True, help='The columns, like "auction BIGINT, ts TIMESTAMP".')
-@click.option("--partitions", type=click.IntRange(1, 10_000), default=1, show_default=True)
-@click.option("--key", help="The column that decides about a record's partition.")
-@click.option("--retain", type=DurationType(), help="Keep records for so long.")
-@click.option("--retain-bytes", type=click.IntRange(1), help="Keep so much in each partition.")
-@click.option("--hard-cap", is_flag=True, help="Let retention remove what readers still need.")
+@click.option("--schema", required=True, help='The columns, e.g. "auction BIGINT, ts TIMESTAMP".')
+@partitions_option
+@click.option("--key", metavar="COLUMN", help="Records with equal values in this column go to the same partition.")
+@click.option("--retain", type=DurationType(), help="Keep records for this time, e.g. 7d.  [default: permanently]")
+@click.option("--retain-bytes", type=click.IntRange(1), help="Keep this many bytes per partition.  [default: all]")
+@click.option("--hard-cap", is_flag=True, help="Let retention remove records that readers still need.")
 @home_option()
 def create(
     topic: str,
@@ -111,17 +113,17 @@ def create(
 @command.command(short_help="Append JSON lines to a topic.")
 @topic_argument
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--schema", help="The columns of a new topic; taken from the first lines when it is not said.")
-@click.option("--partitions", type=click.IntRange(1, 10_000), default=1, help="Of a new topic.")
-@click.option("--key", help="Of a new topic: the column that decides about a record's partition.")
-@click.option("--producer", help="Who appends, so that a retry is recognised; all lines are one append then.")
-@click.option("--sequence", type=int, help="A number that grows with every append of the producer.")
+@click.option("--schema", help="The columns of a new topic.  [default: inferred from the first lines]")
+@partitions_option
+@click.option("--key", metavar="COLUMN", help="The column that chooses the partition of a record in a new topic.")
+@click.option("--producer", metavar="NAME", help="The producer, so that a retry is recognised; makes one append.")
+@click.option("--sequence", type=int, help="The number of this append; it grows with every append of the producer.")
 @click.option(
     "--bad-lines",
     type=click.Choice(["stop", "skip"]),
     default="stop",
     show_default=True,
-    help="What to do with a line that does not fit.",
+    help="What to do with a line that does not fit the schema.",
 )
 @home_option()
 def append(
@@ -135,7 +137,7 @@ def append(
     bad_lines: str,
     home: Path,
 ) -> None:
-    """Append JSON lines, one record per line, from FILE or standard input. Records are durable when it says so.
+    """Append JSON lines, one record per line, from FILE or standard input. Records are durable when it returns.
 
     \b
     Examples:
@@ -151,16 +153,16 @@ def append(
     offsets: dict[int, tuple[int, int]] = {}
     taken = skipped = repeated = 0
     try:
-        for lines in _chunks(file, None if producer is not None else CHUNK):
+        for lines in chunks(file, None if producer is not None else CHUNK):
             if target is None and schema is not None:
-                target = _made(log, topic, schema, [], partitions, key)
-            records, bad = _parsed(lines, exact=target is not None and "decimal" in str(target.schema))
+                target = made(log, topic, schema, [], partitions, key)
+            records, bad = parsed(lines, exact=target is not None and "decimal" in str(target.schema))
             if target is None and records and not (bad and bad_lines == "stop"):
-                target = _made(log, topic, schema, [r for _, r in records], partitions, key)
-            records, more = _fitting(target, records) if target is not None else ([], [])
+                target = made(log, topic, schema, [r for _, r in records], partitions, key)
+            records, more = fitting(target, records) if target is not None else ([], [])
             bad = sorted([*bad, *more])
             if bad and bad_lines == "stop":
-                raise _bad(bad[0], taken)
+                raise refused(bad[0], taken)
             for number, why in bad[: max(0, 10 - skipped)]:
                 click.echo(f"line {number} was skipped: {why}", err=True)
             skipped += len(bad)
@@ -186,111 +188,14 @@ def _told(topic: str, taken: int, skipped: int, offsets: dict[int, tuple[int, in
         click.echo(f"{plural(skipped, 'line')} skipped", err=True)
 
 
-def _chunks(file: IO[bytes], size: int | None) -> Iterator[list[tuple[int, bytes]]]:
-    """Numbered lines in chunks: a full one, or what has come when no more comes for a moment."""
-    lines: queue.Queue[tuple[int, bytes] | None] = queue.Queue(maxsize=2 * CHUNK)
-
-    def read() -> None:
-        try:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    lines.put((number, line))
-        finally:
-            lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    chunk: list[tuple[int, bytes]] = []
-    while True:
-        try:
-            item = lines.get(timeout=PAUSE if chunk and size is not None else None)
-        except queue.Empty:
-            yield chunk
-            chunk = []
-            continue
-        if item is not None:
-            chunk.append(item)
-        if chunk and (item is None or len(chunk) == size):
-            yield chunk
-            chunk = []
-        if item is None:
-            return
-
-
-def _parsed(
-    lines: list[tuple[int, bytes]], *, exact: bool
-) -> tuple[list[tuple[int, dict[str, Any]]], list[tuple[int, str]]]:
-    """The records of some lines, and what is wrong with the others; `exact` keeps all digits of numbers."""
-    records, bad = [], []
-    for number, line in lines:
-        try:
-            record = orjson.loads(line)
-            record = json.loads(line, parse_float=Decimal) if exact else record
-        except ValueError as error:
-            bad.append((number, f"it is not JSON: {error}"))
-            continue
-        if isinstance(record, dict):
-            records.append((number, record))
-        else:
-            bad.append((number, "it is not an object"))
-    return records, bad
-
-
-def _fitting(
-    topic: Topic, records: list[tuple[int, dict[str, Any]]]
-) -> tuple[list[tuple[int, dict[str, Any]]], list[tuple[int, str]]]:
-    """The records that the topic takes, and what is wrong with the others."""
-    from millstream.log.rows import from_dicts, oversized
-
-    limit = topic.about.record_bytes
-
-    def why_not(some: list[tuple[int, dict[str, Any]]]) -> str | None:
-        try:
-            large = oversized(from_dicts([r for _, r in some], topic.schema), limit)
-        except RecordRefused as error:
-            detail = f" ({error.detail})" if error.detail else ""
-            return error.message.removeprefix("row 0: ").removeprefix("row 0 ") + detail
-        return f"it is larger than the topic takes: {limit:,} bytes" if large else None
-
-    if why_not(records) is None:
-        return records, []
-    told = [(numbered, why_not([numbered])) for numbered in records]
-    return [n for n, why in told if why is None], [(n[0], why) for n, why in told if why is not None]
-
-
-def _bad(line: tuple[int, str], taken: int) -> RecordRefused:
-    number, why = line
-    return RecordRefused(
-        f"line {number}: {why}",
-        detail=f"{plural(taken, 'record')} of the lines before were appended, nothing of this line or after it."
-        if taken
-        else "Nothing was appended.",
-        hint="mend the line, or go on without such lines: --bad-lines skip",
-    )
-
-
-def _made(
-    log: Log, name: str, ddl: str | None, records: list[dict[str, Any]], partitions: int, key: str | None
-) -> Topic:
-    """A new topic, with the schema that was given or that the first records suggest."""
-    from millstream.log.rows import infer
-    from millstream.model.types.schema import Schema, ddl_type
-
-    schema: pa.Schema = infer(records) if ddl is None else Schema.parse(ddl).to_arrow()
-    topic = log.create(name, schema, partitions=partitions, key=key)
-    columns = ", ".join(f"{f.name} {ddl_type(f.type)}" for f in topic.schema)
-    source = "" if ddl is not None else ", as the first lines suggest"
-    click.echo(f"made the topic {name}: {columns}{source}", err=True)
-    return topic
-
-
 # ---------------------------------------------------------------- reading
 
 
-@command.command(short_help="Print records.")
+@command.command(short_help="Print the records of a topic.")
 @topic_argument
-@click.option("--partition", type=int, help="Only this one.")
-@click.option("--from", "begin", default="beginning", metavar="OFFSET|beginning|end|TIME", show_default=True)
-@click.option("--limit", type=click.IntRange(1), help="At most so many records.")
+@partition_option
+@from_option("beginning")
+@click.option("--limit", type=click.IntRange(1), help="Print at most this many records.  [default: all]")
 @format_option("ndjson", *FORMATS)
 @home_option()
 def read(topic: str, partition: int | None, begin: str, limit: int | None, form: str, home: Path) -> None:
@@ -320,9 +225,9 @@ def read(topic: str, partition: int | None, begin: str, limit: int | None, form:
 
 @command.command(short_help="Print records as they are appended.")
 @topic_argument
-@click.option("--partition", type=int, help="Only this one.")
-@click.option("--from", "begin", default="end", metavar="OFFSET|beginning|end|TIME", show_default=True)
-@click.option("--limit", type=click.IntRange(1), help="Stop after so many records.")
+@partition_option
+@from_option("end")
+@click.option("--limit", type=click.IntRange(1), help="Stop after this many records.  [default: at Ctrl-C]")
 @home_option()
 def tail(topic: str, partition: int | None, begin: str, limit: int | None, home: Path) -> None:
     """Print records as JSON lines as soon as they are durable, until Ctrl-C.
@@ -392,11 +297,11 @@ def _print_line(row: dict[str, Any]) -> None:
 # ---------------------------------------------------------------- care
 
 
-@command.command("list", short_help="Show topics, partitions, and what readers still need.")
+@command.command("list", short_help="List topics and partitions with their readers.")
 @format_option(*FORMATS)
 @home_option()
 def listing(form: str, home: Path) -> None:
-    """Show the topics with their partitions, offsets and sizes, and how far behind each reader is.
+    """List the topics with their partitions, offsets and sizes, and the lag of each reader.
 
     \b
     Examples:
@@ -427,10 +332,10 @@ def _spoken(column: str, value: Any) -> Any:
 
 @command.command(short_help="Remove old records.")
 @topic_argument
-@click.option("--before", required=True, metavar="OFFSET|end|TIME", help="Remove files whose records all come before.")
-@click.option("--partition", type=int, help="Only this one.")
-@click.option("--force", is_flag=True, help="Also what readers still need.")
-@click.option("--yes", is_flag=True, help="Do it; without this it is only said what would be removed.")
+@click.option("--before", required=True, metavar="OFFSET|end|TIME", help="Remove records before this offset or time.")
+@partition_option
+@click.option("--force", is_flag=True, help="Also remove records that readers still need.")
+@yes_option("Do it; without this, only report what would be removed.")
 @home_option()
 def trim(topic: str, before: str, partition: int | None, force: bool, yes: bool, home: Path) -> None:
     """Remove old records: whole files whose records all come before an offset or a time.
@@ -472,7 +377,7 @@ def _droppable(topic: Topic, partition: int, start: int, before: int) -> int:
     return start
 
 
-@command.command(short_help="Read everything and compare it with its checksums.")
+@command.command(short_help="Compare everything with its checksums.")
 @click.argument("topic", required=False)
 @home_option()
 def check(topic: str | None, home: Path) -> int:
@@ -497,4 +402,4 @@ def check(topic: str | None, home: Path) -> int:
         if not damages:
             rows = sum(p.end - p.start for p in source.stats())
             click.echo(f"{name}: {plural(rows, 'record')}, all as they were written")
-    return HomeDamaged.exit_code if broken else 0
+    return ExitCode.HOME if broken else ExitCode.OK

@@ -12,7 +12,7 @@ from millstream.cli.output import FORMATS, print_result
 from millstream.runtime.inspect.status import ERROR, FAILED_VIEWS
 
 
-@click.command(short_help="Ask the views a question, in Spark SQL.")
+@click.command(short_help="Query the views, in Spark SQL.")
 @click.argument("sql")
 @home_option()
 @format_option(*FORMATS)
@@ -21,20 +21,20 @@ from millstream.runtime.inspect.status import ERROR, FAILED_VIEWS
     type=click.Choice(FAILED_VIEWS),
     default=ERROR,
     show_default=True,
-    help="What to do about a view that has failed: refuse, or show its last rows with a warning.",
+    help="What to do about a view that has failed: report an error, or show its last rows with a warning.",
 )
 def command(sql: str, home: Path, form: str, failed_views: str) -> None:
-    """Ask the views a question, in Spark SQL.
+    """Query the views of a home, in Spark SQL.
 
-    Works while a flow runs in the home (the running process answers) and when none does. The answer is
-    always that of one whole epoch. SQL may be - to read the question from standard input.
+    Works while a flow runs in the home (its process answers) and when none does. The answer is always as of one
+    whole epoch. With - the query is read from standard input.
 
     \b
     Examples:
       millstream query "SELECT * FROM hot_auctions ORDER BY bids DESC LIMIT 10"
       millstream query "SELECT count(*) AS n FROM totals" --format json
-      millstream query 'SELECT * FROM bids$errors' --home ./elsewhere     what could not be read, and why
-      millstream query - --format csv < question.sql > answer.csv
+      millstream query 'SELECT * FROM bids$errors' --home ./elsewhere     rejected records, and why
+      millstream query - --format csv < query.sql > answer.csv
     """  # noqa: D301 - click reads the control character \b
     from millstream.reader import Reader
 

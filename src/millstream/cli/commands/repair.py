@@ -6,30 +6,31 @@ from pathlib import Path
 
 import click
 
-from millstream.cli.options import home_option
+from millstream.cli.exit_codes import ExitCode
+from millstream.cli.options import home_option, yes_option
 
 ROUNDS = 9
 """A repair looks again when something is mended, because the rest can be seen only then; not for ever."""
 
 
-@click.command(short_help="Say what is wrong with a home, and mend it.")
-@click.option("--yes", is_flag=True, help="Do it; without this, only say what would be done.")
-@click.option("--rebuild", metavar="FLOW", multiple=True, help="Compute this flow again from its sources.")
+@click.command(short_help="Report what is damaged in a home, and repair it.")
+@yes_option()
+@click.option("--rebuild", metavar="FLOW", multiple=True, help="Recompute this flow from its sources; may be repeated.")
 @home_option()
 def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
-    """Look at a home in which no flow runs, and say what is wrong, what would be done, and what would be lost.
+    """Check a home in which no flow runs: what is damaged, what a repair would do, and what would be lost.
 
-    Nothing is changed without --yes, and the exit code says whether something is damaged. What is replaced is
-    kept under repair/ in the home. Everything in the home is checked, also the contents of state files.
+    Nothing is changed without --yes; the exit code is then 4 when something is damaged. What is replaced is kept
+    under repair/ in the home. Everything in the home is checked, also the contents of state files.
 
     \b
     Examples:
       millstream repair
       millstream repair --yes
-      millstream repair --rebuild auctions --yes      empty its views and compute them again
+      millstream repair --rebuild auctions --yes      empty its views and recompute them
     """  # noqa: D301 - click reads the control character \b
     from millstream.cli.commands.checkpoint import check_home
-    from millstream.errors import HomeDamaged, RecoveryFailed
+    from millstream.errors import RecoveryFailed
     from millstream.runtime.home_dir import was_home
     from millstream.runtime.recovery import repair
 
@@ -55,7 +56,7 @@ def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
                 click.echo("nothing was changed; to do it, add --yes")
                 if rebuild or all(f.harmless for f in findings):
                     return
-                raise click.exceptions.Exit(HomeDamaged.exit_code)
+                raise click.exceptions.Exit(ExitCode.HOME)
             kept = repair.mend(path, findings)
             click.echo(f"done; what was replaced is in {kept}")
             findings = repair.look(path)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from millstream.cli.options import DEFAULT_HOME, check_memory, home_option
+from millstream.cli.options import DEFAULT_HOME, home_option, memory_option
 from millstream.cli.output import plural, spoken_seconds
 from millstream.errors import EngineFailed
 
@@ -35,18 +35,18 @@ BROKEN = ("failed", "crash loop")
 @click.command(short_help="Run the flows of a file of SQL or Python.")
 @click.argument("flow_file", metavar="FLOW.sql|FLOW.py", type=click.Path(path_type=Path))
 @home_option()
-@click.option("--until-caught-up", is_flag=True, help="Stop when everything that is there has been read.")
+@click.option("--until-caught-up", is_flag=True, help="Stop when everything that is there now has been read.")
 @click.option("--flow", "name", metavar="NAME", help="Run only this one of the file's flows.")
 @click.option(
     "--standby",
     type=click.Choice(MODES),
-    help="Be ready beside the process that owns the home, and go on when it dies or freezes; an active standby "
-    "performs its epochs too, to be faster.",
+    help="Wait until the process that owns the home dies or freezes, then resume its flows; an active standby "
+    "performs its epochs too, to take over faster.",
 )
-@click.option("--take-over", is_flag=True, help="If the process that owns the home is frozen, end it and go on.")
 @click.option(
-    "--memory", default="2g", show_default=True, callback=check_memory, help="Memory for Spark's Java process, e.g. 4g."
+    "--take-over", is_flag=True, help="If the process that owns the home is frozen, end it and resume its flows."
 )
+@memory_option()
 def command(
     flow_file: Path,
     home: Path,
@@ -54,17 +54,17 @@ def command(
     name: str | None,
     standby: str | None,
     take_over: bool,
-    memory: str,
+    memory: str | None,
 ) -> None:
-    """Run the flow of a Python file (or all of them, if there are several), or the statements of a file of SQL.
+    """Run the flows of a Python file, or the statements of a file of SQL.
 
-    The flow goes on where it was when it last ran in this home; nothing is lost or counted twice. When it fails
-    it is started again by itself, a few times. Ctrl-C stops it after the current epoch. If the file has a dict
-    TABLES, its tables are stored in the home first, for `enrich`. Of a file of SQL, definitions that are in the home
-    already stay as they are; then all flows that SQL has made there are run.
+    A flow resumes where it stopped when it last ran in this home; nothing is lost or counted twice. When it fails, it
+    is restarted a few times. Ctrl-C stops it after the current epoch. If a Python file has a dict TABLES, its tables
+    are stored in the home first, for `enrich`. Of a file of SQL, definitions that are in the home already stay as they
+    are; then all flows that SQL has defined there run.
 
     \b
-    A flow file is as short as this:
+    A complete flow file:
       import millstream as ms
       flow = ms.Flow("auctions")
       bids = flow.source("bids", ms.files("data/bids", format="json"),
@@ -72,11 +72,11 @@ def command(
       bids.key_by("auction").window(ms.tumbling("10 seconds")).aggregate(n=ms.count()).view("hot_auctions")
     \b
     Examples:
-      millstream run flow.py                       until Ctrl-C; ask with `millstream query` meanwhile
-      millstream run flow.sql                      the same for SQL; `millstream sql` asks and changes
+      millstream run flow.py                       until Ctrl-C; `millstream query` works meanwhile
+      millstream run flow.sql                      the same for SQL; `millstream sql` connects to it
       millstream run flow.py --until-caught-up     read what is there, then stop
       millstream run flow.py --home /data/home --flow auctions
-      millstream run flow.py --standby active      in a second terminal: goes on when the first run dies
+      millstream run flow.py --standby active      in a second terminal: resumes when the first run dies
     """  # noqa: D301 - click reads the control character \b
     if flow_file.suffix == ".sql":
         from millstream.cli.run_sql import run_sql

@@ -8,41 +8,39 @@ from pathlib import Path
 
 import click
 
-from millstream.cli.options import Settings, check_memory, format_option, home_option
+from millstream.cli.options import Settings, format_option, home_option, memory_option
 
 
-@click.command(short_help="The SQL shell: define views, ask, watch them change.")
+@click.command(short_help="Open the SQL shell, or run statements.")
 @home_option()
-@click.option("-c", "commands", metavar="SQL", multiple=True, help="Carry this out, then leave; may be repeated.")
+@click.option("-c", "commands", metavar="SQL", multiple=True, help="Run this, then leave; may be repeated.")
 @click.option(
     "-f",
     "files",
     metavar="FILE",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Carry the statements of a file out, then leave; files come before -c.",
+    help="Run the statements of a file, then leave; may be repeated; files come before -c.",
 )
 @format_option("table", "csv", "json", "arrow")
-@click.option(
-    "--memory", default="2g", show_default=True, callback=check_memory, help="Memory for Spark's Java process, e.g. 4g."
-)
+@memory_option()
 @click.pass_obj
 def command(
-    settings: Settings, home: Path, commands: tuple[str, ...], files: tuple[Path, ...], form: str, memory: str
+    settings: Settings, home: Path, commands: tuple[str, ...], files: tuple[Path, ...], form: str, memory: str | None
 ) -> None:
-    """The SQL shell.
+    """Open the SQL shell: define views, query them, watch them change. Or run statements and leave.
 
-    If a process owns the home, it carries the statements out. If none does, the shell opens the home itself, and the
-    flows of its views run as long as the shell does. In the shell, \\? lists the commands. Without a terminal, and
-    with -c or -f, the first error ends it with an exit code.
+    If a process owns the home, it runs the statements. If none does, the shell opens the home itself, and the flows of
+    its views run as long as the shell does. In the shell, \\? lists the commands. Without a terminal, and with -c or
+    -f, the first error ends it with an exit code.
 
     \b
     Examples:
       millstream sql                                              the shell
       millstream sql -c "SELECT * FROM hot_auctions LIMIT 10"
       millstream sql -f views.sql -c "SHOW VIEWS"
-      millstream sql -c "SUBSCRIBE TO hot_auctions" --format json one line per change, as they come
-      millstream sql --format arrow < question.sql > answer.arrows
+      millstream sql -c "SUBSCRIBE TO hot_auctions" --format json one line per change
+      millstream sql --format arrow < query.sql > answer.arrows
     """  # noqa: D301 - click reads the control character \b
     from millstream.cli.connection import connected
     from millstream.cli.shell.output import AnswerPrinter

@@ -11,15 +11,13 @@ from xml.etree import ElementTree
 
 import click
 
+from millstream.cli.exit_codes import ExitCode
 from millstream.cli.output import spoken_seconds
 
 if TYPE_CHECKING:
     from millstream.model.flow import Flow
     from millstream.testing.script import Script
     from millstream.testing.sql_test import CaseOutcome, MakeScript
-
-FAILED = 1
-"""The exit code when a test failed."""
 
 
 @click.command(short_help="Run the SQL tests of a folder.")
@@ -31,12 +29,11 @@ FAILED = 1
 def command(places: tuple[Path, ...], wanted: str, junit: Path | None) -> int:
     """Run the SQL tests of a folder: all files whose names end with .test.sql.
 
-    Every source is fed by hand, and the clock stands still until a test moves it, so that nothing is waited for and
-    the answers are always the same. What stands before the first test is done in each of them. The exit code is 1
-    when a test fails.
+    A test feeds the sources and moves the clock itself, so that it never waits and its answers are always the same.
+    Statements before the first test run in each of them. The exit code is 1 when a test fails.
 
     \b
-    A test is as short as this:
+    A complete test:
       -- flow: ../flow.sql
       -- test: bids of one auction are counted together
       INSERT INTO bids VALUES (1, 150, '2026-01-01 00:00:01'), (1, 200, '2026-01-01 00:00:02');
@@ -71,7 +68,7 @@ def command(places: tuple[Path, ...], wanted: str, junit: Path | None) -> int:
     failed = sum(not o.passed for o in outcomes)
     said = f"{len(outcomes) - failed} passed" + (f", {failed} failed" if failed else "")
     click.secho(f"{said} ({spoken_seconds(time.perf_counter() - since)})", fg="red" if failed else "green")
-    return FAILED if failed else 0
+    return ExitCode.FAILED if failed else ExitCode.OK
 
 
 def _scripts() -> MakeScript:

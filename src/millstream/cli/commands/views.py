@@ -19,23 +19,23 @@ COLUMNS = {name: SPOKEN.get(name, name) for name in NAMES}
 """The columns with their headings."""
 
 
-@click.command(short_help="List the views, and how fresh they are.")
+@click.command(short_help="List the views with size and freshness.")
 @home_option()
 @format_option(*FORMATS)
 def command(home: Path, form: str) -> None:
-    """List the views: rows, last epoch, watermark, freshness, late and wrong records.
+    """List the views: rows, last epoch, watermark, freshness, late and rejected records.
 
     \b
     rows        how many rows the view has
     epoch       the last epoch of its flow; `changed in` is the last one that changed this view
     watermark   the event time up to which it is complete (UTC)
     freshness   how long ago the last epoch began
-    offered     records of its sources: those that were read, and those that wait
-    applied     records taken in
-    late        records that came too late; they are in VIEW$late
+    offered     records of its sources: those that were read, and those that are pending
+    applied     records that the view has taken in
+    late        records that arrived too late; they are in VIEW$late
     errors      records that could not be read, and rows that failed; in SOURCE$errors and VIEW$errors
-    filtered    records that its conditions left out
-    pending     records that wait in the sources; - when the flow does not run
+    filtered    records that its conditions dropped
+    pending     records that wait in the sources; - while the flow does not run
     state       that of its flow: running, idle, ..., stopped; failed and why, also after the process has ended
     \b
     Examples:

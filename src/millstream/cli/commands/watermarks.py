@@ -22,19 +22,19 @@ COLUMNS = {name: name.replace("_", " ") for name in NAMES}
 TIMES = ("newest", "watermark", "heard_at", "since")
 
 
-@click.command(short_help="Show how far the sources are, and who holds a flow back.")
+@click.command(short_help="Show watermarks, and what holds a flow back.")
 @home_option()
 @format_option(*FORMATS)
 def command(home: Path, form: str) -> None:
-    """Show how far every partition of every source has come, and which one holds its flow's watermark back.
+    """Show the watermark of every partition of every source, and which one holds its flow back.
 
     \b
-    newest      the newest event time it has shown; with punctuation, the newest it has promised (UTC)
-    watermark   the same less the lateness of the source: what it allows the flow
-    heard at    when something of it was last read
+    newest      the newest event time of its records; with punctuation, the newest one promised (UTC)
+    watermark   the newest event time less the lateness of the source
+    heard at    when a record of it was last read
     idle        silent for the idle_timeout of the source, so it holds nothing back
     ended       read to its end
-    holds       it is the one that holds the flow back, and has done so without moving since then
+    holds       it holds the flow back, and has not moved since the time in `since`
     \b
     A flow that does not run is shown as it was in its last epoch.
     \b

@@ -14,10 +14,11 @@ import click
 import orjson
 
 from millstream.cli.output import csv_text, json_text, plural, print_warnings, spoken_seconds
+from millstream.display import visible
 from millstream.errors import StatementRefused
 from millstream.model.reserved import SHOWN_EPOCH, free_name
 from millstream.model.types.values import python_values
-from millstream.result import plain, shown, text_table, visible
+from millstream.result import plain, shown, text_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +61,7 @@ class AnswerPrinter:
         """What a statement gave, but for its changes."""
         took = f", {spoken_seconds(seconds)}" if self.look is not None and self.look.timing else ""
         if answer.result is not None:
-            print_warnings(answer.result)
+            print_warnings(answer.result.warnings)
             self._rows(answer.result, took)
         if answer.text:
             click.echo(answer.text, err=self.form == "arrow")
@@ -72,7 +73,7 @@ class AnswerPrinter:
         return _LISTENERS[self.form]()
 
     def _rows(self, result: Result, took: str) -> None:
-        table = result.arrow()
+        table = result.to_arrow()
         if self.form == "arrow":
             writer = ArrowOutput(table.schema)
             writer.write(table)

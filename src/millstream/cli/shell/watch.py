@@ -86,7 +86,7 @@ def drawn(command: WatchCommand, result: Result) -> str:
 
     width, height = shutil.get_terminal_size()
     room = max(3, height - 7)
-    columns = [python_values(c) for c in result.arrow().slice(0, room).columns]
+    columns = [python_values(c) for c in result.to_arrow().slice(0, room).columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     more = f", {len(rows)} of them shown" if len(rows) < len(result) else ""
     now = datetime.now(UTC)

@@ -15,7 +15,9 @@ from typing import Any
 
 from millstream.engine.spark.class_archive import archive_options
 from millstream.engine.spark.errors import has_ended, translated
+from millstream.engine.spark.foreign_warnings import hide_foreign_warnings
 from millstream.engine.spark.java import require_java
+from millstream.settings import SPARK_MASTER, find
 
 _LOCK = threading.Lock()
 _WARMING = 20.0
@@ -44,7 +46,7 @@ def settings(log: Path, memory: str) -> dict[str, str]:
     """What a session is started with; docs/decisions/0001 says why."""
     cores = str(os.cpu_count() or 2)
     return {
-        "spark.master": os.environ.get("MILLSTREAM_MASTER", "local[*,4]"),
+        "spark.master": find(SPARK_MASTER, home=log.parent.parent).value,
         "spark.app.name": "millstream",
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
@@ -85,8 +87,6 @@ def settings(log: Path, memory: str) -> dict[str, str]:
 def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = None) -> Any:
     """The session, started if there is none yet. `log` is where Spark writes its own messages."""
     with _LOCK, translated(log):
-        import warnings
-
         from pyspark.sql import SparkSession
 
         if has_ended():
@@ -103,10 +103,9 @@ def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = No
         for name in ("SQLQueryContextLogger", "py4j"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # our errors say it in one line
         logging.getLogger().addFilter(_is_news)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _launch(log, chosen)
-            return SparkSession.builder.config(map=chosen).getOrCreate()
+        hide_foreign_warnings()
+        _launch(log, chosen)
+        return SparkSession.builder.config(map=chosen).getOrCreate()
 
 
 def _is_news(record: logging.LogRecord) -> bool:

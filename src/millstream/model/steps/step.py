@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, Origin
+from millstream.model import describe
 from millstream.model.aggregates.aggregate import SPANS_TOO, STRUCTS, Aggregate, settled_type, typed_by
 from millstream.model.connector import Connector, Sink
 from millstream.model.error_policy import QUARANTINE
@@ -248,6 +249,21 @@ class View:
     on_error: str = QUARANTINE
     """What is done about a row that one of its expressions fails on."""
 
+    @property
+    def schema(self) -> Schema:
+        """The columns of its rows."""
+        return self.input.schema
+
+    @property
+    def _heading(self) -> str:
+        return describe.title("View" if self.kept else "Sink", self.name, reads(self.input))
+
+    def __repr__(self) -> str:
+        return describe.line(self._heading, self.schema)
+
+    def _repr_html_(self) -> str:
+        return describe.html(self._heading, self.schema)
+
 
 Two = Joined | JoinedAsOf | Compared
 """The steps with two inputs, `left` and `right`."""
@@ -288,6 +304,11 @@ def upstream(step: Step) -> Iterator[Step]:
     yield step
     for before in inputs(step):
         yield from upstream(before)
+
+
+def reads(step: Step) -> tuple[str, ...]:
+    """The names of the sources and stored tables that feed a step."""
+    return tuple(dict.fromkeys(s.name for s in upstream(step) if isinstance(s, Source | TableRows) and s.name))
 
 
 def changes(step: Step) -> bool:

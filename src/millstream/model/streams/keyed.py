@@ -52,6 +52,11 @@ class Keyed(KeyedOperators, KeyedMatches):
     time: str | None = None
     """The column that windows go by; None: the event time."""
 
+    def __repr__(self) -> str:
+        keys = ", ".join(f"{name}={e.spark()}" if plain_column(e) != name else name for name, e in self.keys)
+        window = "" if self.windowing.window.is_global else f", {self.windowing.window}"
+        return f"<Keyed by {keys or 'nothing'}{window}: {self.stream!r}>"
+
     def window(
         self,
         window: AnyWindow,

@@ -11,7 +11,7 @@ from millstream.model.streams.python_operators import output_of
 from millstream.model.streams.stream import Stream
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ProcessedStream(Stream):
     """The rows that a process gives; `side` has those that it gives elsewhere."""
 

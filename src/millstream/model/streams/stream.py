@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.model import describe
 from millstream.model.aggregates.aggregate import Aggregate
 from millstream.model.connector import Sink
 from millstream.model.connectors import check_name
@@ -34,6 +35,7 @@ from millstream.model.steps.step import (
     View,
     Where,
     changes,
+    reads,
     upstream,
 )
 from millstream.model.streams.keyed import Keyed, named_columns
@@ -59,6 +61,17 @@ class Stream(Relations, Operators, Matches):
 
     flow: Flow
     step: Step
+
+    @property
+    def _heading(self) -> str:
+        named = self.step.name if isinstance(self.step, Source) else ""
+        return describe.title("Stream", named, () if named else reads(self.step), f"flow {self.flow.name}")
+
+    def __repr__(self) -> str:
+        return describe.line(self._heading, self.schema)
+
+    def _repr_html_(self) -> str:
+        return describe.html(self._heading, self.schema)
 
     def where(self, condition: str | Expr) -> Stream:
         """Keep the rows for which the condition is true: ``.where("price > 100")``.

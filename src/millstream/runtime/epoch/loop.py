@@ -34,7 +34,7 @@ from millstream.runtime.engine_port import EnginePort, TapPort
 from millstream.runtime.epoch import late_replay
 from millstream.runtime.epoch.compaction import Compactor
 from millstream.runtime.epoch.kept_versions import Upkeep
-from millstream.runtime.epoch.memory_limit import bounded
+from millstream.runtime.epoch.memory_limit import bounded, usual_limit
 from millstream.runtime.epoch.outbox import Outbox
 from millstream.runtime.epoch.progress import Progress, count
 from millstream.runtime.epoch.records import FAILED, EpochRecord, RecordBook
@@ -225,7 +225,7 @@ class FlowLoop:
         epoch_input = self.epoch_input(record)
         self._fail("before work")
         try:
-            with bounded(self.plan.flow):
+            with bounded(self.plan.flow, usual_limit(self._home)):
                 output: EpochOutput = self.engine.run(self.version, epoch_input)
         except Exception:
             if self._records and self.plan.watched:

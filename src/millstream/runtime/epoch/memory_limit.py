@@ -9,7 +9,6 @@ of its own.
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,11 +17,9 @@ from time import sleep
 from traceback import clear_frames
 
 from millstream.errors import MemoryExceeded
-from millstream.limits import parsed_bytes, spoken_bytes
+from millstream.settings import FLOW_MEMORY, find
+from millstream.units import spoken_bytes
 
-VARIABLE = "MILLSTREAM_FLOW_MEMORY"
-USUAL = 0.6
-"""The part of the machine's memory that the process may hold while an epoch is computed."""
 _TICK = 0.1
 
 
@@ -30,12 +27,9 @@ class _Stop(BaseException):
     """Raised in the thread of a flow."""
 
 
-def usual_limit() -> int:
-    """Bytes that the process may hold: of MILLSTREAM_FLOW_MEMORY, or a part of the machine's memory; 0 is no limit."""
-    said = os.environ.get(VARIABLE)
-    if said:
-        return parsed_bytes(said)
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * USUAL)
+def usual_limit(home: Path | None = None) -> int:
+    """Bytes that the process may hold while an epoch is computed: the setting `flow_memory`; 0 is no limit."""
+    return find(FLOW_MEMORY, home=home).value
 
 
 def held() -> int:
@@ -114,5 +108,6 @@ def _exceeded(flow: str, limit: int) -> MemoryExceeded:
     return MemoryExceeded(
         f"an epoch of the flow `{flow}` needs more than {spoken_bytes(limit)} of memory",
         detail="it was not committed, and nothing is lost",
-        hint=f"let a view make fewer rows of one, or give sources a smaller max_rows; {VARIABLE}=8GB sets the limit",
+        hint="let a view make fewer rows of one, or give sources a smaller max_rows; "
+        f"{FLOW_MEMORY.variable}=8GB sets the limit",
     )

@@ -165,6 +165,10 @@ class Run:
     ) -> None:
         self.stop()
 
+    def __repr__(self) -> str:
+        epoch = f", epoch {self.loop.number:,}" if self.loop is not None else ""
+        return f"<Run {self.flow}: {self.status}{epoch}>"
+
     @property
     def _ended(self) -> bool:
         return self.state in ENDED

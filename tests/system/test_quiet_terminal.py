@@ -1,0 +1,64 @@
+"""No warning of another library reaches the terminal: what a program prints is its own."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from millstream.engine.spark.foreign_warnings import KNOWN, hide_foreign_warnings
+
+from .conftest import PATIENCE, Processes
+
+FLOW = """
+import millstream as ms
+
+flow = ms.Flow("shop")
+source = ms.memory()
+schema = "auction BIGINT, price BIGINT, ts TIMESTAMP"
+bids = flow.source("bids", source, schema=schema, event_time="ts")
+bids.map_batches(lambda frame: frame, takes="pandas", schema=schema).view("through_pandas")
+bids.key_by("auction").aggregate(n=ms.count()).view("counts")
+"""
+
+SCRIPT = f"""
+{FLOW}
+source.send({{"auction": 1, "price": 2, "ts": "2026-01-01T00:00:00Z"}})
+with ms.open("home") as home, home.start(flow) as run:
+    run.catch_up()
+    print(home.query("SELECT n FROM counts").to_pandas()["n"].tolist(), len(home.query("SELECT * FROM through_pandas")))
+"""
+
+
+@pytest.mark.spark
+def test_a_program_that_runs_a_flow_prints_only_its_own_lines(tmp_path: Path) -> None:
+    known = {k: v for k, v in os.environ.items() if not k.startswith("MILLSTREAM_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-c", SCRIPT],
+        cwd=tmp_path, env=known, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr, done.returncode) == ("[1] 1\n", "", 0)
+
+
+@pytest.mark.spark
+def test_the_demo_prints_no_warning(millstream: Processes, tmp_path: Path) -> None:
+    done = millstream.run("demo", "--for", "3s", "--rate", "1000", TMPDIR=str(tmp_path))
+    assert done.returncode == 0
+    assert "Warning" not in done.stdout + done.stderr
+    assert done.stderr == ""
+
+
+def test_only_the_known_warnings_are_hidden() -> None:
+    ((message, category, _),) = KNOWN
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hide_foreign_warnings()
+        said = f"{message} >= 3.0.0."
+        warnings.warn_explicit(said, category, "x.py", 1, module="pyspark.sql.pandas.utils")
+        assert not caught
+        warnings.warn_explicit(said, category, "x.py", 1, module="mine")  # another library may say the same
+        warnings.warn_explicit("another", category, "x.py", 1, module="pyspark.sql")
+        warnings.warn_explicit(said, DeprecationWarning, "x.py", 1, module="pyspark.sql")
+    assert len(caught) == 3
