@@ -23,7 +23,6 @@ from millstream.model.python.function import Function
 from millstream.model.reserved import OP, SHOWN_OP, free_name
 from millstream.model.source_options import SourceOptions
 from millstream.model.types.schema import Schema
-from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.operators.operator import Operator
 from millstream.plan.parts import Column, Feed, Op, Project
 
@@ -108,8 +107,7 @@ class ViewStage:
     @property
     def panes_kept(self) -> int | None:
         """How long panes are kept, in micros; None when their history is not."""
-        how = self.operator.windowing.panes if isinstance(self.operator, Aggregation) else None
-        return None if how is None else how.micros
+        return self.operator.panes_kept
 
 
 @dataclass(frozen=True, eq=False)

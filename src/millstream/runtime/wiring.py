@@ -21,7 +21,6 @@ from millstream.engine.driver.row_errors import quarantines
 from millstream.log.log import Log
 from millstream.model import systems
 from millstream.model.connectors import TableTarget
-from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.stages import Plan, SourceStage, ViewStage
 from millstream.runtime.epoch.table_sink import ChangesTable, KeepsTables, TableAccess, TableSink
 from millstream.state.run import write_durably
@@ -113,8 +112,4 @@ def _may_come_late(plan: Plan, view: ViewStage) -> bool:
     if operator.reads_scans:
         return operator.takes_late_rows
     before = [plan.view(name) for name in operator.inputs]
-    return any(_may_come_late(plan, v) or _has_windows(v) for v in before)
-
-
-def _has_windows(view: ViewStage) -> bool:
-    return isinstance(view.operator, Aggregation) and not view.operator.window.is_global
+    return any(_may_come_late(plan, v) or v.operator.has_windows for v in before)

@@ -17,7 +17,6 @@ from millstream.engine.spark.frames import arrow_schema
 from millstream.errors import SchemaError
 from millstream.model.reserved import OP
 from millstream.model.types.schema import TIMESTAMP, ddl_type
-from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.operators.inputs import Take
 from millstream.plan.operators.measures import check_keys, same_type
 from millstream.plan.operators.operator import ROW, Operator, view_of
@@ -67,30 +66,20 @@ def _check_columns(view: ViewStage) -> None:
 def _view(spark: SparkSession, view: ViewStage, types: Types, *, retract: bool) -> ViewStage:
     """The view with its types, which are added to those known: views come in the order of the plan."""
     operator = view.operator
-    if operator.appends:
-        kinds = [
-            same_type(view_of(operator.step), n, [types[f.scan][f.columns[i]] for f in operator.feeds])
-            for i, n in enumerate(operator.columns)
-        ]
-        stored = [pa.field(n, k) for n, k in zip(operator.columns, kinds, strict=True)]
-        types[view.name] = dict(zip(operator.columns, kinds, strict=True))
-        return replace(view, schema=pa.schema([*stored, *(pa.field(h, TIMESTAMP) for h in view.hidden)]))
     panes, retracts = None, True
-    if isinstance(operator, Aggregation):
+    if operator.reads_scans:
         filtered = view.post is not None and view.post.keep is not None
         asked = (retract or view.sink is not None) and operator.retracting
         computes = view.post is not None and view.post.renames is None
-        bound: Operator = operator.bind_scans(types, retract=asked or computes)  # type: ignore[arg-type]
-        assert isinstance(bound, Aggregation)
+        bound, schema, panes = operator.bind_scans(types, retract=asked or computes)
         retracts = asked or filtered
-        schema = bound.result_schema()
-        panes = bound.panes_schema() if bound.windowing.panes is not None else None
     else:
         bound, schema = _bound(spark, operator, types)
     types[view.name] = {f.name: f.type for f in schema}
     if view.post is not None:
         schema = _projected(spark, schema, [view.post])
-    kinds = pa.schema([pa.field(f.name, f.type) for f in schema])
+    hidden = [pa.field(h, TIMESTAMP) for h in view.hidden] if operator.appends else []
+    kinds = pa.schema([*(pa.field(f.name, f.type) for f in schema), *hidden])
     return replace(view, operator=bound, panes=panes, schema=kinds, retracts=retracts)
 
 

@@ -14,8 +14,7 @@ from millstream.model.types.duration import Duration
 from millstream.plan.explain.node import Node, named, plain, shown_name
 from millstream.plan.explain.operators import PlanNames, operator_node, take_nodes
 from millstream.plan.operators.aggregates.aggregation import ORDERED, Aggregation
-from millstream.plan.operators.operator import ROW, Operator, view_of
-from millstream.plan.operators.relations.top_n import TopN
+from millstream.plan.operators.operator import Operator, view_of
 from millstream.plan.parts import Batches, Explode, Feed, Lookup, Op, Project
 from millstream.plan.stages import Plan, Scan, SourceStage, ViewStage
 
@@ -231,11 +230,9 @@ def _kept(plan: Plan, view: ViewStage) -> Iterator[Node]:
 
 
 def _table(plan: Plan, view: ViewStage) -> Node:
-    operator = view.operator
-    if operator.identity == ROW and isinstance(operator, TopN):
-        rows = f"up to {operator.count:,} per " + (", ".join(operator.keys) or "view")
-    elif operator.identity == ROW:
-        rows = "they come and go"
+    shown = view.operator.shown_rows()
+    if shown is not None:
+        rows = shown
     elif view.identity is None:
         rows = "appended, never changed"
     elif not view.identity:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import pyarrow as pa
 
@@ -32,6 +32,17 @@ Facts = list[tuple[str, str]]
 """What EXPLAIN reports: labels and texts."""
 
 Types = Mapping[str, pa.DataType]
+
+ScanTypes = Mapping[int | str, Mapping[str, pa.DataType]]
+"""By scan, the types of the columns that it gives."""
+
+
+class Bound(NamedTuple):
+    """An operator with its types, the columns of its results, and those of a history of panes."""
+
+    operator: Operator
+    schema: pa.Schema
+    panes: pa.Schema | None = None
 
 
 @dataclass(frozen=True)
@@ -193,6 +204,16 @@ class Operator:
         return ROW if self.identity == ROW else ()
 
     @property
+    def has_windows(self) -> bool:
+        """Whether its results are answers of windows."""
+        return False
+
+    @property
+    def panes_kept(self) -> int | None:
+        """How long a history of its panes is kept, in micros; None: there is none."""
+        return None
+
+    @property
     def retracting(self) -> bool:
         """Whether it can give the old row of an update."""
         return True
@@ -220,6 +241,12 @@ class Operator:
 
     # ---- types
 
+    def bind_scans(self, types: ScanTypes, *, retract: bool) -> Bound:
+        """An operator over scans with its types, from those of the columns of the scans. `retract` asks for changes
+        that carry the old row.
+        """
+        raise NotImplementedError
+
     def bind(self, known: Types) -> tuple[Self, Types]:
         """Itself with the types it needs, and the types of the columns that it adds, from those of its inputs."""
         del known
@@ -235,6 +262,10 @@ class Operator:
         """What it does, for a person."""
         del names
         return []
+
+    def shown_rows(self) -> str | None:
+        """What EXPLAIN reports of the rows of its view, where their identity does not say it."""
+        return "they come and go" if self.identity == ROW else None
 
     def state_text(self, names: ExplainNames) -> str:
         """What it keeps, and for how long, for a person."""

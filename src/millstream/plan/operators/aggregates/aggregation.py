@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -20,10 +20,12 @@ from millstream.plan.code_identity import code_identity
 from millstream.plan.operators.measures import answer_type, bound_measures, check_keys, measures_content, same_type
 from millstream.plan.operators.operator import (
     PERMANENT,
+    Bound,
     ExplainNames,
     Facts,
     Fingerprints,
     Operator,
+    ScanTypes,
     StateSpec,
     view_of,
 )
@@ -108,6 +110,16 @@ class Aggregation(Operator):
         return tuple(sorted(self.windowing.fractions))
 
     @property
+    def has_windows(self) -> bool:
+        """Unless it has one for all of time."""
+        return not self.window.is_global
+
+    @property
+    def panes_kept(self) -> int | None:
+        """As its windowing states."""
+        return None if self.windowing.panes is None else self.windowing.panes.micros
+
+    @property
     def filters_scan(self) -> bool:
         """A correction that its condition leaves out still revises the record before it."""
         return not self.corrected
@@ -155,7 +167,7 @@ class Aggregation(Operator):
 
     # ---- types
 
-    def bind_scans(self, types: Mapping[int, Mapping[str, pa.DataType]], *, retract: bool) -> Aggregation:
+    def bind_scans(self, types: ScanTypes, *, retract: bool) -> Bound:
         """Itself with the types of its keys and arguments, from those of the columns of its scans."""
         view = view_of(self.step)
 
@@ -166,7 +178,9 @@ class Aggregation(Operator):
         check_keys(view, dict(zip(self.keys, keys, strict=True)))
         place = {m.name: len(keys) + i for i, m in enumerate(m for m in self.measures if m.has_argument)}
         measures = bound_measures(view, self.measures, lambda m: kind(place[m.name], m.name))
-        return replace(self, key_types=keys, measures=measures, retract=retract)
+        bound = replace(self, key_types=keys, measures=measures, retract=retract)
+        panes = None if self.windowing.panes is None else bound.panes_schema()
+        return Bound(bound, bound.result_schema(), panes)
 
     def result_schema(self) -> pa.Schema:
         """The columns of its answers, once bound."""

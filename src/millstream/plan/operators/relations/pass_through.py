@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from millstream.plan.operators.operator import ExplainNames, Fingerprints, Operator
+import pyarrow as pa
+
+from millstream.plan.operators.measures import same_type
+from millstream.plan.operators.operator import Bound, ExplainNames, Fingerprints, Operator, ScanTypes, view_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,15 @@ class PassThrough(Operator):
     def needs_positions(self) -> bool:
         """Where rows go on by their place."""
         return self.by_place
+
+    def bind_scans(self, types: ScanTypes, *, retract: bool) -> Bound:
+        """The types of the columns that it hands on."""
+        del retract
+        kinds = [
+            same_type(view_of(self.step), n, [types[f.scan][f.columns[i]] for f in self.feeds])
+            for i, n in enumerate(self.rows)
+        ]
+        return Bound(self, pa.schema(list(zip(self.rows, kinds, strict=True))))
 
     def state_text(self, names: ExplainNames) -> str:
         """It keeps nothing."""

@@ -57,6 +57,10 @@ class TopN(Operator):
         rank = [] if self.rank is None else [("rank", self.rank)]
         return [("order", shown_order(self.order, names)), *rank]
 
+    def shown_rows(self) -> str | None:
+        """How many, where their identity is hidden."""
+        return f"up to {self.count:,} per {', '.join(self.keys) or 'view'}" if self.identity == ROW else None
+
     def state_text(self, names: ExplainNames) -> str:
         """Over append-only input, only the rows that it shows."""
         if not self.append_only_input:
