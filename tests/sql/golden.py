@@ -38,9 +38,9 @@ from millstream.plan.operators.relations.top_n import TopN
 from millstream.plan.parts import Project
 from millstream.plan.stages import Plan, ViewStage
 from millstream.sql.catalog import Catalog
-from millstream.sql.parse import grammar
+from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import split
-from millstream.sql.parse.statements import Create
+from millstream.sql.parse.statement_values import Create
 from millstream.sql.parse.text import Text
 from tests.sql import kit
 
@@ -129,7 +129,7 @@ def catalog_of(case: Case, catalog: Catalog) -> tuple[Catalog, MillstreamError |
         return catalog, error
     for i, piece in enumerate(found):
         try:
-            statement = grammar.statement(piece, functions=catalog.functions)
+            statement = statement_parser.statement(piece, functions=catalog.functions)
             kit.bound(statement, catalog)
         except MillstreamError as error:
             if i + 1 < len(found):

@@ -12,8 +12,8 @@ from millstream.plan.planner import plan
 from millstream.plan.stages import Plan
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
-from millstream.sql.parse import grammar
-from millstream.sql.parse.statements import (
+from millstream.sql.parse import statement_parser
+from millstream.sql.parse.statement_values import (
     Ask,
     Create,
     CreateFunction,
@@ -55,7 +55,7 @@ def world() -> Catalog:
 
 def defined(sql: str, catalog: Catalog) -> Catalog:
     """A catalog with the definitions of a text, each of them tried as a session would."""
-    for entry in grammar.read(Text(sql), functions=catalog.functions):
+    for entry in statement_parser.read(Text(sql), functions=catalog.functions):
         assert isinstance(entry, Create)
         take(catalog, entry)
     return catalog

@@ -12,8 +12,8 @@ from millstream.home import Home
 from millstream.model.types.duckdb_values import arrow_table
 from millstream.plan.planner import plan
 from millstream.sql.catalog import Catalog
-from millstream.sql.parse import grammar
-from millstream.sql.parse.statements import Create
+from millstream.sql.parse import statement_parser
+from millstream.sql.parse.statement_values import Create
 from millstream.sql.parse.text import Text
 from tests.duck import connection
 from tests.sql.engine import QueryEngine
@@ -45,7 +45,7 @@ class LiveTables:
         texts = [f"CREATE TABLE {name} ({columns})" for name, columns in tables.items()]
         texts += [f"CREATE VIEW {name} WITH (tables = 'live') AS {query}" for name, query in views.items()]
         catalog = Catalog()
-        for entry in grammar.read(Text(";\n".join(texts))):
+        for entry in statement_parser.read(Text(";\n".join(texts))):
             assert isinstance(entry, Create)
             catalog.add(entry)
         self.plan = plan(flow_of(catalog, *views, flow=flow))

@@ -23,7 +23,7 @@ from millstream.model.types.schema import TIMESTAMP
 from millstream.plan.planner import plan
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
-from millstream.sql.parse import grammar
+from millstream.sql.parse import statement_parser
 from millstream.sql.parse.text import Text
 from tests.sql.engine import QueryScript
 
@@ -341,7 +341,7 @@ def _performed(flow: ms.Flow, folder: Path, names: Mapping[str, str], views: Map
 
 def _define(catalog: Catalog, statements: list[str]) -> None:
     for statement in statements:
-        (entry,) = grammar.read(Text(statement), functions=catalog.functions)
+        (entry,) = statement_parser.read(Text(statement), functions=catalog.functions)
         catalog.check_free(entry)  # type: ignore[arg-type]
         catalog.add(entry)  # type: ignore[arg-type]
         trial = ms.Flow("trial")

@@ -11,9 +11,9 @@ from millstream.errors import MillstreamError, Unsupported
 from millstream.model.flow import Flow
 from millstream.plan.planner import plan
 from millstream.sql.bind.binder import Binder
-from millstream.sql.parse import grammar
+from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import split
-from millstream.sql.parse.statements import CreateView
+from millstream.sql.parse.statement_values import CreateView
 from millstream.sql.parse.text import Text
 from tests.sql import kit
 from tests.sql.live_tables import LiveTables
@@ -101,7 +101,7 @@ def test_panes_of_groups_that_have_none_are_refused() -> None:
 def test_a_definition_that_an_older_version_accepted_still_works(query: str, state: str) -> None:
     catalog = kit.defined(PER_MINUTE, kit.world())
     (piece,) = split(Text(f"CREATE VIEW v AS {query}"))
-    entry = grammar.statement(piece, kept=True)
+    entry = statement_parser.statement(piece, kept=True)
     assert isinstance(entry, CreateView)
     catalog.add(entry)
     flow = Flow("f")

@@ -11,7 +11,7 @@ import pytest
 from millstream.model.types.schema import Schema
 from millstream.plan.operators.relations.as_of_join import AsOfJoin
 from millstream.sql.catalog import Catalog
-from millstream.sql.parse.grammar import read
+from millstream.sql.parse.statement_parser import read
 from millstream.sql.parse.text import Text
 from tests.sql.engine import QueryScript, with_topics
 from tests.sql.kit import bound, defined, flow_of, view_plan, world

@@ -13,7 +13,7 @@ from millstream.model.flow import Flow
 from millstream.plan.explain.plan_tree import explain, text
 from millstream.plan.planner import plan
 from millstream.sql.catalog import Catalog, schema_of
-from millstream.sql.parse.statements import CreateSource
+from millstream.sql.parse.statement_values import CreateSource
 from tests.sql.engine import QueryScript, with_topics
 from tests.sql.kit import defined, flow_of, view_plan
 

@@ -19,8 +19,8 @@ from millstream.model.flow import Flow
 from millstream.model.types.schema import Schema
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
-from millstream.sql.parse import grammar
-from millstream.sql.parse.statements import CreateView
+from millstream.sql.parse import statement_parser
+from millstream.sql.parse.statement_values import CreateView
 from millstream.sql.parse.text import Text
 from millstream.testing.script import Script
 from tests.sql import kit
@@ -58,7 +58,7 @@ def compared(spark: Any, path: Path, seed: int, numbers: list[int]) -> list[str]
     binder = Binder(flow, catalog, {})
     for name, query in list(queries.items()):
         try:
-            (entry,) = grammar.read(Text(f"CREATE VIEW {name} AS {query.live}"))
+            (entry,) = statement_parser.read(Text(f"CREATE VIEW {name} AS {query.live}"))
             assert isinstance(entry, CreateView)
             catalog.add(entry)
             binder.view(entry)

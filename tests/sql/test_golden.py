@@ -17,7 +17,7 @@ import pytest
 import millstream as ms
 from millstream.plan.planner import plan
 from millstream.sql.catalog import schema_of
-from millstream.sql.parse.statements import CreateSource
+from millstream.sql.parse.statement_values import CreateSource
 from millstream.testing.script import Script
 from tests.sql import golden, kit
 from tests.sql.engine import QueryScript, with_topics

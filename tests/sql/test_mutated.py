@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import MillstreamError
-from millstream.sql.parse import grammar
+from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import split
 from millstream.sql.parse.text import Text, tokens
 from tests.sql import kit
@@ -110,7 +110,7 @@ def tried(sql: str) -> None:
     catalog = kit.world()
     try:
         for piece in split(Text(sql)):
-            kit.bound(grammar.statement(piece), catalog)
+            kit.bound(statement_parser.statement(piece), catalog)
     except MillstreamError as error:
         assert error.message and len(error.message) < 400, error.message
         assert str(error)
@@ -135,7 +135,7 @@ def check(numbers: Iterable[int]) -> None:
 @pytest.mark.parametrize("sql", corpus(), ids=lambda s: s[:40])
 def test_the_statements_that_are_broken_below_can_be_read(sql: str) -> None:
     (piece,) = split(Text(sql))
-    assert grammar.statement(piece).piece.sql == sql
+    assert statement_parser.statement(piece).piece.sql == sql
 
 
 def test_a_broken_statement_is_refused_in_our_own_words() -> None:

@@ -179,9 +179,9 @@ def test_two_names_that_some_part_takes_for_one_are_refused(pair: tuple[str, str
 
 
 def test_a_reserved_name_in_a_statement_is_refused_at_its_place() -> None:
-    from millstream.sql.parse import grammar
+    from millstream.sql.parse import statement_parser
     from millstream.sql.parse.text import Text
 
     with pytest.raises(MillstreamError, match="reserved") as error:
-        grammar.read(Text("CREATE VIEW v AS SELECT a AS _of_w0 FROM b"))
+        statement_parser.read(Text("CREATE VIEW v AS SELECT a AS _of_w0 FROM b"))
     assert error.value.origin is not None and error.value.origin.column == 30

@@ -10,7 +10,7 @@ import pytest
 import millstream as ms
 from millstream.errors import DefinitionError, MillstreamError, PlanError, QueryError
 from millstream.plan.planner import plan
-from millstream.sql.parse import grammar
+from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import split
 from millstream.sql.parse.text import Text
 from tests.sql import kit
@@ -89,7 +89,7 @@ def test_broken_clauses_are_refused_in_our_own_words() -> None:
             given[at : at + chance.choice((0, 1, 1, 3))] = chance.choice(([], [chance.choice(odd)], [given[at - 1]]))
         try:
             for piece in split(Text(" ".join(given))):
-                kit.bound(grammar.statement(piece, functions={}), kit.world())
+                kit.bound(statement_parser.statement(piece, functions={}), kit.world())
             taken += 1
         except MillstreamError as error:
             assert error.message

@@ -33,8 +33,8 @@ from millstream.plan.lowering import lower, stateful
 from millstream.plan.planner import plan
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
-from millstream.sql.parse import grammar
-from millstream.sql.parse.statements import Create
+from millstream.sql.parse import statement_parser
+from millstream.sql.parse.statement_values import Create
 from millstream.sql.parse.text import Text
 from millstream.sql.relations.relation import Relation
 from tests.sql.engine import QueryEngine
@@ -159,7 +159,7 @@ def flow_of(views: dict[str, str], *, lateness: str = "1 hour", plainly: bool = 
 
 def with_views(catalog: Catalog, statements: Iterable[str]) -> Catalog:
     """A catalog with more definitions."""
-    for entry in grammar.read(Text(";\n".join(statements))):
+    for entry in statement_parser.read(Text(";\n".join(statements))):
         assert isinstance(entry, Create)
         catalog.add(entry)
     return catalog

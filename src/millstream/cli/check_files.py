@@ -18,9 +18,9 @@ from millstream.plan.planner import plan
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog, read_by, schema_of, tables_of
 from millstream.sql.connectors import connector_of, topic_of
-from millstream.sql.parse import grammar
+from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import StatementText, split
-from millstream.sql.parse.statements import (
+from millstream.sql.parse.statement_values import (
     Ask,
     Create,
     CreateFunction,
@@ -63,7 +63,7 @@ class Checking:
     def piece(self, piece: StatementText) -> None:
         """Check one statement."""
         try:
-            statement = grammar.statement(piece, functions=self.catalog.functions)
+            statement = statement_parser.statement(piece, functions=self.catalog.functions)
         except MillstreamError as error:
             self.report.errors.append(error)
             self._doubt(piece)
@@ -82,7 +82,7 @@ class Checking:
     def _doubt(self, piece: StatementText) -> None:
         """A definition that cannot be read still takes its name, so that what uses it is not called unknown."""
         words = [word(t) for t in piece.tokens[:10]]
-        kind = next((i for i, w in enumerate(words) if w in grammar.KINDS), None)
+        kind = next((i for i, w in enumerate(words) if w in statement_parser.KINDS), None)
         if words[:1] != ["CREATE"] or kind is None:
             return
         rest = piece.tokens[kind + 1 :]

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from millstream.connect import file_columns, files, generator, log, memory, sinks
 from millstream.connect.registry import ConnectorEntry, add
-from millstream.model import systems
+from millstream.model import connector_declarations
 
 for _entry in (
     ConnectorEntry(
-        systems.FILES,
+        connector_declarations.FILES,
         files.open_files,
         sinks.open_files,
         follow=files.follow_files,
@@ -19,16 +19,16 @@ for _entry in (
         generation=sinks.newest_generation,
     ),
     ConnectorEntry(
-        systems.LOG,
+        connector_declarations.LOG,
         log.open_topic,
         sinks.open_topic,
         follow=log.follow_topic,
         offline=log.LogOffline(),
         columns=log.columns_of,
     ),
-    ConnectorEntry(systems.SPARK, log.open_tapped, follow=log.follow_tapped, offline=log.LogOffline()),
-    ConnectorEntry(systems.GENERATOR, generator.open_generator, follow=generator.open_generator),
-    ConnectorEntry(systems.MEMORY, memory.open_memory, offline=memory.MemoryOffline()),
-    ConnectorEntry(systems.CONSOLE, sink=sinks.open_console),
+    ConnectorEntry(connector_declarations.SPARK, log.open_tapped, follow=log.follow_tapped, offline=log.LogOffline()),
+    ConnectorEntry(connector_declarations.GENERATOR, generator.open_generator, follow=generator.open_generator),
+    ConnectorEntry(connector_declarations.MEMORY, memory.open_memory, offline=memory.MemoryOffline()),
+    ConnectorEntry(connector_declarations.CONSOLE, sink=sinks.open_console),
 ):
     add(_entry)

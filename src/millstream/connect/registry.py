@@ -1,7 +1,7 @@
 """One entry per system: how its sources and sinks are opened, and what a repair can know of it.
 
-What is declared of a system (options, spelling in SQL, guarantee) is in `model/systems.py`. The entries of the systems
-that come with Millstream are in `connect/built_in.py`; others are added by `register`, which is
+What is declared of a system (options, spelling in SQL, guarantee) is in `model/connector_declarations.py`. The entries
+of the systems that come with Millstream are in `connect/built_in.py`; others are added by `register`, which is
 `millstream.register_connector`.
 """
 
@@ -17,10 +17,10 @@ import pyarrow as pa
 from millstream.connect.port import Offsets, SinkBase, SinkPort, SourcePort
 from millstream.errors import DefinitionError
 from millstream.log.log import Log
-from millstream.model import systems
+from millstream.model import connector_declarations
 from millstream.model.connector import Connector, External, Sink
+from millstream.model.connector_declarations import Option, System
 from millstream.model.guarantees import SinkGuarantee
-from millstream.model.systems import Option, System
 from millstream.model.types.schema import Schema
 
 Durably = Callable[[Path, bytes], None]
@@ -175,7 +175,7 @@ def columns_of(connector: Connector, log: Log | None) -> Schema | None:
 
 def offline_checks(kind: str) -> OfflineChecks | None:
     """What can be known of a source of this kind (`SourceFacts.kind`) without its flow."""
-    system = systems.find(kind.partition(" ")[0])
+    system = connector_declarations.find(kind.partition(" ")[0])
     return None if system is None else entry_of(system).offline
 
 
@@ -214,5 +214,5 @@ def register(
         doc=doc,
         example=f"{name.upper()}(" + ", ".join(f"{o.name} = ..." for o in options if o.required) + ")",
     )
-    systems.declare(system)
+    connector_declarations.declare(system)
     add(ConnectorEntry(system, source, sink, follow, offline, columns))

@@ -16,7 +16,7 @@ from millstream.live.answer import Answer
 from millstream.runtime.inspect.lag import release_flow
 from millstream.sql.catalog import KIND_OF
 from millstream.sql.connectors import topic_of
-from millstream.sql.parse.statements import CreateSource, CreateTable, Drop
+from millstream.sql.parse.statement_values import CreateSource, CreateTable, Drop
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Deployment

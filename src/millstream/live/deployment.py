@@ -27,10 +27,10 @@ from millstream.runtime.flow_assembly import LoopOptions
 from millstream.runtime.supervision.run import ENDED, Run
 from millstream.sql.catalog import KIND_OF, Catalog
 from millstream.sql.connectors import sink_of
-from millstream.sql.parse import grammar
+from millstream.sql.parse import statement_parser
 from millstream.sql.parse.queries import BUILT_IN
 from millstream.sql.parse.script import split
-from millstream.sql.parse.statements import (
+from millstream.sql.parse.statement_values import (
     Create,
     CreateFunction,
     CreateSink,
@@ -79,7 +79,7 @@ class Deployment:
                 if kept.flow:
                     check_name(kept.flow, "flow")
                 (piece,) = split(Text(kept.sql, f"definition of {name}"))
-                entry = grammar.statement(piece, functions=self.catalog.functions, kept=True)
+                entry = statement_parser.statement(piece, functions=self.catalog.functions, kept=True)
                 assert isinstance(entry, Create)
                 if isinstance(entry, CreateFunction):
                     self.catalog.functions[name] = sources.function(entry)
@@ -384,7 +384,7 @@ class Deployment:
                 return Answer(message=f"the sink {sink.name} gets what this query gives already", unchanged=True)
             raise DefinitionError(f"something is written to the sink `{sink.name}` already", hint="make another sink")
         (piece,) = split(Text(f"{_head(sink)} AS {query_text}"))
-        entry = grammar.statement(piece, functions=self.catalog.functions)
+        entry = statement_parser.statement(piece, functions=self.catalog.functions)
         assert isinstance(entry, CreateSink)
         with self.lock:
             self._add(entry, session)

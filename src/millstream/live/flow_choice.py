@@ -17,7 +17,7 @@ from millstream.model.connectors import LONGEST_NAME, check_name
 from millstream.model.error_policy import FAIL
 from millstream.plan.operators.operator import view_of
 from millstream.sql.connectors import NOW
-from millstream.sql.parse.statements import Create, CreateSink, CreateView
+from millstream.sql.parse.statement_values import Create, CreateSink, CreateView
 
 if TYPE_CHECKING:
     from millstream.live.definitions import Definitions

@@ -15,7 +15,7 @@ from millstream.plan.planner import plan
 from millstream.plan.stages import Plan
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
-from millstream.sql.parse.statements import Create
+from millstream.sql.parse.statement_values import Create
 
 Fingerprints = Callable[[str], Mapping[str, str]]
 """The fingerprints of the views of a flow, as the store has them."""

@@ -22,7 +22,7 @@ from millstream.plan.planner import plan
 from millstream.plan.stages import Plan
 from millstream.runtime.wiring import source_port
 from millstream.sql.bind.binder import Binder
-from millstream.sql.parse.statements import CreateSource
+from millstream.sql.parse.statement_values import CreateSource
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version
 

@@ -12,7 +12,7 @@ from millstream.runtime.supervision.run import ENDED
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Deployment
-    from millstream.sql.parse.statements import Pause
+    from millstream.sql.parse.statement_values import Pause
 
 
 def pause(deployment: Deployment, statement: Pause, wait: float) -> Answer:

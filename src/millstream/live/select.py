@@ -20,7 +20,7 @@ from millstream.sql.catalog import tables_of
 from millstream.sql.connectors import files_of
 from millstream.sql.parse.allow_list import CHANGELOG
 from millstream.sql.parse.dml import FILES, place_of
-from millstream.sql.parse.statements import Ask, CreateSource
+from millstream.sql.parse.statement_values import Ask, CreateSource
 from millstream.sql.query import clauses, store_query
 from millstream.sql.relations import array_functions
 from millstream.sql.relations.windows import name_of

@@ -16,9 +16,9 @@ from millstream.model.connectors import check_name
 from millstream.runtime.inspect.status import checked_failed_views
 from millstream.runtime.supervision.supervisor import reason
 from millstream.sql.connectors import check_start
-from millstream.sql.parse import grammar
+from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import SqlScript, StatementText, as_script
-from millstream.sql.parse.statements import (
+from millstream.sql.parse.statement_values import (
     Ask,
     Copy,
     Create,
@@ -80,7 +80,7 @@ class Session:
 
     def one(self, piece: StatementText) -> Answer:
         """Carry out one statement."""
-        statement = grammar.statement(piece, functions=self.deployment.catalog.functions)
+        statement = statement_parser.statement(piece, functions=self.deployment.catalog.functions)
         try:
             if not isinstance(statement, Create):
                 self.deployment.flush()

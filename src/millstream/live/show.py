@@ -23,7 +23,7 @@ from millstream.runtime.inspect.status import has_failed
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import schema_of
 from millstream.sql.connectors import topic_name
-from millstream.sql.parse.statements import (
+from millstream.sql.parse.statement_values import (
     CreateFunction,
     CreateSink,
     CreateSource,

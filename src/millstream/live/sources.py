@@ -17,7 +17,7 @@ from millstream.model.types.schema import Schema, ddl_type
 from millstream.nexmark import nexmark
 from millstream.sql.catalog import Catalog, schema_of
 from millstream.sql.connectors import connector_of, table_of, topic_name, topic_of
-from millstream.sql.parse.statements import Create, CreateFunction, CreateSink, CreateSource, CreateTable
+from millstream.sql.parse.statement_values import Create, CreateFunction, CreateSink, CreateSource, CreateTable
 
 if TYPE_CHECKING:
     from millstream.runtime.open_home import OpenHome

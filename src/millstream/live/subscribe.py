@@ -12,7 +12,7 @@ from millstream.live.answer import Answer, Changes
 from millstream.model.reserved import OP, SHOWN_OP, free_name
 from millstream.runtime.supervision.run import BROKEN
 from millstream.sql.connectors import topic_of
-from millstream.sql.parse.statements import CreateSource, CreateView, Subscribe
+from millstream.sql.parse.statement_values import CreateSource, CreateView, Subscribe
 from millstream.store.names import quoted
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, Origin
-from millstream.model import systems
+from millstream.model import connector_declarations
+from millstream.model.connector_declarations import System
 from millstream.model.guarantees import SinkGuarantee
 from millstream.model.origin import here
-from millstream.model.systems import System
 from millstream.model.types.schema import Schema
 
 
@@ -101,21 +101,21 @@ class External(Connector, Sink):
     @property
     def system(self) -> System:
         """What was declared of it."""
-        system = systems.find(self.name)
+        system = connector_declarations.find(self.name)
         if system is None:
             raise DefinitionError(f"there is no connector `{self.name}`", hint="register it before the flow is used")
         return system
 
     def as_source(self) -> External:
         """Refuses options that no source of this system has."""
-        return self._filled(systems.SOURCE)
+        return self._filled(connector_declarations.SOURCE)
 
     def as_sink(self) -> External:
         """Refuses options that no sink of this system has."""
-        return self._filled(systems.SINK)
+        return self._filled(connector_declarations.SINK)
 
     def _filled(self, role: str) -> External:
-        return External(self.name, systems.named(self.name, role, here()).filled(self.options, role))
+        return External(self.name, connector_declarations.named(self.name, role, here()).filled(self.options, role))
 
     @property
     def identity(self) -> object:
@@ -127,12 +127,12 @@ class External(Connector, Sink):
     @property
     def described(self) -> str:
         """Its name, and the options that were given, without secrets."""
-        return self._shown(systems.SOURCE)
+        return self._shown(connector_declarations.SOURCE)
 
     @property
     def target(self) -> str:
         """The same of a sink."""
-        return self._shown(systems.SINK)
+        return self._shown(connector_declarations.SINK)
 
     def _shown(self, role: str) -> str:
         known = {o.name: o for o in self.system.options(role) or ()}
@@ -148,7 +148,7 @@ def connector(name: str, /, **options: object) -> External:
     """A system that was registered with `register_connector`, or that an installed package offers: to read from
     (`Flow.source`) or to write to (`Stream.sink`).
     """
-    system = systems.find(name)
+    system = connector_declarations.find(name)
     if system is None:
-        systems.named(name, systems.SOURCE, here())
+        connector_declarations.named(name, connector_declarations.SOURCE, here())
     return External(name.lower(), dict(options))

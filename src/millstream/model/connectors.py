@@ -1,5 +1,5 @@
-"""Where records come from and where changes go, as values. `model/systems.py` declares the systems and their options;
-`connect/` opens them.
+"""Where records come from and where changes go, as values. `model/connector_declarations.py` declares the systems and
+their options; `connect/` opens them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millstream.errors import DefinitionError, Origin, SchemaError, Unsupported
-from millstream.model import systems
+from millstream.model import connector_declarations
 from millstream.model.connector import Connector, Sink
+from millstream.model.connector_declarations import System
 from millstream.model.origin import here
-from millstream.model.systems import System
 from millstream.model.types.schema import Schema
 
 FORMATS = ("json", "csv", "parquet")
@@ -46,7 +46,7 @@ class Files(Connector, Sink):
     bounded: bool = False
     """True: read what is there at the start, then end."""
 
-    _system: ClassVar[System] = systems.FILES
+    _system: ClassVar[System] = connector_declarations.FILES
     _how: ClassVar[str] = "a file per epoch"
 
     @property
@@ -89,7 +89,7 @@ class Generator(Connector):
         if events is not None and (not _is_number(events, int) or not 0 <= events <= MOST_EVENTS):
             raise DefinitionError(f"events must be a whole number from 0 on, not {events!r}", origin=here())
 
-    _system: ClassVar[System] = systems.GENERATOR
+    _system: ClassVar[System] = connector_declarations.GENERATOR
 
     @property
     def identity(self) -> object:
@@ -141,7 +141,7 @@ class Memory(Connector):
         """Say that nothing more will be sent: once what was sent is read, all windows close and the flow may finish."""
         self.ended.set()
 
-    _system: ClassVar[System] = systems.MEMORY
+    _system: ClassVar[System] = connector_declarations.MEMORY
 
     @property
     def identity(self) -> object:
@@ -164,7 +164,7 @@ class LogTopic(Connector, Sink):
     bounded: bool = False
     """True: read what is there at the start, then end."""
 
-    _system: ClassVar[System] = systems.LOG
+    _system: ClassVar[System] = connector_declarations.LOG
 
     @property
     def identity(self) -> object:
@@ -199,7 +199,7 @@ class SparkStream(Connector):
     topic: str = ""
     """Where the records land; named after flow and source unless said."""
 
-    _system: ClassVar[System] = systems.SPARK
+    _system: ClassVar[System] = connector_declarations.SPARK
 
     @property
     def identity(self) -> object:
@@ -216,7 +216,7 @@ class SparkStream(Connector):
 class Console(Sink):
     """The standard output of the process that runs a flow: one line per change."""
 
-    _system: ClassVar[System] = systems.CONSOLE
+    _system: ClassVar[System] = connector_declarations.CONSOLE
 
     @property
     def target(self) -> str:
@@ -236,7 +236,7 @@ class TableTarget(Sink):
     """The columns that are NOT NULL."""
     schema: Schema
 
-    _system: ClassVar[System] = systems.TABLE
+    _system: ClassVar[System] = connector_declarations.TABLE
 
     @property
     def target(self) -> str:

@@ -19,7 +19,7 @@ from millstream.connect.registry import (
 )
 from millstream.engine.driver.row_errors import quarantines
 from millstream.log.log import Log
-from millstream.model import systems
+from millstream.model import connector_declarations
 from millstream.model.connectors import TableTarget
 from millstream.plan.stages import Plan, SourceStage, ViewStage
 from millstream.runtime.epoch.table_sink import ChangesTable, KeepsTables, TableAccess, TableSink
@@ -77,7 +77,7 @@ def _open_table(context: SinkContext) -> TableSink:
     return TableSink(context.name, context.sink, context.kind_column, context.tables, context.writer)
 
 
-add(ConnectorEntry(systems.TABLE, sink=_open_table))
+add(ConnectorEntry(connector_declarations.TABLE, sink=_open_table))
 
 
 def view_specs(plan: Plan) -> list[ViewSpec]:

@@ -12,7 +12,14 @@ from sqlglot import exp
 from millstream.errors import DefinitionError, UnknownName
 from millstream.model.python.function import Function
 from millstream.model.types.schema import Schema
-from millstream.sql.parse.statements import Create, CreateFunction, CreateSink, CreateSource, CreateTable, CreateView
+from millstream.sql.parse.statement_values import (
+    Create,
+    CreateFunction,
+    CreateSink,
+    CreateSource,
+    CreateTable,
+    CreateView,
+)
 from millstream.sql.query.store_query import in_sight
 
 Kind = TypeVar("Kind", bound=Create)

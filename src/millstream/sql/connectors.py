@@ -1,4 +1,6 @@
-"""FILES(...), LOG(...), GENERATOR(...) and the systems of others as connectors: `model/systems.py` declares them."""
+"""FILES(...), LOG(...), GENERATOR(...) and the systems of others as connectors: `model/connector_declarations.py`
+declares them.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,12 @@ from datetime import datetime
 from typing import Any
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model import systems
+from millstream.model import connector_declarations
 from millstream.model.connector import Connector, External, Sink
+from millstream.model.connector_declarations import SPAN, Kinds, System, checked
 from millstream.model.connectors import Files, TableTarget, console, files, log
-from millstream.model.systems import SPAN, Kinds, System, checked
 from millstream.sql.catalog import KIND_OF, Catalog, Generators, schema_of
-from millstream.sql.parse.statements import Create, CreateSink, CreateSource, CreateTable, Place
+from millstream.sql.parse.statement_values import Create, CreateSink, CreateSource, CreateTable, Place
 
 OPTIONS: Kinds = {
     "punctuation": str, "future_bound": SPAN, "idle_timeout": SPAN, "max_rows": int, "op": str, "version": str,
@@ -46,7 +48,7 @@ def _files(entry: CreateSource, generators: Generators, start: str) -> Connector
 
 def _log(entry: CreateSource, generators: Generators, start: str) -> Connector:
     del generators
-    options = _known(entry.place, systems.LOG)
+    options = _known(entry.place, connector_declarations.LOG)
     begin = start or str(options.get("start", ""))
     begin = {"": "beginning", EARLIEST: "beginning", "beginning": "beginning", NOW: "end", "end": "end"}.get(
         begin, begin
@@ -67,7 +69,7 @@ def _generator(entry: CreateSource, generators: Generators, start: str) -> Conne
         raise DefinitionError(
             f"the generator `{name}` cannot be called so",
             detail=str(error).split(")")[-1].strip(),
-            hint=f"e.g. {systems.GENERATOR.example}",
+            hint=f"e.g. {connector_declarations.GENERATOR.example}",
         ) from None
     assert isinstance(connector, Connector)
     return connector
@@ -76,10 +78,10 @@ def _generator(entry: CreateSource, generators: Generators, start: str) -> Conne
 def _external(entry: CreateSource, generators: Generators, start: str) -> Connector:
     """A system that was registered. One with an option `start` takes that of the view."""
     del generators
-    system = systems.named(entry.place.kind, systems.SOURCE)
+    system = connector_declarations.named(entry.place.kind, connector_declarations.SOURCE)
     options = _known(entry.place, system)
     if start not in ("", EARLIEST):
-        if "start" not in system.kinds(systems.SOURCE):
+        if "start" not in system.kinds(connector_declarations.SOURCE):
             raise Unsupported(
                 f"start = '{start}' over {system.spelling}", hint="it is read from its beginning, or through a topic"
             )
@@ -97,7 +99,7 @@ _SOURCES: Mapping[str, Callable[[CreateSource, Generators, str], Connector]] = {
 
 def files_of(place: Place) -> Files:
     """The files that FILES(...) names."""
-    options = _known(place, systems.FILES)
+    options = _known(place, connector_declarations.FILES)
     path = local_path(options.pop("path", None) or _first(place, "a folder"))
     form = options.pop("format", None) or format_of(str(path))
     return files(str(path), format=str(form), **options)
@@ -126,19 +128,19 @@ def sink_of(entry: CreateSink, catalog: Catalog) -> Sink:
     makes = _SINKS.get(place.kind)
     if makes is not None:
         return makes(entry, catalog)
-    system = systems.named(place.kind, systems.SINK)
-    return External(system.name, _known(place, system, systems.SINK)).as_sink()
+    system = connector_declarations.named(place.kind, connector_declarations.SINK)
+    return External(system.name, _known(place, system, connector_declarations.SINK)).as_sink()
 
 
 def _log_sink(entry: CreateSink, catalog: Catalog) -> Sink:
     del catalog
-    _known(entry.place, systems.LOG, systems.SINK)
+    _known(entry.place, connector_declarations.LOG, connector_declarations.SINK)
     return log(topic_name(entry.place, entry.name))
 
 
 def _files_sink(entry: CreateSink, catalog: Catalog) -> Sink:
     del catalog
-    options = _known(entry.place, systems.FILES, systems.SINK)
+    options = _known(entry.place, connector_declarations.FILES, connector_declarations.SINK)
     path = local_path(options.get("path") or _first(entry.place, "a folder"))
     return files(str(path), format=str(options.get("format") or format_of(str(path))))
 
@@ -188,11 +190,11 @@ def _first(place: Place, what: str) -> Any:
 
 
 def _hint(place: Place) -> str | None:
-    system = systems.find(place.kind)
+    system = connector_declarations.find(place.kind)
     return None if system is None or not system.example else f"e.g. {system.example}"
 
 
-def _known(place: Place, system: System, role: str = systems.SOURCE) -> dict[str, Any]:
+def _known(place: Place, system: System, role: str = connector_declarations.SOURCE) -> dict[str, Any]:
     """The options of a place, all of which are known, after at most one value without a name."""
     most = 1 if system.unnamed else 0
     if len(place.arguments) > most:

@@ -35,9 +35,9 @@ from millstream.model.types.values import python_values
 from millstream.plan.planner import plan
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog, schema_of
-from millstream.sql.parse import grammar
+from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import StatementText
-from millstream.sql.parse.statements import (
+from millstream.sql.parse.statement_values import (
     Ask,
     Create,
     CreateFunction,
@@ -119,7 +119,7 @@ class _Play:
         self._stack = ExitStack()
         later: list[Statement] = []
         for piece in flows:
-            statement = grammar.statement(piece, functions=self.catalog.functions)
+            statement = statement_parser.statement(piece, functions=self.catalog.functions)
             with piece.text.at(piece.tokens[0]):
                 if isinstance(statement, Create):
                     self._define(statement)
@@ -185,7 +185,7 @@ class _Play:
     # ------------------------------------------------------------ statements
 
     def _sql(self, piece: StatementText) -> tuple[list[str], list[list[Any]]]:
-        statement = grammar.statement(piece, functions=self.catalog.functions)
+        statement = statement_parser.statement(piece, functions=self.catalog.functions)
         with piece.text.at(piece.tokens[0]):
             if isinstance(statement, Create):
                 if self.script is not None:

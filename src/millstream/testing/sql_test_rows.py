@@ -19,7 +19,7 @@ from millstream.model.types.duckdb_values import arrow_table
 from millstream.model.types.interval import interval_micros_of, micros_of
 from millstream.model.types.schema import Schema
 from millstream.result import plain, shown
-from millstream.sql.parse.statements import Insert
+from millstream.sql.parse.statement_values import Insert
 from millstream.sql.query.duckdb_sql import duck_sql
 
 NULL = "NULL"

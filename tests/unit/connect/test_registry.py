@@ -15,18 +15,18 @@ from millstream.connect.forms import ArrowRows, Form
 from millstream.connect.port import Offsets, SinkBase, SourceBase, SourceFacts, SourceSlice
 from millstream.connect.registry import SinkContext, SourceContext
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model import systems
+from millstream.model import connector_declarations
 from millstream.model.connector import External
+from millstream.model.connector_declarations import REQUIRED, SPAN, Option, System
 from millstream.model.guarantees import SinkGuarantee
-from millstream.model.systems import REQUIRED, SPAN, Option, System
 from millstream.model.types.schema import Schema
 from millstream.plan.explain.plan_tree import explain, text
 from millstream.plan.planner import plan
 from millstream.sql.catalog import Catalog
 from millstream.sql.connectors import connector_of, sink_of
-from millstream.sql.parse import grammar
+from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import split
-from millstream.sql.parse.statements import CreateSink, CreateSource
+from millstream.sql.parse.statement_values import CreateSink, CreateSource
 from millstream.sql.parse.text import Text
 from tests.local import LocalScript
 
@@ -73,12 +73,12 @@ def registered() -> Iterator[None]:
     WRITTEN.clear()
     ms.register_connector("counter", source=Counter, sink=Remember, options=OPTIONS, unnamed="name")
     yield
-    systems.forget("counter")
+    connector_declarations.forget("counter")
 
 
 def created(sql: str) -> Any:
     (piece,) = split(Text(sql, "test")).statements
-    return grammar.statement(piece, functions={})
+    return statement_parser.statement(piece, functions={})
 
 
 def source_of(sql: str, start: str = "") -> External:
@@ -134,7 +134,7 @@ def test_a_view_may_say_where_to_start_only_if_the_system_can() -> None:
     try:
         assert source_of("LATER()", start="now").options == {"start": "now"}
     finally:
-        systems.forget("later")
+        connector_declarations.forget("later")
 
 
 def test_a_system_that_nobody_has_registered_is_refused_with_those_that_there_are() -> None:
@@ -148,7 +148,7 @@ def test_a_system_that_nobody_has_registered_is_refused_with_those_that_there_ar
         with pytest.raises(DefinitionError, match="there is no connector `only_sink` to use as a source"):
             ms.Flow("f").source("s", ms.connector("only_sink"), schema="n BIGINT")
     finally:
-        systems.forget("only_sink")
+        connector_declarations.forget("only_sink")
 
 
 def test_the_id_of_a_plan_depends_on_the_options_that_tell_sources_apart() -> None:
@@ -196,17 +196,21 @@ def test_installed_packages_bring_their_systems_when_one_is_named(monkeypatch: p
     def breaks() -> None:
         raise RuntimeError("no such library")
 
-    monkeypatch.setattr(systems._table, "discovered", False)
-    monkeypatch.setattr(systems._table, "failures", {})
+    monkeypatch.setattr(connector_declarations._table, "discovered", False)
+    monkeypatch.setattr(connector_declarations._table, "failures", {})
     points = [_Point("broken", breaks), _Point("brought", brings)]
-    monkeypatch.setattr(systems.metadata, "entry_points", lambda group: points if group == systems.ENTRY_POINTS else [])
+    monkeypatch.setattr(
+        connector_declarations.metadata,
+        "entry_points",
+        lambda group: points if group == connector_declarations.ENTRY_POINTS else [],
+    )
     try:
         assert source_of("BROUGHT('x')").name == "brought"
         with pytest.raises(DefinitionError) as error:
             ms.connector("broken")
         assert error.value.detail == "the package that offers `broken` cannot be loaded: RuntimeError: no such library"
     finally:
-        systems.forget("brought")
+        connector_declarations.forget("brought")
 
 
 def test_columns_that_are_not_declared_are_found_by_the_connector() -> None:
@@ -215,13 +219,13 @@ def test_columns_that_are_not_declared_are_found_by_the_connector() -> None:
         assert registry.columns_of(ms.connector("typed"), None) == Schema.parse("n BIGINT")
         assert registry.columns_of(ms.connector("counter", name="x"), None) is None
     finally:
-        systems.forget("typed")
+        connector_declarations.forget("typed")
 
 
 def test_every_declared_system_can_be_opened_as_declared() -> None:
     import millstream.runtime.wiring  # noqa: F401 - it adds the sink for stored tables
 
-    built_in = [s for s in systems._table.systems.values() if s.name != "counter"]
+    built_in = [s for s in connector_declarations._table.systems.values() if s.name != "counter"]
     assert {s.name for s in built_in} >= {"files", "log", "generator", "console", "table", "memory", "spark"}
     for system in built_in:
         entry = registry.entry_of(system)

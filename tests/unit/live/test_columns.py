@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import MillstreamError, RecordRefused, Unsupported
-from millstream.sql.parse import grammar
+from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import as_script, split
-from millstream.sql.parse.statements import CreateTable
+from millstream.sql.parse.statement_values import CreateTable
 from millstream.sql.parse.text import Text
 from tests.unit.live.world import Spoken, opened
 
@@ -84,8 +84,8 @@ def test_the_event_time_of_a_source_may_be_not_null(one: Spoken) -> None:
 def test_definitions_that_older_versions_kept_still_load(columns: str) -> None:
     (piece,) = split(Text(f"CREATE TABLE t ({columns}, ts TIMESTAMP, WATERMARK FOR ts AS ts)"))
     with pytest.raises(MillstreamError):
-        grammar.statement(piece)
-    kept = grammar.statement(piece, kept=True)
+        statement_parser.statement(piece)
+    kept = statement_parser.statement(piece, kept=True)
     assert isinstance(kept, CreateTable)
     assert [c.name for c in kept.columns] == ["a", "b", "ts"]
     assert not any("(3)" in c.type for c in kept.columns)

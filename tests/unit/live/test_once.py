@@ -15,7 +15,7 @@ from millstream.cli.shell.output import AnswerPrinter
 from millstream.cli.shell.shell import Runner
 from millstream.plan.planner import plan
 from millstream.sql.bind.binder import Binder
-from millstream.sql.parse import grammar
+from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import complete_script, split
 from millstream.sql.parse.text import tokens
 from tests.unit.live.test_failures import Fragile
@@ -24,7 +24,7 @@ from tests.unit.live.world import BIDS, HOT
 STEPS: dict[CodeType, str] = {
     tokens.__code__: "tokens",
     split.__code__: "split",
-    grammar.statement.__code__: "parse",
+    statement_parser.statement.__code__: "parse",
     Binder.definition.__code__: "bind",
     plan.__code__: "plan",
 }

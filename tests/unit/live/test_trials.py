@@ -9,7 +9,7 @@ import pytest
 
 from millstream.errors import MillstreamError
 from millstream.sql.bind.binder import Binder
-from millstream.sql.parse.statements import Create
+from millstream.sql.parse.statement_values import Create
 from tests.unit.live.world import Spoken, opened
 
 VIEW = "CREATE VIEW {} WITH (flow = 'f', tables = 'live') AS SELECT {} FROM {}"

@@ -21,7 +21,7 @@ from millstream.clock import SystemClock
 from millstream.errors import DefinitionError, HomeDamaged, HomeTooNew, UnknownName
 from millstream.home import Home
 from millstream.log import Log
-from millstream.runtime.epoch.kept_versions import KEEP
+from millstream.runtime.epoch.kept_versions import KEPT_VERSIONS
 from millstream.runtime.recovery import checkpoint
 from millstream.runtime.supervision.lease import HomeLock
 from millstream.state.version import Version
@@ -124,7 +124,7 @@ def test_a_checkpoint_is_that_of_one_epoch_while_the_flow_goes_on(tmp_path: Path
 
         saver = threading.Thread(target=saving)
         saver.start()
-        for batch in range(2 * KEEP + 4):
+        for batch in range(2 * KEPT_VERSIONS + 4):
             topic.append(rows(batch % EPOCHS))
             script.tick(1)
         done.set()
@@ -161,7 +161,7 @@ def test_a_version_that_is_being_copied_is_not_collected(home: Path, monkeypatch
         saver.start()
         assert copying.wait(60)
         before = last_files(script)
-        for batch in range(3 * KEEP):
+        for batch in range(3 * KEPT_VERSIONS):
             script.home.topic("bids").append(rows(EPOCHS + 1 + batch))
             script.tick(1)
         state = home / "flows/counting/state"
@@ -183,12 +183,12 @@ def test_the_versions_of_the_last_epochs_stay_also_over_a_restart(tmp_path: Path
     with ms.open(path) as opened:
         opened.topic("bids", schema="auction BIGINT, price BIGINT, ts TIMESTAMP")
     with LocalScript(flow(), path, shards=1) as script:
-        for batch in range(4 * KEEP):
+        for batch in range(4 * KEPT_VERSIONS):
             script.home.topic("bids").append(rows(batch))
             script.tick(1)
             if batch % 3 == 2:
                 script.crash().resume()
-            kept = script.home.store.epochs("counting", KEEP)
+            kept = script.home.store.epochs("counting", KEPT_VERSIONS)
             named = {f for r in kept for f in Version.from_json(r.version).files}
             state = path / "flows/counting/state"
             there = {str(p.relative_to(state)) for p in state.glob("*/*")}

@@ -12,7 +12,7 @@ import pytest
 import millstream as ms
 from millstream.connect.port import SinkBase
 from millstream.connect.registry import SinkContext
-from millstream.model import systems
+from millstream.model import connector_declarations
 from millstream.model.guarantees import SinkGuarantee
 from millstream.runtime.recovery import repair
 from tests.local import LocalScript
@@ -59,7 +59,7 @@ def registered() -> Iterator[None]:
     Ledger.written, Ledger.resumed, Ledger.dies_after, Ledger.closed = {}, [], None, 0
     ms.register_connector("ledger", sink=Ledger)
     yield
-    systems.forget("ledger")
+    connector_declarations.forget("ledger")
 
 
 def test_an_epoch_that_the_sink_has_is_not_written_again_after_a_crash(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from millstream.errors import DefinitionError
 from millstream.sql.parse import lexer, queries
-from millstream.sql.parse.grammar import statement
 from millstream.sql.parse.literals import NOT_LITERAL, literal, plain
 from millstream.sql.parse.script import split
+from millstream.sql.parse.statement_parser import statement
 from millstream.sql.parse.text import DIALECT, Text
 
 PLAIN = ["1", "-1", "0", "007", "1.5", "-0.25", "9" * 60, "'text'", "''", "'it\\'s'", "'a\\nb'", "'ü☃'", '"text"',

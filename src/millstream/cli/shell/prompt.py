@@ -22,8 +22,8 @@ from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 from millstream.cli.output import plural
 from millstream.cli.shell.backslash_commands import HELP, is_order
 from millstream.errors import DefinitionError
-from millstream.sql.parse.grammar import FIRST, KINDS, PLACES, SHOWN
 from millstream.sql.parse.script import SqlScript, complete_script
+from millstream.sql.parse.statement_parser import FIRST, KINDS, PLACES, SHOWN
 from millstream.sql.parse.text import Text, tokens, word
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from sqlglot import exp
 from millstream.errors import SchemaError, StatementRefused
 from millstream.live.tables.constraints import Named, assigned_columns, by_number, check_required, check_unique
 from millstream.model.types.schema import Schema
-from millstream.sql.parse.statements import CreateTable
+from millstream.sql.parse.statement_values import CreateTable
 from millstream.sql.query import store_query
 from millstream.store.names import quoted
 

@@ -22,9 +22,9 @@ from millstream.model.types.values import python_values
 from millstream.result import shown
 from millstream.runtime.recovery.catalog_file import FILE
 from millstream.sql.catalog import Catalog, schema_of
-from millstream.sql.parse import grammar
+from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import split
-from millstream.sql.parse.statements import CreateTable
+from millstream.sql.parse.statement_values import CreateTable
 from millstream.sql.parse.text import Text
 from millstream.store.names import quoted
 
@@ -156,7 +156,7 @@ def _definition(home: OpenHome, catalog: Catalog | None, name: str) -> tuple[Cre
             return None
         try:
             (piece,) = split(Text(kept.sql, f"definition of {name}"))
-            found, catalog = grammar.statement(piece, kept=True), Catalog()
+            found, catalog = statement_parser.statement(piece, kept=True), Catalog()
         except MillstreamError:  # one that no longer works; nothing can be checked
             return None
     else:

@@ -12,11 +12,11 @@ from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.live.answer import Answer
 from millstream.live.tables.changes import TableEdit, held, present, said
 from millstream.live.tables.constraints import assigned_columns, check_required, spelled
+from millstream.model.connector_declarations import checked
 from millstream.model.connectors import Files
-from millstream.model.systems import checked
 from millstream.model.types.schema import Schema
 from millstream.sql.connectors import format_of, local_path
-from millstream.sql.parse.statements import Copy, CreateTable
+from millstream.sql.parse.statement_values import Copy, CreateTable
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Deployment

@@ -22,7 +22,16 @@ from millstream.model.types.values import python_values
 from millstream.sql.catalog import KIND_OF, schema_of
 from millstream.sql.connectors import topic_of
 from millstream.sql.parse.literals import NOT_LITERAL, literal
-from millstream.sql.parse.statements import Copy, CreateSink, CreateSource, CreateTable, Delete, Insert, Merge, Update
+from millstream.sql.parse.statement_values import (
+    Copy,
+    CreateSink,
+    CreateSource,
+    CreateTable,
+    Delete,
+    Insert,
+    Merge,
+    Update,
+)
 from millstream.sql.query import functions
 from millstream.sql.query.duckdb_sql import duck_sql
 from millstream.sql.query.growth import may_grow

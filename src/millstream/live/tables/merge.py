@@ -28,7 +28,7 @@ from millstream.live.tables.constraints import assigned_columns, check_required,
 from millstream.model.types.schema import Schema
 from millstream.model.types.values import python_values
 from millstream.sql.catalog import tables_of
-from millstream.sql.parse.statements import Assignments, CreateTable, Insert, Merge, OnConflict, When
+from millstream.sql.parse.statement_values import Assignments, CreateTable, Insert, Merge, OnConflict, When
 from millstream.store.names import quoted
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from millstream.model.guarantees import VIEW_PROMISES
 from millstream.model.source_options import SourceOptions
 from millstream.model.types.duration import Duration
 from millstream.plan.explain.node import Node, named, plain, shown_name
-from millstream.plan.explain.operators import PlanNames, operator_node, take_nodes
+from millstream.plan.explain.operator_node import PlanNames, operator_node, take_nodes
 from millstream.plan.operators.aggregates.aggregation import ORDERED, Aggregation
 from millstream.plan.operators.operator import Operator, view_of
 from millstream.plan.parts import Batches, Explode, Feed, Lookup, Op, Project

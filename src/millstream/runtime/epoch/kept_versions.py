@@ -12,14 +12,14 @@ from pathlib import Path
 from millstream import paths
 from millstream.state.version import Version
 
-KEEP = 5
+KEPT_VERSIONS = 5
 """How many versions before the present one stay."""
 
 
 class Upkeep:
     """Removes the state files of one flow once nobody can need them."""
 
-    def __init__(self, root: Path, *, keep: int = KEEP) -> None:
+    def __init__(self, root: Path, *, keep: int = KEPT_VERSIONS) -> None:
         self._root, self._keep = root, keep
         self._last: dict[str, int] = {}
         """file -> the last epoch whose version may name it."""

@@ -168,7 +168,7 @@ class Watermarks:
         times = self.newest.get(slowest.name, {})
         return slowest.name, min(live, key=lambda p: (times.get(p, BEGINNING), p))
 
-    def silent(self, source: SourceStanding, partition: int, now: int) -> bool:
+    def is_idle(self, source: SourceStanding, partition: int, now: int) -> bool:
         """Whether a partition has been silent for the idle timeout, and so holds nothing back."""
         if source.idle is None or partition in source.waiting:
             return False
@@ -176,7 +176,7 @@ class Watermarks:
         return now - heard >= source.idle
 
     def _live(self, source: SourceStanding, now: int) -> list[int]:
-        return [p for p in range(source.partitions) if not self.silent(source, p, now)]
+        return [p for p in range(source.partitions) if not self.is_idle(source, p, now)]
 
     def _unknown(self, source: SourceStanding, now: int) -> bool:
         """Whether nobody knows where the source is in event time, and it has been silent for the idle timeout."""

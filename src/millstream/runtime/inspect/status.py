@@ -190,7 +190,7 @@ def _partitions(flow: str, progress: Progress, now: int) -> list[dict[str, Any]]
                     "watermark": None if newest is None or over else instant(newest - (late or 0)),
                     "lateness": None if late is None else str(Duration(late)),
                     "heard_at": instant(heard.get(partition)),
-                    "idle": not source.finished and marks.silent(source, partition, now),
+                    "idle": not source.finished and marks.is_idle(source, partition, now),
                     "ended": source.finished,
                     "holds": holds,
                     "since": instant(since) if holds else None,

@@ -16,7 +16,7 @@ import orjson
 from millstream.connect.port import SourcePort
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed
 from millstream.plan.stages import Plan
-from millstream.runtime.epoch.kept_versions import KEEP, files_in, remove_left_overs
+from millstream.runtime.epoch.kept_versions import KEPT_VERSIONS, files_in, remove_left_overs
 from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
 from millstream.state.run import write_durably
@@ -57,7 +57,7 @@ def reconcile(
 ) -> Standing | None:
     """Where the flow goes on; None when it has not run yet. Refuses what cannot be put together."""
     check(plan, store, book, state, ports)
-    kept = store.epochs(plan.flow, KEEP + 2)
+    kept = store.epochs(plan.flow, KEPT_VERSIONS + 2)
     remove_left_overs(state, [Version.from_json(row.version) for row in kept])
     if not kept:
         return None

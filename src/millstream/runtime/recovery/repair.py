@@ -17,7 +17,7 @@ from millstream.connect.sinks import Reach
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed, UnknownName
 from millstream.log.log import Log
 from millstream.runtime.epoch import outbox
-from millstream.runtime.epoch.kept_versions import KEEP, files_in
+from millstream.runtime.epoch.kept_versions import KEPT_VERSIONS, files_in
 from millstream.runtime.epoch.records import RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
 from millstream.runtime.home_dir import files_named
@@ -135,7 +135,7 @@ def _last_rows(home: Path) -> dict[str, list[EpochRow]] | MillstreamError:
     except HomeDamaged as error:
         return error
     try:
-        return {flow: store.epochs(flow, KEEP + 2) for flow in store.flows()}
+        return {flow: store.epochs(flow, KEPT_VERSIONS + 2) for flow in store.flows()}
     except MillstreamError as error:
         return error
     except Exception as error:  # noqa: BLE001 - whatever DuckDB says of a damaged file

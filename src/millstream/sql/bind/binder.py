@@ -11,11 +11,11 @@ from collections.abc import Container, Mapping
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.model.connector_declarations import checked
 from millstream.model.error_policy import QUARANTINE
 from millstream.model.flow import Flow
 from millstream.model.steps.hold_until import final
 from millstream.model.steps.step import View
-from millstream.model.systems import checked
 from millstream.model.types.schema import Schema
 from millstream.model.windows.trigger import ON_CLOSE
 from millstream.sql.bind import emit
@@ -25,7 +25,7 @@ from millstream.sql.catalog import Catalog, Generators, schema_of
 from millstream.sql.connectors import OPTIONS, VIEW_OPTIONS, check_start, connector_of, sink_of
 from millstream.sql.parse import completeness, queries
 from millstream.sql.parse.allow_list import CHANGELOG
-from millstream.sql.parse.statements import Clauses, Create, CreateSink, CreateSource, CreateTable, CreateView
+from millstream.sql.parse.statement_values import Clauses, Create, CreateSink, CreateSource, CreateTable, CreateView
 from millstream.sql.parse.text import Text, not_too_deep, tokens
 from millstream.sql.relations import array_functions, changelog, computed_columns, constant, from_items, loop, windows
 from millstream.sql.relations.relation import Relation

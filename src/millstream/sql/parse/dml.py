@@ -12,7 +12,17 @@ from millstream.errors import DefinitionError, StatementRefused, Unsupported
 from millstream.sql.parse import queries
 from millstream.sql.parse.cursor import Cursor
 from millstream.sql.parse.script import StatementText
-from millstream.sql.parse.statements import Assignments, Copy, Delete, Merge, OnConflict, Place, Statement, Update, When
+from millstream.sql.parse.statement_values import (
+    Assignments,
+    Copy,
+    Delete,
+    Merge,
+    OnConflict,
+    Place,
+    Statement,
+    Update,
+    When,
+)
 from millstream.sql.parse.text import Text, plain_value, word
 
 _MERGE_INSTEAD = "MERGE INTO table USING source ON condition WHEN MATCHED THEN UPDATE SET ... | DELETE"

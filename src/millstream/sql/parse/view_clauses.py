@@ -26,7 +26,7 @@ from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.trigger import Trigger
 from millstream.sql.bind import fill
 from millstream.sql.parse.cursor import Cursor
-from millstream.sql.parse.statements import Clauses
+from millstream.sql.parse.statement_values import Clauses
 from millstream.sql.parse.text import word
 
 _ACCUMULATIONS = {a.name: a for a in Accumulation}

@@ -11,7 +11,7 @@ from millstream.model.flow import Flow
 from millstream.model.steps.step import Source
 from millstream.model.streams.stream import Stream
 from millstream.model.types.schema import Schema
-from millstream.sql.parse.statements import ColumnDef, CreateSource
+from millstream.sql.parse.statement_values import ColumnDef, CreateSource
 from millstream.sql.relations import windows
 from millstream.sql.relations.relation import Relation
 

@@ -16,7 +16,7 @@ from millstream.model.streams.stream import Stream
 from millstream.model.types.scalars import widest
 from millstream.model.types.schema import Schema, ddl_type
 from millstream.sql.catalog import schema_of
-from millstream.sql.parse.statements import CreateTable
+from millstream.sql.parse.statement_values import CreateTable
 from millstream.sql.parse.text import Text
 from millstream.sql.relations import array_functions, as_of_join, using, windows
 from millstream.sql.relations import join as pairs

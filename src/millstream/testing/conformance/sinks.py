@@ -22,7 +22,7 @@ import pytest
 
 from millstream.connect.port import SinkPort
 from millstream.errors import DefinitionError
-from millstream.model import systems
+from millstream.model import connector_declarations
 from millstream.model.connector import External
 from millstream.model.guarantees import SinkGuarantee
 
@@ -164,11 +164,11 @@ class SinkConformance:
         sink = self._opened(tmp_path)
         assert isinstance(sink.guarantee, SinkGuarantee)
         if self.system:
-            assert systems.named(self.system, systems.SINK).guarantee is sink.guarantee
+            assert connector_declarations.named(self.system, connector_declarations.SINK).guarantee is sink.guarantee
 
     def test_options_that_it_does_not_have_are_refused(self) -> None:
         """With a message that names the option."""
-        if not self.system or not systems.named(self.system, systems.SINK).in_sql:
+        if not self.system or not connector_declarations.named(self.system, connector_declarations.SINK).in_sql:
             pytest.skip("it is not registered under a name")
         for bad in ({"no_such_option": 1}, *self.bad_options):
             with pytest.raises(DefinitionError) as error:

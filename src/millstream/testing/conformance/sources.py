@@ -26,7 +26,7 @@ import pytest
 from millstream.connect.forms import Form
 from millstream.connect.port import Offsets, SourcePort, SourceSlice
 from millstream.errors import DefinitionError
-from millstream.model import systems
+from millstream.model import connector_declarations
 from millstream.model.connector import External
 from millstream.model.types.schema import Schema
 from millstream.testing.slice_rows import slice_rows
@@ -231,7 +231,9 @@ class SourceConformance:
         self.feed(tmp_path, 0, 1)
         facts = self.open(tmp_path, {}).describe()
         assert facts == self.open(tmp_path, {}).describe()
-        assert systems.find(facts.kind.partition(" ")[0]) is not None, f"no system is called {facts.kind}"
+        assert connector_declarations.find(facts.kind.partition(" ")[0]) is not None, (
+            f"no system is called {facts.kind}"
+        )
 
     # ------------------------------------------------------------ options
 
@@ -239,7 +241,7 @@ class SourceConformance:
         """With the options that it has in the message."""
         if not self.system:
             pytest.skip("it is not registered under a name")
-        declared = systems.named(self.system, systems.SOURCE).source or ()
+        declared = connector_declarations.named(self.system, connector_declarations.SOURCE).source or ()
         External(self.system, dict(self.options)).as_source()
         for bad in ({"no_such_option": 1}, *self.bad_options):
             with pytest.raises(DefinitionError) as error:

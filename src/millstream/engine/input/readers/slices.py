@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.connect.forms import ArrowRows, ByteRanges, FileSet, PythonRanges, SparkFormat
 from millstream.connect.port import SourcePort, SourceSlice
-from millstream.engine.input.readers import arrow_rows, byte_ranges, files, python_ranges, spark_format
+from millstream.engine.input.readers import arrow_rows, byte_ranges, files, python_ranges, spark_batch
 from millstream.engine.input.readers.columns import FormRead, Wanted, ddl, selected
 from millstream.plan.stages import SourceStage
 
@@ -19,7 +19,7 @@ READERS: dict[type, Callable[[SparkSession, Wanted, Any], FormRead | list[FormRe
     FileSet: files.read,
     ByteRanges: byte_ranges.read,
     ArrowRows: arrow_rows.read,
-    SparkFormat: spark_format.read,
+    SparkFormat: spark_batch.read,
     PythonRanges: python_ranges.read,
 }
 """The reader of each form."""

@@ -1,4 +1,4 @@
-"""Statements: from text to values. What is a query goes to `queries.py`, what follows one to `clauses.py`."""
+"""Statements: from text to values. What is a query goes to `queries.py`, what follows one to `view_clauses.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, MillstreamError, SchemaError, StatementRefused, Unsupported
-from millstream.model import systems
+from millstream.model import connector_declarations
 from millstream.model.reserved import OF, check_user_columns
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Schema
@@ -23,7 +23,7 @@ from millstream.sql.parse.column_clauses import clauses_begin, key_begins, witho
 from millstream.sql.parse.column_clauses import read as read_clauses
 from millstream.sql.parse.cursor import Cursor
 from millstream.sql.parse.script import StatementText, split
-from millstream.sql.parse.statements import (
+from millstream.sql.parse.statement_values import (
     Ask,
     Clauses,
     ColumnDef,
@@ -50,7 +50,10 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _DEEPEST_TYPE = 100
 KINDS = ("SOURCE", "TABLE", "VIEW", "SINK", "FUNCTION")
 SHOWN = ("SOURCES", "VIEWS", "SINKS", "FLOWS", "TABLES", "FUNCTIONS", "TOPICS")
-PLACES = (*systems.spellings(systems.SOURCE), *systems.spellings(systems.SINK))
+PLACES = (
+    *connector_declarations.spellings(connector_declarations.SOURCE),
+    *connector_declarations.spellings(connector_declarations.SINK),
+)
 FIRST = ("SELECT", "CREATE", "INSERT", "UPSERT", "UPDATE", "DELETE", "MERGE", "COPY", "SUBSCRIBE", "EXPLAIN",
          "DESCRIBE", "SHOW", "DROP", "PAUSE", "RESUME", "SET", "WITH", "VALUES")  # fmt: skip
 
@@ -191,7 +194,7 @@ class _Reading:
                     origin=c.text.of_token(self.piece.tokens[0]),
                 )
         c.expect("FROM", hint="FROM FILES('data/bids', format = 'json'), LOG('topic') or GENERATOR('nexmark', 'bid')")
-        place = self._place(systems.SOURCE)
+        place = self._place(connector_declarations.SOURCE)
         options = self._options() if c.accept("WITH") else {}
         return CreateSource(
             self.piece, name, columns=columns, watermark=watermark, key=key, place=place, options=options, **common
@@ -202,9 +205,9 @@ class _Reading:
         if c.accept("FROM"):
             view = c.name("view")
             c.expect("INTO", hint="INTO LOG('topic'), FILES('folder', format = 'json') or CONSOLE")
-            return CreateSink(self.piece, name, view=view, place=self._place(systems.SINK), **common)
+            return CreateSink(self.piece, name, view=view, place=self._place(connector_declarations.SINK), **common)
         c.expect("INTO", hint=f"CREATE SINK {name} FROM view INTO LOG('topic')")
-        place = self._place(systems.SINK)
+        place = self._place(connector_declarations.SINK)
         if not c.accept("AS"):
             return CreateSink(self.piece, name, place=place, **common)
         query, found = self._query_with_clauses()
@@ -272,9 +275,9 @@ class _Reading:
 
     def _place(self, role: str) -> Place:
         c = self.cursor
-        if c.peek("(", ahead=1) and word(c.token) not in systems.spellings(role):
-            systems.find(word(c.token))  # an installed package may have it
-        kind = c.one_of(systems.spellings(role), "where records come from or go to")
+        if c.peek("(", ahead=1) and word(c.token) not in connector_declarations.spellings(role):
+            connector_declarations.find(word(c.token))  # an installed package may have it
+        kind = c.one_of(connector_declarations.spellings(role), "where records come from or go to")
         if kind == "TABLE":
             table = c.name("table")
             return Place(kind, (table, *(self._names(c.bracketed()) if c.peek("(") else ())))
