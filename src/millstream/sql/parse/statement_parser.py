@@ -12,7 +12,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, MillstreamError, SchemaError, StatementRefused, Unsupported
-from millstream.model import connector_declarations
+from millstream.model.connector_declarations import SINK, SOURCE, find, spellings
 from millstream.model.reserved import OF, check_user_columns
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Schema
@@ -50,10 +50,7 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _DEEPEST_TYPE = 100
 KINDS = ("SOURCE", "TABLE", "VIEW", "SINK", "FUNCTION")
 SHOWN = ("SOURCES", "VIEWS", "SINKS", "FLOWS", "TABLES", "FUNCTIONS", "TOPICS")
-PLACES = (
-    *connector_declarations.spellings(connector_declarations.SOURCE),
-    *connector_declarations.spellings(connector_declarations.SINK),
-)
+PLACES = (*spellings(SOURCE), *spellings(SINK))
 FIRST = ("SELECT", "CREATE", "INSERT", "UPSERT", "UPDATE", "DELETE", "MERGE", "COPY", "SUBSCRIBE", "EXPLAIN",
          "DESCRIBE", "SHOW", "DROP", "PAUSE", "RESUME", "SET", "WITH", "VALUES")  # fmt: skip
 
@@ -194,7 +191,7 @@ class _Reading:
                     origin=c.text.of_token(self.piece.tokens[0]),
                 )
         c.expect("FROM", hint="FROM FILES('data/bids', format = 'json'), LOG('topic') or GENERATOR('nexmark', 'bid')")
-        place = self._place(connector_declarations.SOURCE)
+        place = self._place(SOURCE)
         options = self._options() if c.accept("WITH") else {}
         return CreateSource(
             self.piece, name, columns=columns, watermark=watermark, key=key, place=place, options=options, **common
@@ -205,9 +202,9 @@ class _Reading:
         if c.accept("FROM"):
             view = c.name("view")
             c.expect("INTO", hint="INTO LOG('topic'), FILES('folder', format = 'json') or CONSOLE")
-            return CreateSink(self.piece, name, view=view, place=self._place(connector_declarations.SINK), **common)
+            return CreateSink(self.piece, name, view=view, place=self._place(SINK), **common)
         c.expect("INTO", hint=f"CREATE SINK {name} FROM view INTO LOG('topic')")
-        place = self._place(connector_declarations.SINK)
+        place = self._place(SINK)
         if not c.accept("AS"):
             return CreateSink(self.piece, name, place=place, **common)
         query, found = self._query_with_clauses()
@@ -275,9 +272,9 @@ class _Reading:
 
     def _place(self, role: str) -> Place:
         c = self.cursor
-        if c.peek("(", ahead=1) and word(c.token) not in connector_declarations.spellings(role):
-            connector_declarations.find(word(c.token))  # an installed package may have it
-        kind = c.one_of(connector_declarations.spellings(role), "where records come from or go to")
+        if c.peek("(", ahead=1) and word(c.token) not in spellings(role):
+            find(word(c.token))  # an installed package may have it
+        kind = c.one_of(spellings(role), "where records come from or go to")
         if kind == "TABLE":
             table = c.name("table")
             return Place(kind, (table, *(self._names(c.bracketed()) if c.peek("(") else ())))
