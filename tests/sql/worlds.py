@@ -210,11 +210,11 @@ def take(right: duckdb.DuckDBPyConnection, sent: dict[str, list[dict[str, Any]]]
 
 @contextmanager
 def unoptimised() -> Iterator[None]:
-    """Plans that keep every column of a join, and perform each step anew for each place that it stands in."""
+    """Plans that keep every column of a join, and perform each step again in every place."""
     fresh = itertools.count()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lower, "needed", lambda _: {})
-        patch.setattr(stateful.Chains, "signature", lambda *_: str(next(fresh)))
+        patch.setattr(stateful.StatefulLowering, "signature", lambda *_: str(next(fresh)))
         yield
 
 
