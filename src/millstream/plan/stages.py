@@ -1,11 +1,12 @@
 """The plan of a flow: sources, scans, and views with their operators. Frozen values, free of Spark.
 
-A plan reads like the path of a record: **sources** give rows, **scans** compute columns over them (one scan serves
-all views that need nothing but expressions), **feeds** name the columns of a scan that an operator takes, and a
-**view** keeps what its **operator** gives (`plan/operators/`). Operators read scans, or the changes of others.
+A plan follows the path of a record. **Sources** provide rows. **Scans** compute columns over them; one scan serves all
+views that need only expressions. **Feeds** name the columns of a scan that an operator reads. A **view** keeps the
+output of its **operator** (`plan/operators/`). Operators read scans or the changes of other operators. `plan/lowering/`
+builds a plan, `plan/rules/` refine it, and `engine/` runs it.
 
 System columns begin with ``$``: ``$ts`` event time in micros, ``$part`` and ``$pos`` the position in the source,
-``$bad`` why a row is an error (0: it is none), ``$h`` hash of the key, ``$s`` start of the slice, ``$n`` rows combined.
+``$bad`` why a row is an error (0: it is not), ``$h`` hash of the key, ``$s`` start of the slice, ``$n`` rows combined.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from millstream.plan.parts import Column, Feed, Op, Project
 
 @dataclass(frozen=True, eq=False)
 class SourceStage:
-    """A source and what is asked of its reader."""
+    """A source, and what its reader must provide."""
 
     name: str
     connector: Connector
@@ -44,7 +45,7 @@ class SourceStage:
 class Scan:
     """One pass over a source's slice: row-changing steps, then every column that some feed needs.
 
-    The scan without ops is the source's **root scan**; it also accounts for every row.
+    The scan without ops is the source's **root scan**. It also accounts for every row.
     """
 
     id: int
@@ -55,59 +56,61 @@ class Scan:
 
 @dataclass(frozen=True, eq=False)
 class ViewStage:
-    """A view: the operator that feeds it, the projection after it, and how rows are identified and kept."""
+    """A view: the operator that feeds it, the projection after the operator, and how rows are identified and kept."""
 
     name: str
     operator: Operator
     post: Project | None
     columns: tuple[str, ...]
     hidden: tuple[str, ...]
-    """Identity columns the user dropped; kept in the store under a ``$`` name, not shown."""
+    """Identity columns that the user dropped. The store keeps them under a ``$`` name and hides them."""
     identity: tuple[str, ...] | None
-    """Stored columns that make a row unique (none: the view has one row); None for an append-only view."""
+    """Stored columns that make a row unique (none: the view has one row). None for an append-only view."""
     retention: int | None
     time_column: str | None
-    """Stored column that retention is measured by."""
+    """The stored column that retention is measured by."""
     fingerprint: str = ""
-    """Names what the view means; kept rows and state fit only a view with the same one."""
+    """The fingerprint of the view's meaning. Kept rows and state fit only a view with an equal fingerprint."""
     schema: pa.Schema | None = None
     """Stored columns with their types, once bound."""
     panes: pa.Schema | None = None
-    """Columns of the history of panes, once bound, if it is kept."""
+    """Columns of the pane history, once bound, if it is kept."""
     sink: Sink | None = None
-    """Where its changes are written to."""
+    """The sink that receives its changes."""
     kept: bool = True
-    """Whether it is a table of the store."""
+    """Whether the store has a table for it."""
     on_error: str = QUARANTINE
-    """What is done about a row that one of its expressions fails on."""
+    """How to handle a row that one of its expressions fails on."""
     retracts: bool = True
     """Whether its changes carry the old row (-U), once bound."""
 
     @property
     def inner(self) -> bool:
-        """Whether it only feeds others: nobody sees its name, and what comes too late for it is set apart for them."""
+        """Whether it only feeds other views. Its name is not visible to users, and records too late for it are
+        quarantined for the views it feeds.
+        """
         return not self.kept and self.sink is None
 
     @property
     def sink_schema(self) -> pa.Schema:
-        """The columns that its sink gets: a stream that changes says how, in a first column."""
+        """The columns that its sink receives. A changing stream has the kind of change as its first column."""
         assert self.schema is not None, "once bound"
         shown = [self.schema.field(c) for c in self.columns]
         return pa.schema(shown if self.kind_column is None else [pa.field(self.kind_column, pa.string()), *shown])
 
     @property
     def kind_column(self) -> str | None:
-        """The column that tells a sink what kind of change a row is; None where rows only come."""
+        """The column that holds the kind of change for a sink; None if the stream is append-only."""
         return None if self.identity is None else free_name(SHOWN_OP, self.columns)
 
     def for_sink(self, changes: pa.Table) -> pa.Table:
-        """Changes as its sink gets them."""
+        """Convert changes to the form that its sink receives."""
         taken = self.columns if self.identity is None else (OP, *self.columns)
         return changes.select(taken).rename_columns(self.sink_schema.names).cast(self.sink_schema)
 
     @property
     def panes_kept(self) -> int | None:
-        """How long panes are kept, in micros; None when their history is not."""
+        """How long panes are kept, in micros; None if their history is not kept."""
         how = self.operator.windowing.panes if isinstance(self.operator, Aggregation) else None
         return None if how is None else how.micros
 
@@ -127,7 +130,7 @@ class Plan:
     """The Python functions that its expressions call."""
 
     def source(self, name: str) -> SourceStage:
-        """The source of this name."""
+        """The source with this name."""
         return next(s for s in self.sources if s.name == name)
 
     def scans_of(self, source: str) -> tuple[Scan, ...]:
@@ -135,7 +138,7 @@ class Plan:
         return tuple(s for s in self.scans if s.source == source)
 
     def reads_clock(self, feed: Feed) -> bool:
-        """Whether a feed uses the column with the time of processing of its source."""
+        """Whether a feed uses the processing-time column of its source."""
         name = self.source(feed.source).options.processing_time
         if name is None:
             return False
@@ -145,7 +148,7 @@ class Plan:
 
     @property
     def fractions(self) -> tuple[float, ...]:
-        """The fractions of the data that some trigger asks for."""
+        """The fractions of the data that some trigger waits for."""
         return tuple(sorted({f for v in self.views for f in v.operator.fractions}))
 
     @property
@@ -160,7 +163,7 @@ class Plan:
 
     @cached_property
     def downstream(self) -> Mapping[str, tuple[str, ...]]:
-        """By view: the visible views whose path begins with its operator, itself among them."""
+        """By view: the visible views whose path starts with its operator, including itself."""
         first: dict[str, dict[str, None]] = {}
         found: dict[str, tuple[str, ...]] = {v.name: () for v in self.views}
         for view in self.views:
@@ -171,7 +174,7 @@ class Plan:
         return found
 
     def view(self, name: str) -> ViewStage:
-        """The view of this name."""
+        """The view with this name."""
         return next(v for v in self.views if v.name == name)
 
     @cached_property
@@ -181,5 +184,5 @@ class Plan:
 
     @cached_property
     def constants(self) -> tuple[str, ...]:
-        """The operators that give a row which is there from the first epoch on."""
+        """The operators that emit a row from the first epoch on."""
         return tuple(v.operator.step for v in self.views if v.operator.constant)
