@@ -64,7 +64,7 @@ def by_expressions(measure: Measure) -> bool:
 
 
 def longer_than_decimal(values: pl.Series, most: int, groups: Callable[[], pl.Series]) -> bool:
-    """Whether a sum of decimals may exceed 38 digits, given the greatest number of values in a group."""
+    """Whether the sum of decimals in some group has more than 38 digits. A group has at most `most` values."""
     ends: list[Any] = [values.min(), values.max()]
     if ends[0] is None:
         return False
