@@ -1,4 +1,4 @@
-"""Aggregates of rows of scans, by key and window."""
+"""Aggregation of rows of scans, by key and window. The kernel is `kernels/aggregates/aggregation.py`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from millstream.plan.operators.operator import (
 from millstream.plan.parts import Measure
 
 ORDERED = frozenset({"first", "last", "first_of", "last_of", "collect", "user", "sample"})
-"""Aggregates whose answer depends on the order of records with equal event time, or tells such records apart."""
+"""Aggregates whose result depends on the order of records with equal event time, or distinguishes such records."""
 
 _GROWING = {
     "collect": "collect keeps every value",
@@ -60,14 +60,14 @@ class Aggregation(Operator):
     corrected: bool = False
     """Whether records may revise earlier ones."""
     totals: tuple[int, ...] = ()
-    """The numbers of the grouping sets without keys; the last key holds the set of a row."""
+    """The numbers of the grouping sets without keys. The last key holds the set of a row."""
 
     reads_scans: ClassVar[bool] = True
     keyed_scan: ClassVar[bool] = True
 
     @property
     def by_slices(self) -> bool:
-        """Whether slices shared by windows are enough."""
+        """Whether slices shared by windows suffice."""
         return self.windowing.by_slices and not self.corrected
 
     @property
@@ -78,7 +78,7 @@ class Aggregation(Operator):
 
     @property
     def keeps_records(self) -> bool:
-        """Whether it keeps rows one by one."""
+        """Whether it keeps individual rows."""
         return self.corrected or isinstance(self.window, CountWindow)
 
     @property
@@ -88,7 +88,7 @@ class Aggregation(Operator):
 
     @property
     def grid(self) -> Window:
-        """Its windows, where they lie on a grid that all keys share."""
+        """Its windows, if they are on a grid that all keys share."""
         assert isinstance(self.window, Window)
         return self.window
 
@@ -99,34 +99,34 @@ class Aggregation(Operator):
 
     @property
     def needs_positions(self) -> bool:
-        """Some aggregate goes by the order of rows, or rows are kept one by one."""
+        """Some aggregate depends on the order of rows, or the operator keeps individual rows."""
         return self.keeps_records or any(m.kind in ORDERED for m in self.measures)
 
     @property
     def fractions(self) -> tuple[float, ...]:
-        """Those of its trigger."""
+        """The fractions of its trigger."""
         return tuple(sorted(self.windowing.fractions))
 
     @property
     def filters_scan(self) -> bool:
-        """A correction that its condition leaves out still revises the record before it."""
+        """A correction that its condition filters out still revises the previous version of its record."""
         return not self.corrected
 
     # ---- results
 
     @property
     def append_only(self) -> bool:
-        """It answers once, when a window closes."""
+        """It emits one result, when a window closes."""
         return self.by_slices and self.windowing.trigger == ON_CLOSE and self.windowing.answers_once
 
     @property
     def retracting(self) -> bool:
-        """By its accumulation."""
+        """Depends on its accumulation mode."""
         return self.windowing.accumulation is Accumulation.RETRACTING
 
     @property
     def one_change_per_row(self) -> bool:
-        """Without panes and revisions."""
+        """True without panes and revisions."""
         return self.by_slices and self.windowing.answers_once
 
     @property
@@ -143,7 +143,7 @@ class Aggregation(Operator):
 
     @property
     def states(self) -> tuple[StateSpec, ...]:
-        """Slices or windows with their partials; and the rows kept one by one."""
+        """Slices or windows with their partials, and the individually kept rows."""
         if self.by_slices:
             first = StateSpec("windows", unique=("$h", "$s", *self.keys))
         else:
@@ -156,7 +156,7 @@ class Aggregation(Operator):
     # ---- types
 
     def bind_scans(self, types: Mapping[int, Mapping[str, pa.DataType]], *, retract: bool) -> Aggregation:
-        """Itself with the types of its keys and arguments, from those of the columns of its scans."""
+        """A copy with the types of its keys and arguments, from the column types of its scans."""
         view = view_of(self.step)
 
         def kind(place: int, name: str) -> pa.DataType:
@@ -169,7 +169,7 @@ class Aggregation(Operator):
         return replace(self, key_types=keys, measures=measures, retract=retract)
 
     def result_schema(self) -> pa.Schema:
-        """The columns of its answers, once bound."""
+        """The columns of its results, once bound."""
         borders = [pa.field(b, pa.int64() if b == INDEX else TIMESTAMP) for b in self.borders]
         keys = [pa.field(n, t) for n, t in zip(self.keys, self.key_types, strict=True)]
         return pa.schema([*borders, *keys, *(pa.field(m.name, answer_type(m)) for m in self.measures)])
@@ -215,7 +215,7 @@ class Aggregation(Operator):
             yield f"{measure.name} = {kind}({argument})"
 
     def state_text(self, names: ExplainNames) -> str:
-        """What it keeps, by its window."""
+        """What it keeps, depending on its window."""
         growing = "; ".join(dict.fromkeys(_GROWING[m.kind] for m in self.measures if m.kind in _GROWING))
         also = f"; {growing}" if growing else ""
         if self.window.is_global:
@@ -238,7 +238,7 @@ class Aggregation(Operator):
     # ---- identity of state
 
     def fingerprint_parts(self, parts: Fingerprints) -> list[object]:
-        """Keys, windows, measures, and what its feeds take."""
+        """Keys, windows, measures, and the contents of its feeds."""
         how = [self._windowing_content(), *(["corrected"] if self.corrected else [])]
         measures = measures_content(self.measures, code_identity)
         return ["aggregate", self.keys, how, measures, [parts.feed(f) for f in self.feeds]]
