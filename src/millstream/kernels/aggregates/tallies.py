@@ -201,7 +201,7 @@ def _middle(first: np.ndarray, last: np.ndarray) -> np.ndarray:
     return np.where((first == last) | ~np.isfinite(between), low, between)
 
 
-# ------------------------------------------------------------ ranks and answers
+# ------------------------------------------------------------ ranks and results
 
 
 def answers(name: str, found: list[np.ndarray], there: np.ndarray, kind: pl.DataType, *, several: bool) -> pl.Series:

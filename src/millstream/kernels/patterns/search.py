@@ -346,7 +346,7 @@ def _at_once(way: _ByExpression, rows: PatternRows) -> FoundMatches:
     moved = shift[np.searchsorted(begins, regs[:, 0, 0], side="right") - 1]
     first = regs[:, 0, 0] - moved
     waits = chars[regs[:, 0, 1] - 1] == ord(OPEN[0])
-    made = FoundMatches(waiting=first[waits & (chars[regs[:, 0, 0]] > ord(CLOSED[0]))].tolist())  # else no row is there
+    made = FoundMatches(waiting=first[waits & (chars[regs[:, 0, 0]] > ord(CLOSED[0]))].tolist())  # else there is no row
     made.first = first[~waits].tolist()
     made.timed_out = [False] * len(made.first)
     ends = np.full(len(made.first), len(rows.frame), dtype=np.int64)
