@@ -1,7 +1,7 @@
 """The table of operators: finds every module under `plan/operators/` that has an operator.
 
 A third-party operator joins the table when its module is imported: `lowers` registers the function that builds it. The
-lowering asks this table for the operator of a step.
+lowering queries this table for the operator of a step.
 """
 
 from __future__ import annotations
