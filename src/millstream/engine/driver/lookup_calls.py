@@ -69,7 +69,7 @@ async def _one(what: AsyncLookup, batch: Sequence[Any], gate: asyncio.Semaphore)
             try:
                 given = await asyncio.wait_for(_called(what, list(batch)), _seconds(what.timeout))
                 return _aligned(what, given, len(batch))
-            except Exception as error:  # noqa: BLE001 - whatever it is, it may pass
+            except Exception as error:  # noqa: BLE001 - any error may be temporary
                 if attempt == what.retries:
                     return [_named(what, error)] * len(batch)
             await asyncio.sleep(pause)
@@ -119,7 +119,7 @@ def _in_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
             value = call()
         except StopIteration as stop:  # a future accepts any other exception
             error = RuntimeError(f"StopIteration: {stop}")
-        except Exception as problem:  # noqa: BLE001 - it is told where it is awaited
+        except Exception as problem:  # noqa: BLE001 - raised where it is awaited
             error = problem
         loop.call_soon_threadsafe(done, value, error)
 

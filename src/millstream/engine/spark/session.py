@@ -130,7 +130,7 @@ def begin(log: Path, *, memory: str = "2g", python: bool = False) -> Future[Any]
     def work() -> None:
         try:
             found.set_result(start(log, memory=memory))
-        except BaseException as error:  # noqa: BLE001 - whoever asks for the session gets it
+        except BaseException as error:  # noqa: BLE001 - the caller that waits for the session gets it
             found.set_exception(error)
             return
         if fresh:
