@@ -1,7 +1,7 @@
-"""The engine: performs one epoch of a plan, (plan, state, slices, clock) -> (state, changes), and nothing else.
+"""The engine: performs one epoch of a plan, (plan, state, slices, clock) -> (state, changes).
 
-The same input gives the same output, whatever the placement. What it leaves on disk (runs) counts only once the
-version it returns is committed by `runtime/`.
+The same input gives the same output, whatever the placement. The engine writes runs to disk and returns the changes and
+a version that names the runs. The runs count only once `runtime/` has committed that version.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from millstream.state.version import Version
 
 
 def _only_hands_on(roles: list[Role]) -> bool:
-    """Whether all rows go to the driver anyhow, as they are."""
+    """Whether all rows go to the driver unchanged in any case."""
     return not any(r.operator.keyed_scan for r in roles)
 
 
@@ -66,7 +66,9 @@ class Engine:
         self._tables: dict[Path, DataFrame] = {}
         self.cache = RunCache(root)
         self.strict: set[str] = set()
-        """Sources that are read strictly; a source of files becomes one when a row of it has a NULL (see `read`)."""
+        """Sources that are read strictly. A source of files becomes strict when one of its rows has a NULL (see
+        `engine/input/readers/slices.py`).
+        """
         self.placement = placement or Placement()
         python_functions.register(spark, plan.functions)
         self.plan = bind(spark, plan, self._stored(tables or {}), retract=retract)
@@ -85,12 +87,14 @@ class Engine:
             return _Epoch(self, version, given).run()
 
     def _examined(self, given: EpochInput) -> bool:
-        """Whether files of the epoch turned out to be damaged; they are errors of their source from then on."""
+        """Whether files of the epoch turned out to be damaged. From then on they are errors of their source."""
         ports = [(self._ports[name], part) for name, part in given.slices.items()]
-        return any([port.examine(part) for port, part in ports])  # every one of them
+        return any([port.examine(part) for port, part in ports])  # a list, so that every port is examined
 
     def places(self, given: EpochInput) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """By source, partitions and positions of the good rows of its slice, in order; for the search for poison."""
+        """By source, partitions and positions of the good rows of its slice, in order. Used to search for poison
+        records.
+        """
         with translated(self._log):
             return {
                 name: poison_rows.places(self.steady, self.plan.source(name), self._ports[name], part, given)
@@ -100,7 +104,7 @@ class Engine:
 
     @cached_property
     def steady(self) -> SparkSession:
-        """The session for readings by position (see `poison`)."""
+        """The session for reads by position (see `engine/input/poison_rows.py`)."""
         return poison_rows.steady(self._spark)
 
     def _stored(self, tables: Mapping[str, Path]) -> dict[str, DataFrame]:
@@ -120,18 +124,18 @@ class _Expressions:
         self._spark, self._log = spark, log
 
     def computed(self, ops: Sequence[Op], changes: pa.Table, *, quiet: bool = False) -> pa.Table:
-        """Apply ops to changes, in the order they come."""
+        """Apply ops to changes, preserving their order."""
         with translated(None if quiet else self._log):
             return computed(self._spark, ops, changes)
 
     def key_hash(self, operator: Operator, grouping_set: int) -> int:
-        """As Spark computes it for the rows that come later: other keys are NULL, and leave the hash as it is."""
+        """The hash that Spark computes for later rows: the other keys are NULL and do not change the hash."""
         del operator
         return xxhash64(grouping_set)
 
 
 class _Epoch:
-    """One epoch: read and scan the sources, run the operators, set rows aside."""
+    """One epoch: read and scan the sources, run the operators, quarantine rows."""
 
     def __init__(self, engine: Engine, version: Version, given: EpochInput) -> None:
         self.given, self.plan = given, engine.plan
@@ -184,7 +188,7 @@ class _Epoch:
         self.out.tallies[name].add(Tally(left_out, left_out))
 
     def _again(self, name: str, root: Scan) -> None:
-        """Forget what a first, quick look at a slice gave, and read it strictly; and so in later epochs."""
+        """Discard the result of a first, quick read of a slice and read it strictly, in this and later epochs."""
         self.engine.strict.add(name)
         self.driver.forget(root)
         if self.reads[name].frame.is_cached:
@@ -229,7 +233,7 @@ class _Epoch:
         return intake
 
     def _history(self, scan: Scan, roles: list[Role], first: int, last: int) -> Intake:
-        """The rows of a scan that were ever read, between two times."""
+        """The rows of a scan over the whole history, between two times."""
         assert self.given.replay is not None
         source, part = self.plan.source(scan.source), self.given.replay.history[scan.source]
         reading = read(self.spark, source, self.engine._ports[scan.source], part, self.given.now, strict=True)
@@ -240,8 +244,8 @@ class _Epoch:
         return exchange.opened(inside.mapInArrow(task, exchange.PARCEL).toArrow()).intake
 
     def _may_spread(self, roles: list[Role]) -> bool:
-        """Kernels run on the executors only for stages that no other scan feeds in this epoch. Corrections stay in the
-        driver: a record and the one it revises may belong to different keys.
+        """Kernels run on the executors only for operators that no other scan feeds in this epoch. Corrections stay in
+        the driver: a record and the one it revises may belong to different keys.
         """
         keyed = [r.operator for r in roles if r.operator.keyed_scan]
         return all(len(o.feeds) == 1 and not o.corrected for o in keyed)
@@ -272,7 +276,9 @@ class _Epoch:
             self.driver.set_apart(role, table)
 
     def _of_views(self, source: str, records: pa.Table) -> None:
-        """Poison records of a source are errors of all views that lack them; they are counted for the source only."""
+        """Report poison records of a source as errors of all views that lack them. They are counted for the source
+        only.
+        """
         for view in self.plan.views:
             if not view.inner and any(f.source == source for f in view.operator.feeds):
                 before = self.out.errors.get(view.name)

@@ -1,7 +1,8 @@
-"""Large epochs on the executors: combine where the rows are, exchange by key group, and run kernels where the state is.
+"""Large epochs on the executors: combine where the rows are, exchange by key group, and run kernels next to the state.
 
-What travels between tasks is a table of parcels (kind, view, shard, payload), the payload being an Arrow stream; so one
-shuffle serves stages of any shape, and Spark plans, retries and places the tasks.
+Tasks exchange a table of parcels (kind, view, shard, payload). The payload is an Arrow stream, so one shuffle serves
+operators with any columns, and Spark plans, retries and places the tasks. The driver receives changes, counts and the
+names of runs.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def scan_task(
 
 
 def kernel_task(task: KernelTask) -> Callable[[Batches], Batches]:
-    """A task that runs the kernels of one shard over the parcels sent to it; other parcels pass through."""
+    """A task that runs the kernels of one shard over its parcels. Other parcels pass through."""
 
     def run(batches: Batches) -> Batches:
         from pyspark import TaskContext
@@ -123,7 +124,7 @@ def kernel_task(task: KernelTask) -> Callable[[Batches], Batches]:
 
 @dataclass
 class Opened:
-    """What the driver gets from parcels: rows and counts, and by view what kernels gave."""
+    """What the driver receives in parcels: rows and counts, and the outcomes of kernels by view."""
 
     intake: Intake = field(default_factory=Intake)
     changes: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
@@ -133,7 +134,7 @@ class Opened:
 
 
 def opened(parcels: pa.Table) -> Opened:
-    """Open the parcels that came to the driver."""
+    """Open the parcels that arrived in the driver."""
     found = Opened()
     for parcel in parcels.sort_by([("view", "ascending"), ("shard", "ascending")]).to_pylist():
         kind, view, payload = parcel["kind"], parcel["view"], parcel["payload"]
@@ -161,7 +162,7 @@ def opened(parcels: pa.Table) -> Opened:
 
 
 def _shrink(intake: Intake, roles: list[Role]) -> None:
-    """Fold what was taken in so far, so that a task holds about one row per key."""
+    """Fold the intake so far, so that a task holds about one row per key."""
     for role in roles:
         frames = intake.frames.get(role.view)
         if frames and len(frames) > 1 and role.operator.keyed_scan and sum(map(len, frames)) > _FOLD_ROWS:

@@ -1,9 +1,10 @@
-"""Placement: where the work of a scan is done. It never changes a result, only how long it takes.
+"""Placement: decides where the work of a scan is done. It never changes a result, only how long it takes.
 
-- **inline**: the scan's columns come to the driver, kernels combine and merge there. For small slices.
+- **inline**: the scan's columns come to the driver; kernels combine and merge there. For small slices.
 - **combined**: Spark combines natively; kernels merge in the driver. For large slices that shrink to few keys.
-- **spread**: executors combine and exchange by key group, kernels run there beside the state. For large slices
-  otherwise.
+- **spread**: executors combine and exchange by key group; kernels run there next to the state. For other large slices.
+
+`engine/epoch.py` follows the decision and reports how far the rows shrank.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ POOR_REDUCTION = 0.5
 
 INLINE, COMBINED, GATHERED, SPREAD = "inline", "combined", "gathered", "spread"
 CHOICES = ("auto", INLINE, COMBINED, GATHERED, SPREAD)
-"""`gathered` is spread's first half: executors combine, the driver merges; for few keys that Spark cannot combine
+"""`gathered` is the first half of spread: executors combine, the driver merges. For few keys that Spark cannot combine
 itself.
 """
 
 
 @dataclass
 class Placement:
-    """Decides per scan and epoch, and learns from what earlier epochs shrank to."""
+    """Decides per scan and epoch, and learns from the reduction in earlier epochs."""
 
     choice: str = "auto"
     shards: int = 2
     _reduction: dict[int, float] = field(default_factory=dict)
 
     def of(self, scan: int, rows: int, *, native: bool) -> str:
-        """Where the work of a scan with about this many rows goes."""
+        """The placement of a scan with about this many rows."""
         if self.choice != "auto":
             return GATHERED if self.choice == COMBINED and not native else self.choice
         if rows <= INLINE_ROWS:
@@ -41,6 +42,6 @@ class Placement:
         return COMBINED if native and reduction < POOR_REDUCTION else GATHERED
 
     def learn(self, scan: int, rows: int, partials: int) -> None:
-        """Remember how far a scan's rows shrank."""
+        """Record how far a scan's rows shrank."""
         if rows:
             self._reduction[scan] = partials / rows

@@ -1,4 +1,7 @@
-"""Builds engines on the one Spark session of this process. pyspark is imported when an engine is first needed."""
+"""Builds engines on the one Spark session of this process. pyspark is imported when an engine is first needed.
+
+`runtime/` uses it as its factory of engines.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class SparkEngines:
         self.log, self.memory = log, memory
 
     def warm_up(self, plan: Plan | None = None) -> Future[Any]:
-        """Start Spark in a thread of its own, and with it what the functions of a plan need."""
+        """Start Spark, and what the functions of a plan need, in a separate thread."""
         from millstream.engine.spark import session
 
         python = plan is not None and any(isinstance(op, Batches) for scan in plan.scans for op in scan.ops)
@@ -57,7 +60,7 @@ class SparkEngines:
         )
 
     def taps(self, plan: Plan, sources: Mapping[str, SourcePort], folder: Path) -> list[Tap]:
-        """Start the taps of a plan: they land the records of Spark's own streams in the log."""
+        """Start the taps of a plan: they write the records of Spark's own streams to the log."""
         if all(port.tap() is None for port in sources.values()):
             return []
         from millstream.engine.input.tap import taps

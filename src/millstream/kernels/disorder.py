@@ -1,7 +1,8 @@
-"""How far records come behind: counted in buckets that grow with the distance, eight to a power of two.
+"""Disorder: a histogram of how far records lag the newest event time, with eight buckets per power of two.
 
-Distances below 16 microseconds have a bucket each; above, a bucket is at most an eighth as wide as its lower end. So a
-few hundred counts say for any share of the records how far behind they came, and counts of two epochs are added.
+Distances below 16 microseconds have one bucket each. Above that, a bucket is at most an eighth as wide as its lower
+end. A few hundred counts therefore give the lag of any share of the records, and counts of two epochs can be added.
+`kernels/intake.py` fills the histogram; watermarks for fractions of the data are computed from it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _LOWER = np.array([b if b < _STEPS else (_STEPS + b % _STEPS) << (b // _STEPS - 
 
 
 def buckets(behind: np.ndarray) -> dict[int, int]:
-    """How many of these distances (microseconds, none below zero) fall into each bucket."""
+    """Count these distances (microseconds, none negative) by bucket."""
     found, counts = np.unique(np.searchsorted(_LOWER, behind, side="right") - 1, return_counts=True)
     return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
@@ -32,7 +33,7 @@ def upper(bucket: int) -> int:
 
 
 def within(counts: Mapping[int, int], share: float) -> int:
-    """A distance that this share of the records did not exceed; without records, any distance may be.
+    """A distance that this share of the records did not exceed. Without records, any distance is possible.
 
     >>> within({0: 90, 16: 9, 160: 1}, 0.9), within({0: 90, 16: 9, 160: 1}, 0.95)
     (0, 17)

@@ -1,7 +1,7 @@
-"""Hashes of rows that stay the same for good: state that an earlier version wrote is found again by them.
+"""Hashes of rows that never change between versions: state written by an earlier version is looked up by them.
 
-Numbers are mixed as columns; each different text is hashed once. Equal values (0.0 and -0.0, all NaN) have equal
-hashes, and NULL has one of its own. Two hashes together tell rows apart by what is in them.
+Numbers are mixed as columns. Each distinct text is hashed once. Equal values (0.0 and -0.0, all NaN) have equal hashes,
+and NULL has its own. Two hashes together identify a row by its content. Kernels use them as keys of state.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _STEP = np.uint64(0x100000001B3)
 
 
 def hashed(rows: pl.DataFrame, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Two hashes of these columns, as signed whole numbers."""
+    """Two hashes of these columns, as signed integers."""
     found = np.repeat(_SEEDS, len(rows), axis=1)
     for column in columns:
-        found = mixed(found ^ mixed(_values(rows[column]) + _SEEDS)) * _STEP  # so that the order of columns counts
+        found = mixed(found ^ mixed(_values(rows[column]) + _SEEDS)) * _STEP  # makes the order of columns count
     first, second = mixed(found).view(np.int64)
     return first, second
 
 
 def _values(column: pl.Series) -> np.ndarray:
-    """A number for each value and hash."""
+    """A number for each value and each of the two hashes."""
     kind = column.dtype
     if kind.is_integer() or kind in (pl.Boolean, pl.Date) or isinstance(kind, pl.Datetime):
         numbers = column.cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64)
@@ -41,7 +41,7 @@ def _values(column: pl.Series) -> np.ndarray:
 
 
 def _texts(column: pl.Series) -> np.ndarray:
-    """Hashes of values that are no numbers, by their bytes or by how they are written down."""
+    """Hashes of values that are not numbers, by their bytes or their text form."""
     if column.dtype.is_nested():
         return _digests(repr(value).encode() for value in column.to_list())
     values = column.unique(maintain_order=True)
@@ -61,7 +61,7 @@ def _digests(texts: Iterable[bytes]) -> np.ndarray:
 
 
 def mixed(numbers: np.ndarray) -> np.ndarray:
-    """Every bit of a number spread over all bits (the finalizer of splitmix64)."""
+    """Spread every bit of a number over all bits (the finalizer of splitmix64)."""
     mixed = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     spread: np.ndarray = mixed ^ (mixed >> np.uint64(31))
@@ -69,7 +69,7 @@ def mixed(numbers: np.ndarray) -> np.ndarray:
 
 
 def xxhash64(number: int) -> int:
-    """Spark's ``xxhash64`` of one INT, and of any NULLs beside it: they leave it as it is."""
+    """Spark's ``xxhash64`` of one INT. NULLs in further columns do not change it."""
     first, second, third, fifth = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5
     found = (42 + fifth + 4) ^ (((number & 0xFFFFFFFF) * first) & _WORD)
     found = ((((found << 23) | (found >> 41)) & _WORD) * second + third) & _WORD

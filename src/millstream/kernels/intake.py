@@ -1,6 +1,7 @@
-"""Taking in the rows of a scan: count them, set errors and late rows apart, and combine the rest for every operator.
+"""Intake: count the rows of a scan, separate errors and late rows, and combine the remaining rows for every operator.
 
-The same function serves an epoch in the driver and a task on an executor.
+The same function serves an epoch in the driver and a task on an executor. `gather` hands the combined rows to the
+kernel of each operator.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from millstream.plan.operators.operator import Operator
 
 @dataclass
 class Tally:
-    """What a source's slice held: rows, errors among them, and the newest event time per partition (with punctuation,
-    the newest that was promised).
+    """Counts over the slice of a source: rows, errors among them, and the newest event time per partition. With
+    punctuation, that is the newest event time that a record has promised.
     """
 
     rows: int = 0
@@ -29,10 +30,10 @@ class Tally:
     future: int = 0
     newest: dict[int, int] = field(default_factory=dict)
     disorder: dict[int, int] = field(default_factory=dict)
-    """How many good rows came how far behind (buckets of `kernels/disorder.py`), where a trigger asks for it."""
+    """Good rows by how far they lag (buckets of `kernels/disorder.py`), if a trigger needs it."""
 
     def add(self, other: Tally) -> None:
-        """Take another tally of the same slice in."""
+        """Add another tally of the same slice."""
         self.rows += other.rows
         self.bad += other.bad
         self.future += other.future
@@ -43,15 +44,15 @@ class Tally:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Tally:
-        """A tally that travelled as JSON, which knows text as keys only."""
+        """Read a tally from JSON, where all keys are text."""
         counted = ({int(k): n for k, n in data[name].items()} for name in ("newest", "disorder"))
         return cls(data["rows"], data["bad"], data["future"], *counted)
 
 
 @dataclass
 class Intake:
-    """Rows taken in: per view the frames for its stage, and how many of the good rows were applied, came late, or were
-    left out by its condition.
+    """The rows of an epoch by view, as frames for its operator, and how many good rows were applied, late, or filtered
+    out by the view's condition.
     """
 
     tally: Tally = field(default_factory=Tally)
@@ -61,7 +62,7 @@ class Intake:
     filtered: dict[int, int] = field(default_factory=dict)
 
     def add(self, other: Intake) -> None:
-        """Take another part of the same epoch in."""
+        """Add another part of the same epoch."""
         self.tally.add(other.tally)
         for view, frames in other.frames.items():
             self.frames.setdefault(view, []).extend(frames)
@@ -72,8 +73,8 @@ class Intake:
 
 
 def take_in(rows: pl.DataFrame, roles: list[Role], future: int, known: Mapping[int, int] | None = None) -> Intake:
-    """Take in rows of a scan: system columns and the scan's own. `future` is the latest believable event time, `known`
-    the newest event time per partition before this epoch if disorder is to be counted.
+    """Take in the rows of a scan, with system columns and the scan's own columns. `future` is the latest plausible
+    event time. `known` is the newest event time per partition before this epoch; pass it to measure disorder.
     """
     good, tally = _admit(rows, future, known)
     intake = Intake(tally)
@@ -95,12 +96,12 @@ def take_in(rows: pl.DataFrame, roles: list[Role], future: int, known: Mapping[i
 
 
 def _count(into: dict[int, int], view: int, rows: int) -> None:
-    """Add to a counter; several feeds of a view may come from one scan."""
+    """Add to a counter. Several feeds of a view may come from one scan."""
     into[view] = into.get(view, 0) + rows
 
 
 def gather(operator: Operator, frames: list[pl.DataFrame]) -> pl.DataFrame | None:
-    """All that was taken in for an operator, as its kernel takes it."""
+    """Combine the frames of an operator into the input of its kernel."""
     scan = kernel_of(operator).scan
     assert scan is not None
     return scan.gather(operator, frames)
@@ -121,7 +122,7 @@ def _admit(rows: pl.DataFrame, future: int, known: Mapping[int, int] | None) -> 
 
 
 def _behind(rows: pl.DataFrame, known: Mapping[int, int]) -> dict[int, int]:
-    """How far rows are behind the newest event time that their partition had shown before."""
+    """Count rows by how far they lag the newest event time that their partition had reached before this epoch."""
     times, parts = rows["$ts"].to_numpy(), rows["$part"].to_numpy()
     behind = np.zeros(len(rows), dtype=np.int64)
     for partition, newest in known.items():

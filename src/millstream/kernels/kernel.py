@@ -1,10 +1,11 @@
-"""The protocol of kernels: one signature for every operator.
+"""The kernel protocol: one signature for every operator.
 
     advance(operator, inputs by side, states by name, clock, services) -> outcome
 
-A kernel is a pure function on Polars frames: the same kernel runs in the driver, in a task on an executor, or in a
-test. What it needs from outside (a condition that only Spark can evaluate, an outside system, the rounds of a loop) is
-a service with an interface. A kernel is the value `KERNEL` of the module that has the same name as its operator's.
+A kernel is a pure function on Polars frames. The same kernel runs in the driver, in a task on an executor, or in a
+test. Whatever it needs from outside is a service with an interface: a condition that only Spark can evaluate, a call to
+an external system, the iterations of a loop. The kernel of an operator is the value `KERNEL` in the module under
+`kernels/` with the same name as the operator's module. The engine calls `advance` and handles the returned `Outcome`.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ from millstream.plan.operators.relations.join import PairCondition
 from millstream.plan.operators.relations.loop import Loop
 
 Inputs = Mapping[str, pl.DataFrame | None]
-"""The rows or changes of an epoch by side; None: nothing arrived."""
+"""The rows or changes of an epoch, by side. None means that nothing arrived."""
 
 States = Mapping[str, State]
-"""The states of an operator by name."""
+"""The states of an operator, by name."""
 
 
 class Services(Protocol):
-    """What kernels need from outside."""
+    """The external services that kernels may call."""
 
     def holds(self, operator: Operator, condition: PairCondition, pairs: pl.DataFrame) -> pl.Series:
-        """For which pairs of rows a condition holds."""
+        """Evaluate a condition over pairs of rows."""
         ...
 
     def look_up(self, operator: AsyncLookup, questions: pl.DataFrame) -> pl.DataFrame:
-        """The answers of a user's function (see `kernels/python/lookup.py`); the same for an epoch that is rerun."""
+        """Call a user's lookup function (see `kernels/python/lookup.py`). A rerun of an epoch gets the same results."""
         ...
 
     def fixpoint(self, operator: Loop, tables: list[pl.DataFrame]) -> pl.DataFrame:
-        """Repeat the body of a loop over tables until nothing changes."""
+        """Repeat the body of a loop over tables until it reaches a fixpoint."""
         ...
 
     def key_hash(self, operator: Operator, grouping_set: int) -> int:
@@ -54,22 +55,22 @@ class Services(Protocol):
 
 
 class NoServices:
-    """Services where there are none: in a task, for operators that need none."""
+    """The services of a task: it runs only operators that need none."""
 
     def holds(self, operator: Operator, condition: PairCondition, pairs: pl.DataFrame) -> pl.Series:
-        """Refused."""
+        """Raise NotImplementedError: only the driver evaluates conditions."""
         raise NotImplementedError(f"{operator.step}: conditions are evaluated in the driver")
 
     def look_up(self, operator: AsyncLookup, questions: pl.DataFrame) -> pl.DataFrame:
-        """Refused."""
+        """Raise NotImplementedError: only the driver performs lookups."""
         raise NotImplementedError(f"{operator.step}: lookups are made in the driver")
 
     def fixpoint(self, operator: Loop, tables: list[pl.DataFrame]) -> pl.DataFrame:
-        """Refused."""
+        """Raise NotImplementedError: only the driver runs loops."""
         raise NotImplementedError(f"{operator.step}: loops are repeated in the driver")
 
     def key_hash(self, operator: Operator, grouping_set: int) -> int:
-        """Spark's own hash of a number."""
+        """Spark's hash of a single number, computed without Spark."""
         del operator
         return xxhash64(grouping_set)
 
@@ -77,7 +78,7 @@ class NoServices:
 NO_SERVICES = NoServices()
 
 Advance = Callable[[Any, Inputs, States, StageClock, Services], Outcome]
-"""One epoch of an operator."""
+"""The signature of a function that runs one epoch of an operator."""
 
 
 def _never(operator: Any, state: State, clock: StageClock) -> bool:
@@ -86,7 +87,7 @@ def _never(operator: Any, state: State, clock: StageClock) -> bool:
 
 
 def by_expiry(operator: Any, rows: pl.DataFrame) -> np.ndarray:
-    """When rows of state may be forgotten: what they say themselves."""
+    """Read the expiry of state rows from their ``$x`` column."""
     del operator
     expiry: np.ndarray = rows["$x"].to_numpy()
     return expiry
@@ -94,19 +95,19 @@ def by_expiry(operator: Any, rows: pl.DataFrame) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What there is to run of an operator."""
+    """The functions that run an operator."""
 
     advance: Advance
     is_due: Callable[[Any, State, StageClock], bool] = _never
-    """Whether a state that holds something has something to do by the clock alone."""
+    """Whether a non-empty state has work to do because of the clock alone, without input."""
     expiry: Callable[[Any, pl.DataFrame], np.ndarray] = by_expiry
-    """When each row of the first state may be forgotten."""
+    """The expiry of each row of the first state."""
     scan: ScanInput | None = None
-    """How it takes rows of scans, where it does."""
+    """How the operator reads rows of scans, if it does."""
 
 
 def kernel_of(operator: Operator) -> Kernel:
-    """The kernel of an operator."""
+    """Find the kernel of an operator."""
     return _kernel(operator.kernel or operator.__module__.replace("millstream.plan.operators", "millstream.kernels", 1))
 
 
@@ -124,13 +125,13 @@ def advance(
 
 
 class RowCount(Protocol):
-    """What knows how many rows of state there are."""
+    """An object that knows how many rows each state has."""
 
     def rows(self, step: str) -> int:
-        """Rows of a state."""
+        """The number of rows in a state."""
         ...
 
 
 def lacks_its_row(operator: Operator, version: RowCount) -> bool:
-    """Whether an operator that is never empty has not given its row yet: it has no state."""
+    """Whether an operator that is never empty has not emitted its row yet. It has no state in that case."""
     return operator.is_never_empty and not any(version.rows(operator.state_step(s)) for s in operator.states)

@@ -1,4 +1,8 @@
-"""Conditions told as nested tuples (see `plan/lowering/native_subset.py`), computed over rows."""
+"""Evaluates conditions over rows without Spark.
+
+Conditions are nested tuples, written by `plan/lowering/native_subset.py`. Where the result might differ from Spark's,
+the functions return None and the caller evaluates the condition with Spark.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,16 @@ _CONDITIONS = frozenset({"and", "or", "not", "null", "eq", "ne", "lt", "le", "gt
 
 
 def holds(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Series | None:
-    """Which rows a condition holds for; None where it compares kinds of values that are not surely alike."""
+    """A mask of the rows for which a condition is true. None if it compares values whose types may differ."""
     made = _condition(told, rows.schema)
     if made is None:
         return None
-    # beside the rows: even a constant has as many values as there are rows
+    # alongside the rows, so that even a constant has as many values as there are rows
     return rows.with_columns(made.fill_null(value=False).alias("$holds"))["$holds"]
 
 
 def value(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Expr | None:
-    """A value over rows; None where it is not sure to be what Spark would give."""
+    """A value over rows; None if it might differ from Spark's."""
     if told[0] == "col":
         return pl.col(told[1])
     if told[0] in _CONDITIONS:
@@ -42,7 +46,7 @@ def _condition(told: tuple[Any, ...], schema: pl.Schema) -> pl.Expr | None:
         return None if inner is None else ~inner
     if name == "null":
         return _value(parts[0])[0].is_null()
-    if parts[0][0] in _KINDS:  # Polars takes a constant before two NULLs for one row
+    if parts[0][0] in _KINDS:  # Polars treats a constant before two NULLs as a single row
         name, parts = _MIRRORED[name], parts[::-1]
     (left, left_kind), (right, right_kind) = (_value(p, schema) for p in parts)
     if left_kind is None or left_kind != right_kind:
@@ -52,7 +56,7 @@ def _condition(told: tuple[Any, ...], schema: pl.Schema) -> pl.Expr | None:
 
 
 def _value(told: tuple[Any, ...], schema: pl.Schema | None = None) -> tuple[pl.Expr, str | None]:
-    """An expression and of what kind its values are."""
+    """An expression and the kind of its values."""
     name, *parts = told
     if name == "col":
         return pl.col(parts[0]), None if schema is None else _kind(schema[parts[0]])

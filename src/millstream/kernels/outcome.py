@@ -1,4 +1,8 @@
-"""What a kernel works with and gives: the clock of its operator, its states, and the outcome of an epoch."""
+"""The values that kernels receive and return: the operator's clock, its states, and the outcome of an epoch.
+
+The engine builds the clock and opens the states. It writes the rows of an `Outcome` to state and passes the changes to
+the view and to downstream operators.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ NOT_HELD = "the record that it deletes is not held"
 
 
 class State(Protocol):
-    """State of one step as a kernel sees it (see `state/shard.py`)."""
+    """One state of an operator as a kernel sees it (implemented in `state/shard.py`)."""
 
     def lookup(self, hashes: np.ndarray, after: int) -> pl.DataFrame | None:
         """The rows for these hashes that expire after an instant."""
@@ -32,19 +36,19 @@ class State(Protocol):
         ...
 
     def first(self) -> int:
-        """The instant at which the first row expires."""
+        """The earliest expiry of any row."""
         ...
 
     def due(self, columns: Mapping[str, tuple[int, int]], after: int) -> np.ndarray:
-        """The hashes, sorted, of rows (replaced ones among them) with a number in one of these columns that is above
-        the first of those given, and not above the second.
+        """The sorted hashes of rows that have a number in one of these columns within its range. A range excludes its
+        first number and includes its second. Rows that have been replaced count too.
         """
         ...
 
 
 @dataclass(frozen=True)
 class StageClock:
-    """The clock an operator works by: the watermark of the epoch before and of this one, and the processing time."""
+    """The clock of an operator: the watermarks of the previous and the current epoch, and the processing time."""
 
     before: int
     watermark: int
@@ -52,7 +56,7 @@ class StageClock:
     fractions: Mapping[float, int] = field(default_factory=dict)
     """The watermarks for fractions of the data."""
     since: int = BEGINNING
-    """The processing time of the epoch before."""
+    """The processing time of the previous epoch."""
     epoch: int = 0
     """The number of the epoch."""
     newest: int = BEGINNING
@@ -68,9 +72,11 @@ class StageClock:
         fractions: Mapping[str, Mapping[float, int]],
         since: int = BEGINNING,
     ) -> StageClock:
-        """The clock of an operator from those of the sources (and of fractions of their records) that feed it."""
+        """Compute the clock of an operator from the watermarks (and fraction watermarks) of the sources that
+        feed it.
+        """
         sources = operator.sources
-        if not sources:  # rows of a stored table have no time
+        if not sources:  # rows of a stored table have no event time
             return cls(BEGINNING, BEGINNING, now, {}, since)
         watermark = min(watermarks[s] for s in sources)
         shares = {f: min(fractions.get(s, {}).get(f, watermark) for s in sources) for f in operator.fractions}
@@ -83,16 +89,16 @@ class StageClock:
 
     @property
     def earliest(self) -> int:
-        """The least of all watermarks for fractions; none of them is behind the one for all."""
+        """The least of the fraction watermarks. None of them lags the watermark for all data."""
         return max(self.watermark, min(self.fractions.values(), default=self.watermark))
 
     def horizon(self, spec: Aggregation) -> int:
-        """Windows that end up to here take no more records."""
+        """Windows that end at or before this instant accept no more records."""
         return self.watermark - spec.windowing.lateness.micros
 
 
 class Dropped(NamedTuple):
-    """Records that a kernel could not take: those of a key (by hash) from `start` until before `end`."""
+    """Records that a kernel could not accept: those of a key (by hash) from `start` inclusive to `end` exclusive."""
 
     hash: int
     start: int
@@ -101,18 +107,18 @@ class Dropped(NamedTuple):
     window_end: int
     rows: int
     place: tuple[int, int] | None = None
-    """Partition and offset, where it is one record."""
+    """Partition and offset, if this is a single record."""
 
 
 class Kept(NamedTuple):
-    """Rows that a state has to keep, and when each may be forgotten."""
+    """Rows for a state to keep, and the expiry of each."""
 
     rows: pl.DataFrame
     expiry: np.ndarray
 
 
 class Failure(NamedTuple):
-    """A row that user code failed on: why, and the row as JSON."""
+    """A row that user code failed on: the reason, and the row as JSON."""
 
     reason: str
     record: str
@@ -120,29 +126,29 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an epoch did to one operator."""
+    """The result of one epoch of one operator."""
 
     changes: pl.DataFrame | None = None
     kept: Mapping[str, Kept] = field(default_factory=dict)
-    """By state: the rows to write."""
+    """The rows to write, by state."""
     panes: pl.DataFrame | None = None
     dropped: Sequence[Dropped] = ()
-    """Records that the operator could not take."""
+    """Records that the operator could not accept."""
     failures: Sequence[Failure] = ()
     """Rows that user code failed on, to be quarantined."""
     skipped: int = 0
-    """How many rows were left out because user code failed on them."""
+    """The number of rows skipped because user code failed on them."""
 
 
 def keeping(changes: pl.DataFrame | None, **states: pl.DataFrame | None) -> Outcome:
-    """An outcome whose rows of state hold their expiry in ``$x``."""
+    """Build an outcome whose state rows hold their expiry in ``$x``."""
     kept = {n: Kept(rows, rows["$x"].to_numpy()) for n, rows in states.items() if rows is not None and len(rows)}
     return Outcome(changes if changes is not None and len(changes) else None, kept)
 
 
 def due_columns(clock: StageClock) -> dict[str, tuple[int, int]]:
-    """By which columns rows of the pane kernel must be looked at: when one is above the first number and not above the
-    second. (What was due before was looked at before.)
+    """The columns that decide when the pane kernel must process a row, with the range that is due in this epoch. A
+    range excludes its first number, which earlier epochs have covered, and includes its second.
     """
     return {
         "$wd": (clock.before, clock.watermark),
@@ -152,7 +158,7 @@ def due_columns(clock: StageClock) -> dict[str, tuple[int, int]]:
 
 
 def net(changes: pl.DataFrame, identity: Sequence[str]) -> pl.DataFrame:
-    """What a series of changes comes to for each row of a view: one change, or none."""
+    """Reduce a series of changes to their net effect: at most one change per row of a view."""
     numbered = changes.with_row_index("$at")
     by: list[Any] = list(identity) or [pl.lit(0).alias("$one")]
     ends = numbered.group_by(by, maintain_order=True).agg(
@@ -167,6 +173,6 @@ def net(changes: pl.DataFrame, identity: Sequence[str]) -> pl.DataFrame:
 
 
 def together(frames: list[pl.DataFrame]) -> pl.DataFrame | None:
-    """The frames as one; None when there is nothing in them."""
+    """Concatenate the frames; None if all of them are empty."""
     filled = [f for f in frames if len(f)]
     return pl.concat(filled, how="vertical_relaxed") if filled else None

@@ -1,4 +1,7 @@
-"""How operators take rows of a scan: which columns, which rows are late, and how rows are combined."""
+"""How operators read rows of a scan: which columns they select, which rows are late, and how rows are combined.
+
+`kernels/intake.py` applies a `ScanInput` to the rows of a scan and hands the result to the operator's kernel.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,7 @@ from millstream.plan.parts import Feed
 
 @dataclass(frozen=True)
 class Role:
-    """One operator that a scan feeds: the number of its view in the plan, the operator, its feed, and the watermark it
-    works by.
-    """
+    """One operator that a scan feeds: the number of its view in the plan, the operator, its feed, and its watermark."""
 
     view: int
     operator: Any
@@ -27,20 +28,20 @@ class Role:
 
 @dataclass(frozen=True)
 class ScanInput:
-    """How an operator takes rows of a scan."""
+    """The functions with which an operator reads rows of a scan."""
 
     select: Callable[[pl.DataFrame, Role], pl.DataFrame]
-    """The good rows of a scan as the operator takes them."""
+    """Select the columns of the operator from the good rows of a scan."""
     in_time: Callable[[pl.DataFrame, Role], tuple[pl.DataFrame, pl.Series | None]]
-    """The rows that are not late, and which are (None: none)."""
+    """Split off late rows: the rows in time, and a mask of the late ones (None: there are none)."""
     combine: Callable[[Any, pl.DataFrame], pl.DataFrame]
-    """Rows combined as far as a part of the epoch allows."""
+    """Combine rows as far as one part of the epoch allows."""
     gather: Callable[[Any, list[pl.DataFrame]], pl.DataFrame | None]
-    """All that was taken in of an epoch, as the kernel takes it."""
+    """Combine all parts of the epoch into the input of the kernel."""
 
 
 def positions(rows: pl.DataFrame, role: Role) -> list[pl.Expr]:
-    """The columns that rows are ordered by; where several feeds come together, the feed counts before the partition."""
+    """The columns that order rows. If several feeds are merged, the feed counts before the partition."""
     feeds = role.operator.feeds
     before = feeds.index(role.feed) << 20
     part = pl.col("$part") if len(feeds) == 1 else pl.col("$part").cast(pl.Int64) + before
@@ -48,13 +49,13 @@ def positions(rows: pl.DataFrame, role: Role) -> list[pl.Expr]:
 
 
 def together(frames: list[pl.DataFrame]) -> pl.DataFrame | None:
-    """Frames of the same columns as one; None when there are none."""
+    """Concatenate frames with the same columns; None if there are no frames."""
     if not frames:
         return None
     return frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
 
 
 def as_they_are(operator: Operator, rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows that nothing combines."""
+    """Return the rows uncombined."""
     del operator
     return rows

@@ -1,1 +1,5 @@
-"""HOW: from a flow (what) to a plan of stages (how). Pure values in, pure values out; runs nothing."""
+"""Planning: turns a flow (what to compute) into a plan of sources, scans and operators (how to compute it).
+
+The planner takes frozen values and returns frozen values; it runs nothing. The engine binds the plan's types and
+performs its epochs.
+"""

@@ -1,4 +1,6 @@
-"""The identity of user code: a text that changes when the code, or a value that it holds, changes."""
+"""The identity of user code: a text that changes when the code, or a value that it holds, changes. Used in
+fingerprints.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from typing import Any
 
 
 def code_identity(function: Callable[..., Any] | object, _seen: frozenset[int] = frozenset()) -> str:
-    """A name for a piece of user code that changes when the code does, or the plain values it holds: closure,
-    defaults, fields.
+    """A name for a piece of user code that changes when the code does, or the plain values it holds: closure, defaults,
+    fields.
     """
     if id(function) in _seen:
         return "itself"

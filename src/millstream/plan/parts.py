@@ -1,4 +1,6 @@
-"""The parts that stages are made of: native columns and steps, feeds, measures. Frozen values."""
+"""The parts of a plan: native columns and steps, feeds, measures. Frozen values, shared by `plan/`, kernels and
+engine.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class Column:
 
     @property
     def only_names(self) -> str | None:
-        """The column that the SQL is the quoted name of; None when it computes something."""
+        """The column whose quoted name is the SQL; None if the SQL computes something."""
         quoted = _QUOTED.fullmatch(self.sql)
         return None if quoted is None else quoted[1].replace("``", "`")
 
@@ -41,7 +43,7 @@ class Project:
 
     @property
     def renames(self) -> dict[str, str] | None:
-        """New names with the columns they stand for, where it does nothing but that."""
+        """New names with the columns they stand for, if it only renames."""
         found = {c.name: c.only_names for c in self.columns}
         names = {new: old for new, old in found.items() if old is not None}
         return names if self.keep is None and len(names) == len(found) else None
@@ -81,15 +83,15 @@ Op = Project | Explode | Batches | Lookup
 
 @dataclass(frozen=True)
 class Feed:
-    """Which columns of a scan a stage takes. `record` is SQL for the whole row as JSON, for rows that come late."""
+    """The columns of a scan that an operator reads. `record` is SQL for the whole row as JSON, for late rows."""
 
     scan: int
     source: str
     keep: str | None
     record: str
     columns: tuple[str, ...]
-    """For an append: the view's columns. For an aggregation: its keys, then the argument of each aggregate that has
-    one.
+    """For pass-through operators: the view's columns. For an aggregation: its keys, then the argument of each aggregate
+    that has one.
     """
     hash: str = ""
     slice: str = ""
@@ -99,7 +101,7 @@ class Feed:
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """One aggregate of an aggregation; `type` is its argument's, once bound."""
+    """One aggregate of an aggregation; `type` is the type of its argument, once bound."""
 
     name: str
     kind: str
@@ -110,6 +112,6 @@ class Measure:
 
     @property
     def is_exact(self) -> bool:
-        """Whether partials may be folded in any grouping and order; sums of floating-point numbers may not."""
+        """Whether partials may be folded in any grouping and order. Sums of floating-point numbers may not."""
         of_floats = self.type is not None and bool(pa.types.is_floating(self.type))
         return self.kind not in INEXACT and not (self.kind in ("sum", "avg") and of_floats)

@@ -1,4 +1,7 @@
-"""The planner: lower a flow, then apply RULES in order. Each rule is one file, plan in and plan out."""
+"""The planner: lowers a flow, then applies RULES in order. Each rule is one file, plan in and plan out.
+
+`runtime/` hands the finished plan to the engine.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from millstream.plan.rules.prune import prune
 from millstream.plan.stages import Plan
 
 RULES = (
-    prune,  # sources and scans that no view reads
-    order,  # rows carry their position where an aggregate depends on order
-    identify,  # fingerprints of stages, and of the plan
+    prune,  # drops sources and scans that no view reads
+    order,  # requests row positions where a result depends on order
+    identify,  # adds fingerprints of operators and of the plan
 )
 
 
 def plan(flow: Flow) -> Plan:
-    """The plan of a flow."""
+    """Build the plan of a flow."""
     if not flow.views:
         raise DefinitionError(
             f"the flow `{flow.name}` has no view and no sink, so there is nothing to compute",

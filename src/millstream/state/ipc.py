@@ -1,4 +1,4 @@
-"""Tables as bytes, in Arrow's own formats."""
+"""Serializes tables to bytes, in Arrow's own formats."""
 
 from __future__ import annotations
 

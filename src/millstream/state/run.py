@@ -1,8 +1,8 @@
 """Runs: immutable Arrow IPC files of state rows, memory-mapped by every process that reads them.
 
-A run holds record batches, each of one **bucket** of expiry and sorted by the hash of the key, so that a lookup is a
-binary search and a closed window drops whole batches. Files are named ``<epoch>-<attempt>.arrow`` and are
-written temp, fsync, rename, directory fsync. What a version keeps of a run (format 1):
+A run holds record batches. Each batch belongs to one **bucket** of expiry and is sorted by the hash of the key, so that
+a lookup is a binary search and a closed window drops whole batches. Files are named ``<epoch>-<attempt>.arrow`` and are
+written in the order temp, fsync, rename, directory fsync. A version keeps this of a run (format 1):
 
     {"file": "hot/000000000042-0.arrow", "crc": 2774893043, "bytes": 40312,
      "batches": [{"rows": 812, "first": 1767225610000000, "last": 1767225610000000, "dropped": false}, ...]}
@@ -34,12 +34,12 @@ from millstream.errors import DiskFull, HomeDamaged
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 MAX_BATCHES = 256
-"""A run with more buckets than this has neighbours put together."""
+"""In a run with more buckets than this, neighboring buckets are merged."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What is known of one record batch of a run without opening it."""
+    """The metadata of one record batch of a run, available without opening the run."""
 
     rows: int
     first: int
@@ -58,7 +58,7 @@ class StateRun:
 
     @property
     def step(self) -> str:
-        """The step it belongs to."""
+        """The name of the state it belongs to."""
         return self.file.partition("/")[0]
 
     @property
@@ -67,7 +67,7 @@ class StateRun:
         return sum(b.rows for b in self.batches if not b.dropped)
 
     def expire(self, watermark: int) -> StateRun | None:
-        """This run without the batches that closed at the watermark; None when nothing is left."""
+        """This run without the batches that closed at the watermark; None if nothing is left."""
         batches = tuple(replace(b, dropped=b.dropped or b.last <= watermark) for b in self.batches)
         if all(b.dropped for b in batches):
             return None
@@ -90,9 +90,9 @@ class StateRun:
 
 
 class RunWriter:
-    """Writes a run piece by piece; durable and visible under its name only after `finish`.
+    """Writes a run piece by piece. It is durable and visible under its name only after `finish`.
 
-    Each piece is sorted and cut into one batch per bucket, so a piece should hold a stretch of hashes.
+    Each piece is sorted and cut into one batch per bucket, so a piece should hold a contiguous range of hashes.
     """
 
     def __init__(self, root: Path, name: str) -> None:
@@ -105,7 +105,7 @@ class RunWriter:
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
 
     def add(self, rows: pl.DataFrame, expiry: np.ndarray) -> None:
-        """Append rows (with their hash in ``$h``) and the instant at which each expires."""
+        """Append rows (with their hash in ``$h``) and the expiry of each."""
         buckets = _buckets(expiry)
         order = np.lexsort((rows["$h"].to_numpy(), buckets))
         ordered = rows[pl.Series(order, dtype=pl.UInt32)].rechunk().to_arrow()
@@ -123,7 +123,7 @@ class RunWriter:
                     self._batches.append(Batch(end - start, int(span.min()), int(span.max())))
 
     def finish(self) -> StateRun | None:
-        """Make the run durable; None (and no file) when nothing was added."""
+        """Make the run durable; None (and no file) if nothing was added."""
         with disk_full_named(self._path):
             if self._writer is None:
                 self._file.close()
@@ -137,7 +137,7 @@ class RunWriter:
 
 
 def write_run(root: Path, name: str, rows: pl.DataFrame, expiry: np.ndarray) -> StateRun:
-    """Write rows as a run; durable when this returns."""
+    """Write rows as a run. It is durable when this returns."""
     writer = RunWriter(root, name)
     writer.add(rows, expiry)
     run = writer.finish()
@@ -174,7 +174,7 @@ class _Checked(io.RawIOBase):
 
 
 def write_durably(path: Path, data: Any) -> None:
-    """Temp, fsync, rename, directory fsync; a full disk is named as such."""
+    """Write temp, fsync, rename, directory fsync. A full disk raises its own error."""
     temp = path.with_name(f".{path.name}.tmp")
     with disk_full_named(path):
         try:
@@ -200,7 +200,7 @@ def sync_directory(path: Path) -> None:
 
 @contextmanager
 def disk_full_named(path: Path) -> Iterator[None]:
-    """A full disk as an error that a person understands."""
+    """Translate the error of a full disk into one that users understand."""
     try:
         yield
     except OSError as error:
@@ -244,7 +244,7 @@ class OpenRun:
 
 
 def _buckets(expiry: np.ndarray) -> np.ndarray:
-    """The bucket of each row: its expiry, made coarser where there would be too many."""
+    """The bucket of each row: its expiry, coarsened if there would be too many buckets."""
     buckets = expiry
     distinct = np.unique(expiry)
     if len(distinct) > MAX_BATCHES:

@@ -1,7 +1,8 @@
-"""Reading state: the newest row per key over the runs of a version, by binary search on the hash of the key.
+"""Reads state: finds the newest row per key over the runs of a version, by binary search on the hash of the key.
 
-A shard is a range of key groups, and key groups are the leading bits of the hash, so every shard is a stretch of
-every run: the number of shards may change from epoch to epoch without rewriting anything.
+A shard is a range of key groups, and key groups are the leading bits of the hash. Every shard is therefore a contiguous
+range of every run, and the number of shards may change from epoch to epoch without rewriting anything. Kernels receive
+a `StateReader` as their `State`.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ def shard_of(hashes: np.ndarray, shards: int) -> np.ndarray:
 
 
 class RunCache:
-    """Open runs by file; runs are immutable, so a mapping stays good until the run is forgotten."""
+    """Open runs by file. Runs are immutable, so a mapping stays valid until the run is forgotten."""
 
     def __init__(self, root: Path, *, verify: bool = True) -> None:
         self.root = root
         self._verify = verify
         self._open: dict[str, OpenRun] = {}
         self.notes: dict[str, object] = {}
-        """What was last seen, by step: it spares work, and is never needed."""
+        """Values cached by step. They save work and are never required."""
 
     def open(self, run: StateRun) -> OpenRun:
         """The mapped run."""
@@ -55,7 +56,7 @@ class RunCache:
         return opened
 
     def trust(self, run: StateRun) -> None:
-        """Map a run that this process has just written, without reading it back to check it."""
+        """Map a run that this process has just written, without reading it back to verify it."""
         self._open[run.file] = OpenRun(self.root, run, verify=False)
 
     def forget(self, files: Sequence[str]) -> None:
@@ -65,7 +66,7 @@ class RunCache:
 
 
 class StateReader:
-    """The state of one step as of a version, for a stretch of hashes.
+    """The state of one step as of a version, for a range of hashes.
 
     `unique` are the columns that make a state row unique. Newer runs come later in the version.
     """
@@ -83,9 +84,7 @@ class StateReader:
         self._range = hashes
 
     def lookup(self, hashes: np.ndarray, after: int) -> pl.DataFrame | None:
-        """The newest rows for these hashes (sorted, distinct) that expire after an instant; None when there are
-        none.
-        """
+        """The newest rows for these hashes (sorted, distinct) that expire after an instant; None if there are none."""
         found: list[pl.DataFrame] = []
         for frame, keys in self._live(after):
             rows = _positions(keys, hashes)
@@ -94,9 +93,7 @@ class StateReader:
         return self._newest(found)
 
     def scan(self, after: int) -> pl.DataFrame | None:
-        """The newest rows of all keys that expire after an instant; rows that expired in a mixed bucket may be among
-        them.
-        """
+        """The newest rows of all keys that expire after an instant. May include expired rows of a mixed bucket."""
         found: list[pl.DataFrame] = []
         for frame, keys in self._live(after):
             rows = frame
@@ -109,12 +106,12 @@ class StateReader:
         return self._newest(found)
 
     def first(self) -> int:
-        """The instant at which the first row expires; the end of time when there is none."""
+        """The earliest expiry of any row; the end of time if there are no rows."""
         return min((b.first for r in self._runs for b in r.batches if not b.dropped), default=END_OF_TIME)
 
     def next(self, column: str, above: int) -> int:
-        """The least number of a column above the one given; END_OF_TIME when there is none. Rows that newer ones have
-        replaced count too, so it may come too early.
+        """The least number in a column above a given one; END_OF_TIME if there is none. Rows that newer ones have
+        replaced count too, so it may be too early.
         """
         least: int = END_OF_TIME
         for frame, _ in self._live(BEGINNING):
@@ -125,8 +122,8 @@ class StateReader:
         return least
 
     def due(self, columns: Mapping[str, tuple[int, int]], after: int) -> np.ndarray:
-        """The hashes, sorted, under which there is a row with a number in one of these columns that is above the first
-        of those given, and not above the second. It may be a row that a newer one has replaced: `lookup` tells.
+        """The sorted hashes of rows that have a number in one of these columns within its range. A range excludes its
+        first number and includes its second. A newer row may have replaced the row: `lookup` shows the current one.
         """
         found: list[np.ndarray] = []
         for frame, keys in self._live(after):
@@ -144,7 +141,7 @@ class StateReader:
         return hashes
 
     def _live(self, after: int) -> Iterator[tuple[pl.DataFrame, np.ndarray]]:
-        """The batches that hold something that expires after an instant, those of the newest run first."""
+        """The batches with rows that expire after an instant, those of the newest run first."""
         for run in reversed(self._runs):
             for index, batch in enumerate(run.batches):
                 if not batch.dropped and batch.last > after:
@@ -161,7 +158,7 @@ class StateReader:
 
 
 def distinct(hashes: np.ndarray) -> np.ndarray:
-    """Hashes sorted, each once."""
+    """Sorted, distinct hashes."""
     ordered = np.sort(hashes)
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
 

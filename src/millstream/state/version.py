@@ -1,7 +1,7 @@
-"""Versions: for every step the list of its runs, oldest first; and the compaction that keeps the lists short.
+"""Versions: the list of runs of every step, oldest first, and the compaction that keeps the lists short.
 
-A version is part of the store's transaction, so it is exactly as old as the views. Compaction replaces neighbouring
-runs by one with the same rows; it never changes what a reader sees, so it may happen at any time between epochs.
+A version is part of the store's transaction, so it always matches the views. Compaction replaces neighboring runs by
+one with the same rows. It never changes what a reader sees, so it may happen at any time between epochs.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Version:
         return self.runs.get(step, ())
 
     def advance(self, step: str, added: Iterable[StateRun], watermark: int) -> Version:
-        """The version after an epoch: expired batches gone, the new runs last."""
+        """The version after an epoch: without expired batches, and with the new runs last."""
         kept = (run.expire(watermark) for run in self.of(step))
         return Version({**self.runs, step: (*(r for r in kept if r is not None), *added)})
 
     def replaced(self, step: str, old: Sequence[StateRun], new: StateRun | None) -> Version:
-        """The version with a stretch of runs replaced by their merge."""
+        """The version with consecutive runs replaced by their merge."""
         names = {r.file for r in old}
         runs: list[StateRun] = []
         placed = False
@@ -60,7 +60,7 @@ class Version:
         return frozenset(r.file for runs in self.runs.values() for r in runs)
 
     def rows(self, step: str) -> int:
-        """State rows of a step; a key changed since the last compaction counts once per change."""
+        """State rows of a step. A key changed since the last compaction counts once per change."""
         return sum(r.rows for r in self.of(step))
 
     def bytes(self, step: str) -> int:
@@ -78,8 +78,8 @@ class Version:
 
 
 def due(runs: Sequence[StateRun]) -> Sequence[StateRun] | None:
-    """The stretch of runs to merge now: the newest FANOUT or more neighbours of no greater size class; None if all
-    is well.
+    """The consecutive runs to merge now: the newest FANOUT or more neighbors of no greater size class; None if no merge
+    is due.
     """
     classes = [int(math.log(max(r.rows, 1), FANOUT)) for r in runs]
     for start in range(len(runs)):
@@ -102,8 +102,8 @@ def merge(
     *,
     oldest: bool = False,
 ) -> StateRun | None:
-    """Write one run with the newest rows of several, a stretch of hashes at a time; rows that expired are left out, and
-    (when `oldest`: there is no run before these) the marks of rows that are ``$gone``.
+    """Write one run with the newest rows of several, one range of hashes at a time. Expired rows are dropped and, if
+    `oldest` (no run precedes these), so are the deletion marks of rows that are ``$gone``.
     """
     pieces = min(KEY_GROUPS, 1 + sum(r.rows for r in runs) // PIECE_ROWS)
     writer = RunWriter(root, name)

@@ -1,1 +1,1 @@
-"""Types of a plan, from the analyser of Spark."""
+"""Binding: the types of a plan, as Spark's analyser infers them."""

@@ -1,4 +1,7 @@
-"""Binding: ask Spark's analyser for the types of a plan, so that kernels and store know them before the first row."""
+"""Binding: queries Spark's analyser for the types of a plan, so that kernels and store know them before the first row.
+
+The engine binds a plan once, before its first epoch.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ from millstream.plan.rules.guards import guarded
 from millstream.plan.stages import Plan, ViewStage
 
 Types = dict[int | str, dict[str, pa.DataType]]
-"""The columns that a scan (by number) and a view's stage (by the view's name) give."""
+"""The columns of a scan (by number) and of a view's operator (by the view's name)."""
 
 
 def bind(spark: SparkSession, plan: Plan, tables: Mapping[str, DataFrame], *, retract: bool) -> Plan:
-    """The plan with all types known. `retract` asks for changes that carry the old row."""
+    """The plan with all types known. `retract` requests changes that carry the old row."""
     plan = guarded(plan)
     with translated(None):
         scanned: dict[int, dict[str, pa.DataType]] = {}
@@ -42,13 +45,13 @@ def bind(spark: SparkSession, plan: Plan, tables: Mapping[str, DataFrame], *, re
 
 
 def bind_views(spark: SparkSession, plan: Plan, scanned: ScanTypes, *, retract: bool) -> Plan:
-    """The plan with the types of its views, from those of the columns that its scans give."""
+    """The plan with the types of its views, from the column types of its scans."""
     plan, known = scans_widened(plan, scanned)
     types: Types = dict(known.items())
     fed = plan.inputs
     views = tuple(_view(spark, v, types, retract=retract or v.name in fed) for v in plan.views)
     for view in views:
-        if view.name == view_of(view.name):  # and no stage before a view
+        if view.name == view_of(view.name):  # and not an inner view
             _check_columns(view)
     return replace(plan, views=views)
 
@@ -64,7 +67,7 @@ def _check_columns(view: ViewStage) -> None:
 
 
 def _view(spark: SparkSession, view: ViewStage, types: Types, *, retract: bool) -> ViewStage:
-    """The view with its types, which are added to those known: views come in the order of the plan."""
+    """The view with its types, which are added to the known types. Views come in plan order."""
     operator = view.operator
     panes, retracts = None, True
     if operator.reads_scans:
@@ -84,7 +87,7 @@ def _view(spark: SparkSession, view: ViewStage, types: Types, *, retract: bool) 
 
 
 def _projected(spark: SparkSession, schema: pa.Schema, ops: Sequence[Op]) -> pa.Schema:
-    """The columns that ops make of others."""
+    """The columns after ops."""
     ddl = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in schema)
     mark = [] if any(isinstance(op, Batches) for op in ops) else [f"`{OP}` STRING"]
     frame = through(spark.createDataFrame([], ", ".join([*mark, ddl])), ops)
@@ -114,7 +117,7 @@ def _bound(spark: SparkSession, operator: Operator, types: Types) -> tuple[Opera
 
 
 def _taken(spark: SparkSession, take: Take, types: Types) -> dict[str, pa.DataType]:
-    """The columns that a take gives."""
+    """The columns of a take."""
     known = types[take.view]
     if not take.ops:
         return known

@@ -1,7 +1,9 @@
-"""Unions of values of different types: numbers become the widest of them and NULL what it stands beside, as in SQL.
+"""Unions of values of different types: numbers become the widest type, and NULL takes the type of its counterpart, as
+in SQL.
 
-SQL casts where a query says the types (`sql/relations/from_items.py`). The types of some expressions only the engine
-knows: it casts those when it binds a plan. Fingerprints are known by then, and no view changes its identity.
+The SQL layer casts where a query states the types (`sql/relations/from_items.py`). Only the engine knows the types of
+some expressions; it casts those when it binds a plan. Fingerprints are already known then, so no view changes its
+identity.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ from millstream.plan.parts import Column, Feed, Project
 from millstream.plan.stages import Plan, Scan
 
 ScanTypes = Mapping[int, Mapping[str, pa.DataType]]
-"""By scan, the types of the columns that it gives."""
+"""By scan, the types of its columns."""
 
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
-"""How many digits integers have."""
+"""The number of digits of integer types."""
 _MOST_DIGITS = 38
 
 
 def common(kinds: Collection[pa.DataType]) -> pa.DataType | None:
-    """The type that values of all these types become in a union; None where there is none."""
+    """The common type of values of these types in a union; None if there is none."""
     found = {k for k in kinds if not pa.types.is_null(k)}
     if len(found) < 2:
         return next(iter(found or kinds))
@@ -44,7 +46,9 @@ def common(kinds: Collection[pa.DataType]) -> pa.DataType | None:
 
 
 def scans_widened(plan: Plan, types: ScanTypes) -> tuple[Plan, dict[int, dict[str, pa.DataType]]]:
-    """The plan whose stages take columns of one type from all their scans; and the columns that the scans then give."""
+    """The plan whose operators read columns of one type from all their scans, and the resulting columns of the
+    scans.
+    """
     scans = {s.id: _Columns(s, dict(types[s.id])) for s in plan.scans}
     views = tuple(replace(v, operator=_widened(v.operator, scans)) for v in plan.views)
     known = {i: s.types for i, s in scans.items()}
@@ -76,7 +80,7 @@ class _Columns:
     before: Scan
     types: dict[str, pa.DataType]
     added: dict[str, str] = field(default_factory=dict)
-    """By their SQL, the names of added columns."""
+    """The names of added columns, by their SQL."""
 
     def sql(self, name: str) -> str:
         """The SQL of a column."""
@@ -110,7 +114,7 @@ def _widened(operator: Operator, scans: Mapping[int, _Columns]) -> Operator:
 
 
 def _feed(feed: Feed, scan: _Columns, wide: Mapping[int, pa.DataType], keys: int) -> Feed:
-    """A feed with columns of other types, and with the hash of its keys as they are then."""
+    """A feed with columns of other types, and with the hash of the converted keys."""
     columns = list(feed.columns)
     for place, kind in wide.items():
         sql = scan.sql(columns[place])

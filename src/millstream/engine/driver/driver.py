@@ -1,6 +1,7 @@
-"""The driver's part of an epoch, without Spark: operators over what was taken in, and what becomes of their outcome.
+"""The driver's part of an epoch, without Spark: runs operators over the intake and processes their outcomes.
 
-`engine/epoch.py` brings the rows and the expressions; tests bring them in other ways.
+`engine/epoch.py` provides the rows and evaluates expressions; tests provide both in other ways. The result is an
+`EpochOutput`, which `runtime/` commits.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from millstream.state.version import Version
 
 
 class EpochDriver:
-    """What an epoch has gathered so far, by the number of the view in the plan."""
+    """The results of an epoch so far, by the number of the view in the plan."""
 
     def __init__(
         self, plan: Plan, cache: RunCache, version: Version, given: EpochInput, expressions: Expressions
@@ -53,7 +54,7 @@ class EpochDriver:
         """The operators that the executors have finished, and the runs they wrote."""
         self.late: list[tuple[Scan, Role]] = []
         self.handed: dict[str, pl.DataFrame] = {}
-        """By view: the changes of its operator, where it feeds others."""
+        """By view: the changes of its operator, if it feeds others."""
         self.errors = Errors()
         self.services = DriverServices(plan, expressions, cache.root.parent / "answers", given.number, self._set_aside)
         self._inputs = plan.inputs
@@ -79,7 +80,7 @@ class EpochDriver:
         ]
 
     def replayed(self, replay: Replay, read: Callable[[Scan, list[Role], int, int], Intake]) -> None:
-        """Compute the windows of late records anew; `read` takes in the rows of a scan's history between two times."""
+        """Recompute the windows of late records. `read` takes in the rows of a scan's history between two times."""
         i, view = next((i, v) for i, v in enumerate(self.plan.views) if v.name == replay.view)
         operator = check(view.operator, view.name)
         windows = windows_of(operator, replay.times)
@@ -96,7 +97,7 @@ class EpochDriver:
             self.out.replayed = shown
 
     def taken(self, scan: Scan, intake: Intake) -> None:
-        """Add what was taken in of a scan."""
+        """Add the intake of a scan."""
         if not scan.ops:
             self.out.tallies[scan.source] = intake.tally
         for view, frames in intake.frames.items():
@@ -108,13 +109,13 @@ class EpochDriver:
         self.late += [(scan, r) for r in self.roles(scan) if intake.late.get(r.view)]
 
     def forget(self, scan: Scan) -> None:
-        """Forget what was taken in of a scan, to read it again."""
+        """Discard the intake of a scan, so that it can be read again."""
         for role in self.roles(scan):
             for given in (self.changes, self.panes, self.dropped, self.spread):
                 given.pop(role.view, None)  # type: ignore[attr-defined]
 
     def apart(self, sources: list[str]) -> list[tuple[Scan, Role, list[Dropped]]]:
-        """The scans of these sources that hold rows which a stage did not take."""
+        """The scans of these sources that hold rows which an operator did not accept."""
         late = {(role.view, scan.id) for scan, role in self.late}
         return [
             (scan, role, self.dropped.get(role.view, []))
@@ -125,7 +126,7 @@ class EpochDriver:
         ]
 
     def set_apart(self, role: Role, rows: pa.Table) -> None:
-        """Add rows that a stage did not take to what came late for the views behind it."""
+        """Add rows that an operator did not accept to the late rows of the views downstream."""
         for name in self._downstream[role.view]:
             before = self.out.late.get(name)
             self.out.late[name] = rows if before is None else pa.concat_tables([before, rows])
@@ -133,7 +134,7 @@ class EpochDriver:
     # ---- operators
 
     def operators(self) -> None:
-        """Run every operator that the executors did not finish, in the order of the plan; then the views."""
+        """Run every operator that the executors did not finish, in plan order; then the views."""
         for i, view in enumerate(self.plan.views):
             operator = view.operator
             begins = lacks_its_row(operator, self.version)
@@ -151,7 +152,7 @@ class EpochDriver:
         self._tell_errors()
 
     def _advance(self, i: int, view: ViewStage, *, begins: bool) -> list[StateRun]:
-        """One operator in the driver; the runs it wrote."""
+        """Run one operator in the driver. Returns the runs it wrote."""
         operator, clock = view.operator, self._clock(i)
         inputs = self._inputs_of(i, view)
         if not operator.stateful and all(rows is None for rows in inputs.values()):
@@ -168,7 +169,7 @@ class EpochDriver:
         return write_outcome(self.cache.root, operator, outcome, f"{self.given.number:012d}-{self.given.attempt}")
 
     def _clock(self, i: int) -> StageClock:
-        """The clock of an operator; one with a time to live sees the newest event time of the epoch."""
+        """The clock of an operator. With a time to live, it includes the newest event time of the epoch."""
         operator, clock = self.plan.views[i].operator, self.clocks[i]
         if operator.ttl is None:
             return clock
@@ -176,7 +177,7 @@ class EpochDriver:
         return replace(clock, newest=max(times, default=clock.newest))
 
     def _inputs_of(self, i: int, view: ViewStage) -> dict[str, pl.DataFrame | None]:
-        """What comes to an operator: rows of scans, of a stored table, or changes of other operators."""
+        """The inputs of an operator: rows of scans, rows of a stored table, or changes of other operators."""
         operator = view.operator
         if operator.reads_scans:
             return {"rows": gather(operator, self.frames.get(i, []))}
@@ -186,7 +187,7 @@ class EpochDriver:
         return {name: self._came(view, side) for name, side in sides}
 
     def _deliver(self, i: int, view: ViewStage) -> None:
-        """The changes of an operator go to its view, and to the operators that it feeds."""
+        """Pass the changes of an operator to its view and to downstream operators."""
         dropped = sum(d.rows for d in self.dropped.get(i, ()))
         for name in self._downstream[i] if dropped else ():
             self.out.applied[name] -= dropped
@@ -212,7 +213,7 @@ class EpochDriver:
             self.out.changes[view.name] = self.out.stored[view.name] = table
 
     def _changed(self, view: ViewStage, changes: pl.DataFrame) -> None:
-        """Changes, through the view's projection."""
+        """Changes after the view's projection."""
         if view.name in self._inputs:
             self.handed[view.name] = changes
         if view.inner:
@@ -245,7 +246,7 @@ class EpochDriver:
         return polars(typed).select(pl.lit("+I").alias(OP), *operator.schema.names)
 
     def _came(self, view: ViewStage, side: Side) -> pl.DataFrame | None:
-        """What came to one side of a chained stage."""
+        """The changes that arrived at one side of an operator."""
         found = []
         for take in side.takes:
             given = self.handed.get(take.view)
@@ -267,14 +268,14 @@ class EpochDriver:
     # ---- expressions and errors
 
     def post(self, view: ViewStage, changes: pa.Table) -> pa.Table:
-        """The changes of a view from those of its stage."""
+        """Compute the changes of a view from the changes of its operator."""
         if view.post is None:
             return changes
         return paired(view, self._evaluated(view.name, _origin(view), [view.post], changes))
 
     def _evaluated(self, view: str, step: str, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
-        """What ops make of changes on their way to a view. Rows that they fail on are treated as its policy says; when
-        such a row goes, its error goes too.
+        """Apply ops to changes on their way to a view. Rows that fail are handled by the view's policy. When such a row
+        is deleted, its error is retracted too.
         """
         done = evaluated(
             self.expressions.computed,
@@ -293,7 +294,7 @@ class EpochDriver:
             self.errors.add(name, step, failed.row, times, failed.reason)
 
     def _tell_errors(self) -> None:
-        """Add the rows that expressions failed on to what the epoch gives."""
+        """Add the rows that expressions failed on to the output of the epoch."""
         for name in self.errors.views:
             new, over = self.errors.of(name, self.given.number, self.given.now)
             self.out.failed[name] = self.out.failed.get(name, 0) + new.num_rows - sum(over["times"].to_pylist())
@@ -304,7 +305,7 @@ class EpochDriver:
                 self.out.mended[name] = over
 
     def _failed(self, view: ViewStage, outcome: Outcome) -> None:
-        """Set apart, or only count, the rows that user code failed on."""
+        """Quarantine, or only count, the rows that user code failed on."""
         failed = len(outcome.failures) + outcome.skipped
         for name in reached(self.plan, view.name) if failed else ():
             self.out.failed[name] = self.out.failed.get(name, 0) + failed
@@ -322,7 +323,7 @@ class EpochDriver:
 def states_of(
     cache: RunCache, operator: Operator, version: Version, hashes: tuple[int, int] | None = None
 ) -> dict[str, State]:
-    """The states of an operator by name, or those of a range of hashes."""
+    """The states of an operator by name, optionally restricted to a range of hashes."""
     return {
         spec.name: StateReader(cache, version.of(operator.state_step(spec)), list(spec.unique), hashes)
         for spec in operator.states
@@ -330,7 +331,7 @@ def states_of(
 
 
 def write_outcome(root: Path, operator: Operator, outcome: Outcome, name: str) -> list[StateRun]:
-    """Write what an operator has to keep, as runs of this name."""
+    """Write the rows that an operator keeps, as runs with this name."""
     return [
         write_run(root, f"{operator.state_step(spec)}/{name}.arrow", *outcome.kept[spec.name])
         for spec in operator.states
@@ -339,10 +340,10 @@ def write_outcome(root: Path, operator: Operator, outcome: Outcome, name: str) -
 
 
 def _origin(view: ViewStage) -> str:
-    """Where the rows of a view's operator are from, for a person: a stored table, or a step of a view."""
+    """The origin of the rows of a view's operator, for error messages: a stored table, or a step of a view."""
     return view.operator.table if isinstance(view.operator, StoredTable) else view.name
 
 
 def _taken_from(operator: Operator, clock: StageClock) -> int:
-    """The time from which rows are not late for an operator that takes them from a scan."""
+    """The event time from which rows are not late for an operator that reads a scan."""
     return clock.watermark - operator.late_allowance

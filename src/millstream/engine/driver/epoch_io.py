@@ -1,4 +1,7 @@
-"""What an epoch depends on and what it gives, as values. Without Spark."""
+"""The input and output of an epoch, as values. Without Spark.
+
+`runtime/` builds an `EpochInput`, the engine returns an `EpochOutput`, and `runtime/` commits it.
+"""
 
 from __future__ import annotations
 
@@ -17,32 +20,34 @@ from millstream.state.version import Version
 
 @dataclass(frozen=True)
 class EpochInput:
-    """Everything an epoch depends on besides the plan and the state: fixed and written down before any work."""
+    """Everything an epoch depends on in addition to the plan and the state. It is fixed and recorded before any
+    work.
+    """
 
     number: int
     slices: Mapping[str, SourceSlice]
     now: int
     watermarks: Mapping[str, int]
     before: Mapping[str, int]
-    """The watermarks of the epoch before."""
+    """The watermarks of the previous epoch."""
     tables: Mapping[str, Path] = field(default_factory=dict)
     attempt: int = 0
     replay: Replay | None = None
     since: int = BEGINNING
-    """The processing time of the epoch before."""
+    """The processing time of the previous epoch."""
     fractions: Mapping[str, Mapping[float, int]] = field(default_factory=dict)
-    """source -> fraction of its records -> the watermark for it, for the fractions that triggers ask for."""
+    """source -> fraction of its records -> its watermark, for the fractions that triggers wait for."""
     newest: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """source -> partition -> newest event time before this epoch, for sources whose disorder is to be counted."""
+    """source -> partition -> newest event time before this epoch, for sources whose disorder is measured."""
     without: Mapping[str, Sequence[tuple[int, int, str]]] = field(default_factory=dict)
-    """source -> poison records, which are set apart as errors: partition, position and reason."""
+    """source -> poison records, which are quarantined as errors: partition, position and reason."""
     only: Mapping[str, Sequence[tuple[int, int, int]]] | None = None
-    """source -> the only records to take: partition, first and last position. For the search for poison records."""
+    """source -> the only records to read: partition, first and last position. Used to search for poison records."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Late records to be taken into their view: their times, and the slices that hold all records there ever were."""
+    """Late records to apply to their view: their times, and the slices that hold the complete history."""
 
     view: str
     times: Sequence[int]
@@ -51,32 +56,32 @@ class Replay:
 
 @dataclass
 class EpochOutput:
-    """What an epoch gave, to be committed as a whole."""
+    """The output of an epoch, to be committed as a whole."""
 
     version: Version
     changes: dict[str, pa.Table] = field(default_factory=dict)
     """view -> all changes, in order."""
     stored: dict[str, pa.Table] = field(default_factory=dict)
-    """view -> what the changes come to, at most one per row of the view."""
+    """view -> the net effect of the changes, at most one per row of the view."""
     panes: dict[str, pa.Table] = field(default_factory=dict)
     errors: dict[str, pa.Table] = field(default_factory=dict)
     mended: dict[str, pa.Table] = field(default_factory=dict)
-    """view -> errors of earlier epochs that are none any more."""
+    """view -> errors of earlier epochs to retract."""
     late: dict[str, pa.Table] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
-    """view -> rows that an expression or user code failed on, without those whose error is over."""
+    """view -> rows that an expression or user code failed on, without those whose error was retracted."""
     replayed: pa.Table | None = None
-    """The rows that a view is to show of the windows that late records were replayed into."""
+    """The rows that a view must show for the windows into which late records were replayed."""
     tallies: dict[str, Tally] = field(default_factory=dict)
     applied: dict[str, int] = field(default_factory=dict)
     filtered: dict[str, int] = field(default_factory=dict)
-    """view -> good rows that its condition left out."""
+    """view -> good rows that its condition filtered out."""
     placements: dict[int, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
 def polars(table: pa.Table) -> pl.DataFrame:
-    """An Arrow table as a frame."""
+    """Convert an Arrow table to a Polars frame."""
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
     return frame

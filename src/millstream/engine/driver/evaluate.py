@@ -1,7 +1,8 @@
-"""Expressions over changing rows, evaluated so that one row they fail on does not stop the others.
+"""Evaluates expressions over changing rows, so that one failing row does not stop the others.
 
 When ops fail on a set of rows, the set is halved until single rows are left that fail alone. The result depends on the
-rows alone: a row that fails when it comes fails in the same way when it goes, and so its error can be taken back then.
+rows alone: a row that fails when it is inserted fails in the same way when it is deleted, so its error can be retracted
+then. `engine/driver/driver.py` handles the failed rows by the policy of the view.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ MOST = 100
 """If more rows than this fail in one evaluation, the expression is wrong, not the rows."""
 
 Compute = Callable[[Sequence[Op], pa.Table], pa.Table]
-"""Applies ops to rows; raises a MillstreamError when they fail."""
+"""Applies ops to rows. Raises a MillstreamError if they fail."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A row that ops fail on: its number among the rows given, the row as JSON, and why."""
+    """A row that ops fail on: its number among the input rows, the row as JSON, and the reason."""
 
     at: int
     row: str
@@ -37,14 +38,14 @@ class Failed:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What ops made of rows, in their order, and the rows that they fail on."""
+    """The result of ops over rows, in order, and the rows that they fail on."""
 
     rows: pa.Table
     failed: tuple[Failed, ...] = ()
 
 
 def evaluated(compute: Compute, quiet: Compute, ops: Sequence[Op], rows: pa.Table, policy: str) -> Evaluated:
-    """Apply ops to rows under a policy (see `model/error_policy.py`). `quiet` computes without a report of each
+    """Apply ops to rows under a policy (see `model/error_policy.py`). `quiet` evaluates without a report of each
     failure.
     """
     try:
@@ -61,7 +62,7 @@ def is_of_rows(error: MillstreamError) -> bool:
 
 
 class _Halving:
-    """Halves rows until those are left that fail alone."""
+    """Halves rows until only those are left that fail alone."""
 
     def __init__(self, compute: Compute, ops: Sequence[Op], policy: str) -> None:
         self._compute, self._ops, self._policy = compute, tuple(ops), policy
@@ -71,7 +72,7 @@ class _Halving:
 
     def of(self, rows: pa.Table, error: MillstreamError) -> Evaluated:
         """Evaluate rows that fail with `error` as a whole."""
-        none = self._compute(self._ops, rows.slice(0, 0))  # raises if the reason lies in no row
+        none = self._compute(self._ops, rows.slice(0, 0))  # raises if no row is the cause
         self._halve(rows, 0, error)
         parts = [p.cast(none.schema) for p in self._parts if p.num_rows]
         return Evaluated(pa.concat_tables([none, *parts]), tuple(self._failed))
@@ -91,7 +92,7 @@ class _Halving:
 
     def _one(self, row: pa.Table, at: int, error: MillstreamError) -> None:
         try:
-            self._parts.append(self._compute(self._ops, row))  # a failure that does not repeat was not the row's
+            self._parts.append(self._compute(self._ops, row))  # it did not repeat, so the row is not the cause
             return
         except MillstreamError as again:
             if not is_of_rows(again):
@@ -112,7 +113,7 @@ class _Halving:
         self._failed.append(Failed(at, shown(row), self._reason(row, error)))
 
     def _reason(self, row: pa.Table, error: MillstreamError) -> str:
-        """Why a row fails, with the expression that does if it can be told."""
+        """Why a row fails, with the failing expression if it can be determined."""
         for op in self._ops:
             wrong = self._wrong(op, row) if isinstance(op, Project) else []
             if wrong:
@@ -126,7 +127,7 @@ class _Halving:
         return said(error)
 
     def _wrong(self, project: Project, row: pa.Table) -> list[tuple[str, MillstreamError]]:
-        """The expressions of a projection that fail on a row, each alone."""
+        """The expressions of a projection that fail on a row, each evaluated alone."""
         alone = [] if project.keep is None else [(project.keep, Project(project.keep, ()))]
         alone += [(c.sql, Project(None, (c,))) for c in project.columns if c.only_names is None]
         found = []
@@ -140,7 +141,7 @@ class _Halving:
         return found
 
     def _with_nulls(self, row: pa.Table) -> pa.Table | None:
-        """What ops make of a row with NULL for each expression that fails; None where that does not help."""
+        """The result of ops for a row, with NULL for each failing expression; None if that does not help."""
         for op in self._ops:
             try:
                 row = self._compute([op], row)
@@ -164,18 +165,18 @@ def _null(column: Column, kind: pa.DataType) -> Column:
 
 
 def shown(row: pa.Table) -> str:
-    """A row as JSON: the columns that its author knows, always written in the same way."""
+    """A row as JSON: the columns that its author knows, in a stable form."""
     names = [n for n in row.column_names if not n.startswith("$")] or row.column_names
     (values,) = python_rows(row.select(names))
     return orjson.dumps(values, default=in_json, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 def said(error: MillstreamError) -> str:
-    """What an error says of its reason, in one line."""
+    """The reason of an error, in one line."""
     text = error.message if isinstance(error, UserCodeFailed) or not error.detail else error.detail
     line = (text.strip().splitlines() or [""])[0]
     line = re.sub(r"; the full report is in .*$", "", line)
-    line = re.sub(r"\s*SQLSTATE: .*$", "", line)  # with it the expression, which is told apart
+    line = re.sub(r"\s*SQLSTATE: .*$", "", line)  # followed by the expression, which is reported separately
     return line or error.message
 
 

@@ -1,5 +1,7 @@
-"""The rounds of a loop, computed by an embedded DuckDB: the tables are small enough for the driver, a round takes
-milliseconds there, and Spark would take a job for each.
+"""Runs the iterations of a loop in an embedded DuckDB. The kernel of loops calls it as a service.
+
+The tables are small enough for the driver. An iteration takes milliseconds there, whereas Spark would need a job for
+each.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ _local = threading.local()
 
 
 def repeat(what: Loop, tables: list[pl.DataFrame]) -> pl.DataFrame:
-    """Repeat the body of a loop over what it begins with and what it reads besides."""
+    """Repeat the body of a loop over its initial rows and its second input."""
     duck = _engine()
     seed = tables[0].to_arrow()
     duck.register(SEED, seed)
@@ -38,7 +40,7 @@ def repeat(what: Loop, tables: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _kept_rows(duck: Any, what: Loop, names: str, body: str) -> pl.DataFrame:
-    """Rounds that add rows, each once unless copies count."""
+    """Iterations that add rows, without duplicates unless copies count."""
     once = "" if what.copies else "DISTINCT "
     duck.execute(f"CREATE TEMP TABLE known_rows AS SELECT {once}{names} FROM {SEED}")
     duck.execute(f"CREATE TEMP TABLE {ROWS} AS SELECT * FROM known_rows")
@@ -57,7 +59,7 @@ def _kept_rows(duck: Any, what: Loop, names: str, body: str) -> pl.DataFrame:
 
 
 def _replaced_rows(duck: Any, what: Loop, names: str, body: str) -> pl.DataFrame:
-    """Rounds that replace all rows."""
+    """Iterations that replace all rows."""
     duck.execute(f"CREATE TEMP TABLE {ROWS} AS SELECT {names} FROM {SEED}")
     for _ in range(what.most):
         duck.execute(f"CREATE OR REPLACE TEMP TABLE new_rows AS SELECT * FROM ({body}) ORDER BY ALL")

@@ -1,8 +1,9 @@
-"""Asking the outside: a function called with batches of questions, several at a time, with a timeout and retries.
+"""Performs lookups in external systems: calls a function with batches of keys, several at a time, with a timeout and
+retries.
 
-Answers are written down, durably, before anything is made of them: an epoch that is run again takes those, so it gives
-the same. Asynchronous functions run in one event loop that lives as long as the process, so that a client they keep
-stays good.
+Results are recorded durably before they are used. A rerun of the epoch takes the recorded results and gives the same
+output. Asynchronous functions run in one event loop that lives as long as the process, so that a client they hold stays
+usable. The kernel of lookups receives the results.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from millstream.state.ipc import ipc_bytes
 from millstream.state.run import write_durably
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""How long, in seconds, a call waits before it is tried again: longer each time."""
+"""How long, in seconds, a call waits before a retry; the pause grows with each retry."""
 
 
 def answered(operator: AsyncLookup, questions: pl.DataFrame, folder: Path, epoch: int) -> pl.DataFrame:
-    """The answers to questions of an epoch: those that an earlier attempt has written, and new ones."""
+    """The results for the lookups of an epoch: those that an earlier attempt has recorded, and new ones."""
     path = folder / operator.step / f"{epoch:012d}-{operator.fingerprint}.arrow"
     known = _read(path)
     new = questions if known is None else questions.join(known, on=KEY, how="anti", maintain_order="left")
@@ -43,14 +44,14 @@ def answered(operator: AsyncLookup, questions: pl.DataFrame, folder: Path, epoch
 
 
 def forget(folder: Path, step: str, before: int) -> None:
-    """Remove what was written down for epochs before this one."""
+    """Remove the recorded results of epochs before this one."""
     for path in (folder / step).glob("*.arrow"):
         if int(path.stem.partition("-")[0]) < before:
             paths.delete_file(path, missing_ok=True)
 
 
 def asked(what: AsyncLookup, questions: Sequence[Any]) -> list[Any]:
-    """The answers of the function, in order; an error stands for each question of a call that failed for good."""
+    """The results of the function, in order. An error stands for each lookup of a call that failed permanently."""
     batches = [questions[i : i + what.batch] for i in range(0, len(questions), what.batch)]
 
     async def all_of_them() -> list[list[Any]]:
@@ -68,7 +69,7 @@ async def _one(what: AsyncLookup, batch: Sequence[Any], gate: asyncio.Semaphore)
             try:
                 given = await asyncio.wait_for(_called(what, list(batch)), _seconds(what.timeout))
                 return _aligned(what, given, len(batch))
-            except Exception as error:  # noqa: BLE001 - whatever it is, it may pass
+            except Exception as error:  # noqa: BLE001 - any error may be temporary
                 if attempt == what.retries:
                     return [_named(what, error)] * len(batch)
             await asyncio.sleep(pause)
@@ -99,12 +100,12 @@ async def _called(what: AsyncLookup, batch: list[Any]) -> Any:
 
 
 def _in_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
-    """A call in a thread that does not keep the process alive, should it never return."""
+    """A call in a daemon thread, which does not keep the process alive if it never returns."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
     def done(value: Any, error: Exception | None) -> None:
-        if future.done():  # it came too late
+        if future.done():  # the call has timed out
             return
         if error is None:
             future.set_result(value)
@@ -116,9 +117,9 @@ def _in_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
         error: Exception | None = None
         try:
             value = call()
-        except StopIteration as stop:  # a future takes any other
+        except StopIteration as stop:  # a future accepts any other exception
             error = RuntimeError(f"StopIteration: {stop}")
-        except Exception as problem:  # noqa: BLE001 - it is told where it is awaited
+        except Exception as problem:  # noqa: BLE001 - raised where it is awaited
             error = problem
         loop.call_soon_threadsafe(done, value, error)
 

@@ -1,4 +1,6 @@
-"""Steps behind one that keeps state: where, select and with_columns over changes, in Spark SQL like all expressions."""
+"""Applies the stateless steps after an operator (where, select, with_columns) to changes, in Spark SQL like all
+expressions.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from millstream.plan.rules.output_bounds import bounded
 
 
 def computed(spark: Any, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
-    """The changes behind ops. A Python function sees rows that come and rows that go apart from one another."""
+    """The changes after ops. A Python function receives added and removed rows separately."""
     swift = _swift(ops, changes)
     if swift is not None:
         return swift
@@ -35,8 +37,8 @@ def computed(spark: Any, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
 
 
 def _swift(ops: Sequence[Op], changes: pa.Table) -> pa.Table | None:
-    """What projections make of changes, where no Spark is needed for it: columns under other names, plain comparisons.
-    For few rows a job of Spark takes longer than all the rest.
+    """The result of projections over changes if they need no Spark: renamed columns, plain comparisons. For few rows, a
+    Spark job takes longer than everything else.
     """
     if not changes.num_rows or not all(isinstance(op, Project) for op in ops):
         return None
@@ -60,7 +62,7 @@ def _swift(ops: Sequence[Op], changes: pa.Table) -> pa.Table | None:
 
 
 def through(frame: DataFrame, ops: Sequence[Op], op: str | None = None) -> Any:
-    """Rows behind ops, with their kind of change first; an Arrow table where one `op` is given that all have."""
+    """Rows after ops, with their kind of change first. If all rows share one `op`, pass it and get an Arrow table."""
     kept = [] if op is not None else [f"`{OP}`"]
     for part in ops:
         if isinstance(part, Project):

@@ -1,4 +1,8 @@
-"""Rows that an expression or user code failed on, behind the sources: set apart in ``<view>$errors``, or counted."""
+"""Rows that an expression or user code failed on, downstream of the sources: quarantined in ``<view>$errors``, or
+counted.
+
+The driver collects them and adds them to the output of the epoch.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +20,25 @@ MENDED = pa.schema([("partition", pa.string()), ("raw", pa.string()), ("times", 
 
 
 def errors_of(outcome: Outcome, epoch: int, now: int) -> pa.Table:
-    """What was set apart, as a table of errors."""
+    """The quarantined rows, as a table of errors."""
     rows = [{"epoch": epoch, "reason": f.reason, "raw": f.record, "seen_at": now} for f in outcome.failures]
     return pa.Table.from_pylist(rows, schema=ERRORS)
 
 
 @dataclass
 class Errors:
-    """The rows of an epoch that expressions failed on, and those whose error is over, for every view."""
+    """The rows of an epoch that expressions failed on, and those whose error was retracted, for every view."""
 
     found: dict[tuple[str, str, str], tuple[int, str]] = field(default_factory=dict)
-    """By view, step and row: how many errors more there are than before, and the reason."""
+    """By view, step and row: the net number of new errors, and the reason."""
 
     def add(self, view: str, step: str, row: str, times: int, reason: str) -> None:
-        """A row that fails has come (`times` is positive) or gone."""
+        """Record a failing row that was added (`times` is positive) or removed."""
         before, _ = self.found.get((view, step, row), (0, ""))
         self.found[view, step, row] = (before + times, reason)
 
     def of(self, view: str, epoch: int, now: int) -> tuple[pa.Table, pa.Table]:
-        """The errors of a view that are new, and those that are over."""
+        """The new errors of a view, and the retracted ones."""
         mine = [(step, row, *told) for (name, step, row), told in self.found.items() if name == view]
         new = [
             {"epoch": epoch, "reason": reason, "raw": row, "partition": step, "seen_at": now}
@@ -46,21 +50,21 @@ class Errors:
 
     @property
     def views(self) -> tuple[str, ...]:
-        """The views with errors that came or went."""
+        """The views with new or retracted errors."""
         return tuple(dict.fromkeys(view for view, _, _ in self.found))
 
 
 def reached(plan: Plan, name: str) -> tuple[str, ...]:
-    """The views that people see which get something of a view's stage, itself among them."""
+    """The visible views downstream of a view's operator, including itself."""
     inside = {name}
-    for view in plan.views:  # in the order of their chains
+    for view in plan.views:  # in topological order
         if inside & set(view.operator.inputs):
             inside.add(view.name)
     return tuple(v.name for v in plan.views if v.name in inside and not v.inner)
 
 
 def policy(plan: Plan, name: str) -> str:
-    """What is done about rows that an expression on the way to a view's stage fails on. Inner views have the policy of
+    """The policy for rows that an expression on the way to a view's operator fails on. Inner views have the policy of
     the view that they are named after.
     """
     owner = view_of(name)
@@ -68,5 +72,5 @@ def policy(plan: Plan, name: str) -> str:
 
 
 def quarantines(plan: Plan) -> tuple[str, ...]:
-    """The views that rows may be set apart for because an expression or user code fails on them."""
+    """The views for which rows may be quarantined because an expression or user code fails on them."""
     return tuple(v.name for v in plan.views if not v.inner)

@@ -1,4 +1,6 @@
-"""The services of kernels in the driver: conditions by the engine's expressions, lookups, the rounds of loops."""
+"""The services of kernels in the driver: conditions, evaluated by the engine's expressions; lookups; iterations of
+loops.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ from millstream.plan.parts import Column, Op, Project
 from millstream.plan.stages import Plan
 
 KEPT = 5
-"""For how many epochs the answers of lookups are kept: as long as versions of the state."""
+"""For how many epochs the results of lookups are kept: as long as versions of the state."""
 
 
 class Expressions(Protocol):
-    """Evaluates expressions: Spark in the product; tests bring another."""
+    """Evaluates expressions: Spark in production; tests provide another implementation."""
 
     def computed(self, ops: Sequence[Op], changes: pa.Table, *, quiet: bool = False) -> pa.Table:
-        """Apply ops to changes, in the order they come. Raises a MillstreamError; `quiet` keeps no report of it."""
+        """Apply ops to changes, preserving their order. Raises a MillstreamError; `quiet` suppresses its report."""
         ...
 
     def key_hash(self, operator: Operator, grouping_set: int) -> int:
@@ -40,7 +42,7 @@ class Expressions(Protocol):
 
 
 class DriverServices:
-    """What kernels need from outside, for one epoch in the driver."""
+    """The services that kernels call, for one epoch in the driver."""
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class DriverServices:
         self._set_aside = set_aside
 
     def holds(self, operator: Operator, condition: PairCondition, pairs: pl.DataFrame) -> pl.Series:
-        """For which pairs a condition holds; not for those that it fails on, which are errors of the view."""
+        """Which pairs satisfy a condition. Pairs that it fails on do not, and become errors of the view."""
         numbered = pairs.with_columns(pl.lit("+I").alias(OP)).select(OP, *condition.columns).with_row_index("$pair")
         only = Project(condition.sql, (Column("$pair", "`$pair`"),))
         rows = numbered.cast({"$pair": pl.Int64}).to_arrow()
@@ -65,7 +67,7 @@ class DriverServices:
         return numbered["$pair"].is_in(polars(done.rows)["$pair"].cast(pl.UInt32).implode())
 
     def look_up(self, operator: AsyncLookup, questions: pl.DataFrame) -> pl.DataFrame:
-        """Answers, which are written next to the state before they are used."""
+        """Perform lookups. Their results are written next to the state before they are used."""
         forget(self._answers, operator.step, self._epoch - KEPT)
         return answered(operator, questions, self._answers, self._epoch)
 
@@ -74,5 +76,5 @@ class DriverServices:
         return fixpoint.repeat(operator, tables)
 
     def key_hash(self, operator: Operator, grouping_set: int) -> int:
-        """By the engine that scans."""
+        """Computed by the engine that runs the scans."""
         return self._expressions.key_hash(operator, grouping_set)

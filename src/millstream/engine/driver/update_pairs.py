@@ -1,4 +1,4 @@
-"""Changes behind a view's last projection, which may have left one half of an update out. Without Spark."""
+"""Repairs changes after a view's last projection, which may have filtered out one half of an update. Without Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.plan.stages import ViewStage
 
 
 def paired(view: ViewStage, changes: pa.Table) -> pa.Table:
-    """The changes of a view behind its last projection, which may have left rows out."""
+    """The changes of a view after its last projection, which may have filtered out rows."""
     assert view.post is not None
     if view.post.renames is not None or view.identity is None:
         return changes
@@ -18,7 +18,7 @@ def paired(view: ViewStage, changes: pa.Table) -> pa.Table:
 
 
 def _paired(changes: pa.Table, identity: tuple[str, ...], *, retract: bool) -> pa.Table:
-    """An update whose other half was filtered away is an insert or a delete."""
+    """Turn an update whose other half was filtered out into an insert or a delete."""
     rows = pl.from_arrow(changes)
     assert isinstance(rows, pl.DataFrame)
     if not len(rows):

@@ -1,1 +1,1 @@
-"""Records into an epoch: readers of slices, the prelude, combining, rejected rows."""
+"""Input of an epoch: readers of slices, the prelude, native combining, rejected rows."""

@@ -1,7 +1,7 @@
-"""Native combining: Spark's own groupBy makes the partials, where one exact aggregation is all that a scan feeds.
+"""Native combining: Spark's own groupBy builds the partials, if a scan feeds only one exact aggregation.
 
-Rows that the operator does not keep fall into groups of their own, so the same pass also counts every row and finds the
-newest event time.
+Rows that the operator does not keep fall into separate groups, so the same pass also counts every row and finds the
+newest event time. The result has the form of `kernels/intake.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BAD, _FILTERED = -(2**63) + 1, -(2**63) + 2
 
 
 def fits(roles: list[Role]) -> bool:
-    """Whether Spark can combine for this scan as exactly as the kernels would."""
+    """Whether Spark can combine for this scan as exactly as the kernels."""
     if len(roles) != 1 or not roles[0].operator.keyed_scan:
         return False
     operator = roles[0].operator
@@ -31,10 +31,10 @@ def fits(roles: list[Role]) -> bool:
 
 
 def combined(frame: DataFrame, role: Role, *, partitioned: bool) -> DataFrame:
-    """The scan's columns, combined: one row per kept key and slice, one for errors, one for rows filtered away.
+    """The scan's columns, combined: one row per kept key and slice, one for errors, one for filtered rows.
 
-    The last two are told by impossible slices, which costs less than another column to group by. `partitioned` says
-    that rows are counted per partition of the source.
+    Impossible slices mark the last two, which costs less than another grouping column. `partitioned`: rows are counted
+    per partition of the source.
     """
     operator = role.operator
     feed = role.feed
@@ -59,7 +59,7 @@ def combined(frame: DataFrame, role: Role, *, partitioned: bool) -> DataFrame:
 
 
 def taken_in(rows: pl.DataFrame, role: Role, future: int) -> Intake | None:
-    """What `take_in` would have given; None when rows from the future must be picked out one by one."""
+    """The same result as `take_in`; None if rows from the future must be separated one by one."""
     operator = role.operator
     good = rows.filter(pl.col("$s") != _BAD)
     partition = pl.col("$part") if "$part" in rows.columns else pl.lit(0).alias("$part")
@@ -82,6 +82,6 @@ def taken_in(rows: pl.DataFrame, role: Role, future: int) -> Intake | None:
     if len(kept):
         by = group_columns(operator)
         partials = in_order(operator, kept, by)
-        sketched = any(m.kind in SKETCHES for m in operator.measures)  # Spark's bytes have more in them than ours
+        sketched = any(m.kind in SKETCHES for m in operator.measures)  # Spark's bytes contain more than ours
         intake.frames[role.view] = [fold(operator, partials, by) if sketched or "$part" in kept.columns else partials]
     return intake

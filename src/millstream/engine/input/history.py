@@ -1,4 +1,6 @@
-"""The history of sources: a batch query of Spark over all that they hold."""
+"""Queries the history of sources: a Spark batch query over everything that they hold. `live/inspect.py` gets the
+result.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,11 @@ Given = Mapping[str, tuple[SourceStage, SourcePort, SourceSlice, Plan]]
 
 
 _LOOKS, _PAUSE = 20, 0.25
-"""How often cancelled tasks are looked for, and the seconds in between."""
+"""How often to check for cancelled tasks, and the seconds in between."""
 
 
 def answered(spark: SparkSession, given: Given, sql: str, now: int, log: Path, limits: Limits) -> pa.Table:
-    """The answer to a question (checked before) over temporary views of these names."""
+    """The result of a query (checked before) over temporary views with these names."""
     with translated(log):
         try:
             for name, (source, port, part, plan) in given.items():
@@ -49,8 +51,8 @@ def answered(spark: SparkSession, given: Given, sql: str, now: int, log: Path, l
 
 
 def _has_stopped(context: SparkContext, group: str) -> bool:
-    """Whether the tasks of cancelled jobs have ended. One in the middle of a long loop does not hear that it is to end,
-    and would keep a core for good.
+    """Whether the tasks of cancelled jobs have ended. A task in a long loop does not notice the cancellation and would
+    occupy a core permanently.
     """
     tracker = context.statusTracker()
     infos = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
@@ -64,7 +66,9 @@ def _has_stopped(context: SparkContext, group: str) -> bool:
 
 
 def _within(spark: SparkSession, sql: str, limits: Limits) -> pa.Table:
-    """Answer within limits: jobs that take too long are cancelled, and an answer that is too large is not fetched."""
+    """Run a query within limits: jobs that take too long are cancelled, and a result that is too large is not
+    fetched.
+    """
     context, group = spark.sparkContext, f"question-{uuid4().hex}"
     context.setLocalProperty("spark.jobGroup.id", group)
     context.setLocalProperty("spark.job.interruptOnCancel", "true")

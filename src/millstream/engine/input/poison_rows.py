@@ -1,7 +1,8 @@
-"""Rows left out of an epoch: which rows a slice has, a reader without some of them, and what is told of those.
+"""Poison records: finds the positions of a slice's rows, reads a slice without some of them, and reports those as
+errors.
 
-A row is named by (``$part``, ``$pos``). For files the position depends on how Spark cuts them into tasks, so that every
-reading by position goes through a session that cuts them the same way on any number of cores.
+A row is named by (``$part``, ``$pos``). For files, the position depends on how Spark splits them into tasks. Every read
+by position therefore uses a session that splits files the same way on any number of cores.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from millstream.model.dead_letters import ERRORS
 from millstream.plan.stages import SourceStage
 
 TASKS = 8
-"""Into how many tasks the files of a slice are cut at least (large files into more)."""
+"""The least number of tasks into which the files of a slice are split (large files into more)."""
 
 _MARK = 1_000
 
 
 def steady(spark: SparkSession) -> SparkSession:
-    """A session in which a slice of files is always cut the same way."""
+    """A session in which a slice of files is always split the same way."""
     own = spark.newSession()
     own.conf.set("spark.sql.files.minPartitionNum", str(TASKS))
     return own
@@ -100,7 +101,7 @@ def _looked_up(
     now: int,
     out: Sequence[tuple[int, int, str]],
 ) -> Mapping[int, dict[str, Any]]:
-    """Raw text and place of the poison records, by their number in the list."""
+    """Raw text and position of the poison records, by their number in the list."""
     frame = read(spark, stage, port, part, now, details=True).frame
     cases = " ".join(f"WHEN {_is(p, q)} THEN {_MARK + i}" for i, (p, q, _) in enumerate(out))
     frame = frame.withColumn("$bad", F.expr(f"CASE {cases} ELSE 0 END"))

@@ -1,4 +1,7 @@
-"""The native prelude: a scan's row-changing ops and then its columns, as one Spark SQL plan over a slice."""
+"""The native prelude: a scan's row-changing ops and then its columns, as one Spark SQL plan over a slice.
+
+Its output goes to `kernels/intake.py`, or to native combining.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ SYSTEM = ("$ts", "$part", "$pos", "$bad", "$mark", "$kh", "$key", "$del", "$ver"
 
 
 def through(frame: DataFrame, scan: Scan, source: SourceStage, tables: Mapping[str, DataFrame], now: int) -> DataFrame:
-    """Apply the ops of a scan; rows that are errors do not get behind the first one."""
+    """Apply the ops of a scan. Error rows do not pass the first one."""
     if scan.ops:
         frame = frame.where("`$bad` = 0")
     for op in scan.ops:
@@ -55,7 +58,7 @@ def exploded(frame: DataFrame, op: Explode) -> DataFrame:
 
 
 def mapped(frame: DataFrame, op: Batches, event_time: str | None = None) -> DataFrame:
-    """What a Python function makes of rows."""
+    """The rows that a Python function returns."""
     fields = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in op.schema if f.type is not None)
     plain = frame.select(*(F.col(f"`{c}`") for c in frame.columns if not c.startswith("$")))
     return plain.mapInArrow(_runner(op.function, op.takes, op.schema.to_arrow(), event_time), fields)
@@ -115,7 +118,7 @@ def _runner(
 
 
 def _in_range(times: pa.ChunkedArray) -> bool:
-    """Whether all times are such that an event may have."""
+    """Whether all times are within the range of event times."""
     ends = pc.min_max(times.cast(pa.timestamp("us")).cast(pa.int64()))
     return not len(times) or (ends["min"].as_py() >= EARLIEST and ends["max"].as_py() <= LATEST)
 

@@ -1,5 +1,6 @@
-"""A second look at a slice, only when it held rows to set apart: errors with reason, raw text and place; late rows
-whole.
+"""A second pass over a slice that held rows to quarantine: errors with reason, raw text and place; complete late rows.
+
+The engine adds them to the output of the epoch, for the ``$errors`` and ``$late`` tables.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from millstream.plan.stages import Plan, Scan, SourceStage
 def errors(
     spark: SparkSession, stage: SourceStage, port: SourcePort, part: SourceSlice, epoch: int, now: int
 ) -> pa.Table:
-    """The rows of a slice that are errors. `offset` is the record in its partition, the line of a text file, or the row
-    of another file, from 0.
+    """The error rows of a slice. `offset` is the record in its partition, the line of a text file, or the row of
+    another file, from 0.
     """
     frame = read(spark, stage, port, part, now, details=True).frame
     names = ", ".join(f"`{n}`" for n in stage.schema.names)
@@ -62,8 +63,8 @@ def errors(
 
 
 def _in_files(frame: DataFrame, raw: str) -> list[dict[str, Any]]:
-    """Errors with their line or row. Where it is not known (``$line`` is below zero: the number of lines before the
-    first row, less one), blocks of a file are numbered by what the blocks before them held.
+    """Errors with their line or row. If it is not known (``$line`` is negative: it is -1 minus the number of lines
+    before the first row), blocks of a file are numbered by the contents of the blocks before them.
     """
     row = F.monotonically_increasing_id()
     known = "`$line` AS line, `$bad` AS bad"
@@ -99,7 +100,9 @@ def late(
     epoch: int,
     now: int,
 ) -> pa.Table:
-    """The rows of a scan that a stage did not take, whole, as JSON: behind its watermark, or dropped by its kernel."""
+    """The rows of a scan that an operator did not accept, complete, as JSON: behind its watermark, or dropped by its
+    kernel.
+    """
     feed = role.feed
     source = plan.source(scan.source)
     rows = prelude.through(frame, scan, source, tables, now)
@@ -117,7 +120,7 @@ def late(
 
 
 def apart(role: Role, rows: pl.DataFrame, dropped: Sequence[Dropped], epoch: int, now: int) -> pa.Table:
-    """Of rows with their time, hash, slice and ``record``, those that a stage did not take."""
+    """From rows with their time, hash, slice and ``record``: those that an operator did not accept."""
     operator, feed = role.operator, role.feed
     if not operator.keyed_scan:
         past = rows.filter(pl.col("$ts") < role.watermark)

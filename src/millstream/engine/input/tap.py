@@ -1,7 +1,7 @@
-"""A tap: a Spark Structured Streaming source whose records land in a topic of the log, each exactly once.
+"""A tap: a Spark Structured Streaming source whose records are written to a topic of the log, each exactly once.
 
-Spark numbers its micro-batches and, after a crash, gives the last one again with the same records; the topic knows a
-batch by its number and by the checkpoint that numbered it, and takes it once. The flow reads the topic.
+Spark numbers its micro-batches and, after a crash, repeats the last one with the same records. The topic identifies a
+batch by its number and by the checkpoint that numbered it, and accepts it once. The flow reads the topic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millstream.plan.stages import SourceStage
 def taps(
     sources: Iterable[SourceStage], ports: Mapping[str, SourcePort], root: Path, log: Path, memory: str
 ) -> list[Tap]:
-    """Start what lands the records of Spark's own streams in the log while a flow runs."""
+    """Start the taps that write the records of Spark's own streams to the log while a flow runs."""
     tapped = [(s, tap) for s in sources if (tap := ports[s.name].tap()) is not None]
     spark = session.start(log, memory=memory)
     return [Tap(spark, s, tap, root / s.name) for s, tap in tapped]
@@ -49,7 +49,7 @@ class Tap:
             )
 
     def check(self) -> None:
-        """Raise what stopped the tap."""
+        """Raise the error that stopped the tap."""
         if self._failed is not None:
             raise self._failed
         error = self._query.exception()
@@ -61,7 +61,7 @@ class Tap:
             )
 
     def close(self) -> None:
-        """Stop landing; the batch that is being landed is given again on the next start, and known by its number."""
+        """Stop writing. The current batch is repeated on the next start, and identified by its number."""
         self._query.stop()
 
     def _land(self, batch: DataFrame, number: int) -> None:
@@ -78,7 +78,7 @@ class Tap:
             raise
 
     def _numbered_by(self) -> str:
-        """The identity of the checkpoint: another one numbers its batches anew."""
+        """The identity of the checkpoint: a new checkpoint restarts the batch numbers."""
         return str(orjson.loads((self._checkpoint / "metadata").read_bytes())["id"])
 
     def _check(self, frame: DataFrame) -> None:

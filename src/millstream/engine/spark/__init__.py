@@ -1,1 +1,1 @@
-"""The Spark session and what surrounds it: Java, class archive, worker daemon, errors, conversion of tables."""
+"""The Spark session and its environment: Java, class archive, worker daemon, errors, conversion of tables."""

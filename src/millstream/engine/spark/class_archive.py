@@ -1,9 +1,9 @@
-"""An archive of the Java classes that Spark needs, so that its Java process starts with less work.
+"""An archive of the Java classes that Spark needs, so that its Java process starts faster.
 
-Java maps the archive instead of reading, checking and linking some fifteen thousand classes from jars. It is made once
-per machine, user, Java and Spark, when somebody asks for it: `python -m millstream.engine.spark.class_archive`. A
-session uses it when it is there. Java itself compares it with its own version and with the jars, and leaves it alone
-if they differ. It does not notice that a part is missing, and dies of it; so the name of the file says how long it is.
+Java maps the archive instead of reading, verifying and linking some fifteen thousand classes from jars. It is built
+once per machine, user, Java and Spark, on request: `python -m millstream.engine.spark.class_archive`. A session uses it
+if it exists. Java itself compares it with its own version and with the jars, and ignores it if they differ. Java does
+not detect a truncated archive and crashes; the name of the file therefore contains its length.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from millstream.engine.spark.java import java_command
 from millstream.errors import EngineFailed
 
 QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
-"""An archive that does not fit is not a warning on the standard output of a command."""
+"""An archive that does not fit must not print a warning on the standard output of a command."""
 
 
 def archive_path() -> Path | None:
-    """The archive for this Java and this Spark; None when there is none, or only a part of one."""
+    """The archive for this Java and this Spark; None if it is missing or incomplete."""
     for path in sorted(_folder().glob(f"{_name()}-*.jsa")):
         if path.stat().st_size == int(path.stem.rpartition("-")[2]):
             return path
@@ -37,7 +37,7 @@ def archive_path() -> Path | None:
 
 
 def archive_options() -> tuple[str, ...]:
-    """What Java is told to use the archive; nothing when there is none."""
+    """The Java options that use the archive; none if there is no archive."""
     path = archive_path()
     if path is None or " " in str(path):  # options of Java are split at spaces
         return ()
@@ -45,7 +45,7 @@ def archive_options() -> tuple[str, ...]:
 
 
 def make_archive() -> Path:
-    """Run a Spark session through work like that of an epoch, and keep the classes that it loaded."""
+    """Run a Spark session through work similar to an epoch, and archive the classes that it loaded."""
     kept = _folder()
     kept.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(dir=kept) as folder:
@@ -82,12 +82,12 @@ def _name() -> str:
 
 
 def _train(made: Path) -> None:
-    """The work, in a process of its own: its Java writes the archive when it ends, and takes its time for it."""
+    """Do the work in a separate process. Its Java writes the archive on exit, which takes a while."""
     from pyspark import SparkContext
 
     from millstream.engine.spark import session
 
-    os.environ["XDG_CACHE_HOME"] = str(made.parent)  # an archive that is there is not built upon
+    os.environ["XDG_CACHE_HOME"] = str(made.parent)  # do not build upon an existing archive
     log = made.parent / "spark.log"
     options = session.settings(log, "2g")["spark.driver.extraJavaOptions"]
     extra = {"spark.driver.extraJavaOptions": f"{options} -XX:ArchiveClassesAtExit={made} {' '.join(QUIET)}"}

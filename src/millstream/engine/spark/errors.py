@@ -1,4 +1,6 @@
-"""The one place where Spark's exceptions become ours. The full report goes to the log file that the message names."""
+"""Translates Spark's exceptions into Millstream errors, in this one place. The full report goes to the log file that
+the message names.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,12 @@ _MORE_MEMORY = 'give it more with ms.open(..., memory="4g") or `millstream run -
 
 
 _A_MOMENT = 2.0
-"""Seconds that a Java process which has hung up may take to end."""
+"""Seconds that a disconnected Java process may take to end."""
 
 
 @contextmanager
 def translated(log: Path | None) -> Iterator[None]:
-    """Turn what Spark raises inside into a MillstreamError."""
+    """Turn exceptions that Spark raises in the block into a MillstreamError."""
     try:
         yield
     except MillstreamError:
@@ -53,7 +55,7 @@ def translated(log: Path | None) -> Iterator[None]:
 
 
 def has_ended(*, wait: float = 0.0) -> bool:
-    """Whether the Java process of this process's session has ended; waits for its end for so many seconds."""
+    """Whether the Java process of this process's session has ended. Waits for its end up to `wait` seconds."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
@@ -67,7 +69,7 @@ def has_ended(*, wait: float = 0.0) -> bool:
 
 
 def _is_lost(error: Exception) -> bool:
-    """Whether an error says that nobody is at the other end of the line to Java. Its process may still be ending."""
+    """Whether an error means that the connection to Java is lost. The Java process may still be ending."""
     name = type(error).__name__
     broken = isinstance(error, ConnectionError | EOFError) or name == "Py4JNetworkError"
     doubtful = broken or (type(error).__module__.startswith("py4j") and name != "Py4JJavaError")
@@ -75,7 +77,7 @@ def _is_lost(error: Exception) -> bool:
 
 
 def translate(error: Exception, log: Path | None) -> MillstreamError:
-    """Our error for one of Spark's."""
+    """The Millstream error for an error of Spark."""
     text = str(error)
     condition = _condition(error)
     where = _write(error, log)
@@ -125,8 +127,8 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
 
 
 def _message(condition: str, text: str) -> str:
-    """What Spark stopped with; a check that an expression has in it (as in `plan/rules/output_bounds.py`) speaks for
-    itself.
+    """The message that Spark stopped with. The message of a check inside an expression (as in
+    `plan/rules/output_bounds.py`) is used unchanged.
     """
     said = re.search(r"\[USER_RAISED_EXCEPTION\] (.+?)\.?(?: SQLSTATE|$)", text, re.MULTILINE)
     if said:
@@ -152,17 +154,17 @@ def _condition(error: Exception) -> str:
 
 
 def _first(text: str, where: str | None) -> str | None:
-    """The first sentence of Spark's message, and where the rest is."""
+    """The first sentence of Spark's message, and where to find the rest."""
     line = next((part.strip() for part in text.splitlines() if part.strip()), "")
     line = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", re.sub(r"^.*?SparkException: ", "", line))[:300]
-    line = re.sub(r"\s*If necessary[, ].*?(?= SQLSTATE|$)", "", line)  # advice about settings that nobody can change
+    line = re.sub(r"\s*If necessary[, ].*?(?= SQLSTATE|$)", "", line)  # advice about settings that users cannot change
     place = re.search(r"== SQL[^\n]*==\n([^\n]+)\n", text)  # the expression that failed
     line += f" in {_readable(place[1])}" if place is not None and line else ""
     return "; ".join(p for p in (line, where) if p) or None
 
 
 def _readable(sql: str) -> str:
-    """An expression without the name that Millstream gives it, and without quotes around plain names."""
+    """An expression without the name that Millstream generates, and without quotes around plain names."""
     return re.sub(r"`([A-Za-z_]\w*)`", r"\1", re.sub(r" AS `\$\w+`$", "", sql.strip()))[:200]
 
 

@@ -1,4 +1,4 @@
-"""Arrow tables as frames of Spark, for every table: also empty ones, and slices of others."""
+"""Converts Arrow tables to Spark DataFrames, including empty tables and slices of tables."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ _MONTHS = (YearMonthIntervalType, CalendarIntervalType)
 
 
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """The rows of a table as a frame."""
+    """The rows of a table as a DataFrame."""
     local = any(_is_local(t) for t in table.schema.types)
     kinds = from_arrow_schema(table.schema, prefer_timestamp_ntz=True) if local else None  # else they would be moments
     return spark.createDataFrame(plain_chunks(table), kinds)
 
 
 def arrow_schema(frame: DataFrame, said: Mapping[str, str]) -> pa.Schema:
-    """The columns of a frame as Arrow types; refuses one of a type that no column can have. `said` is their SQL."""
+    """The columns of a DataFrame as Arrow types. Refuses types that no column can have. `said` is the SQL of the
+    columns.
+    """
     for field in frame.schema.fields:
         found = next((t for t in _types(field.dataType) if isinstance(t, _MONTHS)), None)
         if found is not None:
@@ -45,7 +47,7 @@ def arrow_schema(frame: DataFrame, said: Mapping[str, str]) -> pa.Schema:
 
 
 def _types(kind: DataType) -> Iterator[DataType]:
-    """A type and those inside it."""
+    """A type and its nested types."""
     yield kind
     inner = [f.dataType for f in kind.fields] if isinstance(kind, StructType) else []
     inner += [kind.elementType] if isinstance(kind, ArrayType) else []
@@ -55,15 +57,15 @@ def _types(kind: DataType) -> Iterator[DataType]:
 
 
 def _is_local(kind: pa.DataType) -> bool:
-    """Whether there are times without a zone in a type."""
+    """Whether a type contains local times (without a time zone)."""
     if pa.types.is_timestamp(kind):
         return kind.tz is None
     return any(_is_local(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def plain_chunks(table: pa.Table) -> pa.Table:
-    """The same rows in chunks that Spark can take. It cannot take a nested column without any chunk, as an empty table
-    has, nor one with a chunk that is a slice of another.
+    """The same rows in chunks that Spark accepts. It does not accept a nested column without any chunk, as in an empty
+    table, or one with a chunk that is a slice of another.
     """
     if not any(pa.types.is_nested(t) for t in table.schema.types):
         return table

@@ -1,4 +1,4 @@
-"""Finds Java, and says clearly when there is none that fits."""
+"""Finds Java, and raises a clear error if none fits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HINT = (
 
 
 def java_command() -> str | None:
-    """The java that Spark would use."""
+    """The java command that Spark would use."""
     home = os.environ.get("JAVA_HOME")
     if home:
         return os.path.join(home, "bin", "java")
@@ -25,7 +25,7 @@ def java_command() -> str | None:
 
 
 def java_version() -> int | None:
-    """Its major version, or None when there is no working Java."""
+    """Its major version, or None if there is no working Java."""
     command = java_command()
     if command is None:
         return None
@@ -41,7 +41,7 @@ def java_version() -> int | None:
 
 
 def require_java() -> None:
-    """Raise EngineMissing unless Java is here and new enough."""
+    """Raise EngineMissing unless Java is installed and recent enough."""
     version = java_version()
     if version is None:
         where = os.environ.get("JAVA_HOME")

@@ -1,4 +1,4 @@
-"""Python functions of expressions, made known to Spark."""
+"""Registers the Python functions of expressions with Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.plan.rules.guards import SUFFIX
 
 
 def register(spark: SparkSession, functions: Sequence[Function]) -> None:
-    """Let expressions call these by name; the code of their modules travels to the executors by value."""
+    """Let expressions call these functions by name. The code of their modules is sent to the executors by value."""
     for function in functions:
         module = sys.modules.get(getattr(function.call, "__module__", ""))
         if module is not None and module.__name__ != "__main__":
@@ -41,7 +41,7 @@ def _named(function: Function) -> Callable[..., Any]:
 
 
 def _where_true(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, called only where its first value is true."""
+    """The function, called only where its first argument is true."""
 
     def run(condition: bool | None, *values: Any) -> Any:
         return call(*values) if condition else None

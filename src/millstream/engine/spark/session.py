@@ -1,4 +1,7 @@
-"""The one Spark session of a process: settings for many small batch jobs, loopback only, logs in a file."""
+"""The one Spark session of a process: settings for many small batch jobs, loopback only, logs in a file.
+
+`engine/spark_engines.py` starts it and hands it to the engines.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from millstream.settings import SPARK_MASTER, find
 
 _LOCK = threading.Lock()
 _WARMING = 20.0
-"""Seconds that a process which ends waits, at most, for the first small job of a new session."""
+"""Seconds that an exiting process waits, at most, for the first small job of a new session."""
 
 LOG4J = """\
 rootLogger.level = warn
@@ -43,7 +46,7 @@ logger.python.level = error
 
 
 def settings(log: Path, memory: str) -> dict[str, str]:
-    """What a session is started with; docs/decisions/0001 says why."""
+    """The settings of a session; docs/decisions/0001 explains them."""
     cores = str(os.cpu_count() or 2)
     return {
         "spark.master": find(SPARK_MASTER, home=log.parent.parent).value,
@@ -54,7 +57,7 @@ def settings(log: Path, memory: str) -> dict[str, str]:
         "spark.driver.extraJavaOptions": " ".join(
             (
                 "-XX:+UseParallelGC",  # scans are some 15 % faster than with G1, and the heap is small
-                "-XX:+ExitOnOutOfMemoryError",  # a thread that dies of it leaves its job waiting for ever
+                "-XX:+ExitOnOutOfMemoryError",  # a thread that dies of it would leave its job waiting forever
                 *archive_options(),
                 f"-Dlog4j2.configurationFile=file:{log.with_suffix('.properties')}",
             )
@@ -71,7 +74,7 @@ def settings(log: Path, memory: str) -> dict[str, str]:
         "spark.sql.runSQLOnFiles": "false",
         "spark.sql.variable.substitute": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-        "spark.sql.execution.arrow.localRelationThreshold": "4MB",  # more is read by tasks, not by the driver
+        "spark.sql.execution.arrow.localRelationThreshold": "4MB",  # tasks read larger relations, not the driver
         "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.caseSensitive": "true",
         "spark.speculation": "false",
@@ -85,7 +88,7 @@ def settings(log: Path, memory: str) -> dict[str, str]:
 
 
 def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = None) -> Any:
-    """The session, started if there is none yet. `log` is where Spark writes its own messages."""
+    """The session; starts it if there is none yet. Spark writes its own messages to `log`."""
     with _LOCK, translated(log):
         from pyspark.sql import SparkSession
 
@@ -101,7 +104,7 @@ def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = No
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         chosen: dict[str, Any] = {**settings(log, memory), **(extra or {})}
         for name in ("SQLQueryContextLogger", "py4j"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # our errors say it in one line
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # our errors state it in one line
         logging.getLogger().addFilter(_is_news)
         hide_foreign_warnings()
         _launch(log, chosen)
@@ -109,38 +112,40 @@ def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = No
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether somebody should read it: that Java has hung up, which py4j logs with a traceback, our errors say."""
+    """Whether a log record is useful. Our errors already report that Java has disconnected, which py4j logs with a
+    traceback.
+    """
     return record.msg != "Exception while sending command."
 
 
 def begin(log: Path, *, memory: str = "2g", python: bool = False) -> Future[Any]:
-    """Start the session in a thread of its own, so that the caller can do other things until it needs it.
+    """Start the session in a separate thread, so that the caller can do other work until it needs the session.
 
-    A new session first performs a small job, while the caller goes on: what every job needs is loaded then, and with
-    `python` its Python workers too.
+    A new session first runs a small job while the caller continues. That loads what every job needs and, with `python`,
+    starts its Python workers.
     """
     found: Future[Any] = Future()
-    fresh = not _is_running()  # this also imports pyspark, which two threads had better not do at once
+    fresh = not _is_running()  # this also imports pyspark, which two threads should not do at once
 
     def work() -> None:
         try:
             found.set_result(start(log, memory=memory))
-        except BaseException as error:  # noqa: BLE001 - whoever asks for the session gets it
+        except BaseException as error:  # noqa: BLE001 - the caller that waits for the session gets it
             found.set_exception(error)
             return
         if fresh:
-            with suppress(Exception):  # whatever it is, the first epoch meets it too, and tells it
+            with suppress(Exception):  # the first epoch meets the same error and reports it
                 _warm(found.result(), python=python)
 
     thread = threading.Thread(target=work, name="millstream-session", daemon=True)
     thread.start()
-    # Python aborts when it ends while a thread takes the rows of that job.
+    # Python aborts if it exits while a thread receives the rows of that job.
     atexit.register(thread.join, _WARMING)
     return found
 
 
 def _is_running() -> bool:
-    """Whether there is a session to go on with."""
+    """Whether there is a usable session."""
     from pyspark.sql import SparkSession
 
     running = SparkSession._instantiatedSession
@@ -148,7 +153,7 @@ def _is_running() -> bool:
 
 
 def _warm(spark: Any, *, python: bool) -> None:
-    """A job with one task, so that there is room for those of the first epoch."""
+    """Run a job with one task, which leaves capacity for the tasks of the first epoch."""
     frame = spark.range(0, 1, 1, 1)
     (frame.mapInArrow(_unchanged, "id BIGINT") if python else frame).toArrow()
 
@@ -170,7 +175,7 @@ def _launch(log: Path, chosen: Mapping[str, str]) -> None:
 
 
 def _forget() -> None:
-    """Let go of a session whose JVM has ended, so that a new one can be started."""
+    """Discard a session whose JVM has ended, so that a new one can be started."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -183,7 +188,7 @@ def _forget() -> None:
     SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     if gateway is not None:
-        with suppress(Exception):  # nobody is at the other end
+        with suppress(Exception):  # the connection is lost
             gateway.close()
         for pipe in (gateway.proc.stdin, gateway.proc.stdout):
             if pipe is not None:
@@ -192,7 +197,7 @@ def _forget() -> None:
 
 
 def end() -> None:
-    """End the Java process at once; the next who needs a session starts another."""
+    """End the Java process at once. The next caller that needs a session starts another."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)

@@ -1,5 +1,6 @@
-"""The process that Spark forks its Python workers from. It has loaded what they need, so that a new worker, as after
-the death of one or an error in user code, is there in milliseconds instead of seconds.
+"""The process from which Spark forks its Python workers. It preloads the modules that they need.
+
+A new worker, for example after a crash or an error in user code, is then ready in milliseconds instead of seconds.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from contextlib import suppress
 
 
 def main() -> None:
-    """Load, then serve Spark until it ends."""
-    with suppress(ImportError):  # an extra
+    """Preload modules, then serve Spark until it ends."""
+    with suppress(ImportError):  # an optional extra
         import pandas  # noqa: F401
     import polars  # noqa: F401
     import pyarrow.compute  # noqa: F401

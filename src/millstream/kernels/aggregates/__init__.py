@@ -1,1 +1,3 @@
-"""Aggregates as partials: how rows become partials, how partials combine, and what they answer."""
+"""Kernels and building blocks of aggregation: rows become partials, partials combine, and results are computed from
+partials.
+"""

@@ -1,4 +1,8 @@
-"""The kernel of aggregations over rows of scans: by slices that windows share, or by windows with their panes."""
+"""The kernel of aggregations over rows of scans.
+
+It runs `kernels/aggregates/slices.py` where windows share slices, and `kernels/windows/panes.py` where windows have
+panes.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,8 @@ from millstream.plan.operators.aggregates.aggregation import Aggregation
 
 
 def advance(operator: Aggregation, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
-    """Run one epoch. The input is partials, or rows where it keeps them one by one; an empty frame where an operator
-    that is never empty has to give its first row.
+    """Run one epoch. The input is partials, or rows if the operator keeps single rows. An empty frame means that an
+    operator that is never empty must emit its first row.
     """
     partials = inputs["rows"]
     if operator.is_never_empty and partials is not None and not len(partials):
@@ -41,7 +45,7 @@ def is_due(operator: Aggregation, state: State, clock: StageClock) -> bool:
 
 
 def expiry(operator: Aggregation, rows: pl.DataFrame) -> np.ndarray:
-    """When slices, or windows, leave state."""
+    """When slices or windows leave state."""
     if operator.by_slices:
         return slices.leaving(operator, rows)
     leaves: np.ndarray = rows["$x"].to_numpy()

@@ -1,7 +1,7 @@
-"""Aggregates over append-only rows of other operators: one row of partials per key, in the place of all the rows.
+"""Aggregates over append-only changes of other operators: keeps one row of partials per key instead of all rows.
 
-Versions before 0.2 kept the rows. Where a key that an epoch touches still has some, they are combined into its partials
-and forgotten; so a home of an earlier version moves over key by key, without a recomputation.
+Versions before 0.2 kept the rows. If a key that an epoch touches still has rows, they are combined into its partials
+and dropped. A home of an earlier version is thus migrated key by key, without recomputation.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from millstream.plan.operators.aggregates.changing_aggregation import ChangingAg
 
 
 def advance(operator: ChangingAggregation, changes: pl.DataFrame, states: States, clock: StageClock) -> Outcome:
-    """Run one epoch: fold new rows into the partials of their keys. An empty frame: give the first row of an operator
-    that is never empty.
+    """Run one epoch: fold new rows into the partials of their keys. An empty frame means: emit the first row of an
+    operator that is never empty.
     """
     view, by = over_all(operator.step, operator.keys, operator.measures), [*GROUP, *operator.keys]
     side = operator.sides[0]
@@ -64,7 +64,7 @@ def advance(operator: ChangingAggregation, changes: pl.DataFrame, states: States
 
 
 def totals_of(operator: ChangingAggregation) -> pl.DataFrame:
-    """The keys of the groups that answer without rows, and their hashes."""
+    """The keys of the groups that have a result without rows, and their hashes."""
     kinds = dict(zip(operator.columns, operator.types, strict=True))
     if operator.keys:
         keys = total_keys(operator.totals, {k: kinds[k] for k in operator.keys})
@@ -82,12 +82,12 @@ def _known(view: Aggregation, by: list[str], rows: pl.DataFrame | None) -> pl.Da
 def _moved(
     operator: ChangingAggregation, view: Aggregation, by: list[str], state: State, hashes: object, clock: StageClock
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
-    """The partials of rows that an earlier version kept, and these rows as forgotten."""
+    """The partials of rows that an earlier version kept, and deletions of these rows."""
     rows = held(state, hashes, clock)  # type: ignore[arg-type]
     if rows is None or not len(rows):
         return None, None
     left = written(rows.with_columns(pl.lit(0, pl.Int64).alias("$n")), pl.col("$x"), operator.columns)
-    stands = (pl.col("$a") == 0) & (pl.col("$b") == 0)  # for an answer over no rows
+    stands = (pl.col("$a") == 0) & (pl.col("$b") == 0)  # stands for a result over no rows
     real = rows.filter(~stands)
     if operator.is_never_empty:
         answered = rows.filter(stands).select(*by)
@@ -101,7 +101,7 @@ def _moved(
 
 
 def _over_nothing(operator: ChangingAggregation, groups: pl.DataFrame) -> pl.DataFrame | None:
-    """Groups (their keys and hashes) with the partials of an aggregate over no rows."""
+    """Groups (keys and hashes) with the partials of an aggregate over no rows."""
     if not len(groups):
         return None
     plain = over_all(operator.step, (), operator.measures)

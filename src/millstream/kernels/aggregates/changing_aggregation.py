@@ -1,6 +1,6 @@
-"""The kernel of aggregates over rows that change: recomputed for the groups that an epoch touches.
+"""The kernel of aggregates over changing rows: recomputes the groups that an epoch touches.
 
-Over append-only rows, partials take the place of the rows (`kernels/aggregates/append_only.py`).
+Over append-only rows, partials replace the rows (`kernels/aggregates/append_only.py`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def _answers(operator: ChangingAggregation, rows: pl.DataFrame, count: str) -> p
 
 
 def _numbered(operator: ChangingAggregation, rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows in the order that first, last and the like go by: a time, if there is one, and then their content."""
+    """Number rows in the order that first, last and similar aggregates use: by time, if there is one, then by
+    content.
+    """
     if not any(m.kind in BY_ORDER for m in operator.measures):
         return rows
     at = pl.col(operator.order[0]).cast(pl.Int64) if operator.order else pl.lit(0, pl.Int64)
@@ -65,8 +67,8 @@ def _numbered(operator: ChangingAggregation, rows: pl.DataFrame) -> pl.DataFrame
 
 
 def _never_empty(operator: ChangingAggregation, changes: pl.DataFrame, state: State, clock: StageClock) -> Outcome:
-    """Groups that answer even over no rows: the group of all rows, or those of grouping sets without keys. State then
-    has a row that stands for such an answer.
+    """Groups that have a result even over no rows: the group of all rows, or those of grouping sets without keys. State
+    then has a row that represents such a result.
     """
     side = operator.sides[0]
     none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(side)})
@@ -91,7 +93,7 @@ def _never_empty(operator: ChangingAggregation, changes: pl.DataFrame, state: St
 
 
 def _over_nothing(operator: ChangingAggregation, totals: pl.DataFrame) -> pl.DataFrame:
-    """The answers of groups that have no rows."""
+    """The results of groups that have no rows."""
     view = over_all(operator.step, (), operator.measures)
     partials = over_nothing(view)
     found = totals.select(*operator.keys, "$h").join(partials.select(results(view, partials)), how="cross").drop("$h")
@@ -99,7 +101,7 @@ def _over_nothing(operator: ChangingAggregation, totals: pl.DataFrame) -> pl.Dat
 
 
 def _completed(answers: pl.DataFrame, empty: pl.DataFrame) -> pl.DataFrame:
-    """Answers, with those of groups without rows where there are no others."""
+    """Results, completed with those of groups without rows that have no other."""
     more = empty.join(answers, on=PLACE, how="anti", maintain_order="left")
     return pl.concat([answers, more.select(answers.columns)], how="vertical_relaxed") if len(more) else answers
 

@@ -1,6 +1,7 @@
 """Combining: rows of a slice become one partial row per key and slice; partial rows fold into one.
 
-Used in the driver for small epochs and on the executors for large ones; the result is the same.
+Runs in the driver for small epochs and on the executors for large ones, with the same result. The slice and pane
+kernels fold the partials into state.
 """
 
 from __future__ import annotations
@@ -37,24 +38,24 @@ _ORDER_TYPES = {"$ts": pl.Int64, "$part": pl.Int32, "$pos": pl.Int64}
 
 
 def group_columns(spec: Aggregation) -> list[str]:
-    """The columns that tell one partial row from another: hash, slice (or window), keys."""
+    """The columns that identify a partial row: hash, slice (or window), keys."""
     return [*GROUP, *spec.keys] if by_slices(spec) else [*GROUP, "$e", *spec.keys]
 
 
 def partial_columns(spec: Aggregation, frame: pl.DataFrame) -> list[str]:
-    """The columns of the partials, in the order that state is kept in."""
+    """The columns of the partials, in the order that state uses."""
     return [c for m in spec.measures for c in frame.columns if c.startswith(f"{m.name}$")]
 
 
 def combine(spec: Aggregation, rows: pl.DataFrame, by: Sequence[str] | None = None) -> pl.DataFrame:
-    """One partial row per key and slice (or by the columns given).
+    """One partial row per key and slice (or per group of the columns passed).
 
     `rows` has ``$h``, ``$s``, ``$ts`` (and ``$part``, ``$pos`` where order matters), the keys by name, and the argument
     of measure m as ``@m``. Measures that are not exact see the rows sorted by group and value, so that the order of
     arrival does not matter.
     """
     columns = group_columns(spec) if by is None else list(by)
-    if isinstance(spec.window, SessionWindow):  # rows of one session need not be told apart
+    if isinstance(spec.window, SessionWindow):  # rows of one session need not be distinguished
         rows = sessions(rows, spec.keys)
     _refuse_wrapping(spec, rows, columns, "@{}")
     plain = [m for m in spec.measures if by_expressions(m)]
@@ -70,8 +71,8 @@ def combine(spec: Aggregation, rows: pl.DataFrame, by: Sequence[str] | None = No
 
 
 def over_nothing(spec: Aggregation, hashes: Sequence[int] = (0,)) -> pl.DataFrame:
-    """The partial rows of an aggregate over no rows: of all rows, or of each grouping set without keys (`hashes` are
-    those of their keys). They answer, and are never folded with others.
+    """The partial rows of an aggregate over no rows: for all rows, or for each grouping set without keys (`hashes` are
+    those of their keys). Results are computed from them, but they are never folded with others.
     """
     kinds = {f"@{m.name}": m.type for m in spec.measures if m.has_argument}
     arguments = pl.from_arrow(pa.schema(list(kinds.items())).empty_table())
@@ -83,13 +84,13 @@ def over_nothing(spec: Aggregation, hashes: Sequence[int] = (0,)) -> pl.DataFram
         rows = pl.concat(
             [rows, total_keys(spec.totals, dict(zip(spec.keys, spec.key_types, strict=True)))], how="horizontal"
         )
-    partial = combine(spec, rows, group_columns(spec))  # NULLs, which aggregates pass over
+    partial = combine(spec, rows, group_columns(spec))  # NULLs, which aggregates ignore
     counts = [f"{m.name}$n" for m in spec.measures if m.kind == "count"]
     return partial.with_columns(pl.lit(0, pl.Int64).alias(c) for c in ("$n", *counts))
 
 
 def total_keys(totals: Sequence[int], keys: Mapping[str, pa.DataType]) -> pl.DataFrame:
-    """The keys of the groups of grouping sets without keys: the last is the number of the set, the others are NULL."""
+    """The keys of grouping sets without keys: the last key is the number of the set, the others are NULL."""
     kinds = pl.from_arrow(pa.schema(list(keys.items())).empty_table())
     assert isinstance(kinds, pl.DataFrame)
     *others, last = kinds.schema.items()
@@ -98,7 +99,7 @@ def total_keys(totals: Sequence[int], keys: Mapping[str, pa.DataType]) -> pl.Dat
 
 
 def fold(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """One partial row per group of partial rows; earlier rows are older, and floating sums are added up in that
+    """One partial row per group of partial rows. Earlier rows are older, and floating-point sums are added in that
     order.
     """
     _refuse_wrapping(spec, partials, by, "{}$s")
@@ -114,7 +115,7 @@ def fold(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl.Dat
 
 
 def results(spec: Aggregation, partials: pl.DataFrame) -> list[pl.Expr | pl.Series]:
-    """The answers of all measures over partial rows, under their own names."""
+    """The results of all measures over partial rows, under the names of the measures."""
     answers: list[pl.Expr | pl.Series] = []
     for m in spec.measures:
         if m.user is not None:
@@ -127,13 +128,13 @@ def results(spec: Aggregation, partials: pl.DataFrame) -> list[pl.Expr | pl.Seri
 
 
 def in_order(spec: Aggregation, partials: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Partial rows with their columns in the one order that state is kept in, whoever combined them."""
+    """Partial rows with their columns in the order that state uses, independent of where they were combined."""
     return check_sums(spec, partials.select(*by, "$n", *partial_columns(spec, partials)))
 
 
 def _refuse_wrapping(spec: Aggregation, frame: pl.DataFrame, by: Sequence[str], name: str) -> None:
-    """Refuse sums that leave their type before they wrap around; `name` makes a measure's column of it. Costs a minimum
-    and a maximum.
+    """Refuse sums that would overflow their type, before they wrap around. `name` maps a measure to its column. Costs a
+    minimum and a maximum.
     """
     for m in spec.measures:
         column = name.format(m.name)
@@ -184,7 +185,7 @@ def _left_bigint(spec: Aggregation, m: Measure) -> RunError:
 
 
 def check_sums(spec: Aggregation, partials: pl.DataFrame) -> pl.DataFrame:
-    """Refuse sums of whole numbers that come near the end of BIGINT, before they could wrap around in silence."""
+    """Refuse sums of integers that approach the limits of BIGINT, before they could wrap around silently."""
     for m in spec.measures:
         name = f"{m.name}$s"
         if m.kind in ("sum", "avg") and partials.schema.get(name) == pl.Int64 and len(partials):
@@ -198,7 +199,7 @@ def _argument(m: Measure) -> pl.Expr | None:
     return pl.col(f"@{m.name}") if m.has_argument else None
 
 
-@np.errstate(all="ignore")  # sums of floating numbers may become infinite, as anywhere else
+@np.errstate(all="ignore")  # floating-point sums may become infinite, as usual
 def _combined(m: Measure, rows: pl.DataFrame, columns: list[str], starts: np.ndarray) -> list[pl.Series]:
     if m.kind in SKETCHES:
         return SKETCHES[m.kind].combine(m, rows, _numbers(starts, len(rows)), len(starts))
@@ -239,7 +240,7 @@ def _folded(m: Measure, rows: pl.DataFrame, starts: np.ndarray) -> list[pl.Serie
     centre = _sums(counts * means, starts) / np.maximum(n, 1)
     away = means - np.repeat(centre, np.diff(np.append(starts, len(means))))
     held = {p: rows[f"{m.name}$m{p}"].to_numpy() for p in powers_of(m)}
-    moved = [held[2] + counts * away * away]  # the powers of the distances from another centre
+    moved = [held[2] + counts * away * away]  # the powers of the distances from another center
     if len(held) > 1:
         moved.append(held[3] + 3 * away * held[2] + counts * away**3)
         moved.append(held[4] + 4 * away * held[3] + 6 * away**2 * held[2] + counts * away**4)

@@ -1,6 +1,6 @@
-"""Heavy hitters: the most frequent values from tallies of bounded length (the counters of Misra and Gries).
+"""Heavy hitters: the most frequent values, from tallies of bounded length (the algorithm of Misra and Gries).
 
-What was cut off a tally is remembered as the most that any value can have lost (``$e``). Cutting depends on how rows
+A tally records the greatest count that any value can have lost to truncation (``$e``). Truncation depends on how rows
 were grouped, so all rows of a group in an epoch are tallied at once, whatever the placement.
 """
 
@@ -15,18 +15,18 @@ from millstream.plan.parts import Measure
 
 
 def combine(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list[pl.Series]:
-    """The most frequent values of the rows."""
+    """Tally the most frequent values of the rows."""
     return _lessened(m, tallied(at, plain_values(rows[f"@{m.name}"])), np.zeros(groups, np.int64))
 
 
 def fold(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list[pl.Series]:
-    """Counts added up; what each side may have missed adds up too."""
+    """Add counts; the possible losses of each side add up too."""
     missed = np.bincount(at, rows[f"{m.name}$e"].to_numpy(), groups).astype(np.int64)
     return _lessened(m, added(rows[f"{m.name}$t"], at), missed)
 
 
 def result(m: Measure, partials: pl.DataFrame) -> pl.Series:
-    """The most frequent values with the most that they can have been there."""
+    """The most frequent values, each with an upper bound of its count."""
     k, _ = settings_of(m.kind)
     flat = unpacked(partials[f"{m.name}$t"])
     missed = partials[f"{m.name}$e"].fill_null(0).to_numpy()[flat["g"].to_numpy()]
@@ -36,7 +36,7 @@ def result(m: Measure, partials: pl.DataFrame) -> pl.Series:
 
 
 def _lessened(m: Measure, flat: pl.DataFrame, missed: np.ndarray) -> list[pl.Series]:
-    """All counts lessened by the first that has no place, and those dropped that are used up (Misra and Gries)."""
+    """Reduce all counts by the first one that does not fit, and drop those that reach zero (Misra and Gries)."""
     _, most = settings_of(m.kind)
     groups = len(missed)
     if (rows_of(flat, groups) > most).any():

@@ -1,10 +1,11 @@
 """Distinct counts in bounded memory: HyperLogLog sketches, as bytes in the format of Apache DataSketches.
 
-Spark writes the same bytes (`hll_sketch_agg`), so it may combine rows itself. Every value gives a *coupon*: an address
-of 26 bits and how many zeros its hash begins with. A small sketch is the list of its coupons; a larger one has the
-greatest count of zeros for every address of `precision` bits, its *registers*. Both, and when one becomes the other,
-depend on the values alone. What DataSketches keeps besides that depends on the order of arrival; it is left out, and
-the estimate is made of the registers (O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017).
+Spark writes the same bytes (`hll_sketch_agg`), so it may combine rows itself. Every value maps to a *coupon*: an
+address of 26 bits and the number of leading zeros of its hash. A small sketch is the list of its coupons. A larger one
+holds the greatest number of zeros for every address of `precision` bits, its *registers*. Both forms, and the point at
+which one becomes the other, depend on the values alone. DataSketches also keeps data that depends on the order of
+arrival; we omit it and estimate from the registers (O. Ertl, "New cardinality estimation algorithms for HyperLogLog
+sketches", 2017).
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from millstream.model.aggregates.aggregate import settings_of
 from millstream.plan.parts import Measure
 
 _LIST, _SET, _HLL = 2, 3, 10
-"""The first byte of a sketch: how many numbers of four bytes come before its content."""
+"""The first byte of a sketch: the number of four-byte words before its content."""
 _FAMILY, _SERIAL = 7, 1
 _COMPACT, _EMPTY, _OUT_OF_ORDER = 8, 4, 16
 _LIST_COUPONS = 8
 _EIGHT_BITS = 8
-"""The mode byte: registers of eight bits, the low bits say which of the three forms it is."""
+"""The mode byte: registers of eight bits; the low bits select one of the three forms."""
 _SEED = np.uint64(9001)
 _ADDRESS = np.uint64(2**26 - 1)
 _ZEROS = 62
 
 
 def coupons(hashes: np.ndarray) -> np.ndarray:
-    """The coupons of whole numbers."""
+    """The coupons of integers."""
     first, second = _murmur(hashes.astype(np.int64).view(np.uint64))
     zeros = pl.Series(second).bitwise_leading_zeros().to_numpy().astype(np.uint64)
     found: np.ndarray = ((np.minimum(zeros, _ZEROS) + np.uint64(1)) << np.uint64(26)) | (first & _ADDRESS)
@@ -40,7 +41,7 @@ def coupons(hashes: np.ndarray) -> np.ndarray:
 
 
 def combine(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list[pl.Series]:
-    """A sketch of the values of every group; rows of a group are next to each other."""
+    """A sketch of the values of every group. Rows of a group are adjacent."""
     values = rows[f"@{m.name}"]
     there = values.is_not_null().to_numpy()
     flat = _each_once((at[there].astype(np.uint64) << np.uint64(32)) | coupons(values.drop_nulls().to_numpy()))
@@ -51,7 +52,7 @@ def combine(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list
 
 
 def fold(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list[pl.Series]:
-    """The union of the sketches of every group, also of those that Spark wrote."""
+    """The union of the sketches of every group, including those that Spark wrote."""
     sketches = rows[f"{m.name}$h"].to_list()
     borders = np.searchsorted(at, np.arange(groups + 1)).tolist()
     precision = settings_of(m.kind)[0]
@@ -59,18 +60,18 @@ def fold(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list[pl
 
 
 def result(m: Measure, partials: pl.DataFrame) -> pl.Series:
-    """How many different values, about."""
+    """The approximate number of distinct values."""
     found = [0 if s is None else round(estimate(s)) for s in partials[f"{m.name}$h"].to_list()]
     return pl.Series(m.name, found, dtype=pl.Int64)
 
 
 def native(m: Measure, column: str) -> list[tuple[str, str]]:
-    """Spark SQL of a sketch."""
+    """Spark SQL that builds a sketch."""
     return [(f"{m.name}$h", f"hll_sketch_agg({column}, {settings_of(m.kind)[0]})")]
 
 
 def estimate(sketch: bytes) -> float:
-    """How many different values a sketch has seen, about: coupons are counted, registers are reckoned with."""
+    """The approximate number of distinct values in a sketch: coupons are counted, registers are estimated from."""
     found = _read(sketch)
     if sketch[0] != _HLL:
         return float(len(found))
@@ -95,7 +96,7 @@ def _union(sketches: list[bytes], precision: int) -> bytes:
 
 
 def _written(found: np.ndarray, precision: int) -> bytes:
-    """Coupons, each once and in order, as a sketch."""
+    """Write coupons, distinct and sorted, as a sketch."""
     count = len(found)
     if count > _most_coupons(precision):
         return _registers_written(_taken_in(np.zeros(1 << precision, np.uint8), found), precision)
@@ -103,14 +104,14 @@ def _written(found: np.ndarray, precision: int) -> bytes:
         flags = _COMPACT | (0 if count else _EMPTY)
         head = bytes([_LIST, _SERIAL, _FAMILY, precision, 3, flags, count, _EIGHT_BITS])
         return head + found.astype("<u4").tobytes()
-    size = max(5, ((4 * count - 1) // 3).bit_length())  # the smallest table that is filled to three quarters at most
+    size = max(5, ((4 * count - 1) // 3).bit_length())  # the smallest table that is at most three quarters full
     head = bytes([_SET, _SERIAL, _FAMILY, precision, size, _COMPACT, 0, _EIGHT_BITS | 1])
     return head + count.to_bytes(4, "little") + found.astype("<u4").tobytes()
 
 
 def _most_coupons(precision: int) -> int:
-    """How many coupons are kept before they become registers: three quarters of the largest table; with few registers
-    what a list has place for.
+    """How many coupons are kept before they become registers: three quarters of the largest table, or with few
+    registers the capacity of a list.
     """
     return _LIST_COUPONS - 1 if precision < 8 else 3 * (1 << (precision - 3)) // 4
 
@@ -129,12 +130,12 @@ def _read(sketch: bytes) -> np.ndarray:
     if sketch[0] == _HLL:
         return np.frombuffer(sketch, np.uint8, offset=40, count=1 << sketch[3])
     found: np.ndarray = np.frombuffer(sketch, "<u4", offset=4 * sketch[0])
-    found = found[found != 0].astype(np.uint32)  # a table that is not compact has empty places
+    found = found[found != 0].astype(np.uint32)  # a table that is not compact has empty slots
     return found
 
 
 def _each_once(numbers: np.ndarray) -> np.ndarray:
-    """The different ones of some numbers, in order."""
+    """The distinct numbers, sorted."""
     ordered = np.sort(numbers)
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
 
@@ -150,7 +151,7 @@ def _series(m: Measure, sketches: Iterable[bytes] | Iterator[bytes]) -> pl.Serie
 
 
 def _murmur(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """MurmurHash3 of 128 bits over the eight bytes of each number."""
+    """MurmurHash3 (128 bits) over the eight bytes of each number."""
     c1, c2, length = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F), np.uint64(8)
     mixed = numbers * c1
     mixed = ((mixed << np.uint64(31)) | (mixed >> np.uint64(33))) * c2

@@ -1,4 +1,6 @@
-"""Intervals in kernels: sums and means of durations, on whole microseconds so that nothing is rounded twice."""
+"""Sums and means of intervals, in whole microseconds so that nothing is rounded twice. Used by the aggregate
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,14 @@ def is_span(kind: pl.DataType | None) -> bool:
 
 
 def micros(values: pl.Series) -> pl.Series:
-    """Intervals as whole microseconds, at the end of which sums are checked; other values as they are."""
+    """Intervals as whole microseconds, whose sums are checked for overflow; other values unchanged."""
     return values.cast(SPAN).cast(pl.Int64) if is_span(values.dtype) else values
 
 
 def mean(total: pl.Expr, count: pl.Expr) -> pl.Expr:
-    """A sum of microseconds divided by how many there are, rounded half away from zero, as Spark does. NULL of none."""
+    """A sum of microseconds divided by its count, rounded half away from zero, as Spark does. NULL if the count
+    is 0.
+    """
     size = total.abs()
     whole = size // count
     up = ((size - whole * count) * 2 >= count).cast(pl.Int64)
@@ -28,7 +32,7 @@ def mean(total: pl.Expr, count: pl.Expr) -> pl.Expr:
 
 
 def mean_of(values: list[timedelta]) -> timedelta:
-    """The same of Python's values.
+    """The same for Python values.
 
     >>> mean_of([timedelta(microseconds=1), timedelta(0)])
     datetime.timedelta(microseconds=1)

@@ -1,7 +1,7 @@
-"""Partials of aggregates over chosen rows: the first or last of them, and lists and texts in an order of their own.
+"""Partials of aggregates over selected rows: the first or last row, and lists and texts with their own order.
 
-Their argument is a struct that is never NULL: ``there`` says whether a row counts, ``v`` is its value and ``o0``,
-``o1``, ... are what the values are ordered by.
+Their argument is a struct that is never NULL: ``there`` is whether a row counts, ``v`` is its value, and ``o0``,
+``o1``, ... are the values to order by.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIT = 2**63 - 1
 
 
 def combine_edge(which: str, order: tuple[str, ...]) -> Callable[[Measure, pl.Expr | None], list[pl.Expr]]:
-    """The value of the first or last row that counts, its place, and how many rows count."""
+    """The value of the first or last row that counts, its position, and how many rows count."""
 
     def combine(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
         assert x is not None
@@ -54,12 +54,12 @@ def combine_list(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
 
 
 def fold_list(m: Measure) -> list[pl.Expr]:
-    """The rows of several."""
+    """Concatenate the rows of several partials."""
     return [pl.col(f"{m.name}$l").list.explode(keep_nulls=False, empty_as_null=False)]
 
 
 def list_result(m: Measure) -> pl.Expr:
-    """The values in their order; of equal ones one, where they are to be distinct."""
+    """The values in order, without duplicates if the aggregate is distinct."""
     ways, once, _ = settings_of(m.kind)
     by = [pl.element().struct.field(f"o{i}") for i in range(len(ways))]
     more = [] if m.type is not None and pa.types.is_nested(m.type.field("v").type) else [pl.element().struct.field("v")]
@@ -70,13 +70,13 @@ def list_result(m: Measure) -> pl.Expr:
 
 
 def text_result(m: Measure) -> pl.Expr:
-    """The values in their order as one text; NULL where there are none."""
+    """The values in order, joined into one text; NULL if there are none."""
     values = list_result(m)
     return pl.when(values.list.len() > 0).then(values.list.join(settings_of(m.kind)[2]))
 
 
 def sum_result(m: Measure) -> pl.Expr:
-    """The sum of a list of different numbers; NULL of none."""
+    """The sum of a list of distinct numbers; NULL if it is empty."""
 
     def total(lists: pl.Series) -> pl.Series:
         inner: Any = lists.dtype.inner  # type: ignore[attr-defined]
@@ -98,7 +98,7 @@ def sum_result(m: Measure) -> pl.Expr:
 
 
 def mean_result(m: Measure) -> pl.Expr:
-    """The mean of a list of different numbers, as DOUBLE; of intervals, an interval."""
+    """The mean of a list of distinct numbers, as DOUBLE; for intervals, an interval."""
     if m.type is not None and pa.types.is_duration(m.type):
         return mean(sum_result(m).cast(pl.Int64), pl.col(f"{m.name}$l").list.len().cast(pl.Int64))
     return pl.col(f"{m.name}$l").cast(pl.List(pl.Float64)).list.mean()

@@ -1,10 +1,10 @@
-"""Aggregates as partials: how rows become partials, how partials fold together, and what they answer.
+"""Aggregates as partials: how rows become partials, how partials fold, and how results are computed from them.
 
-A **partial** is the columns an aggregate keeps per key and slice, named ``<measure>$<part>``. An aggregate is *exact*
-when folding partials in any grouping and order gives the same; only then may rows be combined piece by piece on the
-executors. The others (sums of floating numbers) see all rows of a key and slice of an epoch at once, in an order of
-their own, so that the answer does not depend on the number of cores. What is kept as a structure of its own per key
-(sketches, percentiles) is in `kernels/aggregates/sketches.py`.
+A **partial** is the set of columns that an aggregate keeps per key and slice, named ``<measure>$<part>``. An aggregate
+is *exact* if folding partials in any grouping and order gives the same result. Only then may executors combine rows
+piece by piece. The others (floating-point sums) see all rows of a key and slice of an epoch at once, in a fixed order,
+so that the result does not depend on the number of cores. Aggregates with a separate structure per key (sketches,
+percentiles) are in `kernels/aggregates/sketches.py`. `kernels/aggregates/combine.py` applies the entries of this table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from millstream.plan.parts import Measure
 
 _WIDE = Context(prec=100)
 ORDER = ("$ts", "$part", "$pos")
-"""What rows are ordered by: event time, then position."""
+"""The order of rows: event time, then position."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ class Partial:
     fold: Callable[[Measure], list[pl.Expr]]
     result: Callable[[Measure], pl.Expr]
     native: Callable[[Measure, str], list[tuple[str, str]]] | None = None
-    """Spark SQL of the partials, where Spark can combine as exactly as we do."""
+    """Spark SQL of the partials, if Spark can combine as exactly as the kernels."""
 
 
 def is_float(measure: Measure) -> bool:
-    """Whether the argument is a floating number."""
+    """Whether the argument is a floating-point number."""
     return measure.type is not None and bool(pa.types.is_floating(measure.type))
 
 
 def of_spans(measure: Measure) -> bool:
-    """Whether the argument is an interval: its sums are kept as whole microseconds."""
+    """Whether the argument is an interval. Its sums are kept as whole microseconds."""
     return measure.type is not None and bool(pa.types.is_duration(measure.type))
 
 
@@ -54,17 +54,17 @@ def is_exact(measure: Measure) -> bool:
 
 
 def powers_of(measure: Measure) -> tuple[int, ...]:
-    """The powers of the distances from the mean that are summed up."""
+    """The powers of the distances from the mean that are summed."""
     return (2, 3, 4) if measure.kind in ("skewness", "kurtosis") else (2,)
 
 
 def by_expressions(measure: Measure) -> bool:
-    """Whether partials are made, folded and answered by expressions over columns."""
+    """Whether partials are built, folded and evaluated by expressions over columns."""
     return is_exact(measure) and measure.kind not in SKETCHES
 
 
 def longer_than_decimal(values: pl.Series, most: int, groups: Callable[[], pl.Series]) -> bool:
-    """Whether a sum of decimals has more than 38 digits: of at most so many values, in one of the groups."""
+    """Whether the sum of decimals in some group has more than 38 digits. A group has at most `most` values."""
     ends: list[Any] = [values.min(), values.max()]
     if ends[0] is None:
         return False
@@ -145,7 +145,7 @@ def _extreme(which: str) -> Partial:
 
 
 def _by_another(which: str) -> Partial:
-    """The value beside the least or the greatest of others; their place and the value are one struct."""
+    """The value that belongs to the least or greatest of other values. Their position and the value form one struct."""
 
     def pick(m: Measure, pair: pl.Expr) -> pl.Expr:
         there = pair.filter(pair.struct.field("by").is_not_null())
@@ -167,7 +167,7 @@ def _by_another(which: str) -> Partial:
 
 
 def _edge(which: str) -> Partial:
-    """The value of the first or the last record; its place in the order is kept beside it."""
+    """The value of the first or last record, kept with its position in the order."""
 
     def combine(m: Measure, x: pl.Expr | None) -> list[pl.Expr]:
         assert x is not None
@@ -213,7 +213,7 @@ def _population_result(m: Measure) -> pl.Expr:
 
 
 def _shape_result(m: Measure) -> pl.Expr:
-    """Skewness or kurtosis; NULL where all values are equal, for then there is no shape."""
+    """Skewness or kurtosis; NULL if all values are equal, because the shape is then undefined."""
     n, spread = pl.col(_p(m, "n")), pl.col(_p(m, "m2"))
     if m.kind == "skewness":
         shape = n.sqrt() * pl.col(_p(m, "m3")) / spread**1.5
@@ -271,4 +271,4 @@ PARTIALS: dict[str, Partial] = {
     **{kind: Partial(_elsewhere, _elsewhere, lambda m: pl.col(m.name)) for kind in SKETCHES},
     "approx_count_distinct": Partial(_elsewhere, _elsewhere, lambda m: pl.col(m.name), hyperloglog.native),
 }
-"""One entry per kind of aggregate; a test holds it against `model.aggregate.KINDS`."""
+"""One entry per kind of aggregate. A test compares it with `model.aggregate.KINDS`."""

@@ -1,4 +1,7 @@
-"""How aggregations take rows of a scan: keys, arguments, windows, and partials."""
+"""How aggregations read rows of a scan: selects keys, arguments and windows, and combines rows into partials.
+
+`kernels/intake.py` calls these functions; `kernels/aggregates/aggregation.py` receives the partials.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ def _select(rows: pl.DataFrame, role: Role) -> pl.DataFrame:
 
 
 def _revisions(rows: pl.DataFrame, role: Role) -> list[pl.Expr]:
-    """Which record a row revises, and how (see `kernels/windows/corrections.py`). A row of a source without
-    corrections revises none.
+    """Which record a row revises, and how (see `kernels/windows/corrections.py`). A row of a source without corrections
+    revises none.
     """
     feed = role.feed
     if "$key" in rows.columns:
@@ -47,7 +50,7 @@ def _revisions(rows: pl.DataFrame, role: Role) -> list[pl.Expr]:
 
 
 def _in_time(rows: pl.DataFrame, role: Role) -> tuple[pl.DataFrame, pl.Series | None]:
-    if role.operator.corrected:  # whether a correction comes too late is seen when its record is looked up
+    if role.operator.corrected:  # a lookup of its record decides whether a correction is late
         return rows, None
     return assign.in_time(role.operator, rows, role.watermark)
 
@@ -62,7 +65,7 @@ def _combine(operator: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def gather(operator: Aggregation, frames: list[pl.DataFrame]) -> pl.DataFrame | None:
-    """One partial row per key and slice from all that was taken in; rows, where they are kept one by one."""
+    """One partial row per key and slice from all parts of the epoch; rows, if the operator keeps single rows."""
     together = scan_input.together(frames)
     if together is None or operator.keeps_records:
         return together

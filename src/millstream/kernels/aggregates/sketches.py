@@ -1,8 +1,8 @@
-"""Aggregates that are kept as a structure per group rather than as plain columns: sketches, tallies and samples.
+"""Aggregates that keep a structure per group instead of plain columns: sketches, tallies and samples.
 
-Each is combined from rows, folded and answered by functions over all groups at once. `at` is the number of each row's
-group; rows of one group are next to each other. All but `approx_top_k` give the same however rows and partials are
-grouped and ordered.
+Functions over all groups at once combine rows, fold partials and compute results. `at` is the number of each row's
+group; rows of one group are adjacent. All aggregates but `approx_top_k` give the same result however rows and partials
+are grouped and ordered. `kernels/aggregates/combine.py` calls them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from millstream.plan.parts import Measure
 
 _RECORD = ("$ts", "$part", "$pos")
 _ROW = ("$a", "$b")
-"""What a record is told by, and a row of a chained stage."""
+"""The columns that identify a record of a source, or a row of another operator."""
 
 _LINES = 5
-"""How many times a frequency moment is estimated; the answer is the median."""
+"""The number of estimates of a frequency moment; the result is their median."""
 _MIX = 0x9E3779B97F4A7C15
 
 Grouped = Callable[[Measure, pl.DataFrame, np.ndarray, int], list[pl.Series]]
@@ -33,7 +33,7 @@ Grouped = Callable[[Measure, pl.DataFrame, np.ndarray, int], list[pl.Series]]
 
 @dataclass(frozen=True)
 class Sketch:
-    """How a measure is combined from rows, folded from partials, and answered."""
+    """How a measure is combined from rows, folded from partials, and evaluated."""
 
     combine: Grouped
     fold: Grouped

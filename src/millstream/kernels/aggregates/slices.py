@@ -1,8 +1,8 @@
-"""The slice kernel: fold an epoch's partials into slices that windows share, and say what changed in the windows.
+"""The slice kernel: folds an epoch's partials into slices that windows share, and emits the changes of the windows.
 
-For aligned windows that answer on change or on close. Order within an epoch: windows that the watermark has passed
-close first, on the state before this epoch (rows of this epoch are late for them); then the rows are folded in and the
-windows they touch are answered anew, those that have closed only within the allowed lateness.
+It serves aligned windows that emit on change or on close. Within an epoch, windows that the watermark has passed close
+first, on the state before this epoch (rows of this epoch are late for them). Then the rows are folded in and the
+windows they touch are recomputed; windows that have closed are recomputed only within the allowed lateness.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from millstream.plan.operators.aggregates.aggregation import Aggregation
 TIMESTAMP = pl.Datetime("us", "UTC")
 
 CLOSE_ROWS = 2_000_000
-"""Slices are copied to the windows that close in stretches of about this many rows."""
+"""Slices are copied to closing windows in ranges of about this many rows."""
 
 
 def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
@@ -43,7 +43,7 @@ def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, cloc
     old = None if held is None else held.join(partials.select(columns), on=columns, how="semi", nulls_equal=True)
     some = (
         old.filter(pl.col("$n") > 0) if old is not None and spec.is_never_empty else old
-    )  # what stood for no rows goes
+    )  # removes the row that stood for no rows
     folded = _fold_in(spec, some, partials, columns)
     if not on_close or late:
         upto = clock.watermark if on_close else END_OF_TIME
@@ -52,7 +52,7 @@ def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, cloc
 
 
 def leaving(spec: Aggregation, rows: pl.DataFrame) -> np.ndarray:
-    """When each slice leaves state: when no window over it takes late records any more."""
+    """When each slice leaves state: when no window over it accepts late records any more."""
     ends = expiry(spec.grid, rows["$s"].to_numpy())
     leaves: np.ndarray = np.minimum(ends + spec.windowing.lateness.micros, END_OF_TIME)
     return leaves
@@ -66,7 +66,7 @@ def _fold_in(spec: Aggregation, old: pl.DataFrame | None, partials: pl.DataFrame
 
 
 def _close(spec: Aggregation, state: State, clock: StageClock) -> pl.DataFrame | None:
-    """The final answers of the windows that end in (before, watermark]."""
+    """The final results of the windows that end in (before, watermark]."""
     held = state.scan(clock.before)
     if held is None:
         return None
@@ -79,7 +79,7 @@ def _close(spec: Aggregation, state: State, clock: StageClock) -> pl.DataFrame |
 
 
 def _stretches(window: Window, held: pl.DataFrame, clock: StageClock) -> Iterator[tuple[int, int]]:
-    """(before, watermark] cut at window ends, so that the slices copied to their windows stay few at a time."""
+    """Cut (before, watermark] at window ends, so that few slices are copied to their windows at a time."""
     assert window.size is not None and window.slide is not None
     slide = window.slide.micros
     starts = held["$s"].to_numpy()
@@ -100,7 +100,7 @@ def _revise(
     ended: int,
     upto: int,
 ) -> pl.DataFrame:
-    """The changed answers of the windows over the slices that changed, of those that end in (ended, upto]."""
+    """The changed results of windows over the changed slices that end in (ended, upto]."""
     if spec.grid.is_global or spec.grid.is_tumbling:
         before, after = old, new
         if not spec.grid.is_global:
@@ -134,7 +134,7 @@ def _by_window(spec: Aggregation, slices: pl.DataFrame, after: int, upto: int) -
 
 
 def _compare(spec: Aggregation, before: pl.DataFrame | None, after: pl.DataFrame) -> pl.DataFrame:
-    """Changes from the old answers to the new: +I where there was none, else -U and +U where they differ."""
+    """Changes from the old results to the new: +I if there was none, else -U and +U if they differ."""
     new = _rows(spec, after, "+I")
     if before is None or not len(before):
         return new
@@ -157,7 +157,7 @@ def _compare(spec: Aggregation, before: pl.DataFrame | None, after: pl.DataFrame
 
 
 def _unchanged(old: pl.DataFrame, new: pl.DataFrame, identity: list[str], shown: list[str]) -> pl.DataFrame:
-    """The old answers that are also the new ones."""
+    """The old results that equal the new ones."""
     if not any(isinstance(new.schema[c], pl.List | pl.Struct) for c in shown):
         return old.join(new, on=identity + shown, how="semi", nulls_equal=True)
     renamed = new.select(*identity, *(pl.col(c).alias(f"{c}$new") for c in shown))
@@ -166,7 +166,7 @@ def _unchanged(old: pl.DataFrame, new: pl.DataFrame, identity: list[str], shown:
 
 
 def _rows(spec: Aggregation, windows: pl.DataFrame, op: str) -> pl.DataFrame:
-    """Result rows: op, window borders, keys, answers."""
+    """Result rows: op, window borders, keys, results."""
     borders = []
     if spec.borders:
         assert spec.grid.size is not None

@@ -1,9 +1,9 @@
-"""Tallies: how often each value was there, and what is answered from that: percentiles and the mode.
+"""Tallies: how often each value occurs, and the aggregates computed from that: percentiles and the mode.
 
-A **tally** is a list of values with their counts, in the order of the values, one list per group. An exact percentile
-keeps a tally of all values. `approx_percentile` keeps one of at most so many *buckets*: the leading bits of a number.
-While there are few different values a bucket is a value; when there are too many, all buckets lose their last bit. How
-many bits are lost depends on the values alone, so tallies may be joined in any grouping and order.
+A **tally** is a list of values with their counts, sorted by value, one list per group. An exact percentile keeps a
+tally of all values. `approx_percentile` keeps a bounded number of *buckets*: the leading bits of a number. While there
+are few distinct values, a bucket is a value. When there are too many, all buckets lose their last bit. The number of
+lost bits depends on the values alone, so tallies may be merged in any grouping and order.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _SIGN = np.int64(2**63 - 1)
 
 
 def tallied(at: np.ndarray, values: pl.Series, counts: np.ndarray | None = None) -> pl.DataFrame:
-    """Group (``g``), value (``v``) and count (``n``), each value once per group, in order; NULLs are left out."""
+    """Group (``g``), value (``v``) and count (``n``), each value once per group, sorted; NULLs are omitted."""
     times = pl.Series("n", np.ones(len(at), np.int64) if counts is None else counts)
     flat = pl.DataFrame([pl.Series("g", at, dtype=pl.Int64), values.alias("v"), times]).drop_nulls("v")
     return flat.group_by("g", "v").agg(pl.col("n").sum()).sort("g", "v")
 
 
 def packed(name: str, flat: pl.DataFrame, groups: int) -> pl.Series:
-    """One list of structs per group from rows that are in the order of their groups."""
+    """Pack rows, sorted by group, into one list of structs per group."""
     items = flat.drop("g").to_struct("item").to_arrow()
     borders = np.searchsorted(flat["g"].to_numpy(), np.arange(groups + 1))
     lists = pl.from_arrow(pa.LargeListArray.from_arrays(pa.array(borders, pa.int64()), items))
@@ -42,7 +42,7 @@ def unpacked(lists: pl.Series) -> pl.DataFrame:
 
 
 def added(lists: pl.Series, at: np.ndarray) -> pl.DataFrame:
-    """The tallies of several lists added up; `at` is the group of each list."""
+    """Add the tallies of several lists; `at` is the group of each list."""
     flat = unpacked(lists)
     return tallied(at[flat["g"].to_numpy()], flat["v"], flat["n"].to_numpy())
 
@@ -51,22 +51,22 @@ def added(lists: pl.Series, at: np.ndarray) -> pl.DataFrame:
 
 
 def combine_values(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list[pl.Series]:
-    """A tally of all values."""
+    """Tally all values."""
     return [packed(f"{m.name}$t", tallied(at, plain_values(rows[f"@{m.name}"])), groups)]
 
 
 def combine_numbers(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list[pl.Series]:
-    """A tally of all values as DOUBLE."""
+    """Tally all values as DOUBLE."""
     return [packed(f"{m.name}$t", tallied(at, _numbers(rows[f"@{m.name}"])), groups)]
 
 
 def fold_tallies(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list[pl.Series]:
-    """Tallies added up."""
+    """Add tallies."""
     return [packed(f"{m.name}$t", added(rows[f"{m.name}$t"], at), groups)]
 
 
 def percentile(m: Measure, partials: pl.DataFrame) -> pl.Series:
-    """The value at a part of the way through the sorted values, between two of them where it falls there."""
+    """The value at a fraction of the sorted values, interpolated between two values if it falls between them."""
     wanted, several = settings_of(m.kind)
     flat = unpacked(partials[f"{m.name}$t"])
     values, totals = flat["v"].to_numpy(), _totals(flat, len(partials))
@@ -82,7 +82,7 @@ def percentile(m: Measure, partials: pl.DataFrame) -> pl.Series:
 
 
 def percentile_disc(m: Measure, partials: pl.DataFrame) -> pl.Series:
-    """The first of the sorted values at or behind a part of the way."""
+    """The first of the sorted values at or after a fraction of them."""
     wanted, several = settings_of(m.kind)
     flat = unpacked(partials[f"{m.name}$t"])
     values, totals = flat["v"].to_numpy(), _totals(flat, len(partials))
@@ -91,7 +91,7 @@ def percentile_disc(m: Measure, partials: pl.DataFrame) -> pl.Series:
 
 
 def mode(m: Measure, partials: pl.DataFrame) -> pl.Series:
-    """The value that is there most often, the least of those as often."""
+    """The most frequent value; the least of them in case of a tie."""
     lists = partials[f"{m.name}$t"]
     flat = unpacked(lists).sort("g", "n", "v", descending=[False, True, False])
     first = flat.unique("g", keep="first", maintain_order=True)
@@ -103,7 +103,7 @@ def mode(m: Measure, partials: pl.DataFrame) -> pl.Series:
 
 
 def combine_buckets(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list[pl.Series]:
-    """Buckets of the values."""
+    """Count values by bucket."""
     keys = pl.Series(_keys(_numbers(rows[f"@{m.name}"])))
     there = rows[f"@{m.name}"].is_not_null().to_numpy()
     flat = tallied(at[there], keys.filter(pl.Series(there)))
@@ -111,7 +111,9 @@ def combine_buckets(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int)
 
 
 def fold_buckets(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list[pl.Series]:
-    """Buckets joined: all of a group lose as many bits as one of them has lost, and more where that is too many."""
+    """Merge buckets. All buckets of a group lose as many bits as any of them has lost, and more if there are still too
+    many.
+    """
     lost = np.zeros(groups, np.int64)
     np.maximum.at(lost, at, rows[f"{m.name}$b"].to_numpy())
     flat = unpacked(rows[f"{m.name}$t"])
@@ -122,7 +124,7 @@ def fold_buckets(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) ->
 
 
 def approx_percentile(m: Measure, partials: pl.DataFrame) -> pl.Series:
-    """The middle of the bucket that holds the value, which is the value itself while buckets are values."""
+    """The middle of the bucket that holds the value. While buckets are values, this is the value itself."""
     wanted, several, _ = settings_of(m.kind)
     flat = unpacked(partials[f"{m.name}$t"])
     totals = _totals(flat, len(partials))
@@ -147,11 +149,11 @@ def _buckets(m: Measure, flat: pl.DataFrame, lost: np.ndarray, edges: list[pl.Se
     at, keys = flat["g"].to_numpy(), flat["v"].to_numpy()
     full = rows_of(flat, groups) > most
     if full.any():
-        # two neighbours fall together when the highest bit in which they differ is lost
+        # two neighbors merge when the highest bit in which they differ is lost
         near = (at[1:] == at[:-1]) & full[at[1:]]
         differ = np.zeros((groups, 65), np.int64)
         np.add.at(differ, (at[1:][near], _width(keys[1:][near] ^ keys[:-1][near])), 1)
-        left = 1 + np.cumsum(differ[:, ::-1], axis=1)[:, ::-1]  # buckets after losing so many bits, from 1 on
+        left = 1 + np.cumsum(differ[:, ::-1], axis=1)[:, ::-1]  # number of buckets by lost bits, from 1 on
         need = np.argmax(left[:, 1:] <= most, axis=1)
         lost = np.where(full, np.maximum(lost, need), lost)
         flat = _shortened(flat, lost)
@@ -176,19 +178,19 @@ def _edges(flat: pl.DataFrame, groups: int) -> list[pl.Series]:
 
 
 def _width(numbers: np.ndarray) -> np.ndarray:
-    """How many bits numbers have: 64 where the sign bit is set."""
+    """The number of bits of each number: 64 if the sign bit is set."""
     return 64 - pl.Series(numbers).bitwise_leading_zeros().to_numpy().astype(np.int64)
 
 
 def _keys(numbers: pl.Series) -> np.ndarray:
-    """Whole numbers in the same order as floating ones, NaN the greatest."""
+    """Integers in the same order as floating-point numbers, NaN the greatest."""
     plain = numbers.fill_null(0.0).to_numpy()
     bits = np.where(np.isnan(plain), np.nan, plain).view(np.int64)
     return np.where(bits < 0, bits ^ _SIGN, bits)
 
 
 def _value(keys: np.ndarray) -> np.ndarray:
-    """The number that a key stands for."""
+    """The number that a key represents."""
     return np.where(keys < 0, keys ^ _SIGN, keys).view(np.float64)
 
 
@@ -199,11 +201,11 @@ def _middle(first: np.ndarray, last: np.ndarray) -> np.ndarray:
     return np.where((first == last) | ~np.isfinite(between), low, between)
 
 
-# ------------------------------------------------------------ ranks and answers
+# ------------------------------------------------------------ ranks and results
 
 
 def answers(name: str, found: list[np.ndarray], there: np.ndarray, kind: pl.DataType, *, several: bool) -> pl.Series:
-    """Numbers found for each group as one value, or a list of them; NULL where there is nothing to answer from."""
+    """The numbers of each group as one value or a list of values; NULL if there is nothing to compute from."""
     none = ~there
     columns = []
     for i, numbers in enumerate(found):
@@ -220,12 +222,12 @@ def answers(name: str, found: list[np.ndarray], there: np.ndarray, kind: pl.Data
 
 
 def one_zero(number: pl.Expr) -> pl.Expr:
-    """Floating numbers in which -0.0 is 0.0, which is the same value."""
+    """Replace -0.0 by 0.0, because both are the same value."""
     return pl.when(number == 0).then(0.0).otherwise(number)
 
 
 def plain_values(values: pl.Series) -> pl.Series:
-    """Values of which equal ones are written alike."""
+    """Normalize values so that equal ones have one representation."""
     return values.to_frame("v").select(one_zero(pl.col("v"))).to_series() if values.dtype.is_float() else values
 
 
@@ -246,13 +248,13 @@ def _totals(flat: pl.DataFrame, groups: int) -> np.ndarray:
 
 
 def _rank(p: float, totals: np.ndarray) -> np.ndarray:
-    """The place, from 0, of the first value that a part of all values is not behind."""
+    """The position, from 0, of the first value that covers a fraction of all values."""
     rank: np.ndarray = np.maximum(np.ceil(p * totals - 1e-9), 1) - 1
     return rank
 
 
 def _at_rank(flat: pl.DataFrame, totals: np.ndarray, ranks: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """For each group the value at a place of its own, among values that are in order."""
+    """For each group, the value at its own position among sorted values."""
     if not len(values):
         return np.zeros(len(totals))
     upto = np.cumsum(flat["n"].to_numpy())

@@ -1,7 +1,7 @@
-"""The kernel of user aggregates over changing rows that can take a value back: one row of state per key.
+"""The kernel of user aggregates over changing rows that can retract a value: keeps one row of state per key.
 
-A key keeps its accumulators (``@<measure>``: JSON, or a number of rows) and how many rows it has (``$n``), not the rows
-themselves. Aggregates that cannot take a value back are computed anew of all rows (`kernels/relations/multiset.py`).
+A key keeps its accumulators (``@<measure>``: JSON, or a number of rows) and its number of rows (``$n``), not the rows
+themselves. Aggregates that cannot retract a value are recomputed from all rows (`kernels/relations/multiset.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millstream.plan.parts import Measure
 def advance(
     operator: UserAggregation, inputs: Inputs, states: States, clock: StageClock, services: Services
 ) -> Outcome:
-    """Run one epoch: add and retract values, key by key, and give the difference of the answers."""
+    """Run one epoch: add and retract values, key by key, and emit the difference of the results."""
     del services
     changes, state = inputs["rows"], states["rows"]
     came = by_key(operator, changes)
@@ -60,14 +60,14 @@ def advance(
 
 
 def _stays(operator: UserAggregation, groups: pl.DataFrame) -> pl.Series:
-    """Whether each group is there without rows too."""
+    """Whether each group exists without rows too."""
     if not operator.keys:
         return pl.repeat(value=True, n=len(groups), eager=True)
     return groups[operator.keys[-1]].is_in(operator.totals) & operator.is_never_empty
 
 
 def _begun(operator: UserAggregation) -> Outcome:
-    """The answers of groups that are there without rows, before the first row."""
+    """The results of groups that exist without rows, before their first row."""
     kinds = dict(zip(operator.columns, operator.types, strict=True))
     keys = (
         total_keys(operator.totals, {k: kinds[k] for k in operator.keys})
@@ -99,8 +99,8 @@ def _created(m: Measure, groups: int) -> pl.Series:
 
 
 def _known(signs: np.ndarray, groups: pl.DataFrame, before: list[int]) -> np.ndarray:
-    """The changes as they count: one that retracts a row of a key that has none (it is older than the operator)
-    is passed over, 0.
+    """The effective weight of each change. A change that retracts a row of a key without rows (the row is older than
+    the operator) has weight 0.
     """
     found = signs.tolist()
     for count, start, end in zip(before, groups["$from"].to_list(), groups["$upto"].to_list(), strict=True):
@@ -112,7 +112,7 @@ def _known(signs: np.ndarray, groups: pl.DataFrame, before: list[int]) -> np.nda
 
 
 def _folded(m: Measure, came: pl.DataFrame, groups: pl.DataFrame, signs: np.ndarray) -> pl.Series:
-    """What a measure keeps of each key, with this epoch's values taken in and back."""
+    """The accumulators of a measure by key, after this epoch's values were added and retracted."""
     there = groups[f"@{m.name}"]
     starts = groups["$from"].to_numpy()
     if m.user is None:  # a count
@@ -145,7 +145,7 @@ def _answers(operator: UserAggregation, rows: pl.DataFrame) -> pl.DataFrame:
 def _difference(
     operator: UserAggregation, old: pl.DataFrame, new: pl.DataFrame, was: pl.Series, there: pl.Series
 ) -> pl.DataFrame | None:
-    """The changes from one answer of each key to the next."""
+    """The changes from one result of each key to the next."""
     names = [c for c in operator.result if c not in operator.keys]
     same = pl.Series([a == b for a, b in zip(old.select(names).rows(), new.select(names).rows(), strict=True)])
     parts = [

@@ -1,1 +1,1 @@
-"""The kernel of patterns: the compiled pattern, the search, and the values of a match."""
+"""The kernel of patterns: the compiled pattern, the search for matches, and the values of a match."""

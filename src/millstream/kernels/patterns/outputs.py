@@ -1,4 +1,4 @@
-"""What is given of matches: values at their rows and totals over them, as columns."""
+"""The output of matches: values at their rows and totals over them, as columns. The pattern kernel emits them."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class _View:
     rows: PatternRows
     found: FoundMatches
     shown: np.ndarray | None
-    """The places in `found` of the rows that are shown; None: one row per match."""
+    """The positions in `found` of the rows that are shown; None: one row per match."""
     of: np.ndarray
-    """By result: its match."""
+    """The match of each result."""
     matches: int
 
     def column(self, output: MatchOutput, numbers: np.ndarray) -> pl.Series:
@@ -70,8 +70,8 @@ class _View:
         return names[pl.Series(found.variable[at], dtype=pl.UInt32)].alias(output.name)
 
     def _chosen(self, output: MatchOutput) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The rows that an output speaks of; by result, how many of them are in sight, and how many are of matches
-        before.
+        """The rows that an output refers to; and for each result, how many of them are visible and how many belong to
+        earlier matches.
         """
         found = self.found
         chosen = np.isin(found.variable, output.of) if output.of else np.ones(len(found.rows), dtype=bool)
@@ -120,7 +120,7 @@ class _View:
 
 
 def _cumulated(kind: str, of: pl.DataType) -> pl.Expr:
-    """A total over the rows of a match up to each of them; NULL where no value is there yet."""
+    """A running total over the rows of a match; NULL until the first value."""
     value = pl.col("v")
     known = value.is_not_null().cast(pl.Int64).cum_sum().over("m")
     if kind == "count":
@@ -136,14 +136,14 @@ def _cumulated(kind: str, of: pl.DataType) -> pl.Expr:
 
 
 def _of_spans(kind: str) -> pl.Expr:
-    """A sum or mean of intervals, given in microseconds."""
+    """A sum or mean of intervals, from microseconds."""
     known = pl.col("v").is_not_null().cast(pl.Int64).cum_sum().over("m")
     total = pl.col("v").fill_null(0).cum_sum().over("m")
     return mean(total, known) if kind == "avg" else pl.when(known > 0).then(total).cast(SPAN)
 
 
 def _gathered(values: pl.Series, at: np.ndarray, there: np.ndarray) -> pl.Series:
-    """The values at some places; NULL where they are not there."""
+    """The values at some positions; NULL where they do not exist."""
     if not len(values):
         return pl.Series([None], dtype=values.dtype).new_from_index(0, len(at))
     found = values.gather(pl.Series(np.where(there, at, 0), dtype=pl.UInt32))

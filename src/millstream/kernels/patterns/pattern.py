@@ -1,12 +1,13 @@
-"""The kernel of patterns: rows of each key, in the order of event time, and the matches that they come to.
+"""The kernel of patterns: searches the rows of each key, in event-time order, and emits the matches.
 
-Its state is the **tail** of each key: the rows from the first one at which a match may still begin, and the few before
-it that conditions may speak of. An epoch puts new rows behind the tail, searches, gives the matches that can be told,
-and drops the rows that can take part in none. A search that waits ends with its time (`within`) by the watermark alone.
+Its state is the **tail** of each key: the rows from the first one at which a match may still begin, and the few rows
+before it that conditions may refer to. An epoch appends new rows to the tail, searches, emits the matches that are
+decided, and drops the rows that can take part in none. A search that waits for rows ends when its time (`within`) has
+passed, by the watermark alone.
 
-Columns of state: ``$h`` and ``$a`` hashes of the key, ``$b`` the place of the row among those of its key, ``$open``
-whether a match may begin there, ``$wd`` the watermark at which to look again, ``$num`` how many matches the key has had
-(on a row of its own, with ``$b`` -1), ``$x`` when it is forgotten, ``$gone`` for a row that is no more, and the row.
+Columns of state: ``$h`` and ``$a`` hashes of the key, ``$b`` the position of the row within its key, ``$open`` whether
+a match may begin there, ``$wd`` the watermark at which to search again, ``$num`` how many matches the key has had (on a
+separate row, with ``$b`` -1), ``$x`` expiry, ``$gone`` for a deleted row, and the row.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _COUNTED = -1
 
 
 def advance(operator: PatternMatch, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
-    """Run one epoch. The input is new rows, none of them before one that came in an earlier epoch."""
+    """Run one epoch. The input is new rows, none of them before a row of an earlier epoch."""
     del services
     changes, state = inputs["rows"], states["rows"]
     came = None if changes is None or not len(changes) else _arranged(operator, changes)
@@ -62,7 +63,7 @@ def advance(operator: PatternMatch, inputs: Inputs, states: States, clock: Stage
 
 
 def _arranged(operator: PatternMatch, changes: pl.DataFrame) -> pl.DataFrame:
-    """New rows with the hashes of their keys, in the order they go."""
+    """New rows with the hashes of their keys, in order."""
     empty = pl.from_arrow(pa.schema(list(zip(operator.columns, operator.types, strict=True))).empty_table())
     assert isinstance(empty, pl.DataFrame)
     rows = changes.select(*operator.columns).cast(dict(empty.schema))  # type: ignore[arg-type]
@@ -78,11 +79,11 @@ def _arranged(operator: PatternMatch, changes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_key(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of a key together, in the order they stand."""
+    """Group rows by key, preserving their order."""
     h = rows["$h"].to_numpy()
     together = rows[pl.Series(np.argsort(h, kind="stable"), dtype=pl.UInt32)]
     h, a = together["$h"].to_numpy(), together["$a"].to_numpy()
-    if ((h[1:] == h[:-1]) & (a[1:] != a[:-1])).any():  # two keys with one hash
+    if ((h[1:] == h[:-1]) & (a[1:] != a[:-1])).any():  # two keys share one hash
         return together.sort(_GROUP, maintain_order=True)
     return together
 
@@ -90,7 +91,7 @@ def _by_key(rows: pl.DataFrame) -> pl.DataFrame:
 def _rows(
     operator: PatternMatch, held: pl.DataFrame | None, came: pl.DataFrame | None, clock: StageClock
 ) -> tuple[PatternRows, pl.DataFrame | None]:
-    """The rows of the keys that are looked at, and how many matches these had."""
+    """The rows of the keys to search, and how many matches each key has had."""
     counted = None
     parts = []
     if held is not None and len(held):
@@ -123,7 +124,7 @@ def _rows(
 def _numbered(
     operator: PatternMatch, rows: PatternRows, counted: pl.DataFrame | None, found: FoundMatches
 ) -> tuple[np.ndarray, pl.DataFrame | None]:
-    """The numbers of the matches, and the rows that count those of their keys from now on."""
+    """The numbers of the matches, and the rows that store the new match counts of their keys."""
     first = np.array(found.first, dtype=np.int64)
     if not operator.numbered or not len(first):
         return first, None
@@ -151,7 +152,7 @@ def _numbered(
 
 
 def _kept(operator: PatternMatch, rows: PatternRows, found: FoundMatches) -> pl.DataFrame | None:
-    """The rows of the tails that are new or not as they were, and those that are no more."""
+    """The rows of the tails that are new or changed, and those that are deleted."""
     count = len(rows.frame)
     if not count:
         return None
@@ -186,7 +187,7 @@ def _kept(operator: PatternMatch, rows: PatternRows, found: FoundMatches) -> pl.
 
 
 def is_due(operator: PatternMatch, state: State, clock: StageClock) -> bool:
-    """Whether the time of a match that is waited for is over, by the clock alone."""
+    """Whether the time of a pending match has passed, by the clock alone."""
     del operator
     hashes = state.due({"$wd": (clock.before, clock.watermark)}, clock.before)
     found = state.lookup(hashes, clock.before) if len(hashes) else None

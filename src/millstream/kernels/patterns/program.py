@@ -1,12 +1,13 @@
-"""A pattern made ready to be looked for: as a regular expression over symbols, or as a program of small steps.
+"""Compiles a pattern for the search: to a regular expression over symbols, or to a program of small steps.
 
-**Regular expression.** Where conditions do not depend on the rows taken before, a row is one character that says which
-variables it fulfils, and Python's `re` prefers ways as the SQL standard does. Behind the known rows of a key that
-may go on stand two characters, OPEN: every part takes the first of them for a row to come and finds itself fulfilled at
-the second. So what is found takes OPEN exactly when a way that is preferred to all others still waits for rows.
+**Regular expression.** If conditions do not depend on rows matched before, a row is one character that encodes which
+variables it satisfies, and Python's `re` prefers alternatives as the SQL standard does. If more rows may follow the
+known rows of a key, two OPEN characters follow them: every part accepts the first of them as a future row and counts as
+satisfied at the second. A match therefore consumes OPEN exactly when an alternative preferred to all others still waits
+for rows.
 
-**Program.** Otherwise (and where the expression could take for ever) a program walks the rows, going back where a way
-ends, and tells the same.
+**Program.** Otherwise (and where the expression could take exponential time) a program walks the rows with
+backtracking. It gives the same result. `kernels/patterns/search.py` runs both.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ OPEN = "\x01\x02"
 CLOSED = "\x03\x03"
 _AT_OPEN = r"(?:\x01|(?=\x02))"
 MOST_STEPS = 5_000_000
-"""Steps from one row, before a pattern is said to explode."""
+"""The step limit from one row, after which a pattern is reported to explode."""
 
 
 # ---------------------------------------------------------------- as a regular expression
@@ -42,37 +43,39 @@ MOST_STEPS = 5_000_000
 
 @dataclass(frozen=True)
 class Symbols:
-    """The characters of rows: for every set of variables that some row fulfils, one."""
+    """The characters of rows: one for every set of variables that some row satisfies."""
 
     chars: dict[int, str]
 
     def like(self, variable: int) -> str:
-        """The characters of rows that fulfil a variable."""
+        """The characters of rows that satisfy a variable."""
         return "".join(c for mask, c in self.chars.items() if mask >> variable & 1)
 
     def unlike(self, variables: tuple[int, ...]) -> str:
-        """The characters of rows that fulfil none of some variables."""
+        """The characters of rows that satisfy none of some variables."""
         bits = sum(1 << v for v in variables)
         return "".join(c for mask, c in self.chars.items() if not mask & bits)
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A compiled expression; `groups` are the variables (and whether hidden) of its groups, if those tell all."""
+    """A compiled expression. `groups` are the variables (and whether hidden) of its groups, if the groups describe the
+    match completely.
+    """
 
     compiled: re.Pattern[str]
     groups: tuple[tuple[int, bool], ...] | None
     runs: tuple[frozenset[str], ...]
-    """By repetition without bound: the symbols that it takes."""
+    """For each unbounded repetition: the symbols that it accepts."""
 
     @property
     def tame(self) -> bool:
-        """Whether no row can be taken by two repetitions without bound, which `re` would try in all ways."""
+        """Whether no row can match two unbounded repetitions, for which `re` would try all combinations."""
         return all(not one & other for i, one in enumerate(self.runs) for other in self.runs[i + 1 :])
 
 
 def is_safe(part: Part) -> bool:
-    """Whether `re` cannot take for ever: no repetition without bound stands inside another one."""
+    """Whether `re` cannot take exponential time: no unbounded repetition is nested in another one."""
     return _height(part) <= 1
 
 
@@ -88,7 +91,7 @@ def _is_long(part: Repeat) -> bool:
 
 
 def expression(part: Part, numbers: dict[str, int], symbols: Symbols) -> Expression:
-    """A pattern as a regular expression over symbols."""
+    """Write a pattern as a regular expression over symbols."""
     writer = _Writer(numbers, symbols)
     text = writer.written(part, first=True)
     return Expression(re.compile(text), tuple(writer.groups) if writer.tells else None, tuple(writer.runs))
@@ -96,17 +99,17 @@ def expression(part: Part, numbers: dict[str, int], symbols: Symbols) -> Express
 
 @dataclass
 class _Writer:
-    """Writes an expression, with a group for all rows that one variable takes at one place."""
+    """Writes an expression, with one group for all rows that a variable matches at one place."""
 
     numbers: dict[str, int]
     symbols: Symbols
     groups: list[tuple[int, bool]] = field(default_factory=list)
     tells: bool = True
-    """Whether the groups tell all: none of them is taken more than once."""
+    """Whether the groups describe the match completely: none of them matches more than once."""
     runs: list[frozenset[str]] = field(default_factory=list)
 
     def written(self, part: Part, *, first: bool = False, hidden: bool = False, many: bool = False) -> str:
-        """A part. `first`: nothing was taken before, so the row is there; `many`: it is in a repetition."""
+        """Write a part. `first`: no row was matched before, so the row exists. `many`: the part is in a repetition."""
         if isinstance(part, Variable | Gap):
             return self._taken(part, self._once(part, first=first), hidden, many)
         if isinstance(part, Sequence):
@@ -149,7 +152,7 @@ class _Writer:
         return rf"(?:[{found}\x01]|(?=\x02))"
 
     def _run(self, part: Variable | Gap, times: Repeat, *, first: bool) -> str:
-        """One variable (or gap) several times."""
+        """Write a repetition of one variable or gap."""
         if _is_long(times) and (isinstance(part, Variable) or not part.unlike):
             self.runs.append(frozenset(self._chars(part)))
         if first and times.least:
@@ -177,27 +180,29 @@ FOUND, NONE, WAITS = "found", "none", "waits"
 
 @dataclass
 class Program:
-    """A pattern as steps: what, two arguments, the next step. Tells whether rows from a place on match, fail, or must
-    wait.
+    """A pattern as steps: opcode, two arguments, the next step. Decides whether rows from a position match, fail, or
+    must wait.
     """
 
     steps: list[Step]
     bits: list[int]
-    """By row: the variables whose conditions it fulfils, as far as they do not depend on rows taken before."""
+    """For each row: the variables whose conditions it satisfies, as far as these do not depend on rows matched
+    before.
+    """
     far: list[Evaluated | None]
-    """By variable: what else must be true, if anything."""
+    """For each variable: its remaining condition, if any."""
     path: Path
     left: int = MOST_STEPS
-    """Steps that may still be made from a row."""
+    """The remaining number of steps from a row."""
     failed: set[tuple[int, int]] = field(default_factory=set)
-    """Steps and rows from which there is no match, where conditions do not depend on the rows taken before."""
+    """Steps and rows without a match, if conditions do not depend on the rows matched before."""
     failed_at: tuple[int, bool] = (-1, False)
-    """The limit that they are for."""
+    """The limit for which they are valid."""
 
     def attempt(self, start: int, limit: int, *, waits: bool) -> str:
-        """Look for a match that begins at a row and ends before `limit`; `waits`: more rows may come there.
+        """Search for a match that begins at a row and ends before `limit`. `waits`: more rows may arrive before it.
 
-        What was taken is in `path`; where it waits: by the way that waits.
+        The matched rows are in `path`; if the search waits, they are those of the alternative that waits.
         """
         self.path.cut(0)
         self.left = MOST_STEPS
@@ -212,7 +217,7 @@ class Program:
             self.path.cut(length)
             told = self._follow(at, row, limit, waits, stack, seen)
             if told != NONE:
-                self.failed = set()  # some of the places that were tried are part of what was found
+                self.failed = set()  # some of the positions that were tried are part of the match
                 return told
         self.path.cut(0)
         return NONE
@@ -226,9 +231,10 @@ class Program:
         stack: list[tuple[int, int, int]],
         seen: set[tuple[int, int]] | None,
     ) -> str:
-        """Go on from a step and a row until the way ends; other ways are put on the stack, the best one last.
+        """Follow one alternative from a step and a row to its end. Other alternatives go onto the stack, the preferred
+        one last.
 
-        `seen` are the places that were tried, where conditions do not depend on the rows that were taken before.
+        `seen` are the positions that were tried, if conditions do not depend on the rows matched before.
         """
         steps, bits, far, path = self.steps, self.bits, self.far, self.path
         taken, by, left = path.taken, path.by, self.left
@@ -276,7 +282,7 @@ class Program:
         return two if isinstance(two, tuple) else (one,)
 
     def fulfils(self, row: int, variable: int) -> bool:
-        """Whether a row could be taken for a variable now."""
+        """Whether a row could match a variable now."""
         if not self.bits[row] >> variable & 1:
             return False
         holds = self.far[variable]
@@ -300,7 +306,7 @@ Step = tuple[int, int, object, int]
 
 
 def steps_of(part: Part, numbers: dict[str, int]) -> list[Step]:
-    """The steps of a pattern; jumps are followed already."""
+    """The steps of a pattern, with jumps resolved."""
     steps = _written(part, numbers)
 
     def landing(at: int) -> int:
@@ -319,7 +325,7 @@ def steps_of(part: Part, numbers: dict[str, int]) -> list[Step]:
 
 
 def _written(part: Part, numbers: dict[str, int]) -> list[tuple[int, int, object]]:
-    """The steps of a pattern, one behind the other, with jumps."""
+    """The steps of a pattern in sequence, with jumps."""
     steps: list[tuple[int, int, object]] = []
 
     def add(part: Part, hidden: bool) -> None:

@@ -1,8 +1,9 @@
-"""The search: which rows of every key match a pattern, and from which rows on a match may still come.
+"""The search: finds the rows of every key that match a pattern, and the rows at which a match may still begin.
 
-Rows of a key stand together, in their order. A search begins at each row that may begin a match, the first one first;
-what it finds decides where the next one begins. Where it must wait for rows to come, the key waits too, unless the
-pattern goes on at the next row anyway: then the rows behind are searched without waiting.
+Rows of a key are adjacent and ordered. A search begins at each row that may begin a match, in order; its result decides
+where the next search begins. If a search must wait for future rows, the key waits too, unless the pattern resumes at
+the next row in any case: then the later rows are searched without waiting. The pattern kernel emits the matches and
+keeps the waiting rows.
 """
 
 from __future__ import annotations
@@ -38,51 +39,51 @@ from millstream.plan.operators.patterns.terms import Term
 _FIRST_CHAR = 0x100
 _SURROGATES = 0xD800
 _LONG = 2_000
-"""From so many rows on that one repetition can take, a program is quicker: it remembers where it has failed."""
+"""If one repetition can match this many rows, a program is faster, because it remembers where it has failed."""
 
 
 @dataclass(frozen=True)
 class PatternRows:
-    """The known rows of the keys that are looked at."""
+    """The known rows of the keys to search."""
 
     frame: pl.DataFrame
     starts: np.ndarray
-    """By key: its first row."""
+    """The first row of each key."""
     ends: np.ndarray
     ready: np.ndarray
-    """By key: behind the last row that can be judged; those after it wait for rows behind them."""
+    """For each key: the end of the rows that can be decided. Rows after it wait for further rows."""
     times: np.ndarray
     may_begin: np.ndarray
-    """By row: whether a match may begin there."""
+    """For each row: whether a match may begin there."""
     passed: int
-    """Rows to come are not before this time."""
+    """Future rows are not before this time."""
     closed: bool
-    """Whether no more rows come."""
+    """Whether no more rows arrive."""
 
     @property
     def keys(self) -> np.ndarray:
-        """By row: the number of its key."""
+        """The number of each row's key."""
         return np.repeat(np.arange(len(self.starts)), self.ends - self.starts)
 
 
 @dataclass
 class FoundMatches:
-    """Matches in the order they were found, with the rows that were taken for them."""
+    """Matches in the order they were found, with the rows they consist of."""
 
     first: list[int] = field(default_factory=list)
-    """By match: its first row."""
+    """The first row of each match."""
     timed_out: list[bool] = field(default_factory=list)
     rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    """By row of a match: its place, the match, the variable, and whether it is hidden."""
+    """For each row of a match: its position, the match, the variable, and whether it is hidden."""
     match: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     variable: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     hidden: np.ndarray = field(default_factory=lambda: np.empty(0, bool))
     waiting: list[int] = field(default_factory=list)
-    """Rows at which a match may still begin, but not be judged yet."""
+    """Rows at which a match may still begin but cannot be decided yet."""
 
 
 def search(match: PatternMatch, rows: PatternRows) -> FoundMatches:
-    """All matches that can be told now."""
+    """Find all matches that can be decided now."""
     masks, far = _masks(match, rows)
     numbers = {n: i for i, n in enumerate(match.variables)}
     if not any(far) and is_safe(match.pattern):
@@ -105,7 +106,7 @@ def search(match: PatternMatch, rows: PatternRows) -> FoundMatches:
 
 
 def _longest(text: str, found: Expression) -> int:
-    """The most rows that a repetition without bound can take. (Were it long, it would be tried from each of them.)"""
+    """The most rows that an unbounded repetition can match. (A long one would be tried from each of its rows.)"""
     most = 0
     chars = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
     for run in found.runs:
@@ -115,7 +116,9 @@ def _longest(text: str, found: Expression) -> int:
 
 
 def _masks(match: PatternMatch, rows: PatternRows) -> tuple[np.ndarray, list[tuple[Term, ...]]]:
-    """By row: the variables that it fulfils; by variable: the conditions that depend on rows taken before."""
+    """For each row, the variables that it satisfies; for each variable, the conditions that depend on rows matched
+    before.
+    """
     count = len(rows.frame)
     masks = np.zeros(count, dtype=np.int64)
     place = np.arange(count) - np.repeat(rows.starts, rows.ends - rows.starts)
@@ -145,7 +148,7 @@ def _values(frame: pl.DataFrame, terms: list[Term]) -> dict[str, list[Any]]:
 
 
 def _begins(part: Part, numbers: dict[str, int]) -> int:
-    """The variables that the first row of a match can be taken for, as a mask."""
+    """The variables that the first row of a match can satisfy, as a mask."""
     if isinstance(part, Variable):
         return 1 << numbers[part.name]
     mask = 0
@@ -160,7 +163,7 @@ def _begins(part: Part, numbers: dict[str, int]) -> int:
 
 
 class _ByProgram:
-    """Row by row, as the program goes."""
+    """Searches row by row, with the program."""
 
     def __init__(self, program: Program, rows: PatternRows) -> None:
         self.program = program
@@ -169,28 +172,28 @@ class _ByProgram:
         self.kept: list[list[tuple[int, int, bool]]] = []
 
     def attempt(self, start: int, limit: int, key: int, waits: bool) -> str:
-        """What is to be told of the rows from one on."""
+        """Decide the rows from a position on."""
         path = self.program.path
         if key != self.key:
             self.key, path.low, path.high = key, self.starts[key], self.ends[key]
         return self.program.attempt(start, limit, waits=waits)
 
     def was_on_the_way(self, start: int, limit: int, key: int) -> bool:
-        """Whether rows up to a limit were on the way to a match, if more of them could have come."""
+        """Whether rows up to a limit were the beginning of a match, if more rows could have arrived."""
         return self.attempt(start, limit, key, True) == WAITS
 
     def keep(self) -> None:
-        """Note the rows of the last attempt."""
+        """Record the rows of the last attempt."""
         self.kept.append(self.program.path.taken.copy())
 
     def last_of(self, variable: int | None, *, first: bool = False) -> int | None:
-        """The last (or first) row of a variable in the last attempt, or of all."""
+        """The last (or first) row of a variable, or of all, in the last attempt."""
         taken = self.program.path.taken
         of = taken if variable is None else [t for t in taken if t[1] == variable]
         return (of[0] if first else of[-1])[0] if of else None
 
     def spread(self, made: FoundMatches) -> FoundMatches:
-        """What was found, with all rows that were noted."""
+        """The matches, with all recorded rows."""
         count = sum(map(len, self.kept))
         values = (v for taken in self.kept for one in taken for v in one)
         all_of = np.fromiter(values, np.int64, 3 * count).reshape(-1, 3)
@@ -200,7 +203,7 @@ class _ByProgram:
 
 
 class _ByExpression:
-    """Rows as symbols in one text: those of a key together, behind them OPEN or CLOSED."""
+    """Searches rows as symbols in one text: those of a key are adjacent, followed by OPEN or CLOSED."""
 
     def __init__(self, text: str, found: Expression, rows: PatternRows) -> None:
         self.text, self.expression = text, found
@@ -208,14 +211,14 @@ class _ByExpression:
         self.judge = found.compiled.match
         unready = rows.ends - rows.ready
         self.shift: list[int] = (2 * np.arange(len(unready)) - np.cumsum(unready) + unready).tolist()
-        """By key: how far its rows stand from their place in the text."""
+        """For each key: the offset from its rows to their positions in the text."""
         self.last: Any = None
         self.moved = self.limit = 0
         self.kept: list[tuple[tuple[int, int], ...]] = []
         self.borders: list[tuple[int, int]] = []
 
     def attempt(self, start: int, limit: int, key: int, waits: bool) -> str:
-        """What is to be told of the rows from one on."""
+        """Decide the rows from a position on."""
         self.moved = shift = self.shift[key]
         self.limit = limit
         self.last = found = self.judge(self.text, start + shift, limit + shift + (2 if waits else 0))
@@ -224,19 +227,19 @@ class _ByExpression:
         return WAITS if waits and found.end() == limit + shift + 1 else FOUND
 
     def was_on_the_way(self, start: int, limit: int, key: int) -> bool:
-        """Whether rows up to a limit were on the way to a match, if more of them could have come."""
+        """Whether rows up to a limit were the beginning of a match, if more rows could have arrived."""
         shift = self.shift[key]
         self.last = self.judge(self.text[start + shift : limit + shift] + OPEN)
         self.moved, self.limit = -start, limit
         return self.last is not None and self.last.end() == limit - start + 1
 
     def keep(self) -> None:
-        """Note the rows of the last attempt."""
+        """Record the rows of the last attempt."""
         self.kept.append(self.last.regs)
         self.borders.append((self.moved, self.limit))
 
     def last_of(self, variable: int | None, *, first: bool = False) -> int | None:
-        """The last (or first) row of a variable in the last attempt, or of all."""
+        """The last (or first) row of a variable, or of all, in the last attempt."""
         spans = [
             span
             for (of, _), span in zip(self.groups, self.last.regs[1:], strict=True)
@@ -247,39 +250,39 @@ class _ByExpression:
         return int(spans[0][0] if first else spans[-1][1] - 1) - self.moved
 
     def spread(self, made: FoundMatches) -> FoundMatches:
-        """What was found, with all rows that were noted."""
+        """The matches, with all recorded rows."""
         borders = np.array(self.borders, dtype=np.int64).reshape(-1, 2)
         return _spread(made, self.groups, _spans(self.kept, len(self.groups)), borders[:, 0], borders[:, 1])
 
 
 class _ByBoth:
-    """Judged by the expression; the rows of what it finds are told by the program."""
+    """Decides with the expression, then finds the rows of a match with the program."""
 
     def __init__(self, judging: _ByExpression, telling: _ByProgram) -> None:
         self.judging, self.telling = judging, telling
         self.last = (0, 0, 0, False)
 
     def attempt(self, start: int, limit: int, key: int, waits: bool) -> str:
-        """What is to be told of the rows from one on."""
+        """Decide the rows from a position on."""
         self.last = (start, limit, key, waits)
         return self.judging.attempt(start, limit, key, waits)
 
     def was_on_the_way(self, start: int, limit: int, key: int) -> bool:
-        """Whether rows up to a limit were on the way to a match, if more of them could have come."""
+        """Whether rows up to a limit were the beginning of a match, if more rows could have arrived."""
         self.last = (start, limit, key, True)
         return self.judging.was_on_the_way(start, limit, key)
 
     def keep(self) -> None:
-        """Note the rows of the last attempt."""
+        """Record the rows of the last attempt."""
         self.telling.attempt(*self.last)
         self.telling.keep()
 
     def last_of(self, variable: int | None, *, first: bool = False) -> int | None:
-        """The last (or first) row of a variable in what was noted last, or of all."""
+        """The last (or first) row of a variable, or of all, in the last recorded match."""
         return self.telling.last_of(variable, first=first)
 
     def spread(self, made: FoundMatches) -> FoundMatches:
-        """What was found, with all rows that were noted."""
+        """The matches, with all recorded rows."""
         return self.telling.spread(made)
 
 
@@ -287,7 +290,7 @@ _Way = _ByProgram | _ByExpression | _ByBoth
 
 
 def _text(rows: PatternRows, masks: np.ndarray, *, apart: bool) -> tuple[str, Symbols]:
-    """The ready rows as symbols, and the symbols. `apart`: rows at which no match may begin are in none at all."""
+    """The decidable rows as symbols, and the symbols. `apart`: rows at which no match may begin satisfy no variable."""
     known, inverse = np.unique(masks, return_inverse=True)
     codes = np.arange(len(known)) + _FIRST_CHAR
     codes[codes >= _SURROGATES] += 0x800
@@ -308,7 +311,7 @@ def _text(rows: PatternRows, masks: np.ndarray, *, apart: bool) -> tuple[str, Sy
 
 
 def _spans(regs: list[tuple[tuple[int, int], ...]], groups: int) -> np.ndarray:
-    """By match, then by group (the whole first): begin and end in the text."""
+    """For each match and group (the whole match first): begin and end in the text."""
     numbers = chain.from_iterable(chain.from_iterable(regs))
     return np.fromiter(numbers, np.int64, len(regs) * 2 * (groups + 1)).reshape(-1, groups + 1, 2)
 
@@ -316,7 +319,7 @@ def _spans(regs: list[tuple[tuple[int, int], ...]], groups: int) -> np.ndarray:
 def _spread(
     made: FoundMatches, groups: tuple[tuple[int, bool], ...], regs: np.ndarray, moved: np.ndarray, limit: np.ndarray
 ) -> FoundMatches:
-    """What was found, with the rows that groups of the expression took."""
+    """The matches, with the rows that groups of the expression matched."""
     there = regs[:, 1:, 0] >= 0
     low = np.where(there, regs[:, 1:, 0] - moved[:, None], 0)
     high = np.where(there, np.minimum(regs[:, 1:, 1] - moved[:, None], limit[:, None]), 0)
@@ -334,7 +337,7 @@ def _spread(
 
 
 def _at_once(way: _ByExpression, rows: PatternRows) -> FoundMatches:
-    """All matches by one pass over the text."""
+    """Find all matches in one pass over the text."""
     regs = _spans([m.regs for m in way.expression.compiled.finditer(way.text)], len(way.groups))
     chars = np.frombuffer(way.text.encode("utf-32-le"), dtype="<u4")
     shift = np.array(way.shift, dtype=np.int64)
@@ -343,7 +346,7 @@ def _at_once(way: _ByExpression, rows: PatternRows) -> FoundMatches:
     moved = shift[np.searchsorted(begins, regs[:, 0, 0], side="right") - 1]
     first = regs[:, 0, 0] - moved
     waits = chars[regs[:, 0, 1] - 1] == ord(OPEN[0])
-    made = FoundMatches(waiting=first[waits & (chars[regs[:, 0, 0]] > ord(CLOSED[0]))].tolist())  # else no row is there
+    made = FoundMatches(waiting=first[waits & (chars[regs[:, 0, 0]] > ord(CLOSED[0]))].tolist())  # else there is no row
     made.first = first[~waits].tolist()
     made.timed_out = [False] * len(made.first)
     ends = np.full(len(made.first), len(rows.frame), dtype=np.int64)
@@ -351,7 +354,7 @@ def _at_once(way: _ByExpression, rows: PatternRows) -> FoundMatches:
 
 
 def _walk(match: PatternMatch, rows: PatternRows, masks: np.ndarray, way: _Way) -> FoundMatches:
-    """All matches, from row to row."""
+    """Find all matches, from row to row."""
     numbers = {n: i for i, n in enumerate(match.variables)}
     can = rows.may_begin & (masks & _begins(match.pattern, numbers) != 0)
     can &= np.arange(len(can)) < np.repeat(rows.ready, rows.ends - rows.starts)
@@ -383,19 +386,19 @@ def _walk(match: PatternMatch, rows: PatternRows, masks: np.ndarray, way: _Way) 
 def _limit(
     match: PatternMatch, rows: PatternRows, start: int, times: list[int], ready: int, end: int
 ) -> tuple[int, bool]:
-    """Behind which row a match from here has ended, and whether rows may still come before that."""
+    """The row after which a match from here must have ended, and whether rows may still arrive before it."""
     if match.within is None:
         return ready, not rows.closed
     over = times[start] + match.within
     if times[ready - 1] >= over:
         return bisect_left(times, over, start, ready), False
     if ready < end and times[ready] < over:
-        return ready, True  # known rows that cannot be judged yet
+        return ready, True  # known rows that cannot be decided yet
     return ready, rows.passed < over and not rows.closed
 
 
 def _after(match: PatternMatch, way: _Way, numbers: dict[str, int]) -> int:
-    """The first row at which the next match may begin; the next one, where the variable to skip to has no row."""
+    """The first row at which the next match may begin. If the variable to skip to has no row, the next row."""
     skip = match.skip
     if skip.variable is None:
         last = way.last_of(None)

@@ -1,7 +1,7 @@
-"""Conditions over other rows: as columns where rows stand at fixed places, else one by one as a match is looked for.
+"""Evaluates conditions over other rows: as columns if rows are at fixed distances, else row by row during the search.
 
-Both give what Spark would: NULL is not known, NaN is greater than all numbers and equal to itself, and a number that
-does not fit or a division by zero is an error (of a row that is looked at, not of others).
+Both give Spark's results: NULL is unknown, NaN is greater than all numbers and equal to itself, and an overflow or a
+division by zero is an error (only for rows that the search reaches). `kernels/patterns/search.py` uses both forms.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _MOMENTS = ("time", "wall time")
 
 
 class NotVector(Exception):
-    """A term that cannot be computed as a column with Spark's meaning."""
+    """A term that cannot be computed as a column with Spark's semantics."""
 
 
 class Path:
-    """The rows that a match has taken so far, with the borders of the rows that are known of its key."""
+    """The rows of a match so far, with the bounds of the known rows of its key."""
 
     def __init__(self, variables: int) -> None:
         self.by: list[list[int]] = [[] for _ in range(variables)]
@@ -46,13 +46,13 @@ class Path:
         self.low = self.high = 0
 
     def cut(self, length: int) -> None:
-        """Give back the rows behind the first ones."""
+        """Drop the rows after the first ones."""
         taken, by = self.taken, self.by
         while len(taken) > length:
             by[taken.pop()[1]].pop()
 
     def rows(self, of: tuple[int, ...]) -> list[int]:
-        """The rows of some variables, in order; of all if none is named."""
+        """The rows of some variables, in order; all rows if none is named."""
         if len(of) == 1:
             return self.by[of[0]]
         return [row for row, variable, _ in self.taken if not of or variable in of]
@@ -65,7 +65,9 @@ Evaluated = Callable[[Path, int], Any]
 
 
 def column(term: Term, rows: pl.DataFrame, place: np.ndarray, left: np.ndarray) -> pl.Series:
-    """A condition for all rows at once. `place` and `left` say how many rows of the key are before and behind each."""
+    """Evaluate a condition for all rows at once. `place` and `left` are the numbers of rows of the key before and after
+    each row.
+    """
     found = _vector(term, rows, place, left)
     if not isinstance(found, pl.Series) or found.dtype != pl.Boolean:
         raise NotVector
@@ -97,7 +99,7 @@ def _vector(term: Term, rows: pl.DataFrame, place: np.ndarray, left: np.ndarray)
 
 
 def _shifted(values: pl.Series, shift: int, place: np.ndarray, left: np.ndarray) -> pl.Series:
-    """Values some rows before or behind; NULL where the key has no such row."""
+    """Values some rows before or after; NULL where the key has no such row."""
     if values.dtype.is_decimal() or values.dtype.is_nested():
         raise NotVector
     if not shift:
@@ -127,7 +129,7 @@ def _binary(name: str, left: Any, right: Any) -> Any:
     if name == "/":
         divisor = right if isinstance(right, pl.Series) else pl.Series([right])
         if (divisor == 0).any():
-            raise NotVector  # an error, but only where the row is looked at
+            raise NotVector  # an error, but only if the search reaches the row
         return _float(left) / _float(right)
     if "float" in kinds:
         return _COMPUTED[name](_float(left), _float(right))
@@ -175,7 +177,9 @@ def columns_of(terms: list[Term]) -> set[str]:
 
 
 def all_of(terms: Sequence[Term], values: Mapping[str, list[Any]], exact: Set[str]) -> Evaluated | None:
-    """Several conditions as one; None if there is none. Of `exact` columns values are compared as Python does."""
+    """Combine several conditions into one; None if there are none. Values of `exact` columns are compared as in
+    Python.
+    """
     if not terms:
         return None
     found = [_simple(t, values, exact) or evaluated(t, values) for t in terms]
@@ -192,7 +196,7 @@ def all_of(terms: Sequence[Term], values: Mapping[str, list[Any]], exact: Set[st
 
 
 def _simple(term: Term, values: Mapping[str, list[Any]], exact: Set[str]) -> Evaluated | None:
-    """The usual case, made short: the row at hand compared with the first or last row of one variable."""
+    """A fast path for the usual case: the current row compared with the first or last row of one variable."""
     if not isinstance(term, TermCall) or term.name not in _COMPARED:
         return None
     left, right = term.arguments
@@ -215,7 +219,7 @@ def _simple(term: Term, values: Mapping[str, list[Any]], exact: Set[str]) -> Eva
 
 
 def evaluated(term: Term, values: Mapping[str, list[Any]]) -> Evaluated:
-    """A term as a function of the match so far and of the row at hand, which is taken already."""
+    """A term as a function of the match so far and the current row, which is already part of it."""
     if isinstance(term, ConstantValue):
         value = term.value
         return lambda path, row: value
@@ -355,7 +359,7 @@ def _comparison(name: str, left: Evaluated, right: Evaluated) -> Evaluated:
 
 
 def _order(a: Any, b: Any) -> int:
-    """How two values stand to one another: below, equal (0) or above. NaN is above all numbers."""
+    """Compare two values: negative, 0 (equal) or positive. NaN is above all numbers."""
     if type(a) is Decimal and type(b) is float:
         a = float(a)
     elif type(b) is Decimal and type(a) is float:

@@ -1,1 +1,1 @@
-"""Kernels that call user code: processes, lookups, user-defined aggregates."""
+"""Kernels that call user code: processes and lookups."""

@@ -1,4 +1,4 @@
-"""Rows of a chained stage put together by key, for kernels that keep one row of state per key.
+"""Groups changes of other operators by key, for kernels that keep one row of state per key.
 
 Such a row has ``$h`` and ``$a``, hashes of the key, and ``$b``, which is 0.
 """
@@ -17,7 +17,7 @@ KEY = ("$h", "$a")
 
 
 def by_key(spec: Operator, changes: pl.DataFrame | None) -> pl.DataFrame | None:
-    """The rows with their hashes and number (``$no``), those of a key together in the order they came."""
+    """The rows with their hashes and number (``$no``), grouped by key in the order of arrival."""
     if changes is None or not len(changes):
         return None
     rows = changes.select(OP, *spec.columns).cast(types(spec))  # type: ignore[arg-type]
@@ -30,7 +30,7 @@ def by_key(spec: Operator, changes: pl.DataFrame | None) -> pl.DataFrame | None:
 
 
 def keys_of(spec: Operator, rows: pl.DataFrame) -> pl.DataFrame:
-    """The keys of such rows, and where the rows of each lie: ``$from`` until before ``$upto``."""
+    """The keys of such rows, and the range of each key's rows: ``$from`` inclusive to ``$upto`` exclusive."""
     h, a = rows["$h"].to_numpy(), rows["$a"].to_numpy()
     edges = np.flatnonzero(np.concatenate(([True], (h[1:] != h[:-1]) | (a[1:] != a[:-1]))))
     borders = pl.Series("$from", edges, pl.Int64), pl.Series("$upto", np.append(edges[1:], len(h)), pl.Int64)
@@ -38,13 +38,13 @@ def keys_of(spec: Operator, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def hashes_of(rows: pl.DataFrame) -> np.ndarray:
-    """The hashes of the keys of such rows, each once."""
+    """The distinct hashes of the keys of such rows."""
     hashes = rows["$h"].to_numpy()
     return hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))]
 
 
 def types(spec: Operator) -> dict[str, pl.DataType]:
-    """The types of the columns that a stage takes."""
+    """The types of the columns that an operator reads."""
     empty = pl.from_arrow(pa.schema(list(zip(spec.columns, spec.types, strict=True))).empty_table())
     assert isinstance(empty, pl.DataFrame)
     return dict(empty.schema)

@@ -1,4 +1,7 @@
-"""What user code did wrong, told so that its author finds it: the function, its line, the row, and the key."""
+"""Reports failures of user code so that its author can find them: the function, its line, the row, and the key.
+
+Kernels that call user code raise these errors, or return them as failures for the error table of the view.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,11 @@ _PLAIN = {
 
 
 class Mistyped(Exception):
-    """A value does not fit its column; which call gave it is found out by looking at each."""
+    """A value does not fit its column. The caller checks each call to find the one that returned it."""
 
 
 def failure(where: str, error: Exception, record: Mapping[str, Any], *, redact: bool) -> Failure:
-    """A failed call as it is set apart."""
+    """A failed call as a quarantined row."""
     return Failure(f"{where} failed: {_said(error, redact=redact)}{_at(error)}", told(record, redact=redact))
 
 
@@ -47,13 +50,13 @@ def failed(where: str, error: Exception, record: Mapping[str, Any], *, redact: b
 
 
 def told(record: Mapping[str, Any], *, redact: bool) -> str:
-    """A row as JSON; redacted, the types of its values only."""
+    """A row as JSON; if redacted, only the types of its values."""
     shown = {n: type(v).__name__ for n, v in record.items()} if redact else dict(record)
     return json.dumps(shown, default=in_json, ensure_ascii=False)
 
 
 def checked(values: Sequence[Any], names: Sequence[str], types: Sequence[pa.DataType], what: str) -> None:
-    """Refuse a value that does not fit its column, by name."""
+    """Refuse a value that does not fit its column, naming the column."""
     for value, name, kind in zip(values, names, types, strict=True):
         try:
             column([value], kind)
@@ -63,7 +66,7 @@ def checked(values: Sequence[Any], names: Sequence[str], types: Sequence[pa.Data
 
 
 def columns(rows: Sequence[Sequence[Any]], types: Sequence[pa.DataType]) -> list[pl.Series]:
-    """Rows as columns of these types; Mistyped when some value does not fit."""
+    """Rows as columns of these types. Raises Mistyped if a value does not fit."""
     try:
         return [column([row[i] for row in rows], kind) for i, kind in enumerate(types)]
     except WRONG_TYPE as error:
@@ -71,7 +74,7 @@ def columns(rows: Sequence[Sequence[Any]], types: Sequence[pa.DataType]) -> list
 
 
 def column(values: Sequence[Any], kind: pa.DataType) -> pl.Series:
-    """Values as a column; nothing is cut off to make them fit."""
+    """Values as a column, without truncating any value."""
     plain = _PLAIN.get(kind)
     if plain is not None:
         return pl.Series(values, dtype=plain, strict=True)
@@ -84,7 +87,7 @@ def column(values: Sequence[Any], kind: pa.DataType) -> pl.Series:
 
 
 def written(values: Sequence[Any], writes: Sequence[Callable[[Any], Any] | None]) -> list[Any]:
-    """Values as Arrow takes them."""
+    """Values in the form that Arrow accepts."""
     return [v if w is None or v is None else w(v) for v, w in zip(values, writes, strict=True)]
 
 

@@ -1,8 +1,9 @@
-"""The keys of one epoch of a Python operator, called one after the other: rows, timers, time to live, failures.
+"""Calls a Python operator for the keys of one epoch, one after the other: rows, timers, time to live, failures.
 
-Per key, what is due by processing time comes first, then its rows, and then what is due by the watermark. Rows that
-come in the order of event time have timers between them instead: one for a time goes before the rows at it, because
-then no earlier row can come. So what a key does depends on its rows and not on where epochs were cut.
+For each key, timers due by processing time come first, then its rows, then timers due by the watermark. If rows come in
+event-time order, event timers fire between them instead: a timer for an instant fires before the rows at that instant,
+because no earlier row can arrive then. What a key does therefore depends on its rows and not on the boundaries of
+epochs. `kernels/python/process.py` prepares the keys and collects the results.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from millstream.model.python.process import FAIL, NO_TIMERS, QUARANTINE, Context
 from millstream.plan.operators.python.process import ProcessOperator
 
 BEFORE, BETWEEN, BEHIND = 0, 1, 2
-"""Where a call by the clock stands: before the rows of the epoch, among them by its time, or behind them."""
+"""When a call by the clock happens: before the rows of the epoch, among them by its time, or after them."""
 
 
 class Held(NamedTuple):
-    """What is kept of a key besides its state: its timers, and when it was last touched."""
+    """What is kept for a key in addition to its state: its timers, and when it was last touched."""
 
     events: Mapping[str, int]
     clocks: Mapping[str, int]
@@ -32,7 +33,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """The keys of an epoch: where the rows of each lie, and what was kept of it (None: it is new)."""
+    """The keys of an epoch: the range of each key's rows, and what was kept for it (None: the key is new)."""
 
     keys: Sequence[Any]
     starts: Sequence[int]
@@ -45,29 +46,29 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class ProcessRows:
-    """The rows of an epoch, those of a key together, in its order."""
+    """The rows of an epoch, grouped by key, in each key's order."""
 
     names: Sequence[str]
     columns: Sequence[Sequence[Any]]
     times: Sequence[int] | None
-    """Their event times in micros, where they count."""
+    """Their event times in micros, if they count."""
     retracted: Sequence[bool] | None
-    """Which of them are taken back; None: none is."""
+    """Which of them are retractions; None if there are none."""
     time_at: int | None
-    """Which value of a row is its event time."""
+    """The position of the event time in a row."""
 
     @cached_property
     def rows(self) -> list[Any]:
-        """The rows as user code gets them."""
+        """The rows as user code receives them."""
         return list(rows_of(self.names, self.columns))
 
     def record(self, at: int) -> dict[str, Any]:
-        """A row by column."""
+        """A row as a mapping by column."""
         return {n: c[at] for n, c in zip(self.names, self.columns, strict=True)}
 
 
 class ProcessKeys:
-    """Calls a process for all keys of an epoch, and gathers what is kept, what goes, and what failed."""
+    """Calls a process for all keys of an epoch, and collects what to keep, what to delete, and what failed."""
 
     def __init__(
         self, operator: ProcessOperator, clock: StageClock, rows: ProcessRows, *, strict: bool = False
@@ -76,12 +77,12 @@ class ProcessKeys:
         self.hooks = Hooks.of(operator.function)
         self.ctx = Context(operator.outputs, now=clock.now, timed=self.hooks.on_timer is not None)
         self.kept: list[int] = []
-        """The keys, by number, of which something is kept: with their state, and (where there is any) the rest."""
+        """The keys, by number, that keep something: their state and, if there is any, the rest."""
         self.values: list[tuple[Any, ...]] = []
         self.held: list[Held] = []
         self.gone: list[int] = []
         self.moments: list[tuple[int, int]] = []
-        """Calls by the clock: where each stands, and its time. A result of the n-th has the place -n - 1."""
+        """Calls by the clock: when each happens, and its time. A result of the n-th call has the position -n - 1."""
         self.failures: list[Failure] = []
         self.skipped = 0
         state = operator.held
@@ -106,11 +107,11 @@ class ProcessKeys:
                 self._plainly(groups, self.hooks.on_row)
         except Exception as error:
             if self.operator.errors != FAIL:
-                raise  # those of the user's code were set apart
+                raise  # failures of user code were quarantined before
             raise failed(self._where(), error, self._record(), redact=self.operator.redact) from error
 
     def _plainly(self, groups: Groups, on_row: Callable[[Any, Any, Context], Any]) -> None:
-        """All keys, where nothing but rows can be due and the first failure ends it: the quick way."""
+        """Call all keys on the fast path: only rows can be due, and the first failure stops the flow."""
         ctx, time_at, times = self.ctx, self.rows.time_at, self.rows.times
         rows = rows_of(self.rows.names, self.rows.columns)
         new, make, get, width = self._new, self._make, self._get, len(self.operator.outputs[0].schema.names)
@@ -168,7 +169,7 @@ class ProcessKeys:
                 self.gone.append(group)
 
     def _take_rows(self, start: int, end: int) -> None:
-        """The rows of a key, in runs that one call may take: no timer is due between them."""
+        """Process the rows of a key in batches between which no timer is due."""
         times, undone = self.rows.times, self.rows.retracted
         whole = self.hooks.on_rows is not None and not (self.operator.ordered and self._moves)
         at = start
@@ -205,7 +206,7 @@ class ProcessKeys:
         self._touched = self.clock.now if self.operator.idle_by_clock else max(self._touched, time)
 
     def _by_clock(self) -> None:
-        """What processing time has reached."""
+        """Fire what processing time has reached."""
         ctx, now = self.ctx, self.clock.now
         while ctx._clocks:
             at, name = min((at, name) for name, at in ctx._clocks.items())
@@ -216,7 +217,7 @@ class ProcessKeys:
             self._idle(self._deadline(), BEFORE)
 
     def _until(self, upto: int, phase: int) -> None:
-        """What event time has reached."""
+        """Fire what event time has reached."""
         ctx = self.ctx
         while ctx._events:
             due = [(at, name) for name, at in ctx._events.items() if at <= upto and name not in self._over]
@@ -224,13 +225,13 @@ class ProcessKeys:
                 break
             at, name = min(due)
             if upto >= ALL_READ:
-                self._over.add(name)  # time has ended: a timer that sets itself again would never cease
+                self._over.add(name)  # at the end of time, a timer that sets itself again would never stop
             self._fire(at, name, phase, by_clock=False)
         if self.operator.idle_ttl is not None and not self.operator.idle_by_clock and self._deadline() <= upto:
             self._idle(self._deadline(), phase)
 
     def _deadline(self) -> int:
-        """When the key is forgotten if nothing comes; timers that are set keep it."""
+        """When the key expires if nothing arrives. Timers that are set keep it alive."""
         if self.operator.idle_ttl is None or not self._known or self.ctx._events or self.ctx._clocks:
             return END_OF_TIME
         return self._touched + self.operator.idle_ttl
@@ -267,7 +268,7 @@ class ProcessKeys:
         self._state = self._new()
 
     def _call(self, hook: str, method: Callable[..., Any], *arguments: Any) -> bool:
-        """Call a method; whether it went well. One that fails leaves everything as it was."""
+        """Call a method. Returns whether it succeeded; a failed call leaves everything unchanged."""
         self._doing = hook
         ctx, state = self.ctx, self._state
         if not self._careful:
@@ -321,7 +322,7 @@ class ProcessKeys:
         )
 
     def _record(self, at: int | None = None) -> dict[str, Any]:
-        """What a call was given: its row, or the key and the time of a timer."""
+        """The input of a call: its row, or the key and the time of a timer."""
         if self.ctx._at >= 0:
             return self.rows.record(self.ctx._at if at is None else at)
         return {"key": self.ctx._key, "time": self.ctx._time}

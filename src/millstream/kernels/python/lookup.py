@@ -1,10 +1,10 @@
-"""The kernel of questions to the outside: every different question is asked once, and its answer is kept as long as it
-is good.
+"""The kernel of lookups in external systems: it performs each distinct lookup once, and caches the result while it is
+valid.
 
-It only says what must be asked; who asks (`engine/driver/lookup_calls.py`) writes answers down before they are used,
-so that an epoch that is run again has the same ones. Columns of state: ``$h`` and ``$a`` hashes of the question
-(``$b`` is 0), ``@<column>`` for each column of its answer, ``$hit`` whether there is one, ``$till`` the processing
-time until which it is good, ``$x`` and ``$gone``.
+The kernel only determines which lookups are needed. `engine/driver/lookup_calls.py` performs them and records the
+results before they are used, so that a rerun of the epoch gets the same ones. Columns of state: ``$h`` and ``$a``
+hashes of the lookup key (``$b`` is 0), ``@<column>`` for each column of its result, ``$hit`` whether there is one,
+``$till`` the processing time until which it is valid, ``$x`` and ``$gone``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from millstream.plan.operators.python.lookup import AsyncLookup
 
 
 def advance(operator: AsyncLookup, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
-    """Run one epoch: answer every row, from what is known where possible."""
+    """Run one epoch: look up every row, from the cache where possible."""
     changes, state = inputs["rows"], states["rows"]
     old = _outdated(operator, state, clock)
     if changes is None or not len(changes):
@@ -57,7 +57,7 @@ def advance(operator: AsyncLookup, inputs: Inputs, states: States, clock: StageC
 
 
 def answers(operator: AsyncLookup, questions: pl.DataFrame, results: Sequence[Any]) -> pl.DataFrame:
-    """Answers to questions as the function gave them: a row, None, or the error that was raised."""
+    """Convert what the function returned for each lookup: a row, None, or the error that it raised."""
     names, types = operator.schema.names, [f.type for f in operator.schema]
     pick = Output("", operator.schema).picker()
     rows: list[tuple[Any, ...]] = []
@@ -85,7 +85,7 @@ def answers(operator: AsyncLookup, questions: pl.DataFrame, results: Sequence[An
 
 
 def questions_of(operator: AsyncLookup, questions: pl.DataFrame) -> list[Any]:
-    """Questions as the function gets them: values of one column, or rows of several."""
+    """Lookup keys as the function receives them: values of one column, or rows of several."""
     several = [listed(questions[k]) for k in operator.keys]
     return several[0] if len(several) == 1 else list(rows_of(operator.keys, several))
 
@@ -101,7 +101,7 @@ def _question(questions: pl.DataFrame, at: int) -> Mapping[str, Any]:
 
 
 def _known(operator: AsyncLookup, held: pl.DataFrame | None, clock: StageClock) -> pl.DataFrame | None:
-    """The answers that are still good."""
+    """The cached results that are still valid."""
     if held is None:
         return None
     good = held.filter(~pl.col("$gone") & (pl.col("$till") > clock.now))
@@ -120,7 +120,7 @@ def _kept(operator: AsyncLookup, given: pl.DataFrame, clock: StageClock) -> pl.D
 
 
 def _outdated(operator: AsyncLookup, state: State, clock: StageClock) -> pl.DataFrame | None:
-    """The answers that have ceased to be good since the epoch before, as rows that are gone."""
+    """The cached results that have expired since the previous epoch, as deleted rows."""
     if operator.cache is None:
         return None
     hashes = state.due({"$till": (clock.since, clock.now)}, clock.before)

@@ -1,10 +1,11 @@
-"""The kernel of Python operators: state of the keys that are touched as columns, their rows to user code, and back.
+"""The kernel of Python operators: loads the state of the touched keys as columns, passes rows to user code, and stores
+the result.
 
 A key's state is one row: ``$h`` and ``$a`` hashes of the key (``$b`` is 0), the key, ``@<field>`` for each field of its
 state, ``$t`` when it was last touched, ``$we`` and ``$wn`` times and names of its timers (``$pe`` and ``$pn``: of
-processing time), ``$wd`` and ``$pd`` when it must be looked at next by the watermark and by the clock, ``$x`` when it
-is forgotten by the watermark, and ``$gone``. Results are in the order of the rows they come from; a row that user code
-fails on may be set apart, and then leaves its key as it was.
+processing time), ``$wd`` and ``$pd`` when it is due next by the watermark and by the clock, ``$x`` when the watermark
+expires it, and ``$gone``. Results are in the order of the rows they come from. A row that user code fails on may be
+quarantined; its key then stays unchanged. `kernels/python/keys.py` makes the calls.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ _TIMES, _NAMES = pa.list_(pa.int64()), pa.list_(pa.string())
 def advance(
     operator: ProcessOperator, inputs: Inputs, states: States, clock: StageClock, services: Services
 ) -> Outcome:
-    """Run one epoch. The input is rows with their kind of change, in the order they came, or of time if ordered."""
+    """Run one epoch. The input is rows with their kind of change, in order of arrival, or in time order if ordered."""
     del services
     collects = gc.isenabled()
-    gc.disable()  # it would look through all rows again and again, and they are in no circles
+    gc.disable()  # it would traverse all rows repeatedly, and they contain no cycles
     try:
         return _advanced(operator, inputs["rows"], states["rows"], clock)
     finally:
@@ -67,7 +68,7 @@ def _advanced(operator: ProcessOperator, changes: pl.DataFrame | None, state: St
         try:
             results = _results(operator, keys, came)
             kept = _state(operator, groups, keys)
-        except Mistyped:  # which call it was is found by looking behind each
+        except Mistyped:  # check after each call to find the one that failed
             if strict:
                 raise
             continue
@@ -76,12 +77,14 @@ def _advanced(operator: ProcessOperator, changes: pl.DataFrame | None, state: St
 
 
 def due_columns(clock: StageClock) -> dict[str, tuple[int, int]]:
-    """By which columns keys must be looked at, where a number is above the first and not above the second."""
+    """The columns that decide when a key is due, with the range for this epoch: above the first number, up to the
+    second.
+    """
     return {"$wd": (clock.before, clock.watermark), "$pd": (clock.since, clock.now)}
 
 
 def looks(operator: ProcessOperator) -> bool:
-    """Whether a key may have something to do by the clock alone."""
+    """Whether a key may have work to do by the clock alone."""
     hooks = Hooks.of(operator.function)
     return hooks.on_timer is not None or (
         operator.idle_ttl is not None and (operator.idle_by_clock or hooks.on_idle is not None)
@@ -89,7 +92,7 @@ def looks(operator: ProcessOperator) -> bool:
 
 
 def is_due(operator: ProcessOperator, state: State, clock: StageClock) -> bool:
-    """Whether some key has something to do by the clock alone."""
+    """Whether some key has work to do by the clock alone."""
     if not looks(operator):
         return False
     hashes = state.due(due_columns(clock), clock.before)
@@ -108,7 +111,7 @@ def _due(clock: StageClock) -> pl.Expr:
 def _groups(
     operator: ProcessOperator, came: pl.DataFrame | None, held: pl.DataFrame | None, clock: StageClock
 ) -> pl.DataFrame:
-    """The keys that have rows or are due: where their rows lie, and what is held of them (``$x`` is NULL: nothing)."""
+    """The keys that have rows or are due: the range of their rows, and their state (``$x`` is NULL: none)."""
     alive = None if held is None else held.filter(_alive(clock))
     due = None if alive is None else alive.filter(_due(clock)).with_columns(_none("$from"), _none("$upto")).sort(KEY)
     if came is None:
@@ -126,7 +129,7 @@ def _none(name: str) -> pl.Expr:
 
 
 def _rows(operator: ProcessOperator, came: pl.DataFrame | None) -> ProcessRows:
-    """The rows as user code gets them."""
+    """The rows as user code receives them."""
     time_at = None if operator.time is None else operator.columns.index(operator.time)
     if came is None:
         return ProcessRows(operator.columns, [], None, None, time_at)
@@ -140,7 +143,7 @@ def _rows(operator: ProcessOperator, came: pl.DataFrame | None) -> ProcessRows:
 
 
 def _calls(operator: ProcessOperator, groups: pl.DataFrame) -> Groups:
-    """The keys as they are called, with what is held of each."""
+    """The keys to call, with the state of each."""
     several = [listed(groups[k]) for k in operator.keys]
     keys: Sequence[Any]
     if len(several) == 1:
@@ -174,7 +177,7 @@ def _timers(groups: pl.DataFrame, times: str, names: str) -> list[Mapping[str, i
 
 
 def _results(operator: ProcessOperator, keys: ProcessKeys, came: pl.DataFrame | None) -> pl.DataFrame | None:
-    """The rows that were given, in the order of what they came from."""
+    """The emitted rows, in the order of what they came from."""
     frames, places = [], []
     for i, (output, rows) in enumerate(zip(operator.outputs, keys.ctx._rows, strict=True)):
         if rows:
@@ -194,7 +197,7 @@ def _results(operator: ProcessOperator, keys: ProcessKeys, came: pl.DataFrame | 
 
 
 def _order(places: np.ndarray, keys: ProcessKeys, came: pl.DataFrame | None) -> np.ndarray:
-    """How results follow each other: with the rows that they come from, and by time where they come from timers."""
+    """The order of results: by the rows that they come from, and by time if they come from timers."""
     numbers = np.empty(0, np.int64) if came is None else came["$no"].to_numpy()
     main, time = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
     row = places >= 0
@@ -214,7 +217,7 @@ def _order(places: np.ndarray, keys: ProcessKeys, came: pl.DataFrame | None) -> 
 
 
 def _state(operator: ProcessOperator, groups: pl.DataFrame, keys: ProcessKeys) -> pl.DataFrame | None:
-    """The rows of state to write: of keys that were called, and of those that are gone."""
+    """The rows of state to write: for keys that were called, and for those that were deleted."""
     kept, gone, held = keys.kept, keys.gone, keys.held
     if not kept and not gone:
         return None
@@ -257,10 +260,10 @@ def _written(values: list[tuple[Any, ...]], writes: Sequence[Any]) -> list[list[
 
 
 def _due_times(operator: ProcessOperator, held: Held, hooks: Hooks) -> tuple[int, int, int]:
-    """When a key must be looked at next by the watermark and by the clock, and when the watermark ends it.
+    """When a key is due next by the watermark and by the clock, and when the watermark expires it.
 
-    The last must never become less: a row that has expired does not hide the ones before it. So where timers may keep a
-    key, it is looked at when its time has come, and is gone by that.
+    The expiry must never decrease, because an expired row does not hide earlier versions of itself. If timers may keep
+    a key alive, the key is therefore processed at its deadline and deleted then.
     """
     by_mark = min(held.events.values(), default=END_OF_TIME)
     by_clock = min(held.clocks.values(), default=END_OF_TIME)
@@ -275,14 +278,14 @@ def _due_times(operator: ProcessOperator, held: Held, hooks: Hooks) -> tuple[int
 
 
 def listed(given: pl.Series) -> list[Any]:
-    """The values of a column; instants have a time zone, times without one do not."""
+    """The values of a column. Instants have a time zone; local times do not."""
     if isinstance(given.dtype, pl.Datetime) and given.dtype.time_zone is not None:
         past = (given.cast(pl.Datetime("us")).to_numpy() - _ZERO).tolist()
         try:
             if given.null_count():
                 return [None if p is None else EPOCH + p for p in past]
             return list(map(EPOCH.__add__, past))
-        except (OverflowError, TypeError):  # a time that Python cannot hold
+        except (OverflowError, TypeError):  # a time that Python cannot represent
             return python_values(given.to_arrow())
     return plain_values(given)
 

@@ -1,1 +1,1 @@
-"""Kernels of relational operators: joins, sets, top-N, window functions, loops and the like."""
+"""Kernels of relational operators: joins, set operations, top-N, window functions, loops and others."""

@@ -1,7 +1,7 @@
-"""The kernel of as-of joins: each row of the left with the row of the right that was valid at its time.
+"""The kernel of as-of joins: matches each left row with the right row that was valid at its time.
 
-A row of the left waits until the watermark says that all rows of the right it might choose from are there; so a result
-is final, and results only grow. Of the right, rows that no row to come can choose are forgotten.
+A left row waits until the watermark proves that all right rows it might match have arrived. A result is therefore
+final, and the output is append-only. Right rows that no future left row can match are dropped from state.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _time(column: str) -> pl.Expr:
 
 
 def _matched(operator: AsOfJoin, due: pl.DataFrame, there: pl.DataFrame) -> pl.DataFrame | None:
-    """Rows of the left with their row of the right, or with nothing beside them."""
+    """Left rows with their right row, or with NULLs if there is none."""
     mine, theirs = operator.times
     known = pl.all_horizontal(pl.lit(value=True), *(pl.col(k).is_not_null() for k in operator.keys))
     rows = repeated(due, due["$n"].to_numpy()).with_columns(_time(mine).alias("$t"))
@@ -83,7 +83,9 @@ def _matched(operator: AsOfJoin, due: pl.DataFrame, there: pl.DataFrame) -> pl.D
 
 
 def _pruned(operator: AsOfJoin, rows: pl.DataFrame, past: int) -> pl.DataFrame:
-    """The changes to the kept rows of the right: those that came and went, and those that nothing can choose now."""
+    """The changes to the kept right rows: rows that arrived or were deleted, and rows that nothing can match
+    any more.
+    """
     time = _time(operator.times[1])
     if operator.direction == "backward":
         following = time.shift(-1).over(*GROUP, order_by=time)

@@ -1,9 +1,9 @@
-"""The kernel of a changelog: a stream of changes becomes a stream of rows that are only added, and keeps nothing.
+"""The kernel of a changelog: turns a stream of changes into append-only rows. It keeps no state.
 
-A change is ``+I`` for a new row, ``-U`` and ``+U`` for what a row was and what it became, ``-D`` for one that is gone.
-On their way here changes may have been filtered and projected. So an update of which one half was left out is an insert
-or a delete, and one that changed no column is none. The rows of an epoch are in a fixed order: by what tells rows
-apart (by all columns, where nothing does), and of one row in the order in which it changed.
+A change is ``+I`` for a new row, ``-U`` and ``+U`` for the old and the new version of an updated row, ``-D`` for a
+deleted row. Upstream filters and projections may have removed some changes. An update that lost one half becomes an
+insert or a delete, and an update that changed no column is dropped. The rows of an epoch are in a fixed order: by the
+identity of the row (by all columns, if there is no identity), and for one row in the order of its changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COMES = ("+I", _NEW)
 
 
 def advance(operator: ChangelogRows, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
-    """Give each change of an epoch as a row."""
+    """Emit each change of an epoch as a row."""
     del states, services
     changes, side = inputs["rows"], operator.sides[0]
     found = None if changes is None or not len(changes) else _ordered(side, changes)
@@ -39,7 +39,7 @@ def advance(operator: ChangelogRows, inputs: Inputs, states: States, clock: Stag
 
 
 def _ordered(side: Side, changes: pl.DataFrame) -> pl.DataFrame:
-    """The changes that say something, each with its kind, in a fixed order."""
+    """The effective changes, each with its kind, in a fixed order."""
     taken = dict.fromkeys((*side.columns, *side.names))
     rows = changes.select(OP, *taken).cast(types_of(side))  # type: ignore[arg-type]
     identified = side.single or bool(side.names)
@@ -52,7 +52,7 @@ def _ordered(side: Side, changes: pl.DataFrame) -> pl.DataFrame:
     if identified:
         rows = _without_equal(rows)
         before, after = (pl.col(OP).shift(n).over(*GROUP) for n in (1, -1))
-    else:  # nothing says which row became which
+    else:  # no identity links an old row to its new row
         rows = _net(rows)
         before = after = pl.lit(None, pl.String)
     op = (
@@ -67,7 +67,7 @@ def _ordered(side: Side, changes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _without_equal(rows: pl.DataFrame) -> pl.DataFrame:
-    """Changes without the updates that changed nothing: both halves are there, and equal."""
+    """Drop updates that changed nothing: both halves are present and equal."""
     update = pl.col(OP).is_in([_OLD, _NEW])
     same = [*GROUP, *CONTENT]
     count = pl.min_horizontal(*((pl.col(OP) == op).sum().over(same) for op in (_OLD, _NEW)))
@@ -76,7 +76,7 @@ def _without_equal(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _net(rows: pl.DataFrame) -> pl.DataFrame:
-    """What changes come to, for rows that only their content tells apart."""
+    """The net changes of rows that are identified only by their content."""
     comes = pl.col(OP).is_in(_COMES)
     count = pl.min_horizontal(comes.sum().over(CONTENT), (~comes).sum().over(CONTENT))
     return rows.filter(pl.int_range(pl.len()).over(*CONTENT, comes) >= count)

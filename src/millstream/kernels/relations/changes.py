@@ -1,8 +1,8 @@
-"""Rows that come and go at an operator: the net effect of an epoch's changes, and the rows that are held.
+"""Changes at an operator: the net effect of an epoch's changes, and the rows that state holds.
 
-Columns of state: ``$h`` and ``$g`` hashes of the key, ``$a`` and ``$b`` what tells a row from others (hashes of what is
-in it and of what its input tells it apart by; of rows that never go away, a number), ``$n`` how often it is there,
-``$x`` when it is forgotten, ``$gone`` for a row that is no more, and the row.
+The relational kernels share these functions. Columns of state: ``$h`` and ``$g`` hashes of the key, ``$a`` and ``$b``
+the identity of a row (hashes of its content and of its input's identity; for rows that are never retracted, a number),
+``$n`` number of copies, ``$x`` expiry, ``$gone`` for a deleted row, and the row.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _EPOCH_ROWS = 1 << 32
 def arrived(
     side: Side, keys: Sequence[str], changes: pl.DataFrame, clock: StageClock, content: Sequence[str] | None = None
 ) -> pl.DataFrame:
-    """What the changes come to for each row: ``$d`` copies more, or fewer. `content` are the columns that tell rows
-    apart (all, when nothing is said); none: each row is its own.
+    """The net effect of the changes on each row: ``$d`` is the number of copies added or removed. `content` are the
+    columns that identify rows (default: all; none: each row is unique).
     """
     taken = dict.fromkeys((*side.columns, *side.names))
     rows = changes.select(OP, *taken).cast(types_of(side))  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def arrived(
 
 
 def held(state: State, hashes: np.ndarray, clock: StageClock) -> pl.DataFrame | None:
-    """The rows that are there under hashes (sorted, each once)."""
+    """The rows in state under these hashes (sorted, distinct)."""
     if not len(hashes):
         return None
     found = state.lookup(hashes, clock.before)
@@ -63,7 +63,9 @@ def held(state: State, hashes: np.ndarray, clock: StageClock) -> pl.DataFrame | 
 
 
 def whole(side: Side, before: pl.DataFrame | None, came: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
-    """All rows: how often each was there (``$was``), and is (``$n``). `kept` are more columns of state, 0 at first."""
+    """All rows with the number of copies before (``$was``) and after (``$n``) the epoch. `kept` are further columns of
+    state, initially 0.
+    """
     by = [*GROUP, *CONTENT]
     none = pl.lit(0, pl.Int64)
     if before is None or not len(before):
@@ -79,20 +81,22 @@ def whole(side: Side, before: pl.DataFrame | None, came: pl.DataFrame, kept: Seq
 
 
 def hashes_of(*frames: pl.DataFrame | None) -> np.ndarray:
-    """The hashes of the keys in some rows, sorted, each once."""
+    """The hashes of the keys of some rows, sorted and distinct."""
     found = [f["$h"].to_numpy() for f in frames if f is not None and len(f)]
     unique: np.ndarray = np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
     return unique
 
 
 def written(rows: pl.DataFrame, expiry: pl.Expr, columns: Sequence[str]) -> pl.DataFrame:
-    """Rows as state keeps them."""
+    """Convert rows to the form that state keeps."""
     marks = ("$n", expiry.alias("$x"), (pl.col("$n") == 0).alias("$gone"))
     return rows.select(*GROUP, *CONTENT, *marks, *columns)
 
 
 def expiry(spec: Operator, clock: StageClock) -> pl.Expr:
-    """When rows are forgotten: when the time that their key is changes no more, or nothing has come for so long."""
+    """When rows expire: when the time in their key can no longer change, or after their time to live without a
+    change.
+    """
     if spec.ends is None:
         return lived(spec, clock, pl.lit(END_OF_TIME, pl.Int64))
     end, late = spec.ends
@@ -101,7 +105,7 @@ def expiry(spec: Operator, clock: StageClock) -> pl.Expr:
 
 
 def lived(spec: Operator, clock: StageClock, until: pl.Expr) -> pl.Expr:
-    """When rows are forgotten, at the latest their time to live after they changed."""
+    """The expiry of rows, limited to their time to live after the last change."""
     if spec.ttl is None:
         return until
     since = max(clock.watermark, clock.newest)
@@ -110,12 +114,12 @@ def lived(spec: Operator, clock: StageClock, until: pl.Expr) -> pl.Expr:
 
 
 def pair(names: Sequence[str], rows: pl.DataFrame, columns: Sequence[str]) -> list[pl.Series]:
-    """The two hashes of columns, under names."""
+    """The two hashes of columns, under these names."""
     return [pl.Series(n, v, dtype=pl.Int64) for n, v in zip(names, hashed(rows, columns), strict=True)]
 
 
 def repeated(rows: pl.DataFrame, copies: np.ndarray) -> pl.DataFrame:
-    """Rows, each as often as it says."""
+    """Repeat each row by its number of copies."""
     return rows if (copies == 1).all() else rows[pl.Series(np.repeat(np.arange(len(rows)), copies), dtype=pl.UInt32)]
 
 

@@ -1,4 +1,4 @@
-"""The kernel of DISTINCT: every row once, as long as it is there."""
+"""The kernel of DISTINCT: emits every row once, as long as at least one copy exists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def advance(operator: DistinctRows, inputs: Inputs, states: States, clock: Stage
 
 
 def _once(rows: pl.DataFrame) -> pl.DataFrame:
-    """Copies that are never retracted need no counting."""
+    """Reduce copies to one: copies that are never retracted need no counting."""
     return rows.with_columns(pl.col("$n").clip(upper_bound=1))
 
 
@@ -29,7 +29,7 @@ def _answers(operator: DistinctRows, rows: pl.DataFrame, count: str) -> pl.DataF
 
 
 def group_marks() -> list[pl.Expr]:
-    """What identifies results that are a group each, and what is in them: the group."""
+    """The identity and the content of results that are one per group: both are the group."""
     return [pl.col(c).alias(n) for c, n in zip(GROUP * 2, (*CONTENT, *PLACE), strict=True)]
 
 

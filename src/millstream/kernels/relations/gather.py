@@ -1,4 +1,4 @@
-"""The kernel of gathered rows: every row as often as it is there. Append-only rows pass through."""
+"""The kernel of gathered rows: emits every row with all its copies. Append-only rows pass through without state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def advance(operator: GatheredRows, inputs: Inputs, states: States, clock: Stage
 
 
 def all_rows(operator: Operator, rows: pl.DataFrame, count: str) -> pl.DataFrame:
-    """All rows that are there, with which copy each is."""
+    """All current rows, with the number of each copy."""
     there = rows.filter(pl.col(count) > 0)
     return identified(operator, copies(repeated(there, there[count].to_numpy()), operator.columns))
 

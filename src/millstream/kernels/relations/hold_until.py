@@ -1,4 +1,4 @@
-"""The kernel that holds rows until they change no more: a changing stream becomes an append-only one, in order."""
+"""The kernel that holds rows until they are final. It turns a changing stream into an append-only, ordered one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millstream.plan.operators.relations.hold_until import HoldUntil
 
 
 def advance(operator: HoldUntil, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
-    """Release rows whose time is past, in the order of time; hold the others."""
+    """Release final rows in time order; hold the others."""
     del services
     side = operator.sides[0]
     at = pl.col(operator.column).cast(pl.Datetime("us", "UTC")).cast(pl.Int64) + operator.slack
@@ -37,7 +37,7 @@ def waiting(
     clock: StageClock,
     until: pl.Expr,
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
-    """The rows that changes touch, with ``$x``; and all rows whose ``$x`` is past now and was not before."""
+    """The rows that changes touch, with ``$x``, and all rows whose ``$x`` the watermark passed in this epoch."""
     rows = None
     if changes is not None and len(changes):
         came = arrived(side, keys, changes, clock, () if side.append_only else None)
@@ -59,7 +59,7 @@ def waiting(
 
 
 def is_due(operator: Operator, state: State, clock: StageClock) -> bool:
-    """Whether a row is to be released by the clock alone."""
+    """Whether the clock alone releases a row."""
     del operator
     return bool(len(state.due({"$x": (clock.before, clock.watermark)}, clock.before)))
 

@@ -1,9 +1,9 @@
-"""The kernel of joins: rows of two sides that come and go, and the pairs that come and go with them.
+"""The kernel of joins: keeps the rows of both sides, and emits the pairs that changes add and remove.
 
-An epoch's pairs are those of changed rows of the left with all rows of the right, and of the other rows of the left
-with changed rows of the right; so it costs what changed and what that meets. Each side's rows are kept under the hash
-of their key until no row can meet them any more (``$x``). Where it matters whether a row has a partner at all, ``$m``
-counts the partners that it met, also those that are forgotten since.
+The pairs of an epoch are changed left rows with all right rows, and unchanged left rows with changed right rows. An
+epoch therefore costs in proportion to what changed and what it matches. Each side's rows are kept under the hash of
+their key until no row can match them any more (``$x``). Where results depend on whether a row has a match at all,
+``$m`` counts the matches it has had, including those that have expired since.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def advance(operator: Join, inputs: Inputs, states: States, clock: StageClock, s
 
 
 def is_due(operator: Join, state: State, clock: StageClock) -> bool:
-    """Whether a row without a partner is to come by the clock alone."""
+    """Whether the clock alone makes an unmatched row due."""
     return operator.certain and bool(len(state.due({"$x": (clock.before, clock.watermark)}, clock.before)))
 
 
@@ -78,7 +78,7 @@ def _rows(
     states: list[State],
     clock: StageClock,
 ) -> list[pl.DataFrame] | None:
-    """The rows of both sides that changes touch; None when there are none."""
+    """The rows of both sides that changes touch; None if there are none."""
     if all(n is None for n in news):
         return None
     found = []
@@ -97,7 +97,7 @@ def _rows(
 
 
 def _pairs(operator: Join, rows: list[pl.DataFrame], services: Services) -> pl.DataFrame:
-    """The pairs that something changed in, by the places of their rows: ``$0`` and ``$1``."""
+    """The pairs in which a row changed, by the positions of their rows: ``$0`` and ``$1``."""
     wanted = () if operator.test is None else operator.test.columns
     sides = []
     for i, side in enumerate(operator.sides):
@@ -123,7 +123,7 @@ def _pairs(operator: Join, rows: list[pl.DataFrame], services: Services) -> pl.D
 
 
 def _paired(operator: Join, rows: list[pl.DataFrame], pairs: pl.DataFrame) -> pl.DataFrame:
-    """The pairs as results that come and go."""
+    """The pairs as results that are added and removed."""
     marks = [] if operator.append_only else list(CONTENT)
     left, right = (
         rows[i].select("$was", "$n", *marks, *(operator.right if i else operator.left))[pairs[f"${i}"]] for i in (0, 1)
@@ -136,7 +136,7 @@ def _paired(operator: Join, rows: list[pl.DataFrame], pairs: pl.DataFrame) -> pl
 
 
 def _changed(operator: Join, rows: pl.DataFrame, before: np.ndarray, after: np.ndarray, salt: int = 0) -> pl.DataFrame:
-    """Results of which there were and are so many copies, as changes; `salt` tells kinds of results apart."""
+    """Changes of results, from their numbers of copies before and after. `salt` distinguishes kinds of results."""
     parts = []
     for op, copies, start in (("-D", before - after, after), ("+I", after - before, before)):
         more = np.clip(copies, 0, None)
@@ -154,7 +154,7 @@ def _changed(operator: Join, rows: pl.DataFrame, before: np.ndarray, after: np.n
 
 
 def _named(rows: pl.DataFrame, salt: int) -> pl.DataFrame:
-    """Results with what tells them apart: the rows they are made of, and which copy it is."""
+    """Add identity to results: the rows they consist of, and the number of the copy."""
     marks = [c for c in ("$a", "$b", "$a2", "$b2") if c in rows.columns]
     first, second = (rows[c].to_numpy().view(np.uint64) for c in marks[:2])
     if len(marks) > 2:
@@ -168,7 +168,7 @@ def _named(rows: pl.DataFrame, salt: int) -> pl.DataFrame:
 
 
 def _counted(mine: pl.DataFrame, others: pl.DataFrame, pairs: pl.DataFrame, i: int) -> pl.DataFrame:
-    """Rows with the number of their partners, before (``$met``) and now (``$m``)."""
+    """Add the number of matches of each row, before (``$met``) and after (``$m``) the epoch."""
     met = mine[pairs[f"${i}"]].select("$at", "$was")
     theirs = others[pairs[f"${1 - i}"]]
     more = theirs["$n"] - pl.select(pl.when(met["$was"] > 0).then(theirs["$was"]).otherwise(0)).to_series()
@@ -179,7 +179,7 @@ def _counted(mine: pl.DataFrame, others: pl.DataFrame, pairs: pl.DataFrame, i: i
 
 
 def _alone(operator: Join, rows: pl.DataFrame, i: int) -> pl.DataFrame:
-    """Results that hang on whether a row has a partner: itself, or with nothing beside it."""
+    """Results that depend on whether a row has a match: the row itself, or the row padded with NULLs."""
     if operator.certain and operator.how != "semi":
         return pl.DataFrame(schema={OP: pl.String})
     met, now = (pl.col(c) > 0 if operator.how == "semi" else pl.col(c) == 0 for c in ("$met", _COUNT))
@@ -192,7 +192,7 @@ def _alone(operator: Join, rows: pl.DataFrame, i: int) -> pl.DataFrame:
 
 
 def _padded(operator: Join, rows: pl.DataFrame, i: int) -> pl.DataFrame:
-    """Rows of one side as results, with nothing for the columns of the other."""
+    """Rows of one side as results, with NULLs for the columns of the other side."""
     other = types_of(operator.sides[1 - i])
     shown = operator.left + (() if operator.how in ("semi", "anti") else operator.right)
     mine = operator.right if i else operator.left
@@ -201,7 +201,7 @@ def _padded(operator: Join, rows: pl.DataFrame, i: int) -> pl.DataFrame:
 
 
 def _lonely(operator: Join, touched: pl.DataFrame | None, state: State, i: int, clock: StageClock) -> pl.DataFrame:
-    """Results of rows that no partner can come for any more, and none came for."""
+    """Results of rows that had no match and can no longer get one."""
     hashes = state.due({"$x": (clock.before, clock.watermark)}, clock.before)
     found = state.lookup(hashes, clock.before) if len(hashes) else None
     if found is None:
@@ -218,7 +218,7 @@ def _lonely(operator: Join, touched: pl.DataFrame | None, state: State, i: int, 
 
 
 def _kept(operator: Join, rows: pl.DataFrame, i: int, clock: StageClock) -> pl.DataFrame | None:
-    """The rows of a side that state has to keep, or to forget."""
+    """The rows of a side that state must keep or drop."""
     side = operator.sides[i]
     changed = pl.col("$n") != pl.col("$was")
     counts = operator.counts[i]

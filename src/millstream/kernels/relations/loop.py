@@ -1,7 +1,7 @@
-"""The kernel of loops: a body is repeated over tables until nothing changes; the difference to before is given.
+"""The kernel of loops: repeats a body over tables to a fixpoint, and emits the difference from the previous result.
 
-The answer is computed anew from all rows when some of them changed, before and after; so it is right for rows that go
-away, too. Rows are put in order first and one thread computes, so that the same rows always give the same numbers.
+When some input rows change, the result is recomputed from all rows, as of before and after the epoch. That is correct
+for retractions too. Rows are sorted first and one thread computes, so that equal input always gives equal results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def advance(operator: Loop, inputs: Inputs, states: States, clock: StageClock, s
 
 
 def _side(side: Side, came: pl.DataFrame | None, state: State, clock: StageClock) -> pl.DataFrame:
-    """All rows of a side, how often each was there and is."""
+    """All rows of a side, with their numbers of copies before and after."""
     held = state.scan(clock.before)
     if held is not None:
         held = held.filter(~pl.col("$gone"))
@@ -45,7 +45,7 @@ def _kept(side: Side, rows: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _answer(operator: Loop, sides: list[pl.DataFrame], count: str, services: Services) -> pl.DataFrame:
-    """The rows of a loop over the rows that were there, or are."""
+    """The result of a loop over the rows from before, or after, the epoch."""
     tables = []
     for side, rows in zip(operator.sides, sides, strict=True):
         there = rows.filter(pl.col(count) > 0).sort(*CONTENT)

@@ -1,10 +1,10 @@
-"""Groups of rows that come and go: what does a group answer before and after an epoch?
+"""Recomputes the results of changed groups and emits the difference.
 
-Shared by the operators whose result follows from the rows that a group has now (top-N, distinct, sets, window
-functions, aggregates of changing rows). The present rows of a group are its state (see
-`kernels/relations/changes.py`). An epoch looks up the groups that are touched, applies the changes, and gives the
-difference of their answers; so it is right for every kind of change. A change that
-retracts a row which is not held (it is older than the operator) has no effect.
+Shared by the operators whose result follows from the current rows of a group (top-N, distinct, set operations, window
+functions, aggregates of changing rows). The current rows of a group are its state (see `kernels/relations/changes.py`).
+An epoch looks up the groups that changes touch, applies the changes, and emits the difference between the old and the
+new results. That is correct for every kind of change. A change that retracts a row which state does not hold (the row
+is older than the operator) has no effect.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from millstream.model.reserved import OP
 from millstream.plan.operators.operator import ROW, Operator
 
 PLACE = ("$i", "$j")
-"""Hashes of what identifies a result."""
+"""The hashes of a result's identity."""
 
 Answers = Callable[[Any, pl.DataFrame, str], pl.DataFrame]
-"""The results of all groups over rows that are there as often as a column says, with ``$i $j`` and ``$a $b``."""
+"""Computes the results of all groups over rows with a column of copy counts; results have ``$i $j`` and ``$a $b``."""
 
 
 def recompute(
@@ -36,8 +36,8 @@ def recompute(
     content: Sequence[str] | None = None,
     narrow: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
 ) -> Outcome:
-    """Run one epoch. `content` are the columns that tell rows apart (all, by default; none: each row is its own);
-    `narrow` leaves out of the rows what need not be kept.
+    """Run one epoch. `content` are the columns that identify rows (default: all; none: each row is unique). `narrow`
+    removes from the rows what need not be kept.
     """
     if changes is None or not len(changes):
         return Outcome()
@@ -54,7 +54,7 @@ def recompute(
 
 
 def identified(operator: Operator, results: pl.DataFrame) -> pl.DataFrame:
-    """Results with hashes of what identifies them."""
+    """Add the hashes of their identity to results."""
     by_key = operator.identity == operator.keys and "$h" in results.columns
     results = results.select(*operator.result, *CONTENT, *(GROUP if by_key else ()))
     if by_key:
@@ -63,7 +63,7 @@ def identified(operator: Operator, results: pl.DataFrame) -> pl.DataFrame:
 
 
 def copies(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-    """Rows with hashes of their content, and of which copy each is."""
+    """Add hashes of their content and of the number of the copy to rows."""
     known = [c for c in columns if c not in ROW]
     rows = rows.with_columns(pair(CONTENT, rows, known))
     rows = rows.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over(*CONTENT).alias("$copy"))

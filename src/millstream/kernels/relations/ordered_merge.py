@@ -1,7 +1,7 @@
-"""The ordered merge: rows wait until the watermark has passed their time, and then go on in the order of event time.
+"""The kernel of ordered merges: holds rows until the watermark passes their time, then emits them in event-time order.
 
-Equal times are told apart by source, partition and offset, so the order does not depend on how rows arrived. A row that
-comes when its time is past is late: later ones have gone on already.
+Ties are broken by source, partition and offset, so the order does not depend on how rows arrived. A row that arrives
+after the watermark has passed its time is late: later rows have already been emitted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from millstream.plan.operators.relations.ordered_merge import OrderedMerge
 
 
 def advance(operator: OrderedMerge, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
-    """Release held rows that the watermark has passed, in order; hold the new ones. Changes are rows as appended."""
+    """Release held rows that the watermark has passed, in order; hold the new ones. Changes are appended rows."""
     del operator, services
     rows = inputs["rows"]
     held = states["rows"].scan(clock.before)

@@ -1,4 +1,4 @@
-"""The kernel of rows that are handed on: it keeps nothing."""
+"""The kernel of pass-through operators: emits rows of scans unchanged. It keeps no state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCAN_INPUT = ScanInput(_select, _in_time, as_they_are, _gather)
 
 
 def advance(operator: PassThrough, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
-    """Run one epoch: rows go on as they come, or in the order of partition and offset."""
+    """Run one epoch: emit rows as they arrive, or ordered by partition and offset."""
     del states, clock, services
     rows = inputs["rows"]
     if rows is None or not len(rows):

@@ -1,4 +1,4 @@
-"""The kernel of INTERSECT and EXCEPT."""
+"""The kernel of INTERSECT and EXCEPT: counts the copies of a row on each side, and emits the rows that qualify."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _answers(operator: SetOperation, rows: pl.DataFrame, count: str) -> pl.DataF
 
 
 def _kept_groups(operator: SetOperation, rows: pl.DataFrame, count: str) -> pl.DataFrame:
-    """The groups whose row is a result, and how often."""
+    """The groups whose row is a result, with the number of copies."""
     sides = [pl.col(count).filter(pl.col(SIDE) == i).sum().alias(f"$n{i}") for i in (0, 1)]
     counted = rows.group_by(GROUP, maintain_order=True).agg(*sides)
     first, second = pl.col("$n0"), pl.col("$n1")

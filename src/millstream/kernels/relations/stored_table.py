@@ -1,4 +1,4 @@
-"""The kernel of stored tables: what was added to a table and removed since the epoch before."""
+"""The kernel of stored tables: emits the rows added and removed since the previous epoch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millstream.plan.operators.relations.stored_table import StoredTable
 
 
 def advance(operator: StoredTable, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
-    """Run one epoch. The input is all rows that the table has now, or None when it has not changed."""
+    """Run one epoch. The input is all current rows of the table, or None if it has not changed."""
     del services
     rows = inputs["rows"]
     changes = None if rows is None else _since(operator, rows, states["rows"], clock)

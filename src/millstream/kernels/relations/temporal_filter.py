@@ -1,7 +1,8 @@
-"""The kernel of temporal filters: a row is there from one instant of the epoch's clock until another.
+"""The kernel of temporal filters: a row is visible from one instant of the epoch's clock until another.
 
-Both instants follow from what is in the row, so that state holds only rows that are still to come or to go (`$pd` says
-when), and, of rows that may be taken back, those that are there for good. A row whose time is past is dropped.
+Both instants follow from the content of the row. State therefore holds only rows that will still appear or disappear
+(`$pd` is the next instant) and, if rows may be retracted, those that stay visible permanently. A row whose time has
+passed is dropped.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from millstream.plan.operators.operator import ROW
 from millstream.plan.operators.relations.temporal_filter import FROM, LEAVES, TemporalFilter
 
 DUE = "$pd"
-"""The column with the instant at which a row must be looked at next."""
+"""The column with the next instant at which a row must be processed."""
 _MARKS = (*GROUP, *CONTENT, "$was", "$n")
 
 
 def advance(operator: TemporalFilter, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
-    """Run one epoch: apply changes, and let rows come and go whose time has come."""
+    """Run one epoch: apply changes, and emit rows that the clock makes visible or invisible."""
     del services
     changes, state, side = inputs["rows"], states["rows"], operator.sides[0]
     rows = None
@@ -61,7 +62,7 @@ def advance(operator: TemporalFilter, inputs: Inputs, states: States, clock: Sta
 
 
 def due(state: State, clock: StageClock) -> pl.DataFrame | None:
-    """The rows that come or go between the clock of the epoch before and that of this one."""
+    """The rows that appear or disappear between the previous epoch's clock and this one's."""
     hashes = state.due({DUE: (clock.since, clock.now)}, clock.before)
     found = state.lookup(hashes, clock.before) if len(hashes) else None
     if found is None:
@@ -70,19 +71,19 @@ def due(state: State, clock: StageClock) -> pl.DataFrame | None:
 
 
 def is_due(operator: TemporalFilter, state: State, clock: StageClock) -> bool:
-    """Whether a row comes or goes by the clock alone."""
+    """Whether a row appears or disappears by the clock alone."""
     del operator
     found = due(state, clock)
     return found is not None and len(found) > 0
 
 
 def _there(at: int, copies: str) -> pl.Expr:
-    """How many copies of a row are there at an instant."""
+    """How many copies of a row are visible at an instant."""
     return pl.when((pl.col("$since") <= at) & (pl.col("$end") > at)).then(pl.col(copies)).otherwise(0)
 
 
 def _changes(operator: TemporalFilter, rows: pl.DataFrame) -> pl.DataFrame | None:
-    """The copies that go and those that come."""
+    """The copies that disappear and those that appear."""
     parts = []
     for op, first, last in (("-D", "$new", "$old"), ("+I", "$old", "$new")):
         moved = rows.filter(pl.col(last) > pl.col(first))
@@ -100,7 +101,7 @@ def _changes(operator: TemporalFilter, rows: pl.DataFrame) -> pl.DataFrame | Non
 
 
 def _kept(operator: TemporalFilter, rows: pl.DataFrame, clock: StageClock) -> pl.DataFrame:
-    """What becomes of rows in state: those that are past, or there for good, are held no longer."""
+    """The rows of state to write. Rows that have expired, or that stay visible permanently, are no longer held."""
     over = (pl.col("$since") >= pl.col("$end")) | (pl.col("$end") <= clock.now)
     if operator.append_only:
         over = over | (pl.col("$since") <= clock.now)
@@ -115,7 +116,7 @@ def _kept(operator: TemporalFilter, rows: pl.DataFrame, clock: StageClock) -> pl
 
 
 def _next(at: int) -> pl.Expr:
-    """When a row comes or goes next, seen from an instant."""
+    """The next instant, after a given one, at which a row appears or disappears."""
     return pl.when(pl.col("$since") > at).then(pl.col("$since")).otherwise(pl.col("$end"))
 
 

@@ -1,4 +1,4 @@
-"""The kernel of top-N: the first rows of each key. Over append-only input, only the rows that it shows are kept."""
+"""The kernel of top-N: emits the first rows of each key. Over append-only input, it keeps only the rows it shows."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def advance(operator: TopN, inputs: Inputs, states: States, clock: StageClock, s
 
 
 def _is_numbered(operator: TopN, rows: pl.DataFrame) -> bool:
-    """Whether each row has a number of its own: none is retracted, and ties need no hash to break."""
+    """Whether each row has its own number: no row is retracted, and ties need no hash."""
     return operator.append_only_input and not any(rows.schema[c].is_nested() for c in operator.shown)
 
 
 def _shown_now(operator: TopN, rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows as often as they are shown: what is not among the first rows now never will be."""
+    """Limit rows to the copies that are shown. A row outside the first N can never enter them later."""
     return _placed(operator, rows, "$n").with_columns(pl.col("$take").alias("$n"))
 
 
 def _placed(operator: TopN, rows: pl.DataFrame, count: str) -> pl.DataFrame:
-    """Rows in the order of their groups, with how many copies are before each (``$at``) and are shown (``$take``)."""
+    """Rows in the order of their groups, with the number of copies before each (``$at``) and shown (``$take``)."""
     sorts = {s.column: (s.descending, not s.nulls_first) for s in reversed(operator.order)}
     order = list(dict.fromkeys(s.column for s in operator.order))
     ties = [c for c in operator.shown if c not in order and not rows.schema[c].is_nested()]
@@ -47,7 +47,7 @@ def _placed(operator: TopN, rows: pl.DataFrame, count: str) -> pl.DataFrame:
 
 
 def _answers(operator: TopN, rows: pl.DataFrame, count: str) -> pl.DataFrame:
-    """The first rows of every group, once per copy."""
+    """The first rows of every group, one per copy."""
     numbered = _is_numbered(operator, rows)
     first = _placed(operator, rows.filter(pl.col(count) > 0), count).filter(pl.col("$take") > 0)
     shown = repeated(first, first["$take"].to_numpy())

@@ -1,4 +1,4 @@
-"""The kernel of window functions: over the rows of each group, in an order."""
+"""The kernel of window functions: recomputes them over the ordered rows of each group that changed."""
 
 from __future__ import annotations
 
@@ -100,11 +100,11 @@ def _beside(call: WindowCall, rows: pl.DataFrame) -> pl.Expr:
 
 
 def _beside_known(call: WindowCall, rows: pl.DataFrame) -> pl.Expr:
-    """The value so many rows before or behind that have one."""
+    """The value a number of rows before or after, counting only rows whose value is not NULL."""
     values = rows[call.argument or ""]
     there = values.is_not_null().to_numpy()
     places = np.flatnonzero(there)
-    counts = np.concatenate(([0], np.cumsum(there)))  # how many values come before each row
+    counts = np.concatenate(([0], np.cumsum(there)))  # how many values precede each row
     at = np.arange(len(rows))
     start = at - rows["$no"].to_numpy()
     end = start + rows["$size"].to_numpy()
@@ -144,7 +144,7 @@ def _instead(call: WindowCall, function: str) -> WindowCall:
 
 
 def _frame(call: WindowCall, order: tuple[Sort, ...], rows: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
-    """The first row of each frame, and the one behind its last, by number in the group."""
+    """The first row of each frame and the row after its last, numbered within the group."""
     size, number = pl.col("$size"), pl.col("$no")
     peers = [*GROUP, "$peer"]
     if call.frame is None:
@@ -163,7 +163,9 @@ def _frame(call: WindowCall, order: tuple[Sort, ...], rows: pl.DataFrame) -> tup
 
 
 def _reach(rows: pl.DataFrame, sort: Sort, by: float, *, after: bool = False) -> pl.Expr:
-    """The first row of the group that is not before the row's value moved by so much; `after`: the first behind it."""
+    """The first row of the group whose value is not below the current row's value plus an offset. With `after`: the
+    first row above it.
+    """
     column = rows[sort.column]
     numbers = column.cast(pl.Int64) if isinstance(column.dtype, pl.Datetime | pl.Duration) else column
     values = numbers.cast(pl.Float64 if numbers.dtype.is_float() else pl.Int64)
@@ -178,14 +180,14 @@ def _reach(rows: pl.DataFrame, sort: Sort, by: float, *, after: bool = False) ->
         there = plain[start:end][known]
         at = np.searchsorted(there, _moved(there, by), side="right" if after else "left")
         found[start:end][known] = at + (known[0] if len(known) else 0)
-        lost = np.flatnonzero(null[start:end])  # NULLs are each other's peers, and nobody else's
+        lost = np.flatnonzero(null[start:end])  # NULLs are peers of each other and of no other row
         if len(lost):
             found[start:end][lost] = lost[-1] + 1 if after else lost[0]
     return pl.lit(pl.Series(found, dtype=pl.Int64))
 
 
 def _moved(numbers: np.ndarray, by: float) -> np.ndarray:
-    """Numbers and so much more. Whole ones stay whole, and stop at the end of 64 bits."""
+    """Add an offset to numbers. Integers stay integers and saturate at the limits of 64 bits."""
     if numbers.dtype != np.int64 or not float(by).is_integer():
         return numbers + by
     step = max(-_FIT, min(_FIT, int(by)))
@@ -195,7 +197,7 @@ def _moved(numbers: np.ndarray, by: float) -> np.ndarray:
 
 
 def _apart(call: WindowCall, rows: pl.DataFrame) -> Apart | None:
-    """Which rows of a frame do not count for a row: told by the numbers of both, and of the peers of each."""
+    """The rows of a frame that are excluded for a row, from the numbers of both rows and of their peers."""
     said = next((s for s in settings_of(call.function) if str(s).startswith("exclude")), None)
     if said is None:
         return None
@@ -212,7 +214,7 @@ def _apart(call: WindowCall, rows: pl.DataFrame) -> Apart | None:
 def _aggregated(
     call: WindowCall, values: pl.Series, first: np.ndarray, last: np.ndarray, apart: Apart | None
 ) -> pl.Series:
-    """An aggregate over stretches of a column."""
+    """An aggregate over ranges of a column."""
     function = call.function
     if settings_of(function) or function == "nth_value":
         return _one_by_one(call, values, first, last, apart)
@@ -229,7 +231,7 @@ def _aggregated(
 
 
 def _totals(numbers: np.ndarray, first: np.ndarray, last: np.ndarray, *, sums: bool) -> np.ndarray:
-    """The totals of stretches of whole numbers; in numbers of any length where 64 bits might not do."""
+    """The sums of ranges of integers, in arbitrary precision where 64 bits might overflow."""
     rough = len(numbers) and max(-int(numbers.min()), int(numbers.max())) * len(numbers) > _FIT
     running = np.concatenate(([0], np.cumsum(numbers.astype(object) if rough else numbers)))
     total: np.ndarray = running[last] - running[first]

@@ -1,1 +1,1 @@
-"""Kernels of windowed state: assignment, panes, triggers, count windows, corrections, replay of late rows."""
+"""Kernels of windowed state: window assignment, panes, triggers, count windows, corrections, replay of late rows."""

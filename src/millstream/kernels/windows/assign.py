@@ -1,7 +1,8 @@
-"""Assigning windows: from a record's time, or a slice of time, to the windows over it, in columns ``$s`` and ``$e``.
+"""Window assignment: maps a record's time, or a slice of time, to the windows over it, in columns ``$s`` and ``$e``.
 
-Windows that are cut from slices (aligned and cumulating ones) are assigned late, to partials; others early, to rows.
-Custom windows are assigned late where the kernel must know which records it refused: to partials of one event time.
+Windows that consist of slices (aligned and cumulating ones) are assigned late, to partials; others are assigned early,
+to rows. Custom windows are assigned late if the kernel must know which records it refused: to partials of one event
+time. The slice and pane kernels use the result.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _MICRO = timedelta(microseconds=1)
 
 
 def by_slices(spec: Aggregation) -> bool:
-    """Whether rows are combined by slice, and windows put together from slices."""
+    """Whether rows are combined by slice, and windows assembled from slices."""
     if isinstance(spec.window, Custom):  # a slice is one event time
         return spec.window.merge is not None or finishes(spec.windowing.trigger)
     return isinstance(spec.window, Window | Cumulating)
 
 
 def sliced(spec: Aggregation, frame: pl.DataFrame) -> pl.DataFrame:
-    """Times in ``$s`` as the starts of their slices."""
+    """Replace times in ``$s`` by the starts of their slices."""
     window = spec.window
     if isinstance(window, Cumulating):
         width, offset = window.step.micros, window.offset.micros
@@ -64,8 +65,8 @@ def last_end(spec: Aggregation, starts: np.ndarray) -> np.ndarray:
 
 
 def in_time(spec: Aggregation, frame: pl.DataFrame, watermark: int) -> tuple[pl.DataFrame, pl.Series]:
-    """The rows that some window still takes (each once per window, where windows are assigned to rows), and which rows
-    of the frame are late. Windows that merge are decided on in the kernel, when it is known what they become.
+    """The rows that some window still accepts (once per window, if windows are assigned to rows), and a mask of the
+    late rows of the frame. For windows that merge, the kernel decides once it knows the merged windows.
     """
     ended = watermark - spec.windowing.lateness.micros
     if by_slices(spec):
@@ -92,7 +93,7 @@ def last_ends(spec: Aggregation, frame: pl.DataFrame) -> pl.Series:
 
 
 def rows(spec: Aggregation, frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows (``$s`` is their time; ``$gap`` where a session asks for it) with their windows; one row per window."""
+    """Rows (``$s`` is their time; ``$gap`` where a session needs it) with their windows; one row per window."""
     window = spec.window
     if isinstance(window, SessionWindow):
         if window.gap is not None:
@@ -134,14 +135,14 @@ def slice_borders(spec: Aggregation) -> tuple[pl.Expr, pl.Expr]:
 
 
 def sessions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Rows or partials of sessions, each under the span of all that belong together with it."""
+    """Rows or partials of sessions, each with the span of the whole session it belongs to."""
     merged = spans(frame, keys)
     return merged.with_columns(pl.col("$s2").alias("$s"), pl.col("$e2").alias("$e")).drop("$s2", "$e2")
 
 
 def spans(frame: pl.DataFrame, keys: Sequence[str], merge: Custom | None = None) -> pl.DataFrame:
-    """For windows (``$h``, keys, ``$s``, ``$e``; several rows may be equal): the merged window each belongs to, as
-    ``$s2`` and ``$e2``. Windows that overlap or touch are merged in a chain, or as a custom function says.
+    """For windows (``$h``, keys, ``$s``, ``$e``; rows may repeat): the merged window of each, as ``$s2`` and ``$e2``.
+    Windows that overlap or touch are merged transitively, or as a custom function decides.
     """
     by = ["$h", *keys]
     if merge is not None:
@@ -164,11 +165,13 @@ def spans(frame: pl.DataFrame, keys: Sequence[str], merge: Custom | None = None)
 
 
 def _reach(ends: np.ndarray, key_begins: np.ndarray) -> np.ndarray:
-    """The greatest end so far, beginning anew with every key. Keys are set so far apart that one maximum serves all."""
+    """The running maximum of the ends, restarted at every key. Keys are shifted so far apart that one maximum serves
+    all.
+    """
     least = int(ends.min())
     width = int(ends.max()) - least + 1
     keys = np.cumsum(key_begins) - 1
-    if width * (int(keys[-1]) + 1) >= END_OF_TIME:  # too far apart for whole numbers: key by key
+    if width * (int(keys[-1]) + 1) >= END_OF_TIME:  # too far apart for 64 bits, so go key by key
         reach = ends.copy()
         for part in np.split(np.arange(len(ends)), np.flatnonzero(key_begins)[1:]):
             reach[part] = np.maximum.accumulate(ends[part])
@@ -210,7 +213,7 @@ def _in_calendar(window: Calendar, frame: pl.DataFrame) -> pl.DataFrame:
         _instant(following, window.zone).alias("$end"),
         _instant(following.dt.offset_by(every), window.zone).alias("$after"),
     )
-    again = pl.col("$s") >= pl.col("$end")  # set back across midnight: a day ends when it is midnight the first time
+    again = pl.col("$s") >= pl.col("$end")  # clocks set back across midnight: a day ends at the first midnight
     borders = times.join(days, on="$wall", how="left").select(
         "$s",
         pl.when(again).then("$end").otherwise("$start").alias("$s2"),
@@ -221,7 +224,7 @@ def _in_calendar(window: Calendar, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _instant(wall: pl.Expr, zone: str) -> pl.Expr:
-    """The instant of a local midnight; of the first instant of its day where the clock skips midnight."""
+    """The instant of a local midnight, or of the first instant of its day if the clock skips midnight."""
     found = wall.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
     skipped = [
         wall.dt.offset_by(by).dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")

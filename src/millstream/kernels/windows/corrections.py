@@ -1,10 +1,11 @@
-"""Corrections: records that revise or delete earlier ones by key, and the windows over them given anew.
+"""Corrections: records that revise or delete earlier ones by key, and the recomputation of the windows over them.
 
-Rows are kept one by one under the hash of their key, as long as a window over them takes records. A window that an old
-or a new version of a record belongs to is combined anew from all of its rows, which is right for every aggregate.
+Rows are kept individually under the hash of their key, as long as a window over them accepts records. A window that
+contains an old or a new version of a record is recombined from all of its rows, which is correct for every aggregate.
+The pane kernel receives the revised windows.
 
 Columns of a row: ``$h`` hash and ``$key`` text of the record's key, ``$g`` hash of the group, ``$ver`` its version,
-``$dead`` for a record that was deleted, and the columns of any row. Of a row that comes, ``$del`` says what it does.
+``$dead`` for a deleted record, and the columns of any row. In an arriving row, ``$del`` is the kind of revision.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from millstream.plan.operators.aggregates.aggregation import Aggregation
 
 UNIQUE = ("$h", "$key")
 UPSERTS, DELETES, NOT_KEPT = 0, 1, 2
-"""What a record does: it is a new version, it deletes its record, or the stage's condition does not keep it."""
+"""The effect of a record: it is a new version, it deletes its record, or the operator's condition filters it out."""
 
 
 @dataclass
 class Revised:
-    """What an epoch did: windows with all of their contents (``$n`` 0 for those that are empty now; ``$new`` records
-    that touched them), rows to keep, and records that could not be taken.
+    """The result of an epoch: windows with their complete contents (``$n`` 0 for those that are empty now; ``$new``
+    records that touched them), rows to keep, and records that could not be accepted.
     """
 
     contents: pl.DataFrame | None = None
@@ -37,7 +38,7 @@ class Revised:
 
 
 def revise(spec: Aggregation, records: State, clock: StageClock, came: pl.DataFrame) -> Revised:
-    """Take records in; each is new, or a new version of one that is held, or deletes it."""
+    """Apply records. Each is new, or a new version of a held record, or deletes one."""
     late, place = spec.windowing.lateness.micros, list(UNIQUE)
     came = came.rename({"$h": "$g", "$kh": "$h"}).with_columns(_ends(spec, came).alias("$last"))
     order = ["$ver", *(c for c in ORDER[1:] if c in came.columns)]
@@ -73,14 +74,14 @@ def _ends(spec: Aggregation, rows: pl.DataFrame) -> pl.Series:
 
 
 def _refuse(newest: pl.DataFrame, old: pl.DataFrame | None, ended: int) -> tuple[pl.DataFrame, list[Dropped]]:
-    """Leave out versions that are older than what is held; set apart what comes too late."""
+    """Drop versions that are older than the held one; quarantine records that arrive too late."""
     marked = newest.with_columns(pl.lit(None, pl.Int64).alias("$was"), pl.lit(value=False).alias("$there"))
     if old is not None and len(old):
         known = old.select("$key", pl.col("$ver").alias("$was"), (~pl.col("$dead")).alias("$there"))
         marked = newest.join(known, on="$key", how="left", maintain_order="left")
         marked = marked.with_columns(pl.col("$there").fill_null(value=False))
     marked = marked.filter(~(pl.col("$ver") <= pl.col("$was")).fill_null(value=False))
-    versioned = pl.col("$ver").is_not_null()  # is remembered also of a record that is not there
+    versioned = pl.col("$ver").is_not_null()  # remembered even if the record does not exist
     marked = marked.filter((pl.col("$del") != NOT_KEPT) | pl.col("$there") | versioned)
     missing = (pl.col("$del") == DELETES) & ~pl.col("$there")
     behind = (pl.col("$del") == UPSERTS) & (pl.col("$last") <= ended)
@@ -101,7 +102,7 @@ def _windows(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _written(newest: pl.DataFrame, old: pl.DataFrame | None, late: int) -> pl.DataFrame:
-    """The rows for state: a version stays at least as long as the one before it would have."""
+    """The rows for state. A version expires no earlier than the previous version would have."""
     rows = newest.with_columns(
         (pl.col("$del") != UPSERTS).alias("$dead"),
         pl.min_horizontal(pl.col("$last") + late, pl.lit(END_OF_TIME - 1)).alias("$x"),

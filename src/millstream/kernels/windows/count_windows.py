@@ -1,9 +1,9 @@
-"""Count windows: the rows of a key, numbered in the order of event time, partition and offset.
+"""Count windows: the rows of a key, numbered by event time, partition and offset.
 
-A late row may push all later rows of its key one number on, so rows are kept until the windows over them have expired.
-Per key there is one row more, the **head** (``$part`` -1): how many rows have been let go before the first that is
-kept (``$base``), the next window (``$j``), and the place of the last row of the last window that expired (``$ts``,
-``$fp``, ``$fq``); rows up to there are late.
+A late row may shift all later rows of its key by one, so rows are kept until the windows over them have expired. Each
+key has one additional row, the **head** (``$part`` -1): how many rows were dropped before the first kept one
+(``$base``), the next window (``$j``), and the position of the last row of the last expired window (``$ts``, ``$fp``,
+``$fq``). Rows up to that position are late. The pane kernel receives the windows that changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEAD = ("$base", "$j", "$fp", "$fq")
 def keys_of(
     spec: Aggregation, records: State, clock: StageClock, expired: pl.DataFrame | None, came: pl.DataFrame | None
 ) -> CountedKeys | None:
-    """The keys that an epoch touches, by windows that expired or rows that came; None when there are none."""
+    """The keys that an epoch touches, through expired windows or new rows; None if there are none."""
     by = ["$h", *spec.keys]
     touched = [f.select(by) for f in (expired, came) if f is not None and len(f)]
     if not touched:
@@ -53,7 +53,7 @@ class CountedKeys:
         self.new: pl.DataFrame | None = None
 
     def let_go(self, expired: pl.DataFrame) -> None:
-        """Forget the rows that only windows which expired were over."""
+        """Drop the rows that only expired windows covered."""
         size, slide = self.window.size, self.window.slide
         last = expired.group_by(self.by).agg(pl.col("$s").max().alias("$last"))
         heads = self.heads.join(last, on=self.by, how="left", nulls_equal=True, maintain_order="left")
@@ -77,7 +77,7 @@ class CountedKeys:
         ).drop("$start", "$last")
 
     def take(self, came: pl.DataFrame) -> list[Dropped]:
-        """Add rows, but for those that are behind a window that expired."""
+        """Add rows, except those that fall into an expired window."""
         came = came.drop("$s", "$e", strict=False)
         fronts = self.heads.select(*self.by, pl.col("$ts").alias("$ft"), "$fp", "$fq")
         marked = came.join(fronts, on=self.by, how="left", nulls_equal=True, maintain_order="left")
@@ -92,13 +92,13 @@ class CountedKeys:
         return [Dropped(h, ts, ts + 1, BEHIND, front, 1, (p, o)) for h, ts, front, p, o in found.iter_rows()]
 
     def contents(self) -> pl.DataFrame | None:
-        """The windows that changed, each with all of its contents; ``$new`` counts the rows it did not have before:
-        those that came, and those that were pushed on to it from the window before.
+        """The windows that changed, each with its complete contents. ``$new`` counts the rows it did not have before:
+        new rows, and rows shifted into it from the previous window.
         """
         if self.rows is None or not len(self.rows):
             return None
         size, slide = self.window.size, self.window.slide
-        old = len(self.rows) - (0 if self.new is None else len(self.new))  # the rows that came are the last ones
+        old = len(self.rows) - (0 if self.new is None else len(self.new))  # new rows are at the end
         marked = self.rows.with_columns(pl.Series("$came", np.arange(len(self.rows)) >= old))
         rows = self._numbered(marked, self.heads.select(*self.by, "$base", "$j"))
         rows = rows.with_columns((pl.col("$r") - pl.col("$came").cast(pl.Int64).cum_sum().over(self.by)).alias("$was"))

@@ -1,7 +1,7 @@
-"""Firing: from windows that fire to panes, to changes of the view, and to the windows as they are afterwards.
+"""Firing: turns windows that fire into panes, changes of the view, and the windows' state afterwards.
 
-What is shown of a window are its answers, kept beside it as ``^name``; for count windows also its borders, which move
-when a record comes in between.
+The pane kernel calls it. It stores the results shown for a window with the window, as ``^name``. For count windows that
+includes the borders, which move when a record arrives in between.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ LAST_INSTANT = 253402300799_000000
 
 
 def shown_watermark(watermark: int) -> int | None:
-    """A watermark as it is shown: none before there is one, and the end of time as the end of the year 9999."""
+    """A watermark for display: none before the first one, and the end of time as the end of the year 9999."""
     return None if watermark <= BEGINNING else min(watermark, LAST_INSTANT)
 
 
 def shown_names(spec: Aggregation) -> list[str]:
-    """The columns that are remembered as shown."""
+    """The columns whose shown values are remembered."""
     moving = ["window_start", "window_end"] if isinstance(spec.window, CountWindow) else []
     return [*moving, *(m.name for m in spec.measures)]
 
 
 def answers(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
-    """What windows show, from their contents."""
+    """The results of windows, computed from their contents."""
     moving = []
     if isinstance(spec.window, CountWindow):
         moving = [
@@ -49,7 +49,7 @@ def answers(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def result_rows(spec: Aggregation, rows: pl.DataFrame, given: pl.DataFrame, op: str) -> pl.DataFrame:
-    """Rows of a result: op, borders, keys, answers."""
+    """Result rows: op, borders, keys, results."""
     whole = pl.concat([rows.select("$s", "$e", *spec.keys), given], how="horizontal")
     named = {
         INDEX: pl.col("$s").alias(INDEX),
@@ -62,7 +62,7 @@ def result_rows(spec: Aggregation, rows: pl.DataFrame, given: pl.DataFrame, op: 
 
 @dataclass
 class Firing:
-    """The panes and changes that an epoch of a stage gives."""
+    """The panes and changes that an epoch of an operator emits."""
 
     spec: Aggregation
     clock: StageClock
@@ -71,13 +71,13 @@ class Firing:
 
     @property
     def discarding(self) -> bool:
-        """Whether a pane answers over new records only."""
+        """Whether a pane covers new records only."""
         return self.spec.windowing.accumulation is Accumulation.DISCARDING
 
     def fire(
         self, rows: pl.DataFrame, fired: np.ndarray, finished: np.ndarray, expired: np.ndarray, *, by_clock: bool
     ) -> pl.DataFrame:
-        """Give the panes of the windows that fire; returns all windows as they are afterwards."""
+        """Emit the panes of the windows that fire. Returns all windows in their new state."""
         reached = rows["$end"].to_numpy() <= self.clock.watermark
         past = rows["$o"].to_numpy()
         on_time = fired & reached & ~past & by_clock
@@ -93,13 +93,13 @@ class Firing:
         return self._after(rows, given, new)
 
     def gone(self, rows: pl.DataFrame) -> None:
-        """Windows that are no more leave the view."""
+        """Remove windows that no longer exist from the view."""
         shown = rows.filter(pl.col("$v"))
         if len(shown):
             self.changes.append(result_rows(self.spec, shown, self._old(shown), "-D"))
 
     def _nothing(self, firing: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
-        """Answers over no record at all (an empty pane of discarded contents)."""
+        """Results over no records (an empty pane in discarding mode)."""
         if not self.discarding or (firing["$n"] > 0).all():
             return new
         empty = firing["$n"] == 0
@@ -128,7 +128,7 @@ class Firing:
         self.panes.append(pl.concat([row, pl.DataFrame(marks)], how="horizontal"))
 
     def _change(self, firing: pl.DataFrame, new: pl.DataFrame) -> None:
-        """What the firing changes in the view."""
+        """The changes of the view that a firing causes."""
         shown, differs = firing["$v"], firing["$p"] > 0
         old = self._old(firing)
         if not self.discarding:
@@ -145,7 +145,7 @@ class Firing:
         return rows.select(pl.col(f"^{name}").alias(name) for name in shown_names(self.spec))
 
     def _after(self, rows: pl.DataFrame, given: np.ndarray, new: pl.DataFrame) -> pl.DataFrame:
-        """The windows once they have fired: nothing is unshown, and discarded contents are gone."""
+        """The windows after firing: everything is shown, and discarded contents are removed."""
         fired = pl.Series(given)
         place = np.zeros(len(rows), dtype=np.uint32)
         place[given] = np.arange(len(new), dtype=np.uint32)

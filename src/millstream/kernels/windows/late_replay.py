@@ -1,7 +1,7 @@
-"""Replaying late records: windows that have expired are computed anew from all records of their time.
+"""Replay of late records: recomputes expired windows from all records of their time.
 
-Their state is gone, so the records are read again; that is right for every aggregate. Which windows: all those that a
-late record belonged to.
+The state of these windows is gone, so the engine reads the records again; that is correct for every aggregate. The
+windows are all those that a late record belonged to. The result is the difference from the rows of the view.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from millstream.plan.operators.operator import Operator
 
 
 def check(operator: Operator, view: str) -> Aggregation:
-    """Refuse the operators whose late records cannot be replayed."""
+    """Refuse operators whose late records cannot be replayed."""
     why = None
     if not operator.reads_scans:
         why = "it is computed from the changes of another operator, whose windows have expired"
@@ -55,7 +55,7 @@ def windows_of(stage: Aggregation, times: Sequence[int]) -> pl.DataFrame:
 
 
 def recomputed(stage: Aggregation, partials: pl.DataFrame | None, windows: pl.DataFrame) -> pl.DataFrame | None:
-    """The answers of these windows over partials of all records of their time; None when there are none."""
+    """The results of these windows over partials of all records of their time; None if there are none."""
     if partials is None:
         return None
     if assign.by_slices(stage):

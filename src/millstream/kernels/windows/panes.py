@@ -1,13 +1,13 @@
-"""The pane kernel: one row per key and window, with its partials, its trigger's state and what was last shown of it.
+"""The pane kernel: keeps one row per key and window, with partials, trigger state and the last shown results.
 
-An epoch has two halves (docs/decisions/0008-panes.md): the clock moves, then records come. `_Windows` is the table of
-the windows that are looked at; both halves evaluate the trigger over it and give panes for the windows that fire.
+An epoch has two halves (docs/decisions/0008-panes.md): the clock advances, then records arrive. `_Windows` is the table
+of the windows to process. Both halves evaluate the trigger over it and emit panes for the windows that fire.
 
-Columns of a window besides its identity and partials: ``$n`` records it answers over, ``$p`` records no pane has shown,
-``$f`` processing time of the first of those, ``$i`` panes given, ``$o`` whether its on-time pane is past,
-``$t0..`` the trigger's state, ``^name`` the answers shown and ``$v`` whether they are, ``$gone`` for a window that has
-merged into another, ``$x`` when it leaves state; and when it must be looked at: ``$wd`` by the watermark, ``$fd`` by
-that for a fraction of the data, ``$pd`` by processing time.
+Columns of a window in addition to its identity and partials: ``$n`` records its result covers, ``$p`` records that no
+pane has shown, ``$f`` processing time of the first of those, ``$i`` panes emitted, ``$o`` whether its on-time pane is
+past, ``$t0..`` the trigger's state, ``^name`` the results shown and ``$v`` whether they are, ``$gone`` for a window
+that was merged into another, ``$x`` when it leaves state; and when it must be processed next: ``$wd`` by the watermark,
+``$fd`` by the watermark for a fraction of the data, ``$pd`` by processing time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def identity(spec: Aggregation) -> list[str]:
 
 
 def _leaving(spec: Aggregation, rows: pl.DataFrame) -> np.ndarray:
-    """When each window leaves state: so long after its end as records may come late."""
+    """When each window leaves state: its end plus the allowed lateness."""
     leaves: np.ndarray = np.minimum(rows["$end"].to_numpy() + spec.windowing.lateness.micros, END_OF_TIME - 1)
     return leaves
 
@@ -55,8 +55,9 @@ def _leaving(spec: Aggregation, rows: pl.DataFrame) -> np.ndarray:
 def advance(
     spec: Aggregation, partials: pl.DataFrame | None, state: State, clock: StageClock, records: State | None = None
 ) -> Outcome:
-    """Run one epoch of a stage. `partials` are combined rows by slice or by window (see `kernels/windows/assign.py`);
-    for count windows they are the rows themselves, and `records` the rows kept so far.
+    """Run one epoch of an operator. `partials` are combined rows by slice or by window (see
+    `kernels/windows/assign.py`). For count windows they are the rows themselves, and `records` is the state of kept
+    rows.
     """
     epoch = _Epoch(spec, state, clock)
     if spec.corrected:
@@ -77,7 +78,7 @@ def advance(
 
 @dataclass
 class _Windows:
-    """Windows that are looked at: their rows, and the state of their trigger."""
+    """The windows to process: their rows, and the state of their trigger."""
 
     rows: pl.DataFrame
     machine: Machine
@@ -98,7 +99,7 @@ class _Epoch:
         self.firing = Firing(self.spec, self.clock)
 
     def held(self, partials: pl.DataFrame | None) -> _Windows | None:
-        """The windows of all keys that have records or something due."""
+        """The windows of all keys that have records or are due."""
         hashes = self.state.due(due_columns(self.clock), self.clock.before)
         if partials is not None and len(partials):
             hashes = np.sort(np.concatenate([hashes, partials["$h"].to_numpy()]))
@@ -110,8 +111,8 @@ class _Epoch:
         return self._windows(rows) if len(rows) else None
 
     def clock_moves(self, held: _Windows | None) -> pl.DataFrame | None:
-        """The first half: windows fire or expire by the clock alone. What is left of `held` are live windows; returns
-        those that expired.
+        """The first half: windows fire or expire by the clock alone. Live windows stay in `held`. Returns those that
+        expired.
         """
         if held is None:
             return None
@@ -132,7 +133,7 @@ class _Epoch:
         return after.filter(pl.Series(expired))
 
     def records_come(self, held: _Windows | None, arrivals: pl.DataFrame) -> None:
-        """The second half: records find their windows, windows merge, and those that got records may fire."""
+        """The second half: records are assigned to windows, windows merge, and windows with new records may fire."""
         targeted, gone = self._targets(held, arrivals)
         arrivals = self._refuse(held, targeted, gone)
         if not len(arrivals) and (gone is None or not len(gone)):
@@ -140,7 +141,7 @@ class _Epoch:
         self._changed(self._taken(held, arrivals, gone))
 
     def corrected(self, came: pl.DataFrame | None, records: State) -> Outcome:
-        """An epoch of records that revise others: the windows they touch are given anew."""
+        """An epoch of records that revise others: the windows they touch are recomputed."""
         revised = Revised() if came is None or not len(came) else revise(self.spec, records, self.clock, came)
         held = self.held(revised.contents)
         self.clock_moves(held)
@@ -155,7 +156,7 @@ class _Epoch:
         return self.outcome(revised.records)
 
     def _emptied(self, held: _Windows, empty: pl.DataFrame) -> None:
-        """Windows that have lost their last record leave the view and the state."""
+        """Remove windows that have lost their last record from the view and from state."""
         rows = held.rows.join(empty, on=identity(self.spec), how="semi", nulls_equal=True)
         if len(rows):
             self.firing.gone(rows)
@@ -165,7 +166,7 @@ class _Epoch:
     def counted(
         self, held: _Windows | None, expired: pl.DataFrame | None, came: pl.DataFrame | None, records: State
     ) -> Outcome:
-        """The second half for count windows: rows are numbered anew, and windows given anew over them."""
+        """The second half for count windows: rows are renumbered, and windows recomputed over them."""
         keys = keys_of(self.spec, records, self.clock, expired, came)
         if keys is None:
             return self.outcome()
@@ -181,13 +182,13 @@ class _Epoch:
         return self.outcome(keys.changed())
 
     def _contents(self, held: _Windows | None, contents: pl.DataFrame) -> pl.DataFrame:
-        """Windows that changed are given with all of their contents and may fire. Returns those that have expired."""
+        """Replace changed windows with their complete contents; they may fire. Returns those that have expired."""
         where = identity(self.spec)
         old = None if held is None else held.rows.join(contents, on=where, how="semi", nulls_equal=True)
         return self._changed(self._bookkeeping(contents, old, None))
 
     def _changed(self, windows: _Windows) -> pl.DataFrame:
-        """Windows that got records: those that are ready fire. A count window may be complete and expire at once."""
+        """Fire windows with new records that are ready. A count window may be complete and expire at once."""
         machine, moment = windows.machine, windows.moment(self.clock)
         ready = machine.ready(moment) & (windows.rows["$p"].to_numpy() > 0)
         machine.fire(ready, moment)
@@ -198,8 +199,8 @@ class _Epoch:
         return windows.rows.filter(pl.Series(expired))
 
     def outcome(self, records: pl.DataFrame | None = None) -> Outcome:
-        """All that the epoch gave; of a window that was kept twice the newer row counts. `records` are rows to keep
-        one by one.
+        """The outcome of the epoch. If a window was kept twice, the newer row counts. `records` are single rows to
+        keep.
         """
         rows = together(self.kept)
         if rows is not None:
@@ -215,8 +216,8 @@ class _Epoch:
         )
 
     def _targets(self, held: _Windows | None, arrivals: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        """Arrivals with the window each goes to, and the held windows that become part of another one (their new window
-        in ``$s2``, ``$e2``).
+        """New partials with their target windows, and the held windows that are merged into another one (their new
+        window in ``$s2``, ``$e2``).
         """
         if not self.spec.windowing.merges:
             return arrivals, None
@@ -235,8 +236,8 @@ class _Epoch:
         return targeted, moved
 
     def _refuse(self, held: _Windows | None, arrivals: pl.DataFrame, gone: pl.DataFrame | None) -> pl.DataFrame:
-        """Set arrivals apart whose window has expired, or has a finished trigger (and is not to begin anew); unless
-        another window took them.
+        """Drop arrivals whose window has expired or has a finished trigger (and does not restart), unless another
+        window accepted them. The outcome reports them.
         """
         late = self.spec.windowing.lateness.micros
         behind = pl.col("$e") + late <= self.clock.watermark
@@ -257,7 +258,7 @@ class _Epoch:
             if assign.by_slices(self.spec):
                 by = ["$h", "$slice", *self.spec.keys]
                 refused = refused.join(marked.select(by), on=by, how="anti", nulls_equal=True)
-                refused = refused.group_by(*by, "$why").agg(pl.col("$e").max(), pl.col("$n").first())  # of all windows
+                refused = refused.group_by(*by, "$why").agg(pl.col("$e").max(), pl.col("$n").first())  # all windows
                 start, end = assign.slice_borders(self.spec)
                 times = [start.alias("$from"), end.alias("$to")]
             listed = refused.group_by("$h", *times, "$why").agg(pl.col("$e").max(), pl.col("$n").sum())
@@ -265,7 +266,7 @@ class _Epoch:
         return marked.drop("$why")
 
     def _taken(self, held: _Windows | None, arrivals: pl.DataFrame, gone: pl.DataFrame | None) -> _Windows:
-        """The windows that got records, with their new contents and bookkeeping."""
+        """The windows that received records, with their new contents and bookkeeping."""
         spec, where = self.spec, identity(self.spec)
         parts = partial_columns(spec, arrivals)
         came = fold(spec, arrivals.select(*where, "$n", *parts), where)
@@ -280,7 +281,7 @@ class _Epoch:
             pieces = pl.concat([*before, came.select(*where, "$n", *parts)], how="vertical_relaxed")
             filled = pieces.filter(pl.col("$n") > 0)
             contents = fold(spec, filled, where)
-            if len(filled) < len(pieces):  # windows that merge may have discarded all they had
+            if len(filled) < len(pieces):  # windows that merge may have discarded all their contents
                 empty = pieces.unique(where).join(contents, on=where, how="anti", nulls_equal=True)
                 contents = pl.concat([contents, empty.select(contents.columns)], how="vertical_relaxed")
         else:
@@ -289,7 +290,7 @@ class _Epoch:
         return self._bookkeeping(frame, same, moved)
 
     def _moved(self, old: pl.DataFrame | None, gone: pl.DataFrame | None) -> pl.DataFrame | None:
-        """The rows of held windows that became part of another window, under that window's identity."""
+        """The rows of held windows that were merged into another window, under that window's identity."""
         if gone is None or old is None or not len(gone):
             return None
         rows = old.join(gone, on=identity(self.spec), how="inner", nulls_equal=True)
@@ -352,13 +353,13 @@ class _Epoch:
         return windows
 
     def _bury(self, windows: _Windows, expired: np.ndarray) -> None:
-        """Windows whose end was not known from the start do not leave state by themselves."""
+        """Delete windows whose end was not known from the start: they do not expire by themselves."""
         if isinstance(self.spec.window, CountWindow) and expired.any():
             windows = _Windows(_dead(windows.rows), windows.machine)
             self._keep(windows, expired)
 
     def _keep(self, windows: _Windows, which: np.ndarray) -> None:
-        """Rows for state, with the trigger's columns and when they are to be looked at."""
+        """Rows for state, with the trigger's columns and the next due times."""
         if not which.any():
             return
         chosen = pl.Series(which)
@@ -380,11 +381,11 @@ def _trigger_columns(machine: Machine) -> list[pl.Series]:
 
 
 def _in_order(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
-    """One order of columns for all rows of state."""
+    """Put the columns of all state rows into one order."""
     first: Sequence[str] = [*identity(spec), "$end", "$n", *partial_columns(spec, rows)]
     return rows.select(*first, *sorted(c for c in rows.columns if c not in first))
 
 
 def _dead(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of state as marks that their windows are gone."""
+    """State rows that mark their windows as deleted."""
     return rows.with_columns(pl.lit(value=True).alias("$gone"))

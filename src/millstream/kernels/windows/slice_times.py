@@ -1,4 +1,6 @@
-"""Slice arithmetic on columns: which windows a slice belongs to (see `model/windows/window.py`)."""
+"""Slice arithmetic on columns: which windows a slice belongs to (see `model/windows/window.py`). For the slice
+kernel.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Triggers over columns: the state of one trigger for many windows at once, one whole number per part and window.
+"""Triggers over columns: the state of one trigger for many windows at once, one integer per part and window.
 
-A part's number is its count or phase; FINISHED when it will not fire again. docs/decisions/0008-panes.md says what each
-trigger means; this is that page in arrays.
+The integer of a part is its count or phase, or FINISHED if it will not fire again. docs/decisions/0008-panes.md defines
+each trigger; this module implements those definitions with arrays. The pane kernel evaluates it and stores its columns.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ BEFORE_END, AFTER_END = 0, 1
 
 Mask = Any
 Column = Any
-"""Columns of booleans and of whole numbers (NumPy arrays)."""
+"""Columns of booleans and of integers (NumPy arrays)."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What triggers are evaluated with: the clock, and the end of every window."""
+    """The input of a trigger evaluation: the clock, and the end of every window."""
 
     end: Column
     watermark: int
@@ -66,7 +66,7 @@ class _Part:
 
 
 class Machine:
-    """The trigger of a stage, for a number of windows. `columns` is its state, to be kept with the windows."""
+    """The trigger of an operator, for a number of windows. `columns` is its state, which is stored with the windows."""
 
     def __init__(self, trigger: Trigger, columns: list[Column] | None = None, windows: int = 0) -> None:
         self._root, self.width = _number(trigger, 0)
@@ -75,7 +75,7 @@ class Machine:
             self.reset(np.ones(windows, dtype=bool))
 
     def reset(self, where: Mask) -> None:
-        """Begin anew."""
+        """Reset the trigger of these windows."""
         self._reset(self._root, where)
 
     @property
@@ -84,19 +84,19 @@ class Machine:
         return self._finished(self._root)
 
     def records(self, counts: Column, times: Column) -> None:
-        """Take in how many records came for each window, and when the first of them did."""
+        """Record how many records arrived for each window, and when the first of them did."""
         self._records(self._root, counts > 0, counts, times)
 
     def ready(self, moment: Moment) -> Mask:
-        """Which windows are to fire now."""
+        """Which windows are ready to fire."""
         return self._ready(self._root, moment)
 
     def fire(self, where: Mask, moment: Moment) -> None:
-        """Note that these windows, which were ready, have fired."""
+        """Record that these windows, which were ready, have fired."""
         self._fire(self._root, where, moment)
 
     def deadline(self, now: int) -> Column:
-        """The processing time, after now, at which some part becomes ready; END_OF_TIME if none will."""
+        """The next processing time at which some part becomes ready; END_OF_TIME if there is none."""
         found = np.full(len(self.columns[0]), END_OF_TIME, dtype=np.int64)
         for part in _all(self._root):
             if isinstance(part.trigger, AfterDelay):
@@ -205,12 +205,12 @@ class Machine:
         state[on_time] = FINISHED if part.late is None else AFTER_END
 
     def _again(self, part: _Part, where: Mask, moment: Moment) -> None:
-        """Fire a part that is repeated."""
+        """Fire a repeated part."""
         self._fire(part, where, moment)
         self._reset(part, where & self._finished(part))
 
     def _present(self, part: _Part) -> list[tuple[_Part, Mask]]:
-        """The parts of an in_order, each with the windows that are at it."""
+        """The parts of an in_order, each with the windows that are currently at it."""
         before = np.ones(len(self.columns[part.at]), dtype=bool)
         found = []
         for child in part.parts:
@@ -221,7 +221,7 @@ class Machine:
 
 
 def _number(trigger: Trigger, at: int) -> tuple[_Part, int]:
-    """The parts of a trigger, numbered from `at`; and the next free number."""
+    """Number the parts of a trigger from `at`. Also returns the next free number."""
     after, children = at + 1, []
     for child in parts(trigger):
         part, after = _number(child, after)

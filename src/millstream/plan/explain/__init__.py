@@ -1,1 +1,1 @@
-"""EXPLAIN: a plan as a tree of facts."""
+"""EXPLAIN: renders a plan as a tree of facts."""

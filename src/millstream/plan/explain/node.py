@@ -1,4 +1,4 @@
-"""The nodes of an explanation, and names and SQL as a person would have written them."""
+"""The nodes of an explanation, and helpers that write names and SQL as a user would. `plan/explain/` builds on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLAIN_NAME = re.compile(r"`([A-Za-z_]\w*)`")
 
 @dataclass(frozen=True)
 class Node:
-    """A part of the plan: what kind it is, its name, facts about it in order, and the parts inside."""
+    """A part of the plan: its kind, its name, an ordered list of facts, and its children."""
 
     kind: str
     name: str
@@ -21,7 +21,7 @@ class Node:
 
 
 def growing(node: Node) -> Iterator[str]:
-    """What a plan says of state that is kept for good and not bounded."""
+    """What a plan states about state that is kept permanently and without a bound."""
     said = dict(node.facts).get("state", "")
     if node.kind == "kernel" and "for good" in said and not _BOUNDED.match(said):
         yield said
@@ -30,15 +30,15 @@ def growing(node: Node) -> Iterator[str]:
 
 
 def plain(sql: str) -> str:
-    """SQL as a person would have written it: quotes only where they are needed."""
+    """SQL as a user would write it: quotes only where they are needed."""
     return _PLAIN_NAME.sub(r"\1", sql)
 
 
 def named(name: str, what: str) -> str:
-    """A column and what it is computed as, where that is more than its name."""
+    """A column and its expression, or only the name if they are equal."""
     return name if name == what else f"{name} = {what}"
 
 
 def shown_name(column: str) -> str:
-    """The name of a column that a stage has made for itself (``$by0``, ``@sum``) without its mark."""
+    """The name of a column that an operator generated (``$by0``, ``@sum``), without its prefix."""
     return column.lstrip("$@")

@@ -1,4 +1,4 @@
-"""Operators as nodes: what they take, what they do, and what they keep."""
+"""Operators as nodes of an explanation: their input, what they do, and what they keep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millstream.plan.stages import Plan
 
 
 def take_nodes(take: Take) -> Iterator[Node]:
-    """What is done with changes on their way to an operator."""
+    """Nodes for the expressions applied to changes on their way to an operator."""
     for op in take.ops:
         if isinstance(op, Project) and op.renames is None:
             shown = [c for c in op.columns if not c.name.startswith("$id")]
@@ -28,7 +28,7 @@ def take_nodes(take: Take) -> Iterator[Node]:
 
 @dataclass(frozen=True)
 class PlanNames:
-    """What EXPLAIN knows of the plan around an operator."""
+    """The facts about the surrounding plan that EXPLAIN uses for an operator."""
 
     plan: Plan
     operator: Operator
@@ -44,7 +44,7 @@ class PlanNames:
         return max((self.plan.source(s).options.lateness for s in sources), default=Duration(0))
 
     def arguments(self, operator: Operator) -> Sequence[str]:
-        """The SQL of the columns that an operator takes from its first scan."""
+        """The SQL of the columns that an operator reads from its first scan."""
         feed = operator.feeds[0]
         sql = {c.name: plain(c.sql) for s in self.plan.scans if s.id == feed.scan for c in s.columns}
         return [sql[c] for c in feed.columns]

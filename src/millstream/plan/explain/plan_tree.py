@@ -1,6 +1,6 @@
-"""A plan told as a tree: what comes in, what runs natively, what a kernel does, what is kept and how long.
+"""Renders a plan as a tree: its input, what runs natively, what a kernel does, what is kept and for how long.
 
-Plan in, `Node`s out; `text` draws them for people, `as_json` is for programs. Nothing here knows Spark.
+Plan in, `Node`s out. `text` draws them for users, `as_json` returns them for programs. Nothing here depends on Spark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millstream.plan.stages import Plan, Scan, SourceStage, ViewStage
 
 
 def explain(plan: Plan) -> Node:
-    """The whole plan as a tree: its sources, then every view with the path its rows take."""
+    """The whole plan as a tree: its sources, then every view with the path of its rows."""
     sources = tuple(_source(plan, s) for s in plan.sources)
     views = tuple(_view(plan, v) for v in plan.views if not v.inner)
     facts = [("plan", plan.id)]
@@ -151,7 +151,7 @@ def _op(op: Op) -> tuple[str, str]:
 
 
 def _passes_on(op: Op) -> bool:
-    """Whether an op only hands the columns over."""
+    """Whether an op only passes columns on."""
     return isinstance(op, Project) and op.keep is None and all(plain(c.sql) == c.name for c in op.columns)
 
 
@@ -177,7 +177,7 @@ def _view(plan: Plan, view: ViewStage) -> Node:
 
 
 def _path(plan: Plan, view: ViewStage) -> Iterator[Node]:
-    """The way of a row to the end of a view's operator."""
+    """The path of a row to the end of a view's operator."""
     operator = view.operator
     if operator.reads_scans:
         yield from (_scan(plan, view, f) for f in operator.feeds)
@@ -197,7 +197,7 @@ def _path(plan: Plan, view: ViewStage) -> Iterator[Node]:
 
 
 def _before(plan: Plan, view: ViewStage, name: str) -> Iterator[Node]:
-    """The way of a row to an operator that feeds a view's."""
+    """The path of a row to an operator that feeds a view's operator."""
     owner = view_of(name)
     if owner == view_of(view.name):
         yield from _path(plan, plan.view(name))

@@ -1,1 +1,1 @@
-"""From the steps of a flow to scans, feeds and operators."""
+"""Lowering: translates the steps of a flow into scans, feeds and operators."""

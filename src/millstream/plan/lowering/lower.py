@@ -1,7 +1,8 @@
-"""Lowering: from the steps of a flow to scans, feeds and stages.
+"""Lowering: translates the steps of a flow into scans, feeds and operators.
 
-Expressions between two row-changing steps are folded into one another, so that a chain of where, select and
-with_columns costs one projection, and views that differ only in expressions share a scan.
+Expressions between two row-changing steps are folded into one another. A chain of where, select and with_columns
+therefore costs one projection, and views that differ only in expressions share a scan. Steps that keep state are
+lowered by `plan/lowering/stateful.py`. The planner applies its rules to the result.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class _Branch:
     keep: Expr | None = None
 
     def flush(self) -> tuple[Op, ...]:
-        """The ops including the pending expressions."""
+        """The ops, including the pending expressions."""
         identity = all(e.spark() == f"`{n}`" for n, e in self.names.items())
         if identity and self.keep is None and self.ops:
             return self.ops
@@ -53,7 +54,7 @@ class _Branch:
         return (*self.ops, Project(_sql(self.keep), columns))
 
     def after(self, op: Op, names: tuple[str, ...]) -> _Branch:
-        """The branch behind a row-changing op."""
+        """The branch after a row-changing op."""
         return _Branch(self.source, (*self.flush(), op), {n: col(n) for n in names})
 
 
@@ -67,7 +68,7 @@ class _ScanBuilder:
     names: dict[str, str] = field(default_factory=dict)
 
     def column(self, sql: str) -> str:
-        """The name under which the scan gives this expression."""
+        """The name under which the scan provides this expression."""
         return self.names.setdefault(sql, f"$e{len(self.names)}")
 
     def build(self) -> Scan:
@@ -75,7 +76,7 @@ class _ScanBuilder:
 
 
 class Lowering:
-    """A flow on its way to a plan."""
+    """Builds the plan of one flow."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
@@ -86,14 +87,14 @@ class Lowering:
             self.scan(source.name, ())
 
     def scan(self, source: str, ops: tuple[Op, ...]) -> _ScanBuilder:
-        """The scan over a source behind some ops."""
+        """The scan over a source after some ops."""
         key = (source, repr([_identity(op) for op in ops]))
         if key not in self.scans:
             self.scans[key] = _ScanBuilder(len(self.scans), source, ops)
         return self.scans[key]
 
     def plan(self) -> Plan:
-        """The plan of the whole flow."""
+        """Build the plan of the whole flow."""
         for view in self.flow.views:
             self.views.append(self.view(view))
         views = tuple(self.views)
@@ -105,7 +106,7 @@ class Lowering:
         return replace(made, functions=tuple(self.flow.functions.values()))
 
     def view(self, view: steps.View) -> ViewStage:
-        """A view with its stage."""
+        """Build a view with its operator."""
         self.stateful.ttl = None if view.state_ttl is None else view.state_ttl.micros
         made = replace(self._kept(view), sink=view.sink, kept=view.kept, on_error=view.on_error)
         if view.sink is not None:
@@ -115,7 +116,7 @@ class Lowering:
         return made
 
     def _refuse_null(self, view: steps.View, feeds: tuple[Feed, ...]) -> None:
-        """Refuse NULL for expressions over the records of a source: they are computed for all its views at once."""
+        """Refuse the policy NULL for expressions over the records of a source: one scan computes them for all views."""
         for feed in feeds:
             scan = next(s for s in self.scans.values() if s.id == feed.scan)
             names = {name: sql for sql, name in scan.names.items()}
@@ -138,7 +139,7 @@ class Lowering:
                 return self._append(view, retention)
             post, root = [], Gathered(view.input, view.origin)
         elif isinstance(root, Processed) and len(root.outputs) > 1:
-            post, root = [], Gathered(view.input, view.origin)  # several views may share it: it runs once
+            post, root = [], Gathered(view.input, view.origin)  # several views may share it, and it runs once
         operator = self.stateful.operator_of(view.name, root)
         if root in steps.upstream(view.input):
             self.stateful.made.setdefault(id(root), view.name)
@@ -173,7 +174,7 @@ class Lowering:
         return ViewStage(view.name, operator, None, names, hidden, None, retention, "$ts" if hidden else None)
 
     def append_feeds(self, step: Step, columns: steps.Named) -> tuple[Feed, ...]:
-        """What a stage takes that hands rows on, with these columns."""
+        """The feeds of an operator that passes rows through with these columns."""
         feeds = []
         for branch in self.branches(step):
             scan, keep, record = self._place(branch)
@@ -186,7 +187,7 @@ class Lowering:
         return tuple(feeds)
 
     def aggregation(self, name: str, root: Aggregated) -> Aggregation:
-        """The stage of an aggregate over rows of sources."""
+        """Build the operator of an aggregate over rows of sources."""
         feeds = []
         for branch in self.branches(root.input):
             scan, keep, record = self._place(branch)
@@ -228,7 +229,7 @@ class Lowering:
         return scan, keep, f"to_json(struct({parts}))"
 
     def branches(self, step: Step) -> list[_Branch]:
-        """The ways rows come to this step, one per source behind it."""
+        """The paths on which rows reach this step, one per source upstream."""
         if isinstance(step, steps.Source):
             return [_Branch(step, (), {n: col(n) for n in step.schema.names})]
         if isinstance(step, steps.Union):
@@ -253,7 +254,7 @@ class Lowering:
         return b.after(self.op(step), step.schema.names)
 
     def op(self, step: Step) -> Op:
-        """A step that makes other rows of rows, as an op."""
+        """Lower a row-changing step to an op."""
         if isinstance(step, steps.FlatMap):
             return Explode(step.name, step.array.spark(), step.keep_empty)
         if isinstance(step, steps.Enrich):
@@ -264,12 +265,14 @@ class Lowering:
 
 
 def lower(flow: Flow) -> Plan:
-    """The plain plan of a flow; the planner's rules improve on it."""
+    """Build the unoptimized plan of a flow. The planner's rules refine it."""
     return Lowering(flow).plan()
 
 
 def _split(step: Step) -> tuple[list[Step], Step]:
-    """The steps behind one that keeps state, first one first, and that one; or none and the step itself."""
+    """Split the steps at the last one that keeps state: the steps after it, first one first, and that step. If none
+    keeps state, no steps and the step itself.
+    """
     behind: list[Step] = []
     at = step
     while isinstance(at, steps.Where | steps.Select):
@@ -293,15 +296,15 @@ def _post(behind: list[Step], root: Keeping) -> Project | None:
 
 
 def _expressions(op: Op) -> list[str]:
-    """The Spark SQL of an op."""
+    """The Spark SQL expressions of an op."""
     if isinstance(op, Project):
         return [*([] if op.keep is None else [op.keep]), *(c.sql for c in op.columns)]
     return [op.array] if isinstance(op, Explode) else []
 
 
 def _hidden(name: str) -> str:
-    """The name under which a column is kept that is not shown: with a ``$``, or two where one makes a name that is
-    Millstream's own.
+    """The name under which a hidden column is stored: with a ``$``, or two where one would clash with a name that
+    Millstream reserves.
     """
     if name.startswith("$"):
         return name
@@ -313,11 +316,11 @@ def _sql(condition: Expr | None) -> str | None:
 
 
 def _normal_zero(key: Expr, kind: pa.DataType | None) -> str:
-    """-0.0 and 0.0 are one key."""
+    """Make -0.0 and 0.0 one key."""
     sql = key.spark()
     return f"({sql} + 0.0D)" if kind is not None and pa.types.is_floating(kind) else sql
 
 
 def _identity(op: Op) -> Any:
-    """What makes two ops one scan; a function is only ever itself, for what it closes over may differ."""
+    """The identity by which equal ops share a scan. A function equals only itself, because its closure may differ."""
     return ("batches", id(op.function), op.takes, op.schema) if isinstance(op, Batches) else op

@@ -1,7 +1,8 @@
-"""Conditions and values that need no Spark: comparisons of plain columns and the like, told as nested tuples.
+"""Conditions and values that need no Spark: comparisons of plain columns and the like, as nested tuples.
 
-Only what means the same to Spark and to Polars: columns, numbers, texts, times moved by an interval, comparisons of two
-of one kind, AND, OR, NOT, IS NULL. What is anything else is computed by Spark.
+The subset contains only what means the same in Spark and in Polars: columns, numbers, texts, times shifted by an
+interval, comparisons of two values of one kind, AND, OR, NOT, IS NULL. Spark computes everything else.
+`kernels/native_expressions.py` evaluates the tuples.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _COMPARE: dict[type[exp.Expr], str] = {
 
 @functools.lru_cache(maxsize=1_000)
 def quick_sql(sql: str) -> Quick | None:
-    """A condition or a value that was written down for Spark; None where it is not so plain."""
+    """Parse a condition or value written for Spark; None if it is outside the subset."""
     node = sqlglot.parse_one(sql, dialect="spark")
     return quick(node) or quick_value(node)
 
 
 def quick(node: exp.Expr) -> Quick | None:
-    """A condition as nested tuples; None where it is not so plain."""
+    """A condition as nested tuples; None if it is outside the subset."""
     node = node.unnest()
     if isinstance(node, exp.And | exp.Or):
         both = quick(node.left), quick(node.right)
@@ -57,7 +58,7 @@ def quick(node: exp.Expr) -> Quick | None:
 
 
 def quick_value(node: exp.Expr) -> Quick | None:
-    """A value as nested tuples; None where it is not so plain."""
+    """A value as nested tuples; None if it is outside the subset."""
     node = node.unnest()
     if isinstance(node, exp.Column):
         return ("col", node.name) if len(node.parts) == 1 else None

@@ -1,4 +1,6 @@
-"""Which columns of a join or of a temporal filter somebody reads: the others are left out where rows come in."""
+"""Finds the columns of a join or temporal filter that are read downstream. The lowering drops the others at the
+input.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from millstream.model.steps.temporal_filter import Temporal
 
 
 def needed(flow: Flow) -> Mapping[int, set[str]]:
-    """By the id of a join or of a temporal filter: the columns of its rows that a later step or a view reads."""
+    """By the id of a join or temporal filter: the columns of its rows that a later step or a view reads."""
     found: dict[int, set[str]] = {}
     for view in flow.views:
         _visit(view.input, set(view.input.schema.names), found)

@@ -1,4 +1,4 @@
-"""From the step of a pattern to the columns its operator takes and the terms its kernel evaluates."""
+"""Lowers the step of a pattern to the columns its operator reads and the terms its kernel evaluates."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _CALLS: dict[type[exp.Expr], str] = {
 
 
 def lowered(root: Matched) -> tuple[Named, dict[str, Any]]:
-    """The columns that the operator of a pattern takes, and its own fields."""
+    """The columns that the operator of a pattern reads, and its own fields."""
     return _Lowering(root).made()
 
 
@@ -109,7 +109,7 @@ class _Lowering:
         return RowValue(column, of, navigation.first, navigation.offset, navigation.shift)
 
     def _column(self, navigation: Navigation) -> str:
-        """The column that holds what a navigation computes of a row."""
+        """The column that holds what a navigation computes for a row."""
         argument = navigation.argument
         assert argument is not None
         names = argument.columns()
@@ -135,7 +135,7 @@ class _Lowering:
 
 
 def _is_at_hand(navigation: Navigation, variable: str) -> bool:
-    """Whether a navigation in a variable's condition begins at the row that is looked at."""
+    """Whether a navigation in a variable's condition begins at the current row."""
     same = not navigation.of or variable in navigation.of
     return navigation.kind == "at" and same and not navigation.first and not navigation.offset
 
@@ -147,7 +147,7 @@ def _is_near(term: Term) -> bool:
 
 
 def _term(reading: Reading, value: Callable[[Navigation], Term]) -> Term:
-    """A tree as the kernel evaluates it."""
+    """A syntax tree as a term that the kernel evaluates."""
 
     def made(node: exp.Expr) -> Term:
         if isinstance(node, exp.Column):

@@ -1,4 +1,4 @@
-"""Signatures of steps: two steps with the same one mean the same rows, so that one stage serves both."""
+"""Signatures of steps: two steps with the same signature mean the same rows, so that one operator serves both."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from millstream.model.types.schema import Schema
 
 
 def signature(step: Step, needed: Mapping[int, Set[str]]) -> str:
-    """A name for what a step means. Of joins and temporal filters it also says which columns somebody reads; code is
-    only ever itself.
+    """A name for what a step means. For joins and temporal filters it includes the columns that are read downstream.
+    Code equals only itself.
     """
     return hashlib.sha256(repr(_told(step, needed)).encode()).hexdigest()
 
@@ -32,9 +32,9 @@ def _told(value: Any, needed: Mapping[int, Set[str]]) -> Any:
     if isinstance(value, Expr):
         return value.spark()
     if isinstance(value, Output):
-        return (value.name, repr(value.schema))  # of code, columns do not follow
+        return (value.name, repr(value.schema))  # the columns of code do not follow from anything else
     if isinstance(value, Origin | Schema):
-        return None  # where it was written; columns, which follow from the rest
+        return None  # the origin in the source text; columns, which follow from the rest
     if isinstance(value, tuple | list):
         return [_told(v, needed) for v in value]
     if is_dataclass(value) and not isinstance(value, type):

@@ -1,7 +1,8 @@
-"""Lowering of steps that keep state: their operators, and the inner views on the way.
+"""Lowering of steps that keep state: builds their operators and the inner views on the way.
 
-The operators inside a view belong to **inner** views, named after it: ``<view>~1``, ``<view>~2``. What makes the
-operator of a step is in the operator's own module; this class gives it the inputs.
+The operators inside a view belong to **inner** views, named after it: ``<view>~1``, ``<view>~2``. The function that
+builds the operator of a step is in the operator's own module; this class provides its inputs. `plan/lowering/lower.py`
+puts the result into the plan.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ AnyOperator = TypeVar("AnyOperator", bound=Operator)
 
 @dataclass(frozen=True)
 class Late:
-    """How far behind the watermark rows of a source are taken, and the sources whose watermarks count."""
+    """How far behind the watermark rows of a source are still accepted, and the sources whose watermarks count."""
 
     micros: int
     sources: frozenset[str]
@@ -41,20 +42,20 @@ class Late:
 
 @dataclass
 class StatefulLowering:
-    """Makes the operators of steps that keep state."""
+    """Builds the operators of steps that keep state."""
 
     scans: Lowering
     needed: Mapping[int, Set[str]]
-    """By the id of a join or of a temporal filter: the columns that somebody reads."""
+    """By the id of a join or temporal filter: the columns that are read downstream."""
     ttl: int | None = None
-    """How long the operators of the present view keep rows that nothing changes."""
+    """How long the operators of the current view keep rows that do not change."""
     made: dict[object, str] = field(default_factory=dict)
-    """The view whose operator performs a step: by the step, for all views, and by what it means, within a view. (If
-    views of the same meaning shared one, none of them could be dropped without the others.)
+    """The view whose operator performs a step: by step across all views, and by meaning within one view. (If views with
+    the same meaning shared an operator, none of them could be dropped without the others.)
     """
 
     def operator_of(self, name: str, step: Keeping) -> Operator:
-        """The operator of a step that keeps state."""
+        """Build the operator of a step that keeps state."""
         return lowering_of(step)(self, name, step)
 
     def operator(
@@ -67,7 +68,7 @@ class StatefulLowering:
         ends: tuple[str, int] | None = None,
         **own: Any,
     ) -> AnyOperator:
-        """An operator over sides, with its own fields."""
+        """Build an operator over sides, with its own fields."""
         feeds: dict[Feed, None] = {}
         for take in (t for s in sides for t in s.takes):
             feeds.update(dict.fromkeys(self._view(take.view).operator.feeds))
@@ -80,12 +81,12 @@ class StatefulLowering:
         return operator.follows is not None or operator.constant
 
     def ends(self, step: Keeping) -> tuple[str, int] | None:
-        """The key by which groups end, where it is certain when their rows change for the last time."""
+        """The key by which groups end, if it is certain when their rows change for the last time."""
         found = sorted(event_times.times_of(step).items(), key=lambda c: c[1])
         return found[0] if found else None
 
     def late(self, step: Keeping, micros: int) -> Late:
-        """Which rows of its sources a step takes late."""
+        """Which late rows of its sources a step accepts."""
         found = frozenset(s.name for s in steps.upstream(step) if isinstance(s, steps.Source))
         return Late(micros, found)
 
@@ -94,7 +95,7 @@ class StatefulLowering:
         return self.side(name, step, tuple((n, col(n)) for n in step.schema.names))
 
     def by_place(self, name: str, step: Step, columns: Named) -> Side:
-        """Rows of sources, in the order of partition and offset."""
+        """Rows of sources, ordered by partition and offset."""
         inner, names = self._name(name), tuple(n for n, _ in columns)
         kind = OrderedMerge if is_ordered(step) else PassThrough
         operator = kind(inner, names, feeds=self.scans.append_feeds(step, columns), by_place=True)
@@ -102,7 +103,7 @@ class StatefulLowering:
         return self.whole([Take(inner)], names)
 
     def side(self, name: str, step: Step, columns: Named, late: Late | None = None, *, ordered: bool = False) -> Side:
-        """The rows of a step as one side of an operator; `ordered`: those of sources in the order of event time."""
+        """The rows of a step as one side of an operator. With `ordered`, rows of sources come in event-time order."""
         if ordered and not steps.changes(step):
             takes = [Take(self._rows(name, step, columns, late, ordered=True))]
         else:
@@ -125,7 +126,7 @@ class StatefulLowering:
         return Side(takes, columns, names, append_only, single=single)
 
     def takes(self, name: str, step: Step, columns: Named, late: Late | None) -> list[Take]:
-        """The changes of a step, with these columns, as those of operators."""
+        """The changes of a step, with these columns, as changes of operators."""
         if not steps.changes(step):
             return [Take(self._rows(name, step, columns, late))]
         if isinstance(step, steps.Where | steps.Select):
@@ -143,7 +144,7 @@ class StatefulLowering:
         return self._through(name, step, columns, None, late)
 
     def _through(self, name: str, step: Step, columns: Named, keep: Expr | None, late: Late | None) -> list[Take]:
-        """The changes of a step that is no projection."""
+        """The changes of a step that is not a projection."""
         project = Project(None if keep is None else keep.spark(), tuple(Column(n, e.spark()) for n, e in columns))
         if isinstance(step, steps.Union):
             found: list[Take] = []
@@ -159,7 +160,7 @@ class StatefulLowering:
         return [replace(t, ops=(*t.ops, op, project)) for t in self.takes(name, step.input, before, late)]
 
     def inner(self, name: str, root: Keeping) -> ViewStage:
-        """The view whose operator performs a step: an earlier one, or else an inner one."""
+        """The view whose operator performs a step: an existing one, or a new inner view."""
         if id(root) in self.made:
             return self._view(self.made[id(root)])
         key = (name, self.signature(root))
@@ -173,7 +174,7 @@ class StatefulLowering:
         return self._view(self.made[key])
 
     def signature(self, root: Step) -> str:
-        """What a step means: two with the same one are performed once."""
+        """The signature of a step. Steps with equal signatures are performed once."""
         return signature(root, self.needed)
 
     def _view(self, name: str) -> ViewStage:
@@ -183,7 +184,7 @@ class StatefulLowering:
         return f"{name}~{1 + sum(v.name.startswith(f'{name}~') for v in self.scans.views)}"
 
     def _rows(self, name: str, step: Step, columns: Named, late: Late | None, *, ordered: bool = False) -> str:
-        """An inner view that hands on rows of sources, with the columns that an operator takes."""
+        """An inner view that passes rows of sources through, with the columns that an operator reads."""
         inner, names = self._name(name), tuple(n for n, _ in columns)
         feeds = self.scans.append_feeds(step, columns)
         kind = OrderedMerge if ordered or is_ordered(step) else PassThrough
@@ -195,7 +196,7 @@ class StatefulLowering:
 
 
 def _with_names(take: Project, identity: tuple[str, ...]) -> tuple[Project, tuple[str, ...]]:
-    """A projection that keeps the columns which identify a row, and their names there."""
+    """A projection that keeps the columns which identify a row, and their names after it."""
     there = {c.sql: c.name for c in take.columns}
     missing = tuple(Column(f"$id{i}", f"`{n}`") for i, n in enumerate(identity) if f"`{n}`" not in there)
     named = {**there, **{c.sql: c.name for c in missing}}
@@ -203,7 +204,7 @@ def _with_names(take: Project, identity: tuple[str, ...]) -> tuple[Project, tupl
 
 
 def end_of(step: Keeping) -> str | None:
-    """The column of results that tells how old they are; None when there is none."""
+    """The column of results that holds their age; None if there is none."""
     if isinstance(step, Aggregated) and not steps.changes(step.input):
         return "window_end"
     found = sorted(event_times.times_of(step, certain=False).items(), key=lambda c: c[1])
@@ -211,12 +212,12 @@ def end_of(step: Keeping) -> str | None:
 
 
 def _inner(name: str, operator: Operator, columns: tuple[str, ...]) -> ViewStage:
-    """A view that nobody sees, for an operator inside a view."""
+    """Create a hidden view for an operator inside a view."""
     return ViewStage(name, operator, None, columns, (), None, None, None, kept=False)
 
 
 def is_ordered(step: Step) -> bool:
-    """Whether rows are to come in the order of event time."""
+    """Whether rows must come in event-time order."""
     return any(isinstance(s, steps.Union) and s.ordered for s in steps.upstream(step))
 
 

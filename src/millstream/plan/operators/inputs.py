@@ -1,4 +1,7 @@
-"""What an operator takes: the changes of other operators, and the expressions on the way. Frozen values."""
+"""The inputs of an operator: the changes of other operators, and the expressions applied to them. Frozen values.
+
+The lowering builds them; the engine applies the expressions and hands the changes to the kernel by side.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Sort:
     nulls_first: bool
 
     def shown(self, by: str) -> str:
-        """As a person writes it, for a column that is called `by`."""
+        """As a user writes it, for a column named `by`."""
         usual = self.nulls_first is not self.descending
         nulls = "" if usual else f" NULLS {'FIRST' if self.nulls_first else 'LAST'}"
         return f"{by}{' DESC' if self.descending else ''}{nulls}"
@@ -26,7 +29,7 @@ class Sort:
 
 @dataclass(frozen=True)
 class Take:
-    """The changes of a view's operator, and what is done with them on the way."""
+    """The changes of a view's operator, and the ops applied to them on the way."""
 
     view: str
     ops: tuple[Op, ...] = ()
@@ -34,19 +37,19 @@ class Take:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One input of an operator: the changes of one other operator, or of several together."""
+    """One input of an operator: the changes of one or several other operators."""
 
     takes: tuple[Take, ...]
     columns: tuple[str, ...]
     names: tuple[str, ...] = ()
-    """The columns that identify a row of the input; none where the input is append-only."""
+    """The columns that identify a row of the input; none if the input is append-only."""
     append_only: bool = False
     """Whether no row is ever retracted."""
     bounded: bool = False
     """Whether ``$until`` holds how long a row is kept."""
     stored: bool = False
-    """Whether its rows are those of a stored table: they stay as long as the table has them."""
+    """Whether its rows are those of a stored table. They stay as long as the table has them."""
     types: tuple[pa.DataType, ...] = ()
     """The types of its columns, once bound."""
     single: bool = False
-    """Whether it has one row at most, as a grand total has: no column has to identify it."""
+    """Whether it has at most one row, such as a grand total. No column has to identify it."""

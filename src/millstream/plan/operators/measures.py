@@ -1,4 +1,6 @@
-"""The types of aggregates: what their arguments may be, and what they answer."""
+"""The types of aggregates: which arguments they accept, and what they return. Operators use them when they are
+bound.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def bound_measures(
 
 
 def answer_type(measure: Measure) -> pa.DataType:
-    """The type of what a bound measure answers."""
+    """The result type of a bound measure."""
     if measure.kind == "user":
         return measure.returns
     assert measure.type is not None or not measure.has_argument
@@ -74,5 +76,5 @@ def same_type(view: str, name: str, kinds: list[pa.DataType]) -> pa.DataType:
 
 
 def measures_content(measures: tuple[Measure, ...], identify: Callable[[object], str]) -> list[object]:
-    """What names measures in fingerprints."""
+    """The content of measures for fingerprints."""
     return [(m.name, m.kind, m.has_argument, str(m.returns), identify(m.user) if m.user else "") for m in measures]

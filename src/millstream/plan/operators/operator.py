@@ -1,10 +1,10 @@
 """The protocol of operators: everything that keeps state or changes rows after the prelude.
 
-An operator is a frozen value. It knows its inputs, its key, the columns of its result, what identifies a result row,
+An operator is a frozen value. It knows its inputs, its key, the columns of its result, the identity of a result row,
 whether results are append-only, which states it keeps, and what EXPLAIN reports. It has exactly one kernel: the module
 of the same name under `kernels/` (`plan/operators/relations/join.py` and `kernels/relations/join.py`). The function
-that makes it from a step of the model is in the same file and marked with `lowers`.
-`plan/operators/table.py` finds all of them.
+that builds it from a step of the model is in the same file and marked with `lowers`. `plan/operators/table.py` finds
+all operators.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
 
 ROW = ("$row", "$more")
-"""The columns that identify rows which nothing else identifies: hashes of the row's content and of which copy it is."""
+"""The columns that identify rows without another identity: hashes of the row's content and of the number of the
+copy.
+"""
 
 ROWS_UNIQUE = ("$h", "$a", "$b")
-"""What makes a row unique in a state of rows (see `kernels/relations/changes.py`)."""
+"""The columns that make a row unique in a state of rows (see `kernels/relations/changes.py`)."""
 
 Facts = list[tuple[str, str]]
 """What EXPLAIN reports: labels and texts."""
@@ -47,7 +49,9 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class StateSpec:
-    """One state of an operator: its name in the kernel, the suffix of its folder, and what makes a row unique."""
+    """One state of an operator: its name in the kernel, the suffix of its folder, and the columns that make a row
+    unique.
+    """
 
     name: str
     suffix: str = ""
@@ -55,7 +59,7 @@ class StateSpec:
 
 
 class ExplainNames(Protocol):
-    """What EXPLAIN knows of the plan around an operator."""
+    """The facts about the surrounding plan that EXPLAIN uses for an operator."""
 
     def sql(self, column: str) -> str:
         """How a column is computed, or its name."""
@@ -66,61 +70,61 @@ class ExplainNames(Protocol):
         ...
 
     def arguments(self, operator: Operator) -> Sequence[str]:
-        """The SQL of the columns that an operator takes from its first scan."""
+        """The SQL of the columns that an operator reads from its first scan."""
         ...
 
 
 class Fingerprints(Protocol):
-    """What names the parts of a plan, for comparing an operator with kept state."""
+    """The contents of the parts of a plan, for comparing an operator with kept state."""
 
     def feed(self, feed: Feed) -> object:
-        """What a feed takes from its source."""
+        """The content of a feed."""
         ...
 
     def side(self, side: Side) -> object:
-        """What a side takes from other operators."""
+        """The content of a side."""
         ...
 
     def called(self, text: str) -> list[str]:
-        """What names the Python functions that some SQL calls."""
+        """The identities of the Python functions that some SQL calls."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """Base of all operators; the defaults are those of an operator over the changes of others."""
+    """Base of all operators. The defaults are those of an operator over the changes of others."""
 
     step: str
     """The name of its state: that of its view, or ``<view>~<number>`` inside a view."""
     keys: tuple[str, ...] = field(default_factory=tuple, kw_only=True)
     sides: tuple[Side, ...] = field(default_factory=tuple, kw_only=True)
     feeds: tuple[Feed, ...] = field(default_factory=tuple, kw_only=True)
-    """What it, or the operators before it, take from scans."""
+    """The feeds through which it, or the operators upstream, read scans."""
     ends: tuple[str, int] | None = field(default=None, kw_only=True)
     """The key that is a time, and for how long after it rows still change; None: groups may change at any time."""
     ttl: int | None = field(default=None, kw_only=True)
-    """For how long after its last change a row is kept at most, in micros; None: as long as it may be needed."""
+    """How long after its last change a row is kept at most, in micros; None: as long as it may be needed."""
     fingerprint: str = field(default="", kw_only=True)
 
     title: ClassVar[str] = ""
     """Its name in EXPLAIN."""
     side_names: ClassVar[tuple[str, ...]] = ("rows",)
-    """How the kernel calls its inputs."""
+    """The names of its inputs in the kernel."""
     reads_scans: ClassVar[bool] = False
     """Whether its input is rows of scans, not changes of other operators."""
     keyed_scan: ClassVar[bool] = False
     """Whether rows of a scan are combined by key for it, and exchanged by key group."""
     stateful: ClassVar[bool] = True
     appends: ClassVar[bool] = False
-    """Whether it hands rows of scans on as they are: changes have no op yet."""
+    """Whether it passes rows of scans on unchanged: changes have no op yet."""
     shows_keys: ClassVar[bool] = True
     """Whether EXPLAIN lists its keys."""
     expires_by_ttl: ClassVar[bool] = False
     """Whether a time to live bounds its state."""
     constant: ClassVar[bool] = False
-    """Whether it gives one row from the first epoch on."""
+    """Whether it emits one row from the first epoch on."""
     by_clock: ClassVar[bool] = False
-    """Whether rows come and go by processing time alone."""
+    """Whether rows appear and disappear by processing time alone."""
     kernel: ClassVar[str] = ""
     """The module of its kernel; by default the one of the same name under `millstream.kernels`."""
 
@@ -128,12 +132,12 @@ class Operator:
 
     @property
     def sources(self) -> frozenset[str]:
-        """The sources whose watermarks hold it."""
+        """The sources whose watermarks hold it back."""
         return frozenset(f.source for f in self.feeds)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The views whose operators it takes changes from."""
+        """The views whose operators provide its input changes."""
         return tuple(dict.fromkeys(t.view for s in self.sides for t in s.takes))
 
     @property
@@ -153,12 +157,12 @@ class Operator:
 
     @property
     def filters_scan(self) -> bool:
-        """Whether the condition of its feed leaves rows of a scan out."""
+        """Whether the condition of its feed filters rows of a scan."""
         return True
 
     @property
     def late_allowance(self) -> int:
-        """How far behind the watermark, in micros, rows of scans are still taken as they are."""
+        """How far behind the watermark, in micros, rows of scans are still accepted as in time."""
         return 0
 
     @property
@@ -190,7 +194,7 @@ class Operator:
 
     @property
     def identity(self) -> tuple[str, ...] | None:
-        """The columns that identify a result row; None where results are append-only."""
+        """The columns that identify a result row; None if results are append-only."""
         return None if self.append_only else ROW
 
     @property
@@ -215,7 +219,7 @@ class Operator:
 
     @property
     def retracting(self) -> bool:
-        """Whether it can give the old row of an update."""
+        """Whether it can emit the old row of an update."""
         return True
 
     @property
@@ -248,18 +252,18 @@ class Operator:
         raise NotImplementedError
 
     def bind(self, known: Types) -> tuple[Self, Types]:
-        """Itself with the types it needs, and the types of the columns that it adds, from those of its inputs."""
+        """A copy with the types it needs, and the types of the columns that it adds, from the types of its inputs."""
         del known
         return self, {}
 
     # ---- EXPLAIN
 
     def name(self) -> str:
-        """Its name for a person."""
+        """Its name for users."""
         return self.title
 
     def facts(self, names: ExplainNames) -> Facts:
-        """What it does, for a person."""
+        """What it does, for users."""
         del names
         return []
 
@@ -268,7 +272,7 @@ class Operator:
         return "they come and go" if self.identity == ROW else None
 
     def state_text(self, names: ExplainNames) -> str:
-        """What it keeps, and for how long, for a person."""
+        """What it keeps, and for how long, for users."""
         raise NotImplementedError
 
     def more_facts(self) -> Facts:
@@ -276,7 +280,7 @@ class Operator:
         return []
 
     def takes(self, before: Sequence[Operator]) -> str:
-        """What it takes, for a person."""
+        """Its input, for users."""
         if len(self.sides) > 1:
             return "rows and changes of both sides"
         if any(b.reads_scans and b.appends and b.stateful for b in before):
@@ -284,7 +288,7 @@ class Operator:
         return "rows as they come" if all(b.appends for b in before) else "changes of the stage before"
 
     def kept_rows(self, rows: str) -> str:
-        """Rows of state and how long they are kept, by `ends`."""
+        """State rows and how long they are kept, according to `ends`."""
         if self.ends is None:
             return f"{rows}, {PERMANENT}"
         end, late = self.ends
@@ -296,11 +300,13 @@ class Operator:
     """Its name in fingerprints. Homes on disk hold fingerprints, so it never changes."""
 
     def content(self) -> object:
-        """What its state fits. Homes on disk hold a digest of the `repr` of this value, so it never changes."""
+        """The content that its state depends on. Homes on disk hold a digest of the `repr` of this value, so it never
+        changes.
+        """
         raise NotImplementedError
 
     def described(self) -> str:
-        """Its own fields as a `repr` under the name that fingerprints have for it."""
+        """Its own fields as a `repr` under the name that fingerprints use for it."""
         return _repr(self.format_name, self)
 
     def fingerprint_parts(self, parts: Fingerprints) -> list[object]:
@@ -312,17 +318,17 @@ class Operator:
 
 
 PERMANENT = "for good"
-"""How EXPLAIN says that state is kept without a bound in time."""
+"""How EXPLAIN states that state is kept without a bound in time."""
 
 Lower = Callable[["StatefulLowering", str, Any], Operator]
-"""Makes the operator of a step: the lowering, the name of its state, and the step."""
+"""Builds the operator of a step from the lowering, the name of its state, and the step."""
 
 LOWERINGS: dict[type, Lower] = {}
-"""By the type of a step, what makes its operator."""
+"""By the type of a step: the function that builds its operator."""
 
 
 def lowers(*steps: type) -> Callable[[Lower], Lower]:
-    """Mark the function that makes the operator of these steps."""
+    """Mark the function that builds the operator of these steps."""
 
     def mark(function: Lower) -> Lower:
         LOWERINGS.update(dict.fromkeys(steps, function))
@@ -335,7 +341,7 @@ _COMMON = frozenset(f.name for f in fields(Operator))
 
 
 def _repr(name: str, value: Any) -> str:
-    """The `repr` that a dataclass of this name has; of an operator, without the fields that all have."""
+    """The `repr` that a dataclass of this name has; for an operator, without the fields that all operators have."""
     own = [f.name for f in fields(value) if f.repr and not (isinstance(value, Operator) and f.name in _COMMON)]
     return f"{name}({', '.join(f'{n}={getattr(value, n)!r}' for n in own)})"
 

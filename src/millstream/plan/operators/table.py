@@ -1,6 +1,7 @@
-"""The table of operators: every module under `plan/operators/` with an operator, found by its place.
+"""The table of operators: finds every module under `plan/operators/` that has an operator.
 
-An operator of a third party joins the table when its module is imported: `lowers` registers what makes it.
+A third-party operator joins the table when its module is imported: `lowers` registers the function that builds it. The
+lowering queries this table for the operator of a step.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def load() -> None:
 
 
 def all_operators() -> tuple[type[Operator], ...]:
-    """Every operator, in the order of their names."""
+    """Every operator, sorted by name."""
     load()
     found: list[type[Operator]] = []
     todo: list[type[Operator]] = [Operator]
@@ -36,7 +37,7 @@ def all_operators() -> tuple[type[Operator], ...]:
 
 
 def lowering_of(step: object) -> Lower:
-    """What makes the operator of a step."""
+    """The function that builds the operator of a step."""
     load()
     for kind in type(step).__mro__:
         if kind in LOWERINGS:

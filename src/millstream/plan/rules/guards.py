@@ -1,8 +1,8 @@
-"""Conditions guard the expressions beside them: a scan computes an expression only for rows that some view keeps.
+"""Conditions guard the expressions of their view: a scan computes an expression only for rows that some view keeps.
 
-One scan serves many views, so it cannot drop the rows that a condition refuses. It computes the condition as a
-column, and the expressions of that view as ``CASE WHEN <condition> THEN <expression> END``. The engine does this when
-it binds a plan: fingerprints are known by then, so no view changes its identity.
+One scan serves many views, so it cannot drop the rows that one condition rejects. It computes the condition as a
+column, and the expressions of that view as ``CASE WHEN <condition> THEN <expression> END``. The engine applies this
+rule when it binds a plan. Fingerprints are already known then, so no view changes its identity.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from millstream.plan.parts import Column
 from millstream.plan.stages import Plan, Scan
 
 SUFFIX = "$guarded"
-"""Behind the name of a Python function: the form that takes a condition first, and is not called where it fails.
+"""The suffix of a Python function's guarded form. That form takes a condition first, and is not called where it fails.
 
-Spark computes the calls of Python functions for all rows before it looks at a CASE.
+Spark calls Python functions for all rows before it evaluates a CASE.
 """
 
 
 def guarded(plan: Plan) -> Plan:
-    """The plan with scans that compute nothing for rows that nobody keeps."""
+    """The plan with scans that compute nothing for rows that no view keeps."""
     return replace(plan, scans=tuple(_scan(plan, scan) for scan in plan.scans))
 
 
@@ -35,7 +35,7 @@ def _scan(plan: Plan, scan: Scan) -> Scan:
     for feed in (f for v in plan.views for f in v.operator.feeds if f.scan == scan.id):
         for name in (*feed.columns, feed.hash, feed.gap):
             conditions.setdefault(name, set()).add(feed.keep)
-        conditions.setdefault(feed.slice, set()).add(None)  # it computes with the event time alone
+        conditions.setdefault(feed.slice, set()).add(None)  # it uses only the event time
         conditions.setdefault(feed.keep or "", set()).add(None)
         numbers |= {feed.hash, feed.gap}
     sql = {c.name: c.sql for c in scan.columns}
@@ -54,7 +54,7 @@ def _scan(plan: Plan, scan: Scan) -> Scan:
 
 
 def _calls_guarded(sql: str, condition: str, functions: Iterable[str]) -> str:
-    """An expression that calls Python functions only where a condition holds."""
+    """An expression that calls Python functions only where a condition is true."""
     called = {n.lower() for n in functions if re.search(rf"\b{re.escape(n)}\s*\(", sql, re.IGNORECASE)}
     if not called:
         return sql

@@ -1,4 +1,4 @@
-"""Give operators and the plan a fingerprint of their content, so that a changed flow can be compared with its kept
+"""Adds fingerprints of their content to operators and to the plan, so that a changed flow can be compared with its kept
 state.
 """
 
@@ -25,7 +25,7 @@ def identify(plan: Plan) -> Plan:
 
 
 def _view(plan: Plan, view: ViewStage, before: dict[str, str]) -> ViewStage:
-    """The view with its fingerprint; `before` has those of the operators before it, by view."""
+    """The view with its fingerprint; `before` has those of the upstream operators, by view."""
     before[view.name] = found = _digest(view.operator.fingerprint_parts(_Parts(plan, before)))
     content = [found, repr(view.post), view.columns, *called(plan, repr(view.post))]
     content += [] if view.on_error == QUARANTINE else [("on_error", view.on_error)]
@@ -34,13 +34,13 @@ def _view(plan: Plan, view: ViewStage, before: dict[str, str]) -> ViewStage:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What names the parts of a plan that an operator is made of."""
+    """The contents of the parts of a plan that an operator consists of."""
 
     plan: Plan
     before: Mapping[str, str]
 
     def feed(self, feed: Feed) -> object:
-        """What a feed takes from its source."""
+        """The content of a feed."""
         plan = self.plan
         scan = next(s for s in plan.scans if s.id == feed.scan)
         sql = {c.name: c.sql for c in scan.columns}
@@ -55,12 +55,14 @@ class _Parts:
         return (feed.source, types, ops, wanted, *how, *clock)
 
     def side(self, side: Side) -> object:
-        """What a side takes: by the name of its input too, since that is where the state lies it was made of."""
+        """The content of a side. It includes the name of its input, because that is where the state it was built from
+        is stored.
+        """
         takes = [(t.view, self.before[t.view], _ops(t.ops), *called(self.plan, repr(_ops(t.ops)))) for t in side.takes]
         return (side.columns, takes)
 
     def called(self, text: str) -> list[str]:
-        """What names the Python functions that some SQL calls."""
+        """The identities of the Python functions that some SQL calls."""
         return called(self.plan, text)
 
 
@@ -69,7 +71,7 @@ def _ops(ops: tuple[Op, ...]) -> list[object]:
 
 
 def called(plan: Plan, text: str) -> list[str]:
-    """What names the Python functions that some SQL calls."""
+    """The identities of the Python functions that some SQL calls."""
     return [code_identity(f.call) for f in plan.functions if re.search(rf"\b{f.name}\(", text, re.IGNORECASE)]
 
 

@@ -1,9 +1,9 @@
-"""Bounds on what one function may make of one record, in expressions that Spark computes.
+"""Bounds the size of what one function may produce from one record, in expressions that Spark evaluates.
 
-`sequence(1, n)`, `repeat(text, n)` and their like can make a value of any size of a small record. Spark's Java process
-would end for want of memory, and again at every start. So Spark gets these functions with a check of the size before
-them: a record whose value would be too large raises an error, and is set apart like every record that fails. Literals
-that are small enough need no check. Inside a lambda the bound is smaller: the function is called for each element.
+`sequence(1, n)`, `repeat(text, n)` and similar functions can produce a value of any size from a small record. Spark's
+Java process would run out of memory, and again at every restart. Spark therefore gets these functions with a size check
+before them: a record whose value would be too large raises an error and is quarantined like every failed record. Small
+literals need no check. Inside a lambda the bound is smaller, because the function is called for each element.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from millstream.errors import Unsupported
 from millstream.model.types.duration import UNITS
 
 ELEMENTS = 1_000_000
-"""Elements of an array that one call may make."""
+"""Elements of an array that one call may produce."""
 CHARACTERS = 10_000_000
-"""Characters of a text that one call may make."""
+"""Characters of a text that one call may produce."""
 _INSIDE = 1_000
-"""How many times smaller the bounds are inside a lambda."""
+"""The factor by which the bounds shrink inside a lambda."""
 _PLAIN = 1_000
-"""A literal number up to which nothing is checked."""
+"""The greatest literal number that needs no check."""
 
 _NAMES = "sequence|generate_series|repeat|space|lpad|rpad|array_repeat|format_number"
 _CALLS = re.compile(rf"\b({_NAMES})\s*\(", re.IGNORECASE)
 
 
 def bounded(sql: str) -> str:
-    """An expression of Spark SQL with its growing functions checked; most have none and stay as they are."""
+    """A Spark SQL expression with size checks on its growing functions. Most expressions have none and stay
+    unchanged.
+    """
     if not _CALLS.search(sql):
         return sql
     try:
@@ -69,7 +71,7 @@ def _checked(node: exp.Expr, smaller: int) -> exp.Expr | None:
     if name == "array_repeat" and len(node.expressions) == 2 and not _small(node.expressions[1]):
         return _call(node.expressions, "{1}", "array_repeat({0}, {1})", name, ELEMENTS // smaller, "elements")
     if name == "format_number" and len(node.expressions) == 2 and not _small(node.expressions[1]):
-        digits = "try_cast(CAST({1} AS STRING) AS DOUBLE)"  # it may also be a form, as '#.00'
+        digits = "try_cast(CAST({1} AS STRING) AS DOUBLE)"  # may also be a format, such as '#.00'
         return _call(node.expressions, digits, "format_number({0}, {1})", name, 1000, "digits")
     return None
 
@@ -95,7 +97,7 @@ def _sequence(node: exp.GenerateSeries, most: int) -> exp.Expr | None:
 
 
 def _call(given: Sequence[exp.Expr], size: str, form: str, name: str, most: int, of: str = "characters") -> exp.Expr:
-    """The call with a check before it. Arguments that are more than a column or literal are computed once and named."""
+    """The call with a check before it. Arguments other than a column or a literal are computed once and named."""
     named = [i for i, g in enumerate(given) if not isinstance(g.unnest(), exp.Column | exp.Literal | exp.Interval)]
     shown = [f"`$grown`.a{i}" if i in named else f"`$arg{i}`" for i in range(len(given))]
     refused = f"raise_error('{name} would make more than {most:,} {of}')"
@@ -119,7 +121,7 @@ def _small(node: exp.Expr) -> bool:
 
 
 def _micros(step: exp.Interval) -> int | None:
-    """The length of an interval literal; None for one of the calendar, or one that is computed."""
+    """The length of an interval literal; None if it is a calendar interval or computed."""
     unit = step.unit.name.lower().removesuffix("s") if step.unit is not None else ""
     amount = step.this.name.lstrip("-") if isinstance(step.this, exp.Literal) else ""
     return int(amount) * UNITS[unit] if unit in UNITS and amount.isdigit() and int(amount) else None

@@ -1,4 +1,4 @@
-"""Leave out sources that no view reads, and scans that no feed takes (but never a root scan: it accounts for rows)."""
+"""Drops sources that no view reads, and scans that no feed reads (but never a root scan: it accounts for rows)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Slices as DataFrames: one module for each form that a source may give (`connect/forms.py`), none for a connector."""
+"""Slices as DataFrames: one module for each form that a source may provide (`connect/forms.py`), none per connector."""

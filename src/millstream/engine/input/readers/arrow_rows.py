@@ -1,4 +1,4 @@
-"""Rows that are in the driver already."""
+"""Reads slices whose rows are already in the driver."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.engine.input.readers.columns import FormRead, Wanted
 from millstream.engine.spark.frames import frame_of
 
 LOCAL_ROWS = 100_000
-"""Generated slices up to this size are made in the driver; larger ones on the executors."""
+"""Generated slices up to this size are produced in the driver; larger ones on the executors."""
 
 
 def read(spark: SparkSession, wanted: Wanted, form: ArrowRows) -> FormRead:
@@ -20,7 +20,7 @@ def read(spark: SparkSession, wanted: Wanted, form: ArrowRows) -> FormRead:
 
 
 def of_frame(frame: DataFrame, *, scanned: bool = False) -> FormRead:
-    """A frame with the system columns of the forms; ``$bad`` and ``$raw`` may be missing."""
+    """A frame with the system columns of the forms. ``$bad`` and ``$raw`` may be missing."""
     bad, raw = "$bad" in frame.columns, "$raw" in frame.columns
     return FormRead(
         frame,
@@ -32,7 +32,7 @@ def of_frame(frame: DataFrame, *, scanned: bool = False) -> FormRead:
 
 
 def local(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Rows of the driver as a DataFrame. Spark makes a task of every chunk, so small chunks are put together."""
+    """Rows of the driver as a DataFrame. Spark creates one task per chunk, so small chunks are merged."""
     if table.num_columns and table.column(0).num_chunks > 1 + table.num_rows // LOCAL_ROWS:
         table = table.combine_chunks()
     return frame_of(spark, table)

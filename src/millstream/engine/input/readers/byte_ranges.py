@@ -1,4 +1,6 @@
-"""Stretches of text files: whole lines, each checked before it is parsed, as for files that are read line by line."""
+"""Reads byte ranges of text files: whole lines, each checked before it is parsed, as for files that are read line by
+line.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _RANGE_LINES = pa.schema([*LINES, ("$part", pa.int32()), ("$pos", pa.int64()), (
 
 
 def read(spark: SparkSession, wanted: Wanted, form: ByteRanges) -> FormRead:
-    """The lines of all ranges. In error tables a row is named by its file and the byte at which it begins."""
+    """The lines of all ranges. Error tables name a row by its file and the byte at which it begins."""
     format = form.format
     if sum(r.end - r.start for r in form.ranges) <= LOCAL_BYTES:
         batches = [b for r in form.ranges for b in _lines(r, format)]

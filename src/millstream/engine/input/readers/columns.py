@@ -1,10 +1,10 @@
-"""The columns that every reader gives: those of the source and the system columns ``$ts $part $bad``, and ``$pos``
+"""The columns that every reader provides: those of the source, the system columns ``$ts $part $bad``, and ``$pos``
 where it is needed.
 
-``$ts`` is the event time in micros (the epoch's processing time for sources without one); with punctuation, ``$mark``
-is the same for records that promise it, and NULL for others. Which rows are too far in the future is decided
-downstream, where the epoch's clock is at hand as data: a number that changes with every epoch inside the SQL would make
-Spark compile the query again each time.
+``$ts`` is the event time in micros (the epoch's processing time for sources without one). With punctuation, ``$mark``
+is the same for records that promise it, and NULL for others. Rows too far in the future are detected downstream, where
+the epoch's clock is available as data: a number in the SQL that changes with every epoch would make Spark compile the
+query again each time.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ DELETES = "('D', 'DELETE', '-D', '-U')"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is needed of a slice."""
+    """What a reader must provide of a slice."""
 
     stage: SourceStage
     now: int
     strict: bool = True
-    """Whether parsers must say of every record whether it is good; see `slices.read`."""
+    """Whether parsers must determine for every record whether it is good; see `slices.read`."""
     details: bool = False
-    """Whether each row comes with its place and raw text, for error tables."""
+    """Whether each row carries its place and raw text, for error tables."""
 
     @property
     def positions(self) -> bool:
@@ -47,31 +47,31 @@ class Wanted:
 
 @dataclass(frozen=True)
 class FormRead:
-    """The rows of one form, and Spark SQL for what is known of each."""
+    """The rows of one form, and Spark SQL for the properties of each row."""
 
     frame: DataFrame
     bad: str = "0"
     part: str = "`$part`"
     position: str = "`$pos`"
     where: str = "CAST(`$part` AS STRING)"
-    """What error tables name as the partition."""
+    """The name of the partition in error tables."""
     raw: str | None = None
-    """The text of a bad record; None where it has none of its own."""
+    """The text of a bad record; None if the form has no text."""
     block: str | None = None
-    """Where Spark cuts a file: the place where the block of the row begins. None where positions are known."""
+    """If Spark splits files: the position where the block of the row begins. None if positions are known."""
     line: str | None = None
-    """The line of the row, or less than zero where only the order in its block is known (`rejects.py`)."""
+    """The line of the row, or a negative number if only the order in its block is known (`rejects.py`)."""
     scanned: bool = False
     """Whether reading it twice means scanning and parsing it twice."""
     lenient: bool = False
-    """Whether rows count as bad that may be good: if there are any, the slice has to be read again, strictly."""
+    """Whether good rows may count as bad. If there are any bad rows, the slice has to be read again, strictly."""
     plain: bool = field(default=True)
-    """Whether the frame has the columns of the source and ``$part``, ``$pos`` under their names, and nothing else, so
-    that it can be put together with others before any column is computed.
+    """Whether the frame has exactly the columns of the source and ``$part``, ``$pos`` under their names, so that it can
+    be merged with others before any column is computed.
     """
 
     def selected(self, wanted: Wanted, *, by_line: bool) -> DataFrame:
-        """The columns that all forms give, in one order; `by_line` where one of the forms of the slice has lines."""
+        """The columns that all forms provide, in one order; `by_line` if one of the forms of the slice has lines."""
         others = {"$part": self.part}
         if wanted.positions:
             others["$pos"] = self.position
@@ -84,13 +84,15 @@ class FormRead:
 
 
 def selected(frame: DataFrame, stage: SourceStage, now: int, bad: str, others: Mapping[str, str]) -> DataFrame:
-    """The columns of a source and the system columns, in one projection: each further one costs small epochs dearly."""
+    """The columns of a source and the system columns, in one projection: each further projection slows small epochs
+    down considerably.
+    """
     name, time_sql = stage.options.event_time, stage.options.time_sql
     columns = {n: f"`{n}`" for n in stage.schema.names}
     time = f"{now}L"
     if name is not None and time_sql is not None:
         time_sql = time_sql if stage.options.computed_time is None else bounded(time_sql)
-        # what is computed from a time is computed for bad rows, too: it must not overflow
+        # values derived from a time are computed for bad rows too, so they must not overflow
         known = f"unix_micros({time_sql}) BETWEEN {EARLIEST}L AND {LATEST}L"
         time = f"IF({known}, unix_micros({time_sql}), NULL)"
         lost = f"WHEN {time_sql} IS NULL THEN {NO_TIME} WHEN NOT {known} THEN {OUT_OF_RANGE}"
@@ -106,7 +108,7 @@ def selected(frame: DataFrame, stage: SourceStage, now: int, bad: str, others: M
 
 
 def _revisions(stage: SourceStage) -> dict[str, str]:
-    """The columns that say which record a record revises, and how."""
+    """The columns that define which record a record revises, and how."""
     how = stage.options.corrections
     if how is None:
         return {}
@@ -117,7 +119,7 @@ def _revisions(stage: SourceStage) -> dict[str, str]:
 
 
 def ddl(schema: Schema, *more: str) -> str:
-    """A schema as Spark's readers take it, with further columns."""
+    """A schema in the form that Spark's readers accept, with further columns."""
     return ", ".join([*(f"`{f.name}` {ddl_type(f.type)}" for f in schema if f.type is not None), *more])
 
 

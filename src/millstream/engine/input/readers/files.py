@@ -1,5 +1,5 @@
-"""Whole files. Spark reads those it reads without losses; others are read line by line, and those that cannot be read
-at all are one error each.
+"""Reads whole files. Spark reads the formats that it reads without loss; others are read line by line. A file that
+cannot be read at all is one error.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _GLOB = re.compile(r"[*?\[\]{}\\]")
 OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": "$corrupt",
-    "allowSingleQuotes": "false",  # of JSON
-    "escape": '"',  # of CSV: RFC 4180 writes a quote inside quotes twice
+    "allowSingleQuotes": "false",  # for JSON
+    "escape": '"',  # for CSV: RFC 4180 doubles a quote inside quotes
 }
 CORRUPT = "`$corrupt` STRING"
 _FILE_LINES = pa.schema([*LINES, ("$n", pa.int64()), ("$file", pa.string())])
 _FILE_SHIFT = 36
 _FILE = "_metadata"
-"""What Spark knows of the file of a row, as a column that every reader of files has."""
+"""Spark's metadata about the file of a row, as a column that every file reader has."""
 _OWN_FILE = "$file"
-"""The same where the source has a column of that name."""
+"""The same, if the source has a column with that name."""
 _PATH = "regexp_replace(url_decode(replace({file}.file_path, '+', '%2B')), '^file:/+', '/')"
-"""The plain path of a row's file; Spark gives it as a URI."""
+"""The plain path of a row's file. Spark provides it as a URI."""
 
 
 def read(spark: SparkSession, wanted: Wanted, form: FileSet) -> list[FormRead]:
@@ -68,9 +68,10 @@ def _by_spark(spark: SparkSession, wanted: Wanted, form: FileSet, files: Sequenc
         if form.format == "json":
             frame = reader.json(paths)
         else:
-            # the source has compared the headers (`connect/files.py`); Spark reads quotes in them in another way
+            # the source has compared the headers (`connect/files.py`); Spark treats quotes in them differently
             frame = reader.option("header", form.header).option("enforceSchema", True).csv(paths)
-        # naming every column here keeps the reader from skipping some: a record is bad or good whatever the views read
+        # naming every column here keeps the reader from skipping some: whether a record is bad does not depend on the
+        # views
         nulls = [f"`{n}` IS NULL" for n in schema.names]
         bad = cause(schema) if kept else f"IF({' OR '.join(nulls)}, {UNPARSABLE}, 0)"
     file = _FILE
@@ -93,7 +94,7 @@ def _by_spark(spark: SparkSession, wanted: Wanted, form: FileSet, files: Sequenc
 
 
 def _by_lines(spark: SparkSession, wanted: Wanted, form: FileSet, files: Sequence[FilePart]) -> FormRead:
-    """Text files of which every line is looked at (see `connect/text_lines.py`); large ones by the executors."""
+    """Text files whose lines are all checked (see `connect/text_lines.py`); large ones on the executors."""
     format, header = form.format, form.header
     if sum(f.size for f in files) <= LOCAL_BYTES:
         batches = [_named(b, f.number, f.path) for f in files for b in lines(f.path, format, header=header)]
@@ -172,18 +173,18 @@ def _shown(path: str) -> str:
 
 
 def cause(schema: Schema) -> str:
-    """SQL for what is wrong with a record that Spark has parsed."""
+    """SQL for the cause of an error in a record that Spark has parsed."""
     nulls = " AND ".join(f"`{n}` IS NULL" for n in schema.names)
     return f"IF(`$corrupt` IS NULL, 0, IF({nulls}, {UNPARSABLE}, {MISTYPED}))"
 
 
 def _position(uris: Sequence[tuple[int, str]], file: str) -> str:
-    """SQL for the place of a row: the number of its file, then its place in it."""
+    """SQL for the position of a row: the number of its file, then its position in the file."""
     numbers = ", ".join(f"{literal(uri)}, {n}L" for n, uri in uris)
     row = f"(monotonically_increasing_id() & {(1 << 33) - 1}L)"
     return f"shiftleft(map({numbers})[{file}.file_path], {_FILE_SHIFT}) + {file}.file_block_start + {row}"
 
 
 def _uri(spark: SparkSession, path: str) -> str:
-    """A path as Spark's ``_metadata.file_path`` has it: comparing is cheaper than decoding one for every row."""
+    """A path as in Spark's ``_metadata.file_path``: comparing is cheaper than decoding one for every row."""
     return str(spark.sparkContext._jvm.org.apache.hadoop.fs.Path(f"file:{path}").toUri().toString())  # type: ignore[union-attr]

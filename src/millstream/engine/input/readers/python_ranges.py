@@ -1,4 +1,4 @@
-"""Ranges that a Python function reads: short ones in the driver, longer ones by tasks on the executors."""
+"""Reads ranges with a Python function: short ones in the driver, longer ones in tasks on the executors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WRONG = (pa.field("$bad", pa.int32()), pa.field("$raw", pa.string()))
 
 
 def read(spark: SparkSession, wanted: Wanted, form: PythonRanges) -> FormRead:
-    """What the calls of the function give."""
+    """The rows that the calls of the function return."""
     schema = wanted.schema.to_arrow()
     given = pa.schema([*schema, *_SYSTEM, *(_WRONG if form.marks else ())])
     if form.offsets <= LOCAL_ROWS:

@@ -1,4 +1,4 @@
-"""A slice as one DataFrame, whatever forms its source gives it in."""
+"""Reads a slice as one DataFrame, whatever forms its source provides. The prelude runs over the result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SliceRead:
     scanned: bool
     """Whether reading it twice would mean scanning and parsing it twice."""
     lenient: bool = False
-    """Whether rows count as bad that may be good (see `read`)."""
+    """Whether good rows may count as bad (see `read`)."""
 
 
 def read(
@@ -49,8 +49,9 @@ def read(
     """The rows of a slice. With `details`, also ``$where`` and ``$pos`` of each row and its ``$raw`` text, for error
     tables.
 
-    Having Spark's parsers keep the text of bad records slows them down by a third. Without `strict` they do not, and
-    every row with a NULL counts as bad: a slice without one is proved good, any other must be read again, strictly.
+    Spark's parsers are a third slower if they keep the text of bad records. Without `strict` they do not keep it, and
+    every row with a NULL counts as bad: a slice without such rows is proved good; any other must be read again,
+    strictly.
     """
     wanted = Wanted(stage, now, strict, details)
     reads: list[FormRead] = []
@@ -63,7 +64,7 @@ def read(
 
 
 def _together(reads: Sequence[FormRead], wanted: Wanted) -> DataFrame:
-    """The rows of all forms. Those that differ in nothing are put together before columns are computed."""
+    """The rows of all forms. Plain forms are merged before columns are computed."""
     if len(reads) > 1 and all(r.plain for r in reads):
         reads = [FormRead(reduce(DataFrame.unionByName, (r.frame for r in reads)))]
     by_line = any(r.block is not None for r in reads)

@@ -1,4 +1,4 @@
-"""What a batch reader of Spark gives, as sealed segments of a topic."""
+"""Reads a slice with one of Spark's batch readers, such as the sealed segments of a topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.model.types.schema import ddl_type
 
 
 def read(spark: SparkSession, wanted: Wanted, form: SparkFormat) -> FormRead:
-    """The rows of the reader that are inside of the slice, with the columns of the source."""
+    """The reader's rows within the slice, with the columns of the source."""
     reader = spark.read.format(form.format).options(**form.options)
     if form.typed:
         reader = reader.schema(ddl(wanted.schema, f"`{form.partition}` INT", f"`{form.position}` BIGINT"))

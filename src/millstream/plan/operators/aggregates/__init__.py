@@ -1,1 +1,1 @@
-"""Operators that aggregate: rows of scans in windows, rows that change, and with user-defined aggregates."""
+"""Aggregating operators: over rows of scans in windows, over changing rows, and with user-defined aggregates."""

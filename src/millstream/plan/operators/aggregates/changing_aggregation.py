@@ -1,4 +1,4 @@
-"""Aggregates of rows that change."""
+"""Aggregation of changing rows. The kernel is `kernels/aggregates/changing_aggregation.py`."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
 
 BY_ORDER = ("first", "last", "first_of", "last_of", "collect", "user")
-"""Aggregates that go by the order of rows."""
+"""Aggregates that depend on the order of rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChangingAggregation(Operator):
-    """Aggregates of the rows that each key has now; those that go by the order of records go by `order`."""
+    """Aggregates of the current rows of each key. Aggregates that depend on the order of records use `order`."""
 
     measures: tuple[Measure, ...]
     order: tuple[str, ...] = ()
     totals: tuple[int, ...] = ()
-    """The numbers of the grouping sets without keys; the last key holds the set of a row."""
+    """The numbers of the grouping sets without keys. The last key holds the set of a row."""
 
     title: ClassVar[str] = "aggregate of changing rows"
     format_name: ClassVar[str] = "Regroup"
@@ -50,25 +50,27 @@ class ChangingAggregation(Operator):
 
     @property
     def may_use_partials(self) -> bool:
-        """Whether one row of partials per key may be enough, as far as is known before the types are."""
+        """Whether one row of partials per key may suffice, as far as can be decided before types are known."""
         by_order = any(m.kind in (*BY_ORDER, "sample") for m in self.measures)
         return self.append_only_input and not by_order and self.ttl is None and all(m.is_exact for m in self.measures)
 
     @property
     def uses_partials(self) -> bool:
-        """Whether it keeps one row of partials per key, not rows: nothing is retracted, and partials are exact."""
+        """Whether it keeps one row of partials per key instead of rows: nothing is retracted, and partials are
+        exact.
+        """
         known = all(m.type is not None for m in self.measures if m.kind in ("sum", "avg"))
         return known and self.may_use_partials
 
     @property
     def states(self) -> tuple[StateSpec, ...]:
-        """Partials, and the rows that versions before 0.2 kept in their place; or rows."""
+        """Partials, and the rows that versions before 0.2 kept instead; or rows."""
         rows = StateSpec("rows")
         return (StateSpec("partials", "$partials"), rows) if self.may_use_partials else (rows,)
 
     @property
     def is_never_empty(self) -> bool:
-        """The aggregate of all rows, and grouping sets without keys, have a row even over no rows."""
+        """The aggregate of all rows, and grouping sets without keys, have a result even over no rows."""
         return not self.keys or bool(self.totals)
 
     def bind(self, known: Types) -> tuple[Self, Types]:
@@ -82,19 +84,19 @@ class ChangingAggregation(Operator):
         return [("measures", ", ".join(f"{m.name} = {m.kind}({arguments[m.name]})" for m in self.measures))]
 
     def state_text(self, names: ExplainNames) -> str:
-        """The rows that its answers are computed from."""
+        """The rows that its results are computed from."""
         if self.uses_partials:
             return self.kept_rows("a row per key" if self.keys else "one row")
         return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
 
     def content(self) -> object:
-        """Measures, and what they go by."""
+        """Measures, and the order they depend on."""
         return (measures_content(self.measures, code_identity), self.order)
 
 
 @lowers(Aggregated)
 def lower(lowering: StatefulLowering, name: str, step: Aggregated) -> Operator:
-    """The aggregation of rows of scans, or of rows that change."""
+    """The aggregation of rows of scans, or of changing rows."""
     from millstream.plan.operators.aggregates.user_aggregate import UserAggregation
 
     if not steps.changes(step.input):
@@ -121,12 +123,12 @@ def lower(lowering: StatefulLowering, name: str, step: Aggregated) -> Operator:
 
 
 def _type(argument: Expr | None, schema: Schema) -> pa.DataType | None:
-    """The type of an argument, where it is known before the engine binds the plan."""
+    """The type of an argument, if it is known before the engine binds the plan."""
     return None if argument is None else argument.type_in(schema)
 
 
 def _order(step: Step) -> Named:
-    """What rows are ordered by where nothing else is stated: the latest of their times, if they have any."""
+    """The default order of rows: the latest of their times, if they have any."""
     known = list(event_times.times_of(step, certain=False))
     if len(known) < 2:
         return tuple(("$at", col(n)) for n in known)

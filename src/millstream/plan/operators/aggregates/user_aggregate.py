@@ -1,4 +1,6 @@
-"""User-defined aggregates of rows that change, where they can retract a value."""
+"""User-defined aggregates of changing rows that can retract a value. The kernel is
+`kernels/aggregates/user_aggregate.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,18 @@ from millstream.plan.parts import Measure
 
 @dataclass(frozen=True, eq=False)
 class UserAggregation(ChangingAggregation):
-    """All its aggregates can retract a value: accumulators are kept, not rows."""
+    """An aggregation whose aggregates can all retract a value: it keeps accumulators instead of rows."""
 
     format_name: ClassVar[str] = "Folded"
 
     @property
     def may_use_partials(self) -> bool:
-        """Accumulators are kept."""
+        """False: it keeps accumulators."""
         return False
 
     @staticmethod
     def fits(measures: tuple[Measure, ...]) -> bool:
-        """Whether accumulators are enough: there are user-defined aggregates, and every measure can retract."""
+        """Whether accumulators suffice: there are user-defined aggregates, and every measure can retract."""
         retractable = all(m.kind == "count" or callable(getattr(m.user, "retract", None)) for m in measures)
         return retractable and any(m.user is not None for m in measures)
 

@@ -1,1 +1,1 @@
-"""The operator of patterns."""
+"""The operator of patterns, and its terms."""

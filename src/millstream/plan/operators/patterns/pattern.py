@@ -1,7 +1,8 @@
-"""Patterns: which rows of each key match, and what is given of every match.
+"""Patterns: which rows of each key match, and the output of every match.
 
-`plan/lowering/pattern.py` makes the terms. Columns that begin with ``$c`` are computed natively before the operator,
-those that begin with ``$m`` are values of matches, from which measures are computed natively after it.
+`plan/lowering/pattern.py` builds the terms. Columns that begin with ``$c`` are computed natively before the operator.
+Those that begin with ``$m`` are values of matches, from which measures are computed natively after it. The kernel is
+`kernels/patterns/pattern.py`.
 """
 
 from __future__ import annotations
@@ -26,32 +27,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PatternMatch(Operator):
-    """A pattern, and what is given of its matches."""
+    """A pattern, and the output of its matches."""
 
     pattern: Part
     variables: tuple[str, ...]
-    """All variables: those that rows are taken for, then those that only must not be there."""
+    """All variables: those that match rows, then those that must not occur."""
     conditions: tuple[VariableCondition, ...]
     time: str
     """The column with the event time."""
     order: tuple[tuple[str, bool, bool], ...]
-    """By what rows of equal times go: column, downwards, NULL first."""
+    """The order of rows with equal times: column, descending, NULLs first."""
     within: int | None
     skip: Skip
     outputs: tuple[MatchOutput, ...]
     all_rows: bool
     shown: tuple[str, ...]
-    """The columns of a row that are given with it, when all rows are."""
+    """The columns of a row to emit with it, if all rows are emitted."""
     timeouts: bool = False
     slack: int = 1
-    """For how long after the time of a row others of that time may still come, in micros."""
+    """For how long after the time of a row others with that time may still arrive, in micros."""
 
     title: ClassVar[str] = "pattern"
     format_name: ClassVar[str] = "Match"
 
     @property
     def append_only(self) -> bool:
-        """A match that was given stays."""
+        """True: an emitted match is final."""
         return True
 
     @property
@@ -68,7 +69,7 @@ class PatternMatch(Operator):
         return self, {**found, **({TIMED_OUT: pa.bool_()} if self.timeouts else {})}
 
     def facts(self, names: ExplainNames) -> Facts:
-        """The pattern, its order, and what it gives."""
+        """The pattern, its order, and its output."""
         rows = "row by row" if any(c.far for c in self.conditions) else "as symbols"
         facts = [("pattern", shown(self.pattern)), ("order", self.time), ("searched", rows)]
         if self.within is not None:
@@ -76,7 +77,7 @@ class PatternMatch(Operator):
         return [*facts, ("after a match", str(self.skip)), ("gives", "all rows" if self.all_rows else "one row each")]
 
     def state_text(self, names: ExplainNames) -> str:
-        """The rows of matches that are not complete."""
+        """The rows of incomplete matches."""
         kept = "per key the rows of a match under way"
         kept += ", until it is found or ruled out" if self.within is None else f", for {Duration(self.within)}"
         more = [f"{self.lag:,} rows to look back at"] * bool(self.lag) + ["a count of matches"] * self.numbered
@@ -93,12 +94,12 @@ class PatternMatch(Operator):
 
     @property
     def lag(self) -> int:
-        """How many rows before a row its values and conditions may speak of."""
+        """How many rows before a row its values and conditions may refer to."""
         return max((0, *(-s for s in self._shifts())))
 
     @property
     def lead(self) -> int:
-        """How many rows behind it they may speak of."""
+        """How many rows after it they may refer to."""
         return max((0, *self._shifts()))
 
     def _shifts(self) -> list[int]:
@@ -115,7 +116,7 @@ class PatternMatch(Operator):
 
 @lowers(Matched)
 def lower(lowering: StatefulLowering, name: str, step: Matched) -> PatternMatch:
-    """The operator of the step; its rows come in the order of event time."""
+    """The operator of the step. Its rows come in event-time order."""
     from millstream.plan.lowering.pattern import lowered
 
     taken, own = lowered(step)

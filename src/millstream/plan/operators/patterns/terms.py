@@ -1,4 +1,7 @@
-"""The terms of a pattern: conditions over other rows, and the values of a match. Frozen values, free of sqlglot."""
+"""The terms of a pattern: conditions over other rows, and the values of a match. Frozen values, free of sqlglot.
+
+`plan/lowering/pattern.py` builds them and `kernels/patterns/terms.py` evaluates them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ class RowValue:
 
     column: str
     of: tuple[int, ...] | None = None
-    """The numbers of the variables whose rows are meant (none: all rows); None: the row at hand."""
+    """The numbers of the variables whose rows are meant (none: all rows); None: the current row."""
     first: bool = False
     offset: int = 0
     shift: int = 0
@@ -35,7 +38,7 @@ class RowTotal:
 
 @dataclass(frozen=True, repr=False)
 class ConstantValue:
-    """A value as Python has it."""
+    """A constant, as a Python value."""
 
     value: Any
 
@@ -44,7 +47,7 @@ class ConstantValue:
 
 @dataclass(frozen=True, repr=False)
 class TermCall:
-    """An operator or a function, with SQL's NULL."""
+    """An operator or a function, with SQL's NULL semantics."""
 
     name: str
     arguments: tuple[Term, ...]
@@ -57,14 +60,14 @@ Term = RowValue | RowTotal | ConstantValue | TermCall
 
 @dataclass(frozen=True, repr=False)
 class VariableCondition:
-    """When a row can be taken for a variable: all of these are true."""
+    """When a row can match a variable: all of these are true."""
 
     native: tuple[str, ...] = ()
     """Boolean columns, computed natively."""
     near: tuple[Term, ...] = ()
-    """Terms over rows at fixed places before or behind the row."""
+    """Terms over rows at fixed distances before or after the row."""
     far: tuple[Term, ...] = ()
-    """Terms over rows that were taken before."""
+    """Terms over rows matched before."""
 
     __repr__ = as_before("Condition")
 
@@ -82,6 +85,6 @@ class MatchOutput:
     offset: int = 0
     shift: int = 0
     running: bool = False
-    """Over the rows up to the one that is shown, not over all of the match."""
+    """Whether it covers only the rows up to the one that is shown, instead of the whole match."""
 
     __repr__ = as_before("Output")

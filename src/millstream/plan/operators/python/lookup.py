@@ -1,4 +1,7 @@
-"""Lookups: a user's function that answers rows from an outside system, in batches, with a cache."""
+"""Lookups: a user's function that looks rows up in an external system, in batches, with a cache.
+
+The kernel is `kernels/python/lookup.py`.
+"""
 
 from __future__ import annotations
 
@@ -21,40 +24,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class AsyncLookup(Operator):
-    """The answers of a user's function for some columns of each row, called in batches and remembered."""
+    """The results of a user's function for some columns of each row, called in batches and cached."""
 
     function: Callable[..., Any]
     function_name: str
     schema: Schema
-    """The columns that an answer has."""
+    """The columns of a result."""
     required: bool = False
-    """Whether rows without an answer go away."""
+    """Whether rows without a result are dropped."""
     batch: int = 100
     parallel: int = 8
     timeout: int | None = None
     """How long one call may take, in micros."""
     retries: int = 3
     cache: int | None = None
-    """For how long an answer is good, in micros of processing time; None: for good."""
+    """How long a result is valid, in micros of processing time; None: permanently."""
     errors: str = FAIL
     redact: bool = False
     code: str = ""
-    """Names the code, for comparing with kept state."""
+    """The identity of the code, for comparing with kept state."""
 
     format_name: ClassVar[str] = "Asking"
 
     @property
     def append_only(self) -> bool:
-        """A row is answered once."""
+        """True: each row is looked up once."""
         return True
 
     @property
     def result(self) -> tuple[str, ...]:
-        """The columns of the row, and of its answer."""
+        """The columns of the row, and of its result."""
         return (*self.columns, *self.schema.names)
 
     def bind(self, known: Types) -> tuple[Self, Types]:
-        """The types of its answers."""
+        """The types of its results."""
         return self, {f.name: f.type for f in self.schema}
 
     def name(self) -> str:
@@ -62,25 +65,25 @@ class AsyncLookup(Operator):
         return self.function_name
 
     def facts(self, names: ExplainNames) -> Facts:
-        """How it calls."""
+        """How it calls the function."""
         limit = "" if self.timeout is None else f", {Duration(self.timeout)} each"
         how = f"{self.batch:,} at a time, {self.parallel} times at once{limit}, {self.retries} retries"
         return [("asks", how), error_fact(self.errors)]
 
     def state_text(self, names: ExplainNames) -> str:
-        """The answers, as long as they are good."""
+        """The results, as long as they are valid."""
         if self.cache is None:
             return f"answers, {PERMANENT}"
         return f"answers, for {Duration(self.cache)} of processing time"
 
     def content(self) -> object:
-        """The code, and what an answer is."""
+        """The code, and the form of a result."""
         return (self.code, [(f.name, str(f.type)) for f in self.schema], self.required, self.cache)
 
 
 @lowers(Asked)
 def lower(lowering: StatefulLowering, name: str, step: Asked) -> AsyncLookup:
-    """The operator of the step; its rows come by partition and offset."""
+    """The operator of the step. Its rows come ordered by partition and offset."""
     row = tuple((n, col(n)) for n in step.input.schema.names)
     return lowering.operator(
         AsyncLookup,

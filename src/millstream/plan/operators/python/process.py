@@ -1,4 +1,7 @@
-"""User code over the rows of each key: a process with state, timers and a time to live."""
+"""User code over the rows of each key: a process with state, timers and a time to live.
+
+The kernel is `kernels/python/process.py`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _ON_ERROR = {FAIL: "fail the epoch", SKIP: "leave the row out, counted"}
 
 
 def error_fact(errors: str) -> tuple[str, str]:
-    """What EXPLAIN reports of rows that user code fails on."""
+    """What EXPLAIN reports about rows that user code fails on."""
     return ("errors", _ON_ERROR.get(errors, "set the row apart in `$errors`"))
 
 
@@ -39,33 +42,33 @@ class ProcessOperator(Operator):
     outputs: tuple[Output, ...]
     """Its result, then its side outputs."""
     held: TypedState | None = None
-    """What is remembered of a key."""
+    """The state of a key."""
     time: str | None = None
     """The column with the event time of a row."""
     ordered: bool = False
-    """Whether rows come in the order of event time, all that are before the watermark."""
+    """Whether rows come in event-time order, once the watermark has passed them."""
     idle_ttl: int | None = None
-    """For how long, in micros, a key without rows is remembered."""
+    """For how long, in micros, a key without new rows is kept."""
     idle_by_clock: bool = False
-    """Whether that goes by processing time."""
+    """Whether that is measured in processing time."""
     errors: str = FAIL
     redact: bool = False
-    """Whether messages leave out what is in a row."""
+    """Whether messages omit the content of rows."""
     code: str = ""
-    """Names the code, for comparing with kept state."""
+    """The identity of the code, for comparing with kept state."""
 
     format_name: ClassVar[str] = "Processing"
 
     @property
     def result_columns(self) -> tuple[str, ...]:
-        """Those of its own result, then those of side outputs under names that tell them apart."""
+        """The columns of its own result, then those of side outputs under distinct names."""
         if len(self.outputs) == 1:
             return self.outputs[0].schema.names
         return (TO, *(column_of(i, n) for i, o in enumerate(self.outputs) for n in o.schema.names))
 
     @property
     def append_only(self) -> bool:
-        """What it has given it does not retract."""
+        """True: it does not retract what it has emitted."""
         return True
 
     @property
@@ -94,7 +97,7 @@ class ProcessOperator(Operator):
         return [*facts, error_fact(self.errors)]
 
     def state_text(self, names: ExplainNames) -> str:
-        """What it remembers of a key."""
+        """What it keeps for a key."""
         kept = "timers" if self.held is None else ", ".join(self.held.names)
         per = "per key" if self.keys else "once"
         if self.idle_ttl is None:
@@ -103,7 +106,7 @@ class ProcessOperator(Operator):
         return f"{kept} {per}, until nothing came for {Duration(self.idle_ttl)} of {clock}"
 
     def content(self) -> object:
-        """The code, the state, what it gives, and how time counts."""
+        """The code, the state, the output, and how time is measured."""
         cells = [] if self.held is None else [(c.name, str(c.type)) for c in self.held.cells]
         outputs = [(o.name, [(f.name, str(f.type)) for f in o.schema]) for o in self.outputs]
         return (self.code, cells, outputs, self.time, self.ordered, self.idle_ttl, self.idle_by_clock)
@@ -111,7 +114,7 @@ class ProcessOperator(Operator):
 
 @lowers(Processed)
 def lower(lowering: StatefulLowering, name: str, step: Processed) -> ProcessOperator:
-    """The operator of the step; its rows come in the order of event time, or by partition and offset."""
+    """The operator of the step. Its rows come in event-time order, or ordered by partition and offset."""
     row = tuple((n, col(n)) for n in step.input.schema.names)
     columns = (*row, *((n, e) for n, e in step.keys if plain_column(e) != n))
     if step.ordered or steps.changes(step.input):
@@ -144,7 +147,7 @@ def lower(lowering: StatefulLowering, name: str, step: Processed) -> ProcessOper
 
 
 def _code(function: Any) -> str:
-    """A name of a function, or of all methods of a process and what it holds."""
+    """The identity of a function, or of all methods of a process and the values it holds."""
     if not isinstance(function, Process) and not hasattr(function, "on_row") and not hasattr(function, "on_rows"):
         return code_identity(function)
     methods: dict[str, object] = {}

@@ -1,1 +1,1 @@
-"""Relational operators: joins, sets, top-N, window functions, loops and the like."""
+"""Relational operators: joins, set operations, top-N, window functions, loops and others."""

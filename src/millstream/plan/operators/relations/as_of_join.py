@@ -1,4 +1,6 @@
-"""As-of joins: each row of the left with the row of the right that was valid at its time."""
+"""As-of joins: each left row with the right row that was valid at its time. Kernel:
+`kernels/relations/as_of_join.py`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class AsOfJoin(Operator):
 
     @property
     def append_only(self) -> bool:
-        """A result is final."""
+        """True: a result is final."""
         return True
 
     @property
@@ -53,11 +55,11 @@ class AsOfJoin(Operator):
         return self, {}
 
     def facts(self, names: ExplainNames) -> Facts:
-        """Which row it chooses, and when."""
+        """Which row it matches, and when."""
         return [("chooses", f"{self.direction} by {self.times[1]}, when the watermark has passed {self.times[0]}")]
 
     def state_text(self, names: ExplainNames) -> str:
-        """Rows that wait, and rows that may be chosen."""
+        """Rows that wait, and rows that may still match."""
         chosen = f"per key those that a later row may choose, {PERMANENT}"
         return f"left: rows until {self.times[0]} is past; right: {chosen}"
 

@@ -1,4 +1,4 @@
-"""A changelog: each change of its input as a row that is never retracted."""
+"""A changelog: each change of its input as a row that is never retracted. Kernel: `kernels/relations/changelog.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ChangelogRows(Operator):
-    """The changes of rows as rows: `names` are the columns with the kind of change, the epoch and its time."""
+    """Changes as rows. `names` are the columns with the kind of change, the epoch and its time."""
 
     names: tuple[str, str, str]
 
@@ -27,12 +27,12 @@ class ChangelogRows(Operator):
 
     @property
     def append_only(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     @property
     def result(self) -> tuple[str, ...]:
-        """What happened, and to which row."""
+        """The kind of change, and the row."""
         return (*self.names, *self.columns)
 
     def bind(self, known: Types) -> tuple[Self, Types]:
@@ -40,12 +40,12 @@ class ChangelogRows(Operator):
         return self, dict(zip(self.names, (pa.string(), pa.int64(), TIMESTAMP), strict=True))
 
     def facts(self, names: ExplainNames) -> Facts:
-        """What it gives."""
+        """The columns that it emits."""
         op, epoch, time = self.names
         return [("gives", f"each change as a row: {op} says which, {epoch} and {time} when")]
 
     def state_text(self, names: ExplainNames) -> str:
-        """It keeps nothing."""
+        """None."""
         return "none"
 
     def content(self) -> object:

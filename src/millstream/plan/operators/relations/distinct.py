@@ -1,4 +1,4 @@
-"""Every row once."""
+"""DISTINCT: every row once. The kernel is `kernels/relations/distinct.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class DistinctRows(Operator):
-    """Keeps every row once."""
+    """Emits every row once."""
 
     title: ClassVar[str] = "distinct"
     format_name: ClassVar[str] = "Once"
@@ -23,7 +23,7 @@ class DistinctRows(Operator):
 
     @property
     def append_only(self) -> bool:
-        """Where its input is."""
+        """True if its input is append-only."""
         return self.append_only_input
 
     @property
@@ -37,11 +37,11 @@ class DistinctRows(Operator):
         return self.columns
 
     def state_text(self, names: ExplainNames) -> str:
-        """The rows that it has seen."""
+        """The rows that it has emitted."""
         return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
 
     def content(self) -> object:
-        """Nothing but its kind."""
+        """Only its kind."""
         return "Once()"
 
 

@@ -1,4 +1,4 @@
-"""The rows of several streams, or of a stream that others share, as they are."""
+"""The rows of several streams, or of a shared stream, unchanged. The kernel is `kernels/relations/gather.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class GatheredRows(Operator):
-    """Hands every row on, as often as it is there."""
+    """Emits every row with all its copies."""
 
     title: ClassVar[str] = "rows as they are"
     format_name: ClassVar[str] = "Every"
@@ -23,7 +23,7 @@ class GatheredRows(Operator):
 
     @property
     def append_only(self) -> bool:
-        """Where its input is."""
+        """True if its input is append-only."""
         return self.append_only_input
 
     @property
@@ -32,11 +32,11 @@ class GatheredRows(Operator):
         return (*self.columns, *self.marks)
 
     def state_text(self, names: ExplainNames) -> str:
-        """Nothing where its input is append-only."""
+        """None if its input is append-only."""
         return "none" if self.append_only_input else self.kept_rows("all rows of its input")
 
     def content(self) -> object:
-        """Nothing but its kind."""
+        """Only its kind."""
         return "Every()"
 
 

@@ -1,4 +1,4 @@
-"""Rows held until they change no more: a changing stream becomes an append-only one."""
+"""Holds rows until they are final: a changing stream becomes append-only. Kernel: `kernels/relations/hold_until.py`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HoldUntil(Operator):
 
     @property
     def append_only(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     @property

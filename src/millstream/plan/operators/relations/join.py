@@ -1,4 +1,4 @@
-"""Joins of two streams: all kinds, with time bounds or without."""
+"""Joins of two streams: all kinds, with or without time bounds. The kernel is `kernels/relations/join.py`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
 
 UNTIL = "$until"
-"""The column with the time after which a row of a join meets no other any more, in micros."""
+"""The column with the time after which a row of a join can have no further match, in micros."""
 
 
 @dataclass(frozen=True, repr=False)
 class PairCondition:
-    """A condition over pairs of rows: in Spark SQL, and as nested tuples where kernels can compute it themselves."""
+    """A condition over pairs of rows: in Spark SQL, and as nested tuples if kernels can evaluate it themselves."""
 
     sql: str
     columns: tuple[str, ...]
@@ -50,7 +50,8 @@ class PairCondition:
 class Join(Operator):
     """Pairs of rows of two sides with equal keys; `how` is inner, left, right, full, semi or anti.
 
-    `certain`: rows without a partner come when it is certain that none will; else at once, and are retracted.
+    `certain`: unmatched rows are emitted once it is certain that no match can arrive. Otherwise they are emitted at
+    once and retracted later.
     """
 
     how: str
@@ -65,22 +66,22 @@ class Join(Operator):
 
     @property
     def pads(self) -> tuple[bool, bool]:
-        """Whether rows of the left and of the right side without a partner are results, too."""
+        """Whether unmatched rows of the left and of the right side are results too."""
         return self.how in ("left", "full"), self.how in ("right", "full")
 
     @property
     def counts(self) -> tuple[bool, bool]:
-        """Of which side it matters how many partners a row has."""
+        """For each side, whether the number of matches of a row matters."""
         return self.how in ("left", "full", "semi", "anti"), self.how in ("right", "full")
 
     @property
     def append_only(self) -> bool:
-        """Over append-only sides, where no row without a partner is retracted."""
+        """Over append-only sides, if no unmatched row is retracted."""
         return self.append_only_input and (self.how in ("inner", "semi") or self.certain)
 
     @property
     def result(self) -> tuple[str, ...]:
-        """The columns of a pair, or of the left alone."""
+        """The columns of a pair, or of the left side alone."""
         right = () if self.how in ("semi", "anti") else self.right
         return (*self.left, *right, *self.marks)
 
@@ -95,11 +96,11 @@ class Join(Operator):
         return self, {}
 
     def name(self) -> str:
-        """With its kind."""
+        """Includes its kind."""
         return f"{self.how} join"
 
     def facts(self, names: ExplainNames) -> Facts:
-        """The condition, and when rows without a partner come."""
+        """The condition, and when unmatched rows are emitted."""
         facts = [] if self.test is None else [("where", plain(self.test.sql))]
         if any(self.pads) or self.how == "anti":
             when = "when it is certain that none comes" if self.certain else "at once, and taken back when one comes"
@@ -107,7 +108,7 @@ class Join(Operator):
         return facts
 
     def state_text(self, names: ExplainNames) -> str:
-        """The rows of each side, by their time bounds."""
+        """The rows of each side, depending on their time bounds."""
         kept = ["each row until its time bound is past" if s.bounded else f"all rows, {PERMANENT}" for s in self.sides]
         return kept[0] if kept[0] == kept[1] else f"left: {kept[0]}; right: {kept[1]}"
 
@@ -117,7 +118,7 @@ class Join(Operator):
 
 
 def check_pairs(operator: Operator) -> None:
-    """Refuse keys that are of different kinds on the two sides."""
+    """Refuse keys that have different kinds on the two sides."""
     for key in operator.keys:
         left, right = (dict(zip(s.columns, s.types, strict=True))[key] for s in operator.sides)
         alike = left == right or (pa.types.is_integer(left) and pa.types.is_integer(right))
@@ -130,7 +131,7 @@ def check_pairs(operator: Operator) -> None:
 
 @lowers(Joined)
 def lower(lowering: StatefulLowering, name: str, step: Joined) -> Join:
-    """The operator of the step; columns that nobody reads stay away."""
+    """The operator of the step. Columns that are not read downstream are dropped."""
     bounds = event_times.joined(step)
     renamed = dict(step.renamed)
     condition = set() if step.condition is None else set(step.condition.columns())
@@ -166,7 +167,7 @@ def lower(lowering: StatefulLowering, name: str, step: Joined) -> Join:
 
 
 def _until(bounds: tuple[Expr, ...], back: Mapping[str, Expr], lateness: int) -> Expr:
-    """Until when a row is kept, in micros, over its own columns."""
+    """Until when a row is kept, in micros, as an expression over its own columns."""
     own = [b.substitute(back).node for b in bounds]
     least = own[0] if len(own) == 1 else exp.func("least", *own)
     return Expr(exp.Add(this=exp.paren(least), expression=exp.Literal.number(lateness)) if lateness else least)

@@ -1,4 +1,4 @@
-"""Loops: a body as SQL over tables, repeated to a fixpoint."""
+"""Loops: a body as SQL over tables, repeated to a fixpoint. The kernel is `kernels/relations/loop.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
 
 SEED, OTHER, ROWS = "rows_at_first", "other_rows", "rows_of_loop"
-"""Tables of a body: what the loop begins with, what it reads besides, and its rows as they are."""
+"""Tables of a body: the initial rows of the loop, its second input, and its current rows."""
 
 _SAME = (
     exp.Column | exp.Identifier | exp.Literal | exp.Binary | exp.Not | exp.Paren | exp.Neg | exp.Null | exp.Boolean
@@ -39,7 +39,7 @@ class Loop(Operator):
 
     body: str
     linear: bool
-    """Whether it reads the rows of the loop once, so that only new rows need be looked at."""
+    """Whether the body reads the rows of the loop once, so that each iteration needs only new rows."""
     keep: bool
     most: int
     settle: bool
@@ -57,7 +57,7 @@ class Loop(Operator):
 
     @property
     def states(self) -> tuple[StateSpec, ...]:
-        """The rows that it begins with, and those that it reads in addition."""
+        """Its initial rows, and those of its second input."""
         return (StateSpec("rows"), StateSpec("other", "$right"))[: len(self.sides)]
 
     def facts(self, names: ExplainNames) -> Facts:
@@ -76,7 +76,7 @@ class Loop(Operator):
 
 @lowers(Iterated)
 def lower(lowering: StatefulLowering, name: str, step: Iterated) -> Loop:
-    """The operator of the step: what it begins with, and at most one other stream."""
+    """The operator of the step: its initial rows, and at most one other stream."""
     others = list(outside(step.body, step.round))
     different = {lowering.signature(s): s for s in others}
     if len(different) > 1:
@@ -179,12 +179,12 @@ class _Body:
 
 
 def quoted(name: str) -> str:
-    """A name in the SQL of a loop, whatever is in it."""
+    """A quoted name in the SQL of a loop, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _sql(given: Expr) -> str:
-    """An expression, if it means the same wherever it is computed."""
+    """An expression, if it means the same in every engine."""
     for node in given.node.walk():
         if not isinstance(node, _SAME) or isinstance(node, _DIFFERENT):
             raise Unsupported(

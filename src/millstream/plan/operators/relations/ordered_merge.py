@@ -1,4 +1,6 @@
-"""Rows of scans in the order of event time: held until the watermark has passed them."""
+"""Rows of scans in event-time order, held until the watermark passes them. Kernel:
+`kernels/relations/ordered_merge.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,18 @@ from millstream.plan.operators.relations.pass_through import PassThrough
 
 @dataclass(frozen=True, eq=False)
 class OrderedMerge(PassThrough):
-    """Rows wait until they can go on in the order of event time."""
+    """Holds rows until they can be emitted in event-time order."""
 
     stateful: ClassVar[bool] = True
 
     @property
     def takes_late_rows(self) -> bool:
-        """A row is late when later ones have gone on."""
+        """True: a row is late once later rows have been emitted."""
         return True
 
     @property
     def needs_positions(self) -> bool:
-        """Equal times are ordered by position."""
+        """True: rows with equal times are ordered by position."""
         return True
 
     @property
@@ -31,7 +33,7 @@ class OrderedMerge(PassThrough):
         return (StateSpec("rows", unique=("$h", "$no")),)
 
     def state_text(self, names: ExplainNames) -> str:
-        """Rows that wait."""
+        """The rows that wait."""
         return "rows until the watermark has passed them"
 
     def _ordered(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Rows of scans, handed on as they come."""
+"""Rows of scans, passed on as they arrive. The kernel is `kernels/relations/pass_through.py`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from millstream.plan.operators.operator import Bound, ExplainNames, Fingerprints
 
 @dataclass(frozen=True, eq=False)
 class PassThrough(Operator):
-    """Rows go on as they come."""
+    """Emits rows as they arrive."""
 
     rows: tuple[str, ...]
-    """The columns that it hands on."""
+    """The columns that it passes on."""
     lateness: int | None = None
-    """How far behind the watermark, in micros, rows are still taken; None: none is too late."""
+    """How far behind the watermark, in micros, rows are still accepted; None: no row is too late."""
     beside: frozenset[str] = frozenset()
-    """Sources whose watermarks count in addition, because its rows meet theirs."""
+    """Further sources whose watermarks count, because its rows meet theirs downstream."""
     by_place: bool = False
-    """Whether rows go on in the order of partition and offset, however they were read."""
+    """Whether rows are emitted in the order of partition and offset, however they were read."""
 
     reads_scans: ClassVar[bool] = True
     appends: ClassVar[bool] = True
@@ -30,17 +30,17 @@ class PassThrough(Operator):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it hands on."""
+        """The columns that it passes on."""
         return self.rows
 
     @property
     def result(self) -> tuple[str, ...]:
-        """The same."""
+        """The columns that it passes on."""
         return self.rows
 
     @property
     def append_only(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     @property
@@ -55,12 +55,12 @@ class PassThrough(Operator):
 
     @property
     def sources(self) -> frozenset[str]:
-        """The sources whose watermarks hold it."""
+        """The sources whose watermarks hold it back."""
         return super().sources | self.beside
 
     @property
     def needs_positions(self) -> bool:
-        """Where rows go on by their place."""
+        """True if rows are emitted by position."""
         return self.by_place
 
     def bind_scans(self, types: ScanTypes, *, retract: bool) -> Bound:
@@ -73,11 +73,11 @@ class PassThrough(Operator):
         return Bound(self, pa.schema(list(zip(self.rows, kinds, strict=True))))
 
     def state_text(self, names: ExplainNames) -> str:
-        """It keeps nothing."""
+        """None."""
         return "none"
 
     def fingerprint_parts(self, parts: Fingerprints) -> list[Any]:
-        """Columns, and what its feeds take."""
+        """Its columns, and the contents of its feeds."""
         late = [] if self.lateness is None else [("lateness", self.lateness, sorted(self.beside))]
         return ["append", self.rows, [parts.feed(f) for f in self.feeds], *self._ordered(), *late]
 

@@ -1,4 +1,4 @@
-"""INTERSECT and EXCEPT of two streams."""
+"""INTERSECT and EXCEPT of two streams. The kernel is `kernels/relations/set_operation.py`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
 
 SIDE = "$side"
-"""The column that holds which stream a row is from."""
+"""The column that holds which stream a row comes from."""
 
 _NAMES = {"intersect": "rows in both", "except": "rows in the first only"}
 
 
 @dataclass(frozen=True, eq=False)
 class SetOperation(Operator):
-    """The rows that are in both of two streams, or in the first and not in the second. `copies`: as often as they are
-    there, not once.
+    """The rows that are in both streams, or in the first and not in the second. `copies`: with duplicates instead of
+    once.
     """
 
     keep: str
@@ -40,7 +40,7 @@ class SetOperation(Operator):
         return (*(c for c in self.columns if c != SIDE), *self.marks)
 
     def name(self) -> str:
-        """By what it keeps."""
+        """Depends on which rows it keeps."""
         return _NAMES[self.keep]
 
     def state_text(self, names: ExplainNames) -> str:
@@ -48,13 +48,13 @@ class SetOperation(Operator):
         return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
 
     def content(self) -> object:
-        """What it keeps."""
+        """Which rows it keeps."""
         return self.described()
 
 
 @lowers(Compared)
 def lower(lowering: StatefulLowering, name: str, step: Compared) -> SetOperation:
-    """The operator of the step: both streams come as one input, with a column for the side."""
+    """The operator of the step. Both streams form one input, with a column for the side."""
     names = step.left.schema.names
     takes: list[Take] = []
     for i, stream in enumerate((step.left, step.right)):

@@ -1,4 +1,6 @@
-"""The rows of a stored table, and the one row of a query without FROM."""
+"""The rows of a stored table, and the single row of a query without FROM. Kernel:
+`kernels/relations/stored_table.py`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class StoredTable(Operator):
-    """The rows of a stored table: what was added and removed since the epoch before."""
+    """The rows of a stored table: those added and removed since the previous epoch."""
 
     table: str
     schema: Schema
@@ -33,7 +35,7 @@ class StoredTable(Operator):
 
     @property
     def append_only_input(self) -> bool:
-        """Rows of a table may go."""
+        """False: a table may lose rows."""
         return False
 
     @property
@@ -51,7 +53,7 @@ class StoredTable(Operator):
         return f"what came and went in the table {self.table}"
 
     def state_text(self, names: ExplainNames) -> str:
-        """The rows it has given."""
+        """The rows it has emitted."""
         return "the rows of the table as it was last seen"
 
     def content(self) -> object:

@@ -1,4 +1,6 @@
-"""Temporal filters: rows that come and go by the clock of the epochs."""
+"""Temporal filters: rows that appear and disappear by the epoch's clock. Kernel:
+`kernels/relations/temporal_filter.py`.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,23 @@ if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
 
 FROM = "$from"
-"""The column with the first instant at which a row is there, in micros."""
+"""The column with the first instant at which a row is visible, in micros."""
 LEAVES = "$leaves"
-"""The column with the first instant at which a row is there no more, in micros."""
+"""The column with the first instant at which a row is no longer visible, in micros."""
 
 
 @dataclass(frozen=True, eq=False)
 class TemporalFilter(Operator):
-    """Rows that are there from an instant of the epoch's clock until another."""
+    """Rows that are visible from one instant of the epoch's clock until another."""
 
     waits: bool
-    """Whether rows come at an instant of their own; else at once."""
+    """Whether rows appear at an instant of their own, instead of at once."""
     leaves: bool
-    """Whether rows go at an instant of their own."""
+    """Whether rows disappear at an instant of their own."""
     stays: bool
-    """Whether a row that is there never goes."""
+    """Whether a visible row stays visible."""
     condition: str
-    """The condition in SQL, as it was written."""
+    """The condition in SQL, as the user wrote it."""
 
     title: ClassVar[str] = "temporal filter"
     format_name: ClassVar[str] = "Present"
@@ -42,7 +44,7 @@ class TemporalFilter(Operator):
 
     @property
     def append_only(self) -> bool:
-        """Where rows stay."""
+        """True if rows stay visible."""
         return self.stays
 
     @property
@@ -51,23 +53,23 @@ class TemporalFilter(Operator):
         return (*(c for c in self.columns if c not in (FROM, LEAVES)), *self.marks)
 
     def facts(self, names: ExplainNames) -> Facts:
-        """The condition, and what drives it."""
+        """The condition, and the clock that drives it."""
         return [("where", plain(self.condition)), ("driven by", "the clock of each epoch, also when no rows come")]
 
     def state_text(self, names: ExplainNames) -> str:
-        """The rows that are still to come or to go."""
+        """The rows that will still appear or disappear."""
         if self.append_only:
             return "each row until its time comes"
         return "each row until its time is past" if self.leaves else "the rows of its input, until they are taken back"
 
     def content(self) -> object:
-        """What its state depends on; the condition itself is in the columns that it takes."""
+        """What its state depends on. The condition itself is in the columns that it reads."""
         return (self.waits, self.leaves, self.stays)
 
 
 @lowers(Temporal)
 def lower(lowering: StatefulLowering, name: str, step: Temporal) -> TemporalFilter:
-    """The operator of the step; its rows are spread by all columns that can be keys."""
+    """The operator of the step. Its rows are distributed by all columns that can be keys."""
     read = lowering.needed.get(id(step), set(step.schema.names))
     fields = [f for f in step.input.schema if f.name in read] or list(step.input.schema)[:1]
     spans = ((FROM, step.since, "greatest"), (LEAVES, step.until, "least"))
@@ -88,7 +90,7 @@ def lower(lowering: StatefulLowering, name: str, step: Temporal) -> TemporalFilt
 
 
 def _one_bound(bounds: tuple[Expr, ...], function: str) -> Expr:
-    """Several bounds of a span as one, which is NULL where one of them is."""
+    """Several bounds of a span as one, which is NULL if one of them is."""
     if len(bounds) == 1:
         return bounds[0]
     missing = exp.or_(*(exp.paren(b.node.copy()).is_(exp.null()) for b in bounds))

@@ -1,4 +1,4 @@
-"""The first rows of each key, in an order."""
+"""The first rows of each key, in an order. The kernel is `kernels/relations/top_n.py`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TopN(Operator):
-    """The first rows of each key; `rank` names the column with their number, `shown` are the columns of a row."""
+    """The first rows of each key. `rank` names the column with their number, `shown` are the columns of a row."""
 
     count: int
     order: tuple[Sort, ...]
@@ -33,7 +33,7 @@ class TopN(Operator):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The key, with the rank where it is shown."""
+        """The key, with the rank if it is shown."""
         if self.count == 1:
             return self.keys
         return ROW if self.rank is None else (*self.keys, self.rank)
@@ -49,7 +49,7 @@ class TopN(Operator):
         return self, {} if self.rank is None else {self.rank: pa.int64()}
 
     def name(self) -> str:
-        """With the number of rows."""
+        """Includes the number of rows."""
         return f"top {self.count:,}"
 
     def facts(self, names: ExplainNames) -> Facts:
@@ -68,7 +68,7 @@ class TopN(Operator):
         return self.kept_rows(f"rows of {self.count:,} per key" if self.keys else f"{self.count:,} rows")
 
     def content(self) -> object:
-        """What it shows; over append-only input, rows have numbers."""
+        """What it shows. Over append-only input, rows have numbers."""
         text = self.described()
         return (text, "rows have numbers") if self.append_only_input else text
 
@@ -91,7 +91,7 @@ def lower(lowering: StatefulLowering, name: str, step: Top) -> TopN:
 
 
 def ordered_columns(step: Top | Windowed) -> Named:
-    """The columns that an operator with an order takes. (Names of its own begin with ``$``.)"""
+    """The columns that an ordering operator reads. (Names that it generates begin with ``$``.)"""
     row = tuple((n, col(n)) for n in step.input.schema.names)
     computed = tuple((f"$by{i}", o.by) for i, o in enumerate(step.order) if plain_column(o.by) is None)
     if isinstance(step, Windowed):
@@ -100,12 +100,12 @@ def ordered_columns(step: Top | Windowed) -> Named:
 
 
 def sorts(step: Top | Windowed) -> tuple[Sort, ...]:
-    """What its rows are ordered by."""
+    """The sort order of its rows."""
     return tuple(Sort(plain_column(o.by) or f"$by{i}", o.descending, o.nulls_first) for i, o in enumerate(step.order))
 
 
 def shown_order(order: tuple[Sort, ...], names: ExplainNames) -> str:
-    """An order for a person."""
+    """An order, for users."""
     return ", ".join(s.shown(names.sql(s.column)) for s in order)
 
 

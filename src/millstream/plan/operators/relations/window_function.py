@@ -1,4 +1,4 @@
-"""Window functions over the rows of each key, in an order."""
+"""Window functions over the ordered rows of each key. The kernel is `kernels/relations/window_function.py`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class WindowCall:
-    """One window function: the name of its result, the function, the column it is of, and its numbers.
+    """One window function: the name of its result, the function, its column, and its numbers.
 
-    `frame` is how many rows, or how far in the order's value, before and after the row it covers; None: no end.
+    `frame` is how many rows, or how far in the order's value, before and after the row it covers; None: unbounded.
     """
 
     name: str
@@ -63,7 +63,7 @@ class WindowCall:
 
 @dataclass(frozen=True, eq=False)
 class WindowFunctions(Operator):
-    """Window functions over the rows of each key in an order; `shown` are the columns of a row before them."""
+    """Window functions over the ordered rows of each key. `shown` are the columns of a row before them."""
 
     order: tuple[Sort, ...]
     calls: tuple[WindowCall, ...]
