@@ -1,4 +1,4 @@
-"""What every connector is to a plan, and the one for systems that were registered by others."""
+"""The base classes of connectors and sinks in a plan, and the connector for third-party systems."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from millstream.model.types.schema import Schema
 
 
 class Connector:
-    """Where a source reads from. `connect/registry.py` opens it by its system."""
+    """A source's input system. `connect/registry.py` opens it by its system."""
 
     _system: ClassVar[System]
 
     @property
     def system(self) -> System:
-        """What is declared of the system that is read."""
+        """The declaration of the system that is read."""
         return self._system
 
     @property
     def identity(self) -> object:
-        """What names the records in the id of a plan: a flow whose source has another identity reads another source.
-        Ids are kept with results, so this never changes for a value that is the same.
+        """What identifies the records in the id of a plan: a flow whose source has another identity reads another
+        source. Ids are stored with results, so the identity of an equal value must never change.
         """
         raise NotImplementedError
 
     @property
     def described(self) -> str:
-        """What is read, for EXPLAIN and lists."""
+        """A description of what is read, for EXPLAIN and listings."""
         raise NotImplementedError
 
     @property
     def known_schema(self) -> pa.Schema | None:
-        """The columns, where the connector itself knows them."""
+        """The columns, if the connector itself knows them."""
         return None
 
     def as_source(self) -> Connector:
-        """The value with its options checked, and the defaults of those that were not given."""
+        """The connector with its options checked and defaults filled in."""
         return self
 
     @property
@@ -54,24 +54,24 @@ class Connector:
 
 
 class Sink:
-    """Where changes may be written to. `connect/registry.py` opens it by its system."""
+    """A destination for changes. `connect/registry.py` opens it by its system."""
 
     _system: ClassVar[System]
     _how: ClassVar[str] = ""
 
     @property
     def system(self) -> System:
-        """What is declared of the system that is written to."""
+        """The declaration of the system that is written to."""
         return self._system
 
     @property
     def target(self) -> str:
-        """What is written to, for EXPLAIN and lists."""
+        """A description of what is written to, for EXPLAIN and listings."""
         raise NotImplementedError
 
     @property
     def guarantee(self) -> SinkGuarantee:
-        """What happens to an epoch that is given again."""
+        """What happens to an epoch that is delivered again."""
         declared = self.system.guarantee
         assert declared is not None, f"{self.system.name} is no sink"
         return declared
@@ -81,37 +81,37 @@ class Sink:
         return self.guarantee.promise(flow, self._how)
 
     def as_sink(self) -> Sink:
-        """The value with its options checked, and the defaults of those that were not given."""
+        """The sink with its options checked and defaults filled in."""
         return self
 
     def check_columns(self, name: str, columns: Schema) -> None:
-        """Refuse columns of a query that the target cannot take; `name` is the sink's."""
+        """Reject columns of a query that the target cannot store; `name` is the sink's."""
 
     def check_changes(self, name: str, *, append_only: bool, origin: Origin | None) -> None:
-        """Refuse the rows of a query that the target cannot take; `name` is the sink's."""
+        """Reject changes of a query that the target cannot store; `name` is the sink's."""
 
 
 @dataclass(frozen=True)
 class External(Connector, Sink):
-    """A system that was registered (`millstream.register_connector`), with its options."""
+    """A registered system (`millstream.register_connector`) with its options."""
 
     name: str
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # may hold secrets
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # may contain secrets
 
     @property
     def system(self) -> System:
-        """What was declared of it."""
+        """Its declaration."""
         system = systems.find(self.name)
         if system is None:
             raise DefinitionError(f"there is no connector `{self.name}`", hint="register it before the flow is used")
         return system
 
     def as_source(self) -> External:
-        """Refuses options that no source of this system has."""
+        """Rejects options that no source of this system has."""
         return self._filled(systems.SOURCE)
 
     def as_sink(self) -> External:
-        """Refuses options that no sink of this system has."""
+        """Rejects options that no sink of this system has."""
         return self._filled(systems.SINK)
 
     def _filled(self, role: str) -> External:
@@ -119,19 +119,19 @@ class External(Connector, Sink):
 
     @property
     def identity(self) -> object:
-        """Its name, and the options that tell one source from another, where they are not the default."""
+        """Its name, and the identifying options that differ from their defaults."""
         known = {o.name: o for o in self.system.source or ()}
         told = [(n, v) for n, v in sorted(self.options.items()) if n in known and known[n].identifies]
         return (self.name, tuple((n, str(v)) for n, v in told if v != known[n].default))
 
     @property
     def described(self) -> str:
-        """Its name, and the options that were given, without secrets."""
+        """Its name and the options that were set, without secrets."""
         return self._shown(systems.SOURCE)
 
     @property
     def target(self) -> str:
-        """The same of a sink."""
+        """The same for a sink."""
         return self._shown(systems.SINK)
 
     def _shown(self, role: str) -> str:
@@ -145,8 +145,8 @@ class External(Connector, Sink):
 
 
 def connector(name: str, /, **options: object) -> External:
-    """A system that was registered with `register_connector`, or that an installed package offers: to read from
-    (`Flow.source`) or to write to (`Stream.sink`).
+    """A system that was registered with `register_connector`, or that an installed package provides. Read from it
+    (`Flow.source`) or write to it (`Stream.sink`).
     """
     system = systems.find(name)
     if system is None:

@@ -1,5 +1,5 @@
-"""Where records come from and where changes go, as values. `model/systems.py` declares the systems and their options;
-`connect/` opens them.
+"""The built-in connectors as values: where records come from and where changes go. `model/systems.py` declares the
+systems and their options; `connect/` opens them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from millstream.model.types.schema import Schema
 
 FORMATS = ("json", "csv", "parquet")
 LONGEST_NAME = 63
-"""Characters of a name."""
+"""The maximum length of a name, in characters."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 
 
 def check_name(name: object, what: str) -> None:
-    """Names of flows, sources, views, topics and columns are plain identifiers: they become tables and files."""
+    """Check that a name is a plain identifier. Names of flows, sources, views, topics and columns become tables and
+    files.
+    """
     if not isinstance(name, str) or not _NAME.match(name):
         raise DefinitionError(
             f"{name!r} is not a good name for a {what}",
@@ -38,13 +40,13 @@ def check_name(name: object, what: str) -> None:
 
 @dataclass(frozen=True)
 class Files(Connector, Sink):
-    """A folder of files: those that are there, then new ones as they appear. Each is read once."""
+    """A folder of files: the existing files, then new files as they appear. Each is read once."""
 
     path: str
     format: str
     header: bool = True
     bounded: bool = False
-    """True: read what is there at the start, then end."""
+    """True: read what exists at the start, then end."""
 
     _system: ClassVar[System] = systems.FILES
     _how: ClassVar[str] = "a file per epoch"
@@ -67,10 +69,10 @@ class Files(Connector, Sink):
 
 @dataclass(frozen=True)
 class Generator(Connector):
-    """Records made from their number alone, so that any slice can be made at any time, in parallel.
+    """Records computed from their numbers alone, so that any range can be generated at any time, in parallel.
 
-    `make(start, end)` returns an Arrow table with one row for each record numbered in [start, end) (a
-    generator may leave numbers out). `rate` paces it in records per second; None is as fast as possible.
+    `make(start, end)` returns an Arrow table with one row for each record numbered in [start, end) (a generator may
+    skip numbers). `rate` limits it to a number of records per second; None is as fast as possible.
     """
 
     name: str
@@ -79,10 +81,10 @@ class Generator(Connector):
     events: int | None = None
     schema: pa.Schema | None = None
     key: str = ""
-    """What decides the records besides their numbers (seed and so on); part of the flow's identity."""
+    """What determines the records in addition to their numbers (a seed, for example); part of the flow's identity."""
 
     def __post_init__(self) -> None:
-        """Refuse a rate or a number of events that is none."""
+        """Reject an invalid rate or number of events."""
         rate, events = self.rate, self.events
         if rate is not None and (not _is_number(rate) or not 0 < rate <= MOST_EVENTS):
             raise DefinitionError(f"a rate must be above zero and finite, not {rate!r}", origin=here())
@@ -93,24 +95,24 @@ class Generator(Connector):
 
     @property
     def identity(self) -> object:
-        """The name, and what decides the records."""
+        """The name, and what determines the records."""
         return (self.name, self.key)
 
     @property
     def described(self) -> str:
-        """Name, pace and end."""
+        """Name, rate and end."""
         pace = "as fast as possible" if self.rate is None else f"{self.rate:,.0f} per second"
         end = "endless" if self.events is None else f"{self.events:,} events"
         return f"generator {self.name}, {pace}, {end}"
 
     @property
     def known_schema(self) -> pa.Schema | None:
-        """The columns that it makes."""
+        """The columns that it generates."""
         return self.schema
 
 
 MOST_EVENTS = 2**62
-"""Events that a generator makes at most, in all or in a second."""
+"""The most events that a generator may produce, in total or per second."""
 
 
 def _is_number(value: object, kind: type | tuple[type, ...] = (int, float)) -> bool:
@@ -119,14 +121,14 @@ def _is_number(value: object, kind: type | tuple[type, ...] = (int, float)) -> b
 
 @dataclass(frozen=True, eq=False)
 class Memory(Connector):
-    """Rows that a test or a program sends by hand; they live as long as the process."""
+    """Rows that a test or a program sends explicitly; they exist as long as the process."""
 
     partitions: int = 1
     rows: list[list[dict[str, Any]]] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def send(self, *rows: dict[str, Any], partition: int = 0) -> None:
-        """Append rows to a partition; the next epoch takes them."""
+        """Append rows to a partition; the next epoch reads them."""
         if self.ended.is_set():
             msg = "rows sent to a memory source that has ended"
             raise ValueError(msg)
@@ -138,14 +140,16 @@ class Memory(Connector):
         self.rows[partition].extend(rows)
 
     def end(self) -> None:
-        """Say that nothing more will be sent: once what was sent is read, all windows close and the flow may finish."""
+        """Declare that no more rows will be sent. Once the rows sent so far are read, all windows close and the flow
+        may finish.
+        """
         self.ended.set()
 
     _system: ClassVar[System] = systems.MEMORY
 
     @property
     def identity(self) -> object:
-        """All alike."""
+        """The same for all memory sources."""
         return "memory"
 
     @property
@@ -156,13 +160,13 @@ class Memory(Connector):
 
 @dataclass(frozen=True)
 class LogTopic(Connector, Sink):
-    """A topic of the home's own log: read from an offset on, or written to."""
+    """A topic of the home's own log, to read from an offset or to write to."""
 
     topic: str
     start: str | Mapping[int, int] = "beginning"
-    """"beginning", "end" (only what is new), an instant as ISO 8601 text, or an offset per partition."""
+    """"beginning", "end" (new records only), an instant as ISO 8601 text, or an offset per partition."""
     bounded: bool = False
-    """True: read what is there at the start, then end."""
+    """True: read what exists at the start, then end."""
 
     _system: ClassVar[System] = systems.LOG
 
@@ -173,7 +177,7 @@ class LogTopic(Connector, Sink):
 
     @property
     def described(self) -> str:
-        """The topic, and where a flow begins."""
+        """The topic, and where a flow starts."""
         begin = self.start
         if not isinstance(begin, str):
             begin = "offsets " + ", ".join(f"{p}: {o}" for p, o in sorted(begin.items()))
@@ -192,12 +196,12 @@ class LogTopic(Connector, Sink):
 
 @dataclass(frozen=True)
 class SparkStream(Connector):
-    """Any source of Spark Structured Streaming: a tap lands its records in a topic of the log, exactly once."""
+    """Any source of Spark Structured Streaming: a tap writes its records to a topic of the log, exactly once."""
 
     format: str
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may contain secrets
     topic: str = ""
-    """Where the records land; named after flow and source unless said."""
+    """The topic for the records; by default named after flow and source."""
 
     _system: ClassVar[System] = systems.SPARK
 
@@ -226,14 +230,14 @@ class Console(Sink):
 
 @dataclass(frozen=True, eq=False)
 class TableTarget(Sink):
-    """A stored table that changes are written to: rows are appended, or replaced and deleted by its key."""
+    """A stored table as a target: changes are appended, or upserted and deleted by its key."""
 
     table: str
     columns: tuple[str, ...]
-    """The columns that the values of a row go to, in order; the others are NULL."""
+    """The columns that receive the values of a row, in order; the others are NULL."""
     key: tuple[str, ...]
     required: tuple[str, ...]
-    """The columns that are NOT NULL."""
+    """The NOT NULL columns."""
     schema: Schema
 
     _system: ClassVar[System] = systems.TABLE
@@ -244,12 +248,12 @@ class TableTarget(Sink):
         return f"table {self.table}"
 
     def promise(self, flow: str) -> str:
-        """How rows come into the table, too."""
+        """As for any sink, with how rows are written to the table."""
         by = f"upserted by {', '.join(self.key)}" if self.key else "appended"
         return f"{super().promise(flow)}, {by}"
 
     def check_columns(self, name: str, columns: Schema) -> None:
-        """Values go to columns one by one."""
+        """Check the values against the columns one by one."""
         if len(self.columns) != len(columns.names):
             raise SchemaError(
                 f"the sink `{name}` has {len(columns.names)} values for {len(self.columns)} columns of "
@@ -258,7 +262,7 @@ class TableTarget(Sink):
             )
 
     def check_changes(self, name: str, *, append_only: bool, origin: Origin | None) -> None:
-        """Rows that change need a key."""
+        """Changing rows need a key."""
         if not append_only and not self.key:
             raise Unsupported(
                 f"the rows of the sink `{name}` change, and the table `{self.table}` has no PRIMARY KEY",
@@ -270,9 +274,9 @@ class TableTarget(Sink):
 
 
 def files(path: str, *, format: str, header: bool = True, bounded: bool = False) -> Files:
-    """Read a folder (or one file, or a glob) of JSON lines, CSV or Parquet; or, as a sink, write to a folder.
+    """Read a folder (or one file, or a glob) of JSON lines, CSV or Parquet files. As a sink, write to a folder.
 
-    A file must appear whole (write it elsewhere and rename it); names that begin with ``.`` or ``_`` are left out.
+    A file must appear complete (write it elsewhere and rename it). Names that start with ``.`` or ``_`` are ignored.
     """
     if format not in FORMATS:
         raise DefinitionError(f"unknown format {format!r}", hint="one of: " + ", ".join(FORMATS), origin=here())
@@ -280,12 +284,12 @@ def files(path: str, *, format: str, header: bool = True, bounded: bool = False)
 
 
 def console() -> Console:
-    """The terminal, to write to (`Stream.sink`): one line per change."""
+    """A sink that writes one line per change to the terminal (`Stream.sink`)."""
     return Console()
 
 
 def memory(*, partitions: int = 1) -> Memory:
-    """A source fed by `send` until `end`, for tests and small programs."""
+    """A source that is fed with `send` until `end`, for tests and small programs."""
     if partitions <= 0:
         raise DefinitionError(f"partitions must be above zero, not {partitions}", origin=here())
     return Memory(partitions)
@@ -294,9 +298,9 @@ def memory(*, partitions: int = 1) -> Memory:
 def log(topic: str, *, start: str | datetime | Mapping[int, int] = "beginning", bounded: bool = False) -> LogTopic:
     """A topic of the home's log, to read from (`Flow.source`) or to write to (`Stream.sink`).
 
-    A flow that reads it for the first time begins at `start`: ``"beginning"``, ``"end"`` (only what is new), a time (as
-    ISO 8601 text or a datetime: the first record that came in then or later), or an offset per partition. After that it
-    goes on where it was.
+    A flow that reads it for the first time begins at `start`: ``"beginning"``, ``"end"`` (new records only), a time
+    (ISO 8601 text or a datetime: the first record ingested at that time or later), or an offset per partition. After
+    that the flow resumes where it stopped.
     """
     check_name(topic, "topic")
     if isinstance(start, datetime):
@@ -316,8 +320,8 @@ def log(topic: str, *, start: str | datetime | Mapping[int, int] = "beginning", 
 def spark_stream(format: str, options: Mapping[str, object] | None = None, *, topic: str = "") -> SparkStream:
     """Read any source of Spark Structured Streaming (Kafka, Kinesis, rate, ...), with its own options.
 
-    While the flow runs, a tap lands the records in a topic of the log, each exactly once, and the flow reads them from
-    there; so they can be replayed, rewound and read by other flows, whatever the source itself can do.
+    While the flow runs, a tap writes the records to a topic of the log, each exactly once, and the flow reads them from
+    there. So they can be replayed, rewound and read by other flows, regardless of the capabilities of the source.
     """
     if not format:
         raise DefinitionError("a Spark stream needs a format", hint='e.g. ms.spark_stream("rate")', origin=here())
@@ -333,6 +337,6 @@ def generator(
     events: int | None = None,
     name: str = "",
 ) -> Generator:
-    """A source whose records a function makes from their numbers: ``make(start, end) -> pyarrow.Table``."""
+    """A source whose records a function computes from their numbers: ``make(start, end) -> pyarrow.Table``."""
     label = name or getattr(make, "__name__", "generator")
     return Generator(label, make, rate, events, key=label)

@@ -61,7 +61,7 @@ NAMES = frozenset(
 
 @dataclass(frozen=True)
 class Navigation:
-    """A value derived from a match: a value at one of its rows, an aggregate over its rows, or a property of the match."""
+    """A value derived from a match: a value at a row, an aggregate over its rows, or a property of the match."""
 
     kind: str
     """``at``, one of TOTALS, ``classifier`` or ``number``."""

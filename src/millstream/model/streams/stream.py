@@ -222,7 +222,7 @@ class Stream(Relations, Operators, Matches):
         return Keyed(self, ()).aggregate(**aggregates)
 
     def top(self, n: int, by: str | Expr, *more: str | Expr, rank: str | None = None) -> Stream:
-        """The first `n` rows of the whole stream in the order specified: ``.top(10, "price DESC")``; see `Keyed.top`."""
+        """The first `n` rows of the whole stream in an order: ``.top(10, "price DESC")``; see `Keyed.top`."""
         return Keyed(self, ()).top(n, by, *more, rank=rank)
 
     def distinct(self) -> Stream:
