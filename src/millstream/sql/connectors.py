@@ -1,4 +1,6 @@
-"""FILES(...), LOG(...), GENERATOR(...) and the systems of others as connectors: `model/systems.py` declares them."""
+"""Converts FILES(...), LOG(...), GENERATOR(...) and third-party systems to connectors. `model/systems.py` declares
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,19 @@ from millstream.sql.parse.statements import Create, CreateSink, CreateSource, Cr
 OPTIONS: Kinds = {
     "punctuation": str, "future_bound": SPAN, "idle_timeout": SPAN, "max_rows": int, "op": str, "version": str,
 }  # fmt: skip
-"""Options of a source in WITH (...): the same that `Flow.source` has."""
+"""Options of a source in WITH (...): the same as those of `Flow.source`."""
 VIEW_OPTIONS: Kinds = {
     "panes": SPAN, "start": str, "flow": str, "retain": SPAN, "tables": str, "state_ttl": SPAN,
     "on_error": str,
 }  # fmt: skip
 _ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-"""How paths begin that are not of this machine."""
+"""The start of paths that are not local."""
 
 EARLIEST, NOW = "earliest", "now"
 
 
 def connector_of(entry: CreateSource, generators: Generators, *, start: str = "") -> Connector:
-    """Where a source reads from; `start` is where a flow that reads it for the first time begins."""
+    """The connector of a source; `start` is where a flow that reads it for the first time begins."""
     makes = _SOURCES.get(entry.place.kind, _external)
     return makes(entry, generators, start)
 
@@ -74,7 +76,7 @@ def _generator(entry: CreateSource, generators: Generators, start: str) -> Conne
 
 
 def _external(entry: CreateSource, generators: Generators, start: str) -> Connector:
-    """A system that was registered. One with an option `start` takes that of the view."""
+    """A registered system. If it has an option `start`, it uses that of the view."""
     del generators
     system = systems.named(entry.place.kind, systems.SOURCE)
     options = _known(entry.place, system)
@@ -92,7 +94,7 @@ _SOURCES: Mapping[str, Callable[[CreateSource, Generators, str], Connector]] = {
     "LOG": _log,
     "GENERATOR": _generator,
 }
-"""Systems with a spelling of their own. All others have their declared options."""
+"""Systems with their own syntax. All others use their declared options."""
 
 
 def files_of(place: Place) -> Files:
@@ -109,19 +111,19 @@ def topic_name(place: Place, default: str) -> str:
 
 
 def topic_of(entry: Create) -> str | None:
-    """The topic that a source reads or a sink writes; None for all else."""
+    """The topic that a source reads or a sink writes; None for everything else."""
     if isinstance(entry, CreateSource | CreateSink) and entry.place.kind == "LOG":
         return topic_name(entry.place, entry.name)
     return None
 
 
 def table_of(entry: Create) -> str | None:
-    """The stored table that a sink writes to; None for all else."""
+    """The stored table that a sink writes to; None for everything else."""
     return str(entry.place.arguments[0]) if isinstance(entry, CreateSink) and entry.place.kind == "TABLE" else None
 
 
 def sink_of(entry: CreateSink, catalog: Catalog) -> Sink:
-    """Where a sink writes to."""
+    """The sink of a definition."""
     place = entry.place
     makes = _SINKS.get(place.kind)
     if makes is not None:
@@ -193,7 +195,7 @@ def _hint(place: Place) -> str | None:
 
 
 def _known(place: Place, system: System, role: str = systems.SOURCE) -> dict[str, Any]:
-    """The options of a place, all of which are known, after at most one value without a name."""
+    """The options of a connector call, checked to be known, after at most one unnamed value."""
     most = 1 if system.unnamed else 0
     if len(place.arguments) > most:
         raise DefinitionError(
@@ -204,7 +206,7 @@ def _known(place: Place, system: System, role: str = systems.SOURCE) -> dict[str
     if place.arguments and kinds.get(system.unnamed) is str and not isinstance(place.arguments[0], str):
         raise DefinitionError(f"{place.kind}(...) begins with a text in quotes", hint=_hint(place))
     options = checked(place.options, kinds, place.kind)
-    if not place.arguments or place.kind in _SOURCES:  # whose own spelling takes the value without a name
+    if not place.arguments or place.kind in _SOURCES:  # their own syntax handles the unnamed value
         return options
     if system.unnamed in options:
         raise DefinitionError(f"the option `{system.unnamed}` of {place.kind} is given twice")
@@ -212,7 +214,7 @@ def _known(place: Place, system: System, role: str = systems.SOURCE) -> dict[str
 
 
 def check_start(start: str) -> None:
-    """Refuse what is no place to begin to read."""
+    """Reject an invalid start position."""
     try:
         if start not in ("", EARLIEST, NOW):
             datetime.fromisoformat(start)
@@ -224,7 +226,7 @@ def check_start(start: str) -> None:
 
 
 def local_path(path: str, said: str = "FILES({})") -> str:
-    """A path of this machine; `said` is how a message tells it."""
+    """A local path; `said` is its form in a message."""
     if _ELSEWHERE.match(path) or not path.strip() or any(ord(c) < 32 for c in path):
         raise Unsupported(
             f"{said.format(repr(path[:60]))}: only files of this machine can be read",
@@ -234,7 +236,7 @@ def local_path(path: str, said: str = "FILES({})") -> str:
 
 
 def format_of(path: str, said: str = "FILES(...)", example: str = "FILES('data/bids', format = 'json')") -> str:
-    """The format that the name of a file says."""
+    """The format that the extension of a file implies."""
     for form in ("json", "csv", "parquet"):
         if path.lower().endswith((f".{form}", f".{form}l")):
             return form

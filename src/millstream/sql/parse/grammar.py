@@ -1,4 +1,6 @@
-"""Statements: from text to values. What is a query goes to `queries.py`, what follows one to `clauses.py`."""
+"""The statement grammar: parses text to statement values. `queries.py` parses queries, and `view_clauses.py` the
+clauses after them.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ FIRST = ("SELECT", "CREATE", "INSERT", "UPSERT", "UPDATE", "DELETE", "MERGE", "C
 
 
 class _Any:
-    """Holds every name: functions that are not known here may be known where the statement runs."""
+    """Contains every name: a function that is unknown here may be known where the statement runs."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -66,12 +68,12 @@ ANY = _Any()
 
 
 def read(text: Text, *, functions: Container[str] = ()) -> list[Statement]:
-    """The statements of a text. The first mistake is raised."""
+    """Parse the statements of a text; raises the first error."""
     return [statement(p, functions=functions) for p in split(text)]
 
 
 def mistakes(text: Text) -> tuple[list[Statement], list[MillstreamError]]:
-    """The statements of a text that can be read, and what is wrong with the others."""
+    """The valid statements of a text, and the errors of the others."""
     found: list[Statement] = []
     wrong: list[MillstreamError] = []
     for piece in split(text):
@@ -83,8 +85,8 @@ def mistakes(text: Text) -> tuple[list[Statement], list[MillstreamError]]:
 
 
 def statement(piece: StatementText, *, functions: Container[str] = (), kept: bool = False) -> Statement:
-    """The one statement of a piece. With `kept` it is a definition of the catalog, whose columns an older version may
-    have taken with clauses that are refused today: these stay without effect.
+    """Parse a piece as one statement. With `kept` it is a stored definition of the catalog. An older version may have
+    accepted column clauses that are rejected today; these are ignored.
     """
     for token in piece.tokens:
         if token.token_type is not TokenType.STRING and token.text.lower().startswith(OF):
@@ -211,9 +213,9 @@ class _Reading:
         return CreateSink(self.piece, name, query=query, clauses=found, place=place, **common)
 
     def _refuse_key(self, c: Cursor) -> None:
-        """Refuse the constraints of a table that are no columns."""
+        """Reject table constraints that are not columns."""
         for said, hint in CONSTRAINTS.items():
-            brackets = ("(",) if said in ("CHECK", "UNIQUE") else ()  # else it is the name of a column
+            brackets = ("(",) if said in ("CHECK", "UNIQUE") else ()  # otherwise it is the name of a column
             if c.peek(said, *brackets) or c.peek(*said.split(), *brackets):
                 c.fail(f"{said} is not supported", hint=hint)
 
@@ -273,7 +275,7 @@ class _Reading:
     def _place(self, role: str) -> Place:
         c = self.cursor
         if c.peek("(", ahead=1) and word(c.token) not in systems.spellings(role):
-            systems.find(word(c.token))  # an installed package may have it
+            systems.find(word(c.token))  # an installed package may provide it
         kind = c.one_of(systems.spellings(role), "where records come from or go to")
         if kind == "TABLE":
             table = c.name("table")
@@ -370,11 +372,11 @@ class _Reading:
         return tuple(values)
 
     def _whole(self, made: Statement) -> Statement:
-        """A statement that was read to its end by other means than the cursor."""
+        """A statement that was parsed to its end without the cursor."""
         self.cursor.at = self.cursor.end
         return made
 
-    # ------------------------------------------------------------ questions and orders
+    # ------------------------------------------------------------ queries and commands
 
     def _subscribe(self) -> Statement:
         c = self.cursor
@@ -478,14 +480,14 @@ class _Reading:
         c.accept("NOT", "ENFORCED")
 
     def _type(self, c: Cursor, tokens: tuple[Any, ...], what: str) -> str:
-        """A type as it was written, once it was found to be one."""
+        """A type as written, checked to be valid."""
         if not tokens:
             c.fail(f"the type of {what} is expected here", hint="e.g. BIGINT, DECIMAL(10, 2) or ARRAY<STRING>")
         said = type_names.spelled(self.piece.text.sql, tokens)
         if said.count("<") + said.count("(") > _DEEPEST_TYPE:
             c.fail(f"the type of {what} has more than {_DEEPEST_TYPE} brackets")
         try:
-            sqlglot.parse_one(said, into=exp.DataType, dialect="spark")  # a type, and nothing behind it
+            sqlglot.parse_one(said, into=exp.DataType, dialect="spark")  # a type, and nothing after it
             said = without_lengths(said) if self.kept else said
             (field,) = Schema.parse(f"x {said}")
         except Unsupported as error:
