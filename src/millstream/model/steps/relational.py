@@ -103,7 +103,7 @@ class Compared:
 
 @dataclass(frozen=True, eq=False)
 class WindowFunction:
-    """A window function: its kind, its argument, and its frame (see `plan.operators.relations.window_function.WindowCall`)."""
+    """A window function: its kind, its argument, and its frame (see `WindowCall` in `plan.operators.relations`)."""
 
     kind: str
     argument: Expr | None = None
