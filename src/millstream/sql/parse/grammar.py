@@ -1,6 +1,4 @@
-"""The statement grammar: parses text to statement values. `queries.py` parses queries, and `view_clauses.py` the
-clauses after them.
-"""
+"""The statement grammar. `queries.py` parses queries, and `view_clauses.py` the clauses after them."""
 
 from __future__ import annotations
 
