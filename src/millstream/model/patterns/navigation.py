@@ -226,8 +226,8 @@ class Names:
     def _local(self, node: exp.Expr) -> bool:
         """Whether a part refers to one row only and can be computed there as a whole.
 
-        In a measure this is true of columns only, so that nothing is computed for rows outside of a match; in a
-        condition the part is as large as possible.
+        In a measure this is true only of columns and of parts with a lambda, so that nothing is computed for rows
+        outside of a match; in a condition the part is as large as possible.
         """
         if isinstance(node, exp.Column):
             return not is_lambda_parameter(node)

@@ -3,7 +3,7 @@
 The rows of any query are final once the watermark has passed their time; `Settling` holds them until then. There are
 two complications. If the result does not include the time, rows are held before that projection. And a step directly
 over the records of a source (a top-N, a DISTINCT) accepts late records, which change rows of any age. Then the records
-are held first, until their own time or the end of their window has passed, and late ones are quarantined.
+are held first, until their own time or the end of their window has passed; late ones go to ``<view>$late``.
 """
 
 from __future__ import annotations

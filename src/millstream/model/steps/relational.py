@@ -163,7 +163,7 @@ class Settling:
     column: str
     origin: Origin | None = None
     cuts: bool = False
-    """Whether source records behind the watermark are quarantined, so that later steps never see them."""
+    """Whether source records behind the watermark go to ``<view>$late``, so that later steps never see them."""
 
     @cached_property
     def schema(self) -> Schema:

@@ -1,5 +1,5 @@
-"""Aggregates with their own order: array_agg(x ORDER BY y), string_agg, WITHIN GROUP, and first or
-last with a FILTER.
+"""Aggregates with their own order: array_agg(x ORDER BY y), string_agg and WITHIN GROUP; and first or last with FILTER
+or IGNORE NULLS.
 """
 
 from __future__ import annotations
