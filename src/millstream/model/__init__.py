@@ -1,1 +1,1 @@
-"""WHAT: frozen descriptions of flows. Building one runs nothing; `plan` reads it, `engine` performs it."""
+"""The model: frozen descriptions of flows. Building one runs nothing; `plan` compiles it and `engine` executes it."""

@@ -1,8 +1,8 @@
-"""The systems that records come from and go to, as declarations: options, spelling in SQL, the guarantee of a sink.
+"""Declarations of external systems: options, SQL syntax, and the guarantee of a sink.
 
 This is the half of the registry that SQL and plans read. The other half, which opens sources and sinks, is
-`connect/registry.py`. Packages of third parties name a function in the entry-point group ``millstream.connectors``; it
-calls `millstream.register_connector` and is called when a system is named that is not known yet.
+`connect/registry.py`. Third-party packages declare a function in the entry-point group ``millstream.connectors``. It
+runs when a system is named that is not known yet, and calls `millstream.register_connector`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from millstream.model.types.duration import Duration
 
 ENTRY_POINTS = "millstream.connectors"
 SOURCE, SINK = "source", "sink"
-"""What a system may be used as."""
+"""The roles of a system."""
 
 SPAN = (str, Duration)
 Kinds = Mapping[str, type | tuple[type, ...]]
-"""Options by name, and what their values are."""
+"""From option name to the type of its value."""
 
 _MEANT: dict[Any, str] = {
     str: "a text in quotes",
@@ -40,7 +40,7 @@ class _Required:
 
 
 REQUIRED = _Required()
-"""The default of an option that has none."""
+"""The default of a required option."""
 
 
 @dataclass(frozen=True)
@@ -53,36 +53,36 @@ class Option:
     default: Any = None
     doc: str = ""
     secret: bool = False
-    """Whether its value is shown nowhere."""
+    """Whether its value is never shown."""
     identifies: bool = True
-    """Whether another value means another source: then a flow that is changed so reads it from its start. A password or
-    a size of batches does not.
+    """Whether a different value means a different source: a flow that is changed this way reads it from its start. This
+    does not apply to a password or a batch size.
     """
 
     @property
     def required(self) -> bool:
-        """Whether it must be given."""
+        """Whether it is required."""
         return self.default is REQUIRED
 
 
 @dataclass(frozen=True)
 class System:
-    """What is declared of a system."""
+    """The declaration of a system."""
 
     name: str
-    """In lower case; SQL spells it ``NAME(option = value, ...)``."""
+    """In lower case; the SQL syntax is ``NAME(option = value, ...)``."""
     source: tuple[Option, ...] | None = None
-    """The options of a source; None where it cannot be read from."""
+    """The options of a source; None if it cannot be read from."""
     sink: tuple[Option, ...] | None = None
-    """The options of a sink; None where it cannot be written to."""
+    """The options of a sink; None if it cannot be written to."""
     unnamed: str = ""
-    """The option that a value without a name is for."""
+    """The option that an unnamed value sets."""
     guarantee: SinkGuarantee | None = None
     doc: str = ""
     example: str = ""
-    """A call as SQL spells it, for error messages."""
+    """An example call in SQL, for error messages."""
     in_sql: bool = True
-    """Whether SQL can name it."""
+    """Whether it is available in SQL."""
 
     @property
     def spelling(self) -> str:
@@ -98,7 +98,7 @@ class System:
         return {o.name: o.type for o in self.options(role) or ()}
 
     def filled(self, given: Mapping[str, Any], role: str) -> dict[str, Any]:
-        """Options that were given, checked, with the defaults of the others."""
+        """Checked options, with defaults for the missing ones."""
         options = self.options(role)
         if options is None:
             raise DefinitionError(f"{self.spelling} cannot be used as a {role}", hint=self.example or None)
@@ -118,7 +118,7 @@ def _shown(option: Option) -> str:
 
 
 def checked(given: Mapping[str, Any], kinds: Kinds, what: str) -> dict[str, Any]:
-    """Options, all of which are known and of the right kind."""
+    """Options, checked to be known and of the right type."""
     for name, value in given.items():
         if name not in kinds:
             raise DefinitionError(f"{what} has no option `{name}`", hint="options are: " + ", ".join(kinds))
@@ -141,7 +141,7 @@ _table = _Table()
 
 
 def declare(system: System) -> None:
-    """Add a system. One that is declared again must be declared alike."""
+    """Add a system. A repeated declaration must be identical."""
     if not system.name.isidentifier() or system.name != system.name.lower():
         raise DefinitionError(
             f"{system.name!r} is not a good name for a connector", hint="use lower case letters, digits and _"
@@ -166,7 +166,7 @@ def forget(name: str) -> None:
 
 
 def find(name: str) -> System | None:
-    """The system of a name, in any case; packages that are installed are looked through for it."""
+    """The system of a name (case-insensitive); searches installed packages if it is unknown."""
     key = name.lower()
     if key not in _table.systems:
         _discover()
@@ -174,7 +174,7 @@ def find(name: str) -> System | None:
 
 
 def named(name: str, role: str, origin: Origin | None = None) -> System:
-    """The same; an error where there is none of that name and use."""
+    """The same; raises an error if there is no system of that name and role."""
     system = find(name)
     if system is None or system.options(role) is None:
         failed = "; ".join(
@@ -190,7 +190,7 @@ def named(name: str, role: str, origin: Origin | None = None) -> System:
 
 
 def spellings(role: str) -> tuple[str, ...]:
-    """How SQL spells the systems that may be used so, without looking for more."""
+    """The SQL names of the known systems with a role, without searching installed packages."""
     return tuple(s.spelling for s in _of(role) if s.in_sql)
 
 
@@ -211,7 +211,7 @@ def _discover() -> None:
                 _table.failures[point.name] = f"{type(error).__name__}: {error}"
 
 
-# ---------------------------------------------------------------- what comes with Millstream
+# ---------------------------------------------------------------- built-in systems
 
 _START = Option("start", str, "", "'earliest', 'now' or a time: where a flow begins that reads it for the first time")
 

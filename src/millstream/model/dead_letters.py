@@ -1,4 +1,4 @@
-"""The columns of records that were not applied: those of ``<source>$errors``, ``<view>$errors`` and ``<view>$late``."""
+"""The schemas of dead letters: the columns of ``<source>$errors``, ``<view>$errors`` and ``<view>$late``."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ LATE = pa.schema(
 )
 
 REPLAYED_IN = pa.field("replayed_in", pa.int64())
-"""What a store keeps in addition: the epoch in which a late record was replayed."""
+"""An additional column in the store: the epoch in which a late record was replayed."""

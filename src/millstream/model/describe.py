@@ -1,4 +1,4 @@
-"""How flows, streams and views show themselves in a prompt or a notebook: name, columns with types, what they read."""
+"""How flows, streams and views are displayed in a prompt or a notebook: name, columns with types, inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.model.types.schema import Schema, ddl_type
 
 
 def columns_of(schema: Schema) -> list[Column]:
-    """The columns with their SQL types; a type that only the engine knows is empty."""
+    """The columns with their SQL types; the type is empty if only the engine knows it."""
     return [(field.name, _type_name(field.type)) for field in schema]
 
 
@@ -22,12 +22,12 @@ def title(kind: str, name: str, reads: Sequence[str], more: str = "") -> str:
 
 
 def line(heading: str, schema: Schema) -> str:
-    """One line: ``<View hot_auctions, reads bids: auction BIGINT, bids BIGINT>``."""
+    """A one-line description: ``<View hot_auctions, reads bids: auction BIGINT, bids BIGINT>``."""
     return f"<{heading}: {columns_line(columns_of(schema))}>"
 
 
 def html(heading: str, schema: Schema) -> str:
-    """A table with a row per column, for notebooks."""
+    """An HTML table with a row per column, for notebooks."""
     return schema_html(heading, columns_of(schema))
 
 

@@ -1,4 +1,4 @@
-"""What a view does about a row that one of its expressions fails on."""
+"""Error policies: what a view does with a row on which one of its expressions fails."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from millstream.model.origin import here
 
 QUARANTINE, FAIL, NULL = "quarantine", "fail", "null"
 ON_ERROR = (QUARANTINE, FAIL, NULL)
-"""Set the row aside in ``<view>$errors``; stop the view; or take NULL as the value of the expression."""
+"""Quarantine the row in ``<view>$errors``, stop the view, or use NULL as the value of the expression."""
 
 
 def checked_on_error(policy: str) -> str:
-    """Refuse what is no policy."""
+    """Reject an unknown policy."""
     if policy not in ON_ERROR:
         raise DefinitionError(
             f"on_error is {policy!r}",

@@ -1,7 +1,7 @@
-"""Times: columns of a stream that the watermark speaks of, and how far behind it rows may still change.
+"""Times: columns of a stream that a watermark covers, and how long after it their rows may still change.
 
-A column is such a **time** with a slack of s micros when rows with the time t in it neither come nor change any more
-once the watermark is at t + s. By times it is known how long a row must be kept.
+A column is such a **time** with a slack of s micros if rows with the time t neither arrive nor change once the
+watermark is at t + s. Times determine how long a row must be kept.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from millstream.model.types.duration import Duration
 from millstream.model.windows.window import Window
 
 Times = dict[str, int]
-"""By column: its slack in micros."""
+"""From column to its slack in micros."""
 
 _UNITS = frozenset({"MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK"})
 _AMOUNT = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 def times_of(step: Step, *, certain: bool = True) -> Times:
-    """The times among the columns of a step. With `certain=False`, those too whose rows may change later than their
-    slack says: good to tell how old a row is, not to forget it.
+    """The times among the columns of a step. With `certain=False` this includes times whose rows may change after their
+    slack: suitable for the age of a row, but not for expiring it.
     """
     if isinstance(step, Source):
         options = step.options
@@ -56,9 +56,9 @@ def times_of(step: Step, *, certain: bool = True) -> Times:
         return _matches(step, certain=certain)
     each = [times_of(s, certain=certain) for s in inputs(step)] or [{}]
     taken = isinstance(step, Keeping) and not isinstance(step, Settling) and not all(changes(s) for s in inputs(step))
-    by_clock = isinstance(step, Temporal)  # its rows come and go by the clock, also behind the watermark
+    by_clock = isinstance(step, Temporal)  # its rows appear and disappear by the clock, also behind the watermark
     if (certain if by_clock else taken) or isinstance(step, Iterated | Round | TableRows):
-        return {}  # rows that come late are taken there; in a loop, rows of any time may follow from others
+        return {}  # these steps accept late rows; in a loop, derived rows may have any time
     shared = {n: max(c[n] for c in each) for n in each[0] if all(n in c for c in each)}
     keeps = isinstance(step, Windowed) and step.keeps_times and not certain
     if isinstance(step, Select | Aggregated | Top | Windowed) and not keeps:
@@ -87,7 +87,7 @@ def _windows(step: Aggregated, *, certain: bool) -> Times:
 
 
 def _matches(step: Matched, *, certain: bool) -> Times:
-    """The times of rows in a match, which is told at the latest when its time is over."""
+    """The times of rows in a match, which is emitted at the latest when its time has elapsed."""
     waits = any(n.shift > 0 for _, n in step.outputs) or any(
         n.shift > 0 for readings in step.conditions.values() for r in readings for n in r.navigations.values()
     )
@@ -100,7 +100,7 @@ def _matches(step: Matched, *, certain: bool) -> Times:
 
 
 def event_times(step: Step) -> frozenset[str]:
-    """The columns of rows that do not change which hold the event time of their source."""
+    """The columns of append-only rows that hold the event time of their source."""
     if isinstance(step, Source):
         return frozenset({step.options.event_time} - {None})  # type: ignore[arg-type]
     each = [event_times(s) for s in inputs(step)]
@@ -112,7 +112,7 @@ def event_times(step: Step) -> frozenset[str]:
 
 
 def nearest(step: Step, *, certain: bool = True) -> str | None:
-    """The time of a step that changes no more the soonest; None where it has none."""
+    """The time of a step that becomes final first; None if it has none."""
     known = times_of(step, certain=certain)
     return min(known, key=lambda name: known[name]) if known else None
 
@@ -122,19 +122,19 @@ def nearest(step: Step, *, certain: bool = True) -> str | None:
 
 @dataclass(frozen=True)
 class JoinBounds:
-    """Until when rows of each side of a join meet others: expressions over a row of that side (all of them hold), and
-    the times of the pairs.
+    """Until when rows of each side of a join can find partners: expressions over a row of that side (all of them hold),
+    and the times of the pairs.
     """
 
     left: tuple[Expr, ...]
     right: tuple[Expr, ...]
     times: Times
     used: tuple[bool, bool]
-    """Whether a time of the left and of the right side is relied on."""
+    """Whether the bounds rely on a time of the left and of the right side."""
 
 
 def joined(step: Joined) -> JoinBounds:
-    """The time bounds of a join, from the times of its sides and the comparisons in its condition."""
+    """The time bounds of a join, derived from the times of its sides and the comparisons in its condition."""
     pairs = dict(step.renamed)
     sides = (times_of(step.left), {pairs[n]: s for n, s in times_of(step.right).items()})
     owned = (set(step.left.schema.names), set(pairs.values()))
@@ -164,7 +164,7 @@ def joined(step: Joined) -> JoinBounds:
 
 
 def as_of(step: JoinedAsOf) -> Times:
-    """The times of an as-of join: those of the left, which wait for those of the right."""
+    """The times of an as-of join: those of the left side, delayed until the right side has passed them."""
     mine, theirs = times_of(step.left), times_of(step.right)
     left, right = step.times
     if left not in mine or right not in theirs or step.direction != "backward":
@@ -173,7 +173,7 @@ def as_of(step: JoinedAsOf) -> Times:
 
 
 def _both(step: Joined) -> Times:
-    """The times of either side."""
+    """The times of both sides."""
     pairs = dict(step.renamed)
     theirs = {pairs[n]: s for n, s in times_of(step.right, certain=False).items()}
     found = {**times_of(step.left, certain=False), **theirs}
@@ -181,7 +181,7 @@ def _both(step: Joined) -> Times:
 
 
 def _at_most(step: Joined, pairs: dict[str, str]) -> Iterator[tuple[exp.Expr, exp.Expr]]:
-    """Pairs of expressions of which the first is never greater than the second, for pairs of rows that meet."""
+    """Pairs of expressions whose first is never greater than the second, for pairs of rows that match."""
     for mine, theirs in step.on:
         other = theirs.substitute({old: Expr(exp.column(new)) for old, new in pairs.items()})
         yield mine.node, other.node
@@ -202,12 +202,12 @@ def _at_most(step: Joined, pairs: dict[str, str]) -> Iterator[tuple[exp.Expr, ex
 
 
 def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The conditions that AND puts together."""
+    """The conditions that AND combines."""
     return _connected(node, exp.And)
 
 
 def disjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The conditions that OR puts together."""
+    """The conditions that OR combines."""
     return _connected(node, exp.Or)
 
 
@@ -221,7 +221,7 @@ def _connected(node: exp.Expr, by: type[exp.Connector]) -> Iterator[exp.Expr]:
 
 
 def _moved(node: exp.Expr, times: Times) -> tuple[str, int] | None:
-    """A time and by how many micros it is moved, where an expression is that."""
+    """The time and its shift in micros, if an expression is a shifted time."""
     node = node.unnest()
     if isinstance(node, exp.Column):
         return (node.name, 0) if node.name in times else None
@@ -234,13 +234,13 @@ def _moved(node: exp.Expr, times: Times) -> tuple[str, int] | None:
 
 
 def _shifted(node: exp.Expr, micros: int) -> exp.Expr:
-    """When the expression is, in micros, and some more."""
+    """The expression in micros, plus a shift."""
     seen = exp.func("unix_micros", node.copy())
     return exp.Add(this=seen, expression=exp.Literal.number(micros)) if micros else seen
 
 
 def interval_micros(node: exp.Expr) -> int | None:
-    """The length of an interval literal; None where it is none, or its length depends on the calendar."""
+    """The length of an interval literal; None if it is not one, or if its length depends on the calendar."""
     node = node.unnest()
     if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
         return None

@@ -1,7 +1,7 @@
-"""Expressions: SQL text or ``col("price") > 100``, both one sqlglot tree.
+"""Expressions: SQL text or ``col("price") > 100``, both represented as a sqlglot tree.
 
-An expression is checked when it is made: it must parse, stay within the allow-list of functions, and (once it meets
-a schema) name known columns. It is rendered for Spark by `Expr.spark()`.
+An expression is checked on creation: it must parse, use only allowed functions, and (once bound to a schema) refer to
+known columns. `Expr.spark()` renders it for Spark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from millstream.model.types.schema import Schema, ddl_type, type_from_sqlglot
 _AMOUNT = re.compile(r"[+-]?\d+(\.\d+)?")
 _DAY = UNITS["day"]
 _CALENDAR_UNITS = {"month": 30 * _DAY, "quarter": 90 * _DAY, "year": 365 * _DAY}
-"""Units of the calendar, in micros at the least."""
+"""Calendar units and their minimum length in micros."""
 
 _FORBIDDEN_NODES = (
     exp.Query,
@@ -55,12 +55,12 @@ _CLOCK_WORDS = frozenset({"now", "today", "tomorrow", "yesterday"})
 _TIMES = frozenset(exp.DataType.Type[k] for k in ("DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMPNTZ"))
 
 CLOCK = frozenset({"now", "current_timestamp", "current_date", "curdate", "localtimestamp"})
-"""Functions of the present time: a condition may compare them with a time of the row
+"""Functions of the current time. A condition may compare them with a time of the row
 (`model/temporal_conditions.py`).
 """
 
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
-"""Tokens that are texts or names in quotes."""
+"""Tokens that are quoted strings or quoted names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ class Expr:
         return Expr(node, self.origin)
 
     def type_in(self, schema: Schema) -> pa.DataType | None:
-        """The type over this schema, or None where only the engine can tell."""
+        """The type over this schema, or None if only the engine can determine it."""
         read = {c.name for c in self.node.find_all(exp.Column)}
         known = (f for f in schema if f.type is not None and f.name in read)
         return _type_of(self.node.copy(), tuple((f.name, interval_types.told(ddl_type(f.type))) for f in known))
@@ -201,8 +201,8 @@ class Expr:
 
 @lru_cache(maxsize=4096)
 def _type_of(node: exp.Expr, types: tuple[tuple[str, str], ...]) -> pa.DataType | None:
-    """The type of an expression over columns of these types. The same expressions come again and again while views are
-    bound, and to find a type takes longer than all else; `node` must be nobody else's.
+    """The type of an expression over columns of these types. The same expressions recur while views are bound, and type
+    inference dominates the cost, so results are cached; `node` must not be shared.
     """
     tree = exp.select(interval_types.plain(node.copy())).from_("t")
     for column in tree.find_all(exp.Column):
@@ -221,7 +221,7 @@ def col(name: str) -> Expr:
 
 
 def literal(value: Any) -> Expr:
-    """A constant; an expression stays what it is."""
+    """A constant; an expression is returned unchanged."""
     if isinstance(value, Expr):
         return value
     try:
@@ -235,8 +235,8 @@ def literal(value: Any) -> Expr:
 
 
 def expr(text: str | Expr, *, clock: bool = False) -> Expr:
-    """Read an expression in Spark SQL: ``expr("price > 100 AND channel = 'Google'")``. With `clock` it may read the
-    present time, as ``now()``.
+    """Parse an expression in Spark SQL: ``expr("price > 100 AND channel = 'Google'")``. With `clock` it may read the
+    current time, as ``now()``.
     """
     if isinstance(text, Expr):
         return text
@@ -266,7 +266,7 @@ def expr(text: str | Expr, *, clock: bool = False) -> Expr:
 
 
 def check_interval(node: exp.Expr, origin: Origin | None) -> None:
-    """Refuse an interval literal that is longer than a duration may be, before a computation overflows on it."""
+    """Reject an interval literal that exceeds the longest duration, before a computation overflows on it."""
     if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal) or node.unit is None:
         return
     unit, amount = node.unit.name.lower().removesuffix("s"), str(node.this.this).strip()
@@ -282,7 +282,7 @@ def check_interval(node: exp.Expr, origin: Origin | None) -> None:
 
 
 def clock_word(tree: exp.Expr) -> str | None:
-    """The first text like 'now' in a CAST to DATE or TIMESTAMP: Spark reads its clock for it."""
+    """The first string like 'now' in a CAST to DATE or TIMESTAMP: Spark would read its clock for it."""
     for cast in tree.find_all(exp.Cast):
         value = cast.this.unnest()
         if cast.to.this in _TIMES and isinstance(value, exp.Literal) and value.name.strip().lower() in _CLOCK_WORDS:
@@ -294,14 +294,14 @@ _CLOCKS = (exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimestamp)
 
 
 def is_clock(node: exp.Expr) -> bool:
-    """Whether an expression is the present time, or the present day."""
+    """Whether an expression is the current time or the current date."""
     if isinstance(node, exp.Anonymous):
         return node.name.lower() in ("now", "localtimestamp") and not node.expressions
     return isinstance(node, _CLOCKS) and node.args.get("this") is None
 
 
 def has_clock(tree: exp.Expr) -> bool:
-    """Whether an expression reads the present time anywhere."""
+    """Whether an expression contains the current time."""
     return any(isinstance(n, _CLOCKS) or is_clock(n) for n in tree.walk())
 
 
@@ -348,13 +348,13 @@ def _refused(name: str, origin: Origin | None) -> Unsupported:
 
 
 def shown(value: Expr) -> str:
-    """An expression as it is quoted in an error: a name that is alone has its backticks already."""
+    """An expression as quoted in an error message: a plain name already has its backticks."""
     said = value.spark()
     return said if re.fullmatch(r"`[^`]+`", said) else f"`{said.replace('`', '')}`"
 
 
 def boolean(text: str | Expr, schema: Schema, what: str, *, clock: bool = False) -> Expr:
-    """Read a condition and refuse one whose type is known not to be boolean; with `clock` it may read the time."""
+    """Parse a condition and reject one whose type is known not to be boolean; with `clock` it may read the time."""
     condition = expr(text, clock=clock).bind(schema)
     kind = condition.type_in(schema)
     if kind is not None and not pa.types.is_boolean(kind):
@@ -387,7 +387,7 @@ def _replace(root: exp.Expr, old: exp.Expr, new: exp.Expr) -> exp.Expr:
 
 
 def _rename_parameters(root: exp.Expr, taken: set[str]) -> None:
-    """Give lambda parameters other names where a column of the same name may come in."""
+    """Rename lambda parameters that could collide with a column of the same name."""
     for inner in reversed(list(root.find_all(exp.Lambda))):
         for parameter in inner.expressions:
             name = parameter.name
@@ -399,7 +399,7 @@ def _rename_parameters(root: exp.Expr, taken: set[str]) -> None:
 
 
 def is_lambda_parameter(column: exp.Column) -> bool:
-    """Whether a name is the parameter of a lambda around it, and no column."""
+    """Whether a name is the parameter of an enclosing lambda, not a column."""
     parent = column.find_ancestor(exp.Lambda)
     while parent is not None:
         if any(p.name == column.name for p in parent.expressions):
@@ -409,5 +409,5 @@ def is_lambda_parameter(column: exp.Column) -> bool:
 
 
 def both(left: Expr | None, right: Expr) -> Expr:
-    """A condition that holds where both hold; the right one alone where there is no left one."""
+    """The conjunction of both conditions; the right one alone if there is no left one."""
     return right if left is None else Expr(exp.and_(left.node.copy(), right.node.copy()), right.origin)

@@ -1,4 +1,4 @@
-"""Flows: sources and views under one name. A flow describes; `Home.start` runs it."""
+"""Flows: a named set of sources and views. A flow is a description; `Home.start` runs it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from millstream.model.types.schema import TIMESTAMP, Field, Schema, ddl_type
 class Flow:
     """A continuous computation: sources, steps and views. Building it runs nothing.
 
-    `guarantee` says what a failure may do to the results: with ``exactly_once`` nothing; with ``at_least_once`` sinks
-    may get the changes of the last epoch a second time; with ``at_most_once`` the flow goes on with empty state at the
-    newest records and says how many it left out.
+    `guarantee` defines how a failure may affect the results. With ``exactly_once`` it does not affect them. With
+    ``at_least_once`` sinks may receive the changes of the last epoch twice. With ``at_most_once`` the flow resumes with
+    empty state at the newest records and reports how many it skipped.
 
     >>> import millstream as ms
     >>> flow = ms.Flow("auctions")
@@ -55,21 +55,23 @@ class Flow:
         self._sources: dict[str, Source] = {}
         self._views: dict[str, View] = {}
         self.functions: dict[str, Function] = {}
-        """Python functions that its expressions call, by name; given by SQL's CREATE FUNCTION."""
+        """Python functions that expressions may call, by name. SQL's CREATE FUNCTION registers them."""
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The sources, in the order they were declared."""
+        """The sources, in declaration order."""
         return tuple(self._sources.values())
 
     @property
     def views(self) -> tuple[View, ...]:
-        """The views, in the order they were declared."""
+        """The views, in declaration order."""
         return tuple(self._views.values())
 
     def table(self, name: str, *, schema: str | Schema) -> Stream:
-        """The rows of a stored table (see `Home.put_table`) as a stream: what is computed from them is revised when the
-        table changes. (`Stream.enrich` adds columns of a table as it is when a row comes, and leaves them so.)
+        """The rows of a stored table (see `Home.put_table`) as a stream.
+
+        Results that depend on the table are revised when the table changes. (`Stream.enrich`, in contrast, adds columns
+        from the table as it is when a row arrives, and does not revise them.)
 
         >>> import millstream as ms
         >>> flow = ms.Flow("shop")
@@ -84,7 +86,7 @@ class Flow:
         return Stream(self, TableRows(name, columns, here()))
 
     def _one_row(self, column: str) -> Stream:
-        """A stream of one row with one column, TRUE, that never changes."""
+        """A stream of one constant row with one column, TRUE."""
         return Stream(self, OneRow("", Schema.of([Field(column, pa.bool_())]), here()))
 
     def source(
@@ -106,22 +108,25 @@ class Flow:
     ) -> Stream:
         """Declare a source.
 
-        `event_time` names the TIMESTAMP column that says when a record happened; without one, records happen when
-        they are read. ``{"ts": "timestamp_millis(ms)"}`` computes it from the columns that are read, and adds it to
-        them; records for which that fails or gives NULL go to ``<source>$errors``. `lateness` (none unless said) is how
-        far behind the newest record one may still arrive in time.
-        Instead, `punctuation` may name the records that say how far their partition has come: a condition; a record
-        for which it is true promises that none of its partition with an earlier event time will follow, and no other
-        moves the watermark. Records more than `future_bound` ahead of the clock go to ``<source>$errors``.
-        With an `idle_timeout` the watermark goes on without a partition that is silent for so long, and with the
-        clock when all are. `max_rows` bounds how much one epoch takes from it.
+        `event_time` names the TIMESTAMP column with the time at which a record happened. Without one, the event time is
+        the time at which the record is read. ``{"ts": "timestamp_millis(ms)"}`` computes the event time from the
+        columns that are read, and adds it as a column; records for which the expression fails or returns NULL go to
+        ``<source>$errors``.
 
-        With a `key`, a record revises the earlier one with the same key, in all windows that still take records. `op`
-        names a column that says so (``D``, ``DELETE``, ``-D`` and ``-U`` delete, all else inserts or updates);
-        `version` names a number by which an older version that comes later is told and left out.
+        `lateness` (zero by default) is how far a record may lag the newest record and still be on time. Use
+        `punctuation` instead if some records mark the progress of their partition. It is a condition; a record for
+        which it is true guarantees that no record of its partition with an earlier event time will follow. Only such
+        records advance the watermark. Records more than `future_bound` ahead of the clock go to ``<source>$errors``.
+        With an `idle_timeout` the watermark no longer waits for a partition that has been silent for this long, and
+        follows the clock when all partitions are silent. `max_rows` limits how many rows one epoch reads from the
+        source.
 
-        `processing_time` adds a TIMESTAMP column of this name beside the event time: the clock of the epoch that reads
-        the record, which is the same again when the epoch is run again.
+        With a `key`, a record revises the earlier record with the same key, in all windows that still accept records.
+        `op` names a column with the operation (``D``, ``DELETE``, ``-D`` and ``-U`` delete; every other value inserts
+        or updates). `version` names a numeric column; a record with an older version that arrives later is ignored.
+
+        `processing_time` adds a TIMESTAMP column of this name in addition to the event time. It holds the clock of the
+        epoch that reads the record, and has the same value if the epoch runs again.
         """
         check_name(name, "source")
         if not isinstance(connector, Connector):
@@ -169,14 +174,12 @@ class Flow:
         return Stream(self, step)
 
     def add_view(self, view: View) -> None:
-        """Register a view; called by `Stream.view`."""
+        """Register a view. `Stream.view` calls this."""
         self._refuse_taken(view.name)
         self._views[view.name] = view
 
     def _refuse_taken(self, name: str) -> None:
-        if name.lower() in {
-            n.lower() for n in (*self._sources, *self._views)
-        }:  # the store tells no upper from lower case
+        if name.lower() in {n.lower() for n in (*self._sources, *self._views)}:  # the store is case-insensitive
             raise DuplicateName(
                 f"the flow `{self.name}` has a `{name}` already",
                 hint="every source and view of a flow needs its own name",
@@ -191,7 +194,7 @@ class Flow:
 
 
 def _with_processing_time(columns: Schema, name: str, event_time: str | None) -> Schema:
-    """The columns of a source with the time of processing beside its event time."""
+    """The columns of a source with the processing-time column added."""
     if event_time is None:
         raise DefinitionError(
             f"processing_time=`{name}` needs an event_time beside it",
@@ -204,7 +207,7 @@ def _with_processing_time(columns: Schema, name: str, event_time: str | None) ->
 
 
 def _computed_time(given: Mapping[str, str | Expr], columns: Schema) -> tuple[str, str]:
-    """The name and the Spark SQL of an event time that is computed."""
+    """The name and the Spark SQL of a computed event time."""
     if len(given) != 1:
         raise DefinitionError(
             "a source has one event time", hint='event_time={"ts": "timestamp_millis(ms)"}', origin=here()

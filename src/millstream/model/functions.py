@@ -1,8 +1,8 @@
-"""The functions an expression may call, as an allow-list.
+"""The allow-list of functions that an expression may call.
 
-Everything else is refused before Spark sees it: functions that run code or read the machine (`reflect`,
-`java_method`), and functions whose answer differs from run to run (`rand`, `uuid`, `now`), because an epoch that is
-run again must give the same result.
+All others are rejected before Spark sees them: functions that run code or read the machine (`reflect`, `java_method`),
+and functions whose result differs from run to run (`rand`, `uuid`, `now`), because an epoch that runs again must
+produce the same result.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ SCALAR = frozenset(
     year zeroifnull zip_with
     """.split()
 )
-"""Spark's scalar functions that are deterministic and touch nothing but their arguments."""
+"""Spark's deterministic scalar functions that access nothing but their arguments."""
 
 AGGREGATE = frozenset(
     """
@@ -84,7 +84,7 @@ AGGREGATE = frozenset(
     variance
     """.split()
 )
-"""Spark's aggregates: known by name so that the error can say where they belong."""
+"""Spark's aggregates, known by name so that the error can explain where to use them."""
 
 UNREPEATABLE = frozenset(
     """
@@ -93,12 +93,12 @@ UNREPEATABLE = frozenset(
     rand randn random randstr shuffle spark_partition_id uniform uuid
     """.split()
 )
-"""Functions that would make a repeated epoch differ."""
+"""Functions whose result would differ if an epoch runs again."""
 
 GENERATOR = frozenset(
     {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "range"}
 )
-"""Functions that make several rows of one; `flat_map` takes arrays instead."""
+"""Functions that produce several rows from one; `flat_map` accepts arrays instead."""
 
 KEYWORDS = frozenset(
     """
@@ -107,4 +107,4 @@ KEYWORDS = frozenset(
     try_cast varchar when
     """.split()
 )
-"""Words that may stand before an opening bracket without being a function."""
+"""Words that may precede an opening parenthesis without being a function."""

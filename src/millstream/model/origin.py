@@ -1,4 +1,4 @@
-"""Finds the user's own line for error messages."""
+"""Finds the line of user code for error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def here() -> Origin | None:
-    """The innermost frame of the user's own code; None when there is none, as on the command line."""
+    """The innermost frame of user code; None if there is none, as on the command line."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if is_users(frame.f_code.co_filename):
@@ -25,11 +25,11 @@ def here() -> Origin | None:
 
 @functools.lru_cache(maxsize=1024)
 def is_users(file: str) -> bool:
-    """Whether a file of code is the user's: not of this package, of Python itself, of a library or of a command."""
+    """Whether a file is user code: not part of this package, Python itself, a library or a command."""
     if file.startswith("<frozen "):
         return False
     places = (_PACKAGE, *_libraries())
-    real = os.path.realpath(file)  # a command may be started through a link, as installers make them
+    real = os.path.realpath(file)  # a command may be started through a symlink, as installers create them
     return not os.path.abspath(file).startswith(places) and not real.startswith(places)
 
 

@@ -1,8 +1,8 @@
-"""The names that Millstream keeps for itself, and the check that keeps user columns out of them.
+"""Reserved names, and the check that keeps user columns from using them.
 
-Internal columns begin with ``$`` (or ``@``, for the arguments of aggregates), and no user column may. So nothing inside
-can meet a user's name, whatever it is. A few internal columns are shown to people: the kind of a change as ``op``, the
-number of an epoch as ``epoch``. They get their plain name where they leave the system, by `free_name`.
+Internal columns start with ``$`` (or ``@``, for the arguments of aggregates), and no user column may. So internal names
+cannot collide with user names. A few internal columns are visible to users: the kind of a change as ``op``, the number
+of an epoch as ``epoch``. `free_name` gives them a plain name where they leave the system.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from millstream.errors import SchemaError
 from millstream.model.origin import here
 
 OP = "$op"
-"""The column of changes that says what kind of change a row is: +I, -U, +U or -D."""
+"""The column with the kind of a change: +I, -U, +U or -D."""
 
 SHOWN_OP, SHOWN_EPOCH = "op", "epoch"
-"""How the kind of a change and the number of its epoch are called where people see them."""
+"""The names of the change kind and the epoch number where users see them."""
 
 CHANGED_AT = "changed_at"
 """The column of a changelog with the processing time of the epoch."""
 
 PANES = ("pane", "timing", "is_first", "is_last", "watermark", "epoch")
-"""The columns that a history of panes has beside those of its view."""
+"""The columns that a history of panes has in addition to those of its view."""
 
 OF = "_of_"
-"""Begins the columns that a query adds for its own use (`sql/relations/relation.py`). They lie in state on disk, so
-the prefix cannot move into the ``$`` names.
+"""The prefix of columns that a query adds for its own use (`sql/relations/relation.py`). They are part of state on
+disk, so the prefix cannot change to ``$``.
 """
 
 
 def free_name(wanted: str, taken: Iterable[str]) -> str:
-    """A name for a column that is added to a user's columns: with so many ``_`` before it that it is free.
+    """A name for a column that is added to user columns, with as many ``_`` in front as needed to be unique.
 
     >>> free_name("op", ["id", "price"]), free_name("op", ["Op", "_op"])
     ('op', '__op')
@@ -44,8 +44,8 @@ def free_name(wanted: str, taken: Iterable[str]) -> str:
 
 
 def folded(name: str) -> str:
-    """A name as far as names differ: Spark and DuckDB do not tell capitals from small letters, and nobody can tell a
-    letter with an accent from a letter and an accent.
+    """The comparison form of a name: Spark and DuckDB are case-insensitive, and a precomposed accented letter looks the
+    same as a letter with a combining accent.
 
     >>> folded("Price") == folded("PRICE"), folded("straße") == folded("strasse")
     (True, False)
@@ -55,7 +55,7 @@ def folded(name: str) -> str:
 
 
 def check_column(name: str) -> None:
-    """Refuse a column name that some part of the system would read as something else."""
+    """Reject a column name that some part of the system would interpret differently."""
     why, write = _problem(name)
     if why:
         shown = name if len(name) < 80 else f"{name[:60]}..."
@@ -63,7 +63,7 @@ def check_column(name: str) -> None:
 
 
 def check_user_columns(names: Iterable[str]) -> None:
-    """Refuse columns of a source, a table or a query that have a name of those which queries add."""
+    """Reject columns of a source, a table or a query whose name is reserved for columns that queries add."""
     for name in names:
         if name.lower().startswith(OF):
             raise SchemaError(
@@ -74,7 +74,7 @@ def check_user_columns(names: Iterable[str]) -> None:
 
 
 def _problem(name: str) -> tuple[str, str]:
-    """What is wrong with a name, and what to write instead; nothing, if it is good."""
+    """What is wrong with a name, and what to write instead; nothing if it is valid."""
     if not name.strip():
         return "is empty", "every column needs a name"
     if name[0] in "$@":
@@ -92,4 +92,4 @@ def _problem(name: str) -> tuple[str, str]:
 
 _OTHER = "give the column another name where the records are written, or leave it out of the schema"
 LONGEST = 1_000
-"""Characters of a column name at most."""
+"""The maximum length of a column name, in characters."""

@@ -1,4 +1,4 @@
-"""Event time, admission and corrections of a source, as values."""
+"""Options of a source as values: event time, admission and corrections."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from millstream.model.types.duration import Duration
 
 @dataclass(frozen=True)
 class Corrections:
-    """How later records revise earlier ones of a source: the columns that name a record, the one that says what is done
-    to it, and the one that says which version is newer.
+    """How later records revise earlier ones of a source: the columns that identify a record, the column with the
+    operation, and the column with the version.
     """
 
     key: tuple[str, ...]
@@ -28,20 +28,20 @@ class SourceOptions:
     idle_timeout: Duration | None
     max_rows: int | None
     punctuation: str | None = None
-    """A condition in Spark SQL: records for which it is true move the watermark, and no others."""
+    """A condition in Spark SQL: only records for which it is true advance the watermark."""
     corrections: Corrections | None = None
     computed_time: str | None = field(default=None, repr=False)
-    """The event time in Spark SQL, where it is computed from the columns that are read. (Left out of `repr`, by which
-    plans are told apart: `plan/rules/identify.py` adds it where there is one.)
+    """The event time in Spark SQL, if it is computed from the columns that are read. (Excluded from `repr`, which
+    identifies plans: `plan/rules/identify.py` adds it where there is one.)
     """
     processing_time: str | None = field(default=None, repr=False)
-    """The column that holds the clock of the epoch which read the record, beside an event time. (Left out of `repr` for
-    the same reason.)
+    """The column with the clock of the epoch that read the record, in addition to an event time. (Excluded from `repr`
+    for the same reason.)
     """
 
     @property
     def time_sql(self) -> str | None:
-        """Spark SQL for the event time over the columns that are read; NULL where its expression fails."""
+        """Spark SQL for the event time over the columns that are read; NULL if its expression fails."""
         if self.computed_time is None:
             return None if self.event_time is None else f"`{self.event_time}`"
-        return f"try_add({self.computed_time}, INTERVAL '0' SECOND)"  # TRY for all that is inside, unlike for numbers
+        return f"try_add({self.computed_time}, INTERVAL '0' SECOND)"  # TRY for everything inside, unlike for numbers

@@ -1,8 +1,8 @@
-"""Conditions on the present time: ``ts > now() - INTERVAL '1' HOUR`` as the span of time in which it holds for a row.
+"""Temporal conditions: converts ``ts > now() - INTERVAL '1' HOUR`` to the span of time in which it holds for a row.
 
 A side of a comparison may read the clock: ``now()`` or ``current_date``, rounded down to a unit of fixed length, plus
-or minus intervals of fixed length. It is then ``floor(now + before) + after``; solving the comparison for `now` gives
-the first instant at which it holds for a row, or the first at which it does not any more.
+or minus intervals of fixed length. It is then ``floor(now + before) + after``. Solving the comparison for `now` yields
+the first instant at which it holds for a row, or the first at which it no longer holds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from millstream.model.types.schema import Schema, ddl_type
 
 _DAY = UNITS["day"]
 _MONDAY = 4 * _DAY
-"""The first Monday of 1970: weeks begin there."""
+"""The first Monday of 1970, the origin of weeks."""
 _GRAINS = {name: UNITS[name] for name in ("second", "minute", "hour", "day", "week")}
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.LT: exp.GT,
@@ -38,24 +38,24 @@ _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
 _NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT}
 _CALENDAR = ("MONTH", "QUARTER", "YEAR")
 _TIME = re.compile(r"(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T]+\d{1,2}(?::\d{1,2}){0,2}(?:\.\d*)?\s*[\w:+/-]*)?)?)?")
-"""What a text looks like that is a time."""
+"""The syntax of a time literal."""
 _EXAMPLE = "WHERE ts > now() - INTERVAL '1' HOUR"
 
 
 @dataclass(frozen=True)
 class Spans:
-    """A condition taken apart: what does not depend on the clock, and from when until when the rest holds."""
+    """A condition split into the part that does not depend on the clock, and the span in which the rest holds."""
 
     plain: Expr | None
     since: tuple[Expr, ...]
     until: tuple[Expr, ...]
     timed: Expr
-    """The parts that depend on the clock, as they were written."""
+    """The parts that depend on the clock, as written."""
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """What is read from the clock: ``floor(now + before, grain) + after``, in micros; a grain of 1 rounds nothing."""
+    """A reading of the clock: ``floor(now + before, grain) + after``, in micros; a grain of 1 does not round."""
 
     before: int = 0
     grain: int = 1
@@ -77,7 +77,7 @@ class _Reading:
 
 
 def spans(condition: Expr, schema: Schema) -> Spans:
-    """Take a condition apart; raises Unsupported where the clock is read in another way than a span can tell."""
+    """Split a condition; raises Unsupported if its use of the clock cannot be expressed as a span."""
     origin = condition.origin or here()
     plain: list[exp.Expr] = []
     timed: list[exp.Expr] = []
@@ -103,7 +103,7 @@ def spans(condition: Expr, schema: Schema) -> Spans:
 
 
 def filtered(step: Step, found: Spans) -> Temporal:
-    """A step with a temporal filter behind it; two filters in a row become one."""
+    """A step followed by a temporal filter; two consecutive filters are combined."""
     if not isinstance(step, Temporal):
         return Temporal(step, found.since, found.until, found.timed, here())
     both = exp.and_(step.condition.node.copy(), found.timed.node.copy())
@@ -112,7 +112,7 @@ def filtered(step: Step, found: Spans) -> Temporal:
 
 
 def misplaced(what: str, origin: Origin | None) -> Unsupported:
-    """The error for a clock that is read where no span follows from it."""
+    """The error for a use of the clock from which no span can be derived."""
     return Unsupported(
         f"`{what}` cannot be used here",
         detail="in a view it can stand on one side of <, <=, >, >=, = or BETWEEN, in a comparison that AND joins to "
@@ -123,7 +123,7 @@ def misplaced(what: str, origin: Origin | None) -> Unsupported:
 
 
 def _parts(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The comparisons that AND puts together, those of BETWEEN one by one."""
+    """The comparisons that AND combines; BETWEEN yields two."""
     for part in conjuncts(node):
         told = {k for k, v in part.args.items() if v}
         if isinstance(part, exp.Between) and has_clock(part) and told <= {"this", "low", "high"}:
@@ -137,7 +137,7 @@ def _parts(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _solved(part: exp.Expr, origin: Origin | None) -> tuple[type[exp.Expr], _Reading, exp.Expr]:
-    """A comparison as what is read from the clock, how it compares, and what with."""
+    """A comparison as a clock reading, an operator, and the other operand."""
     if type(part) not in _FLIPPED:
         raise misplaced(_said(part), origin)
     kind, left, right = type(part), part.args["this"].unnest(), part.args["expression"].unnest()
@@ -180,7 +180,7 @@ def _unreadable(node: exp.Expr, origin: Origin | None) -> Unsupported:
 
 
 def _read(node: exp.Expr) -> _Reading | None:
-    """What an expression reads from the clock; None where it is something else."""
+    """The clock reading of an expression; None if it is not one."""
     node = node.unnest()
     if is_clock(node):
         return _Reading(grain=_DAY, is_date=True) if isinstance(node, exp.CurrentDate) else _Reading()
@@ -223,7 +223,7 @@ def _shifted(node: exp.Add | exp.Sub) -> _Reading | None:
 
 
 def _length(node: exp.Expr) -> int | None:
-    """The micros of an interval of fixed length, also of ``'1 hour 30 minutes'`` and ``2 * INTERVAL '1' HOUR``."""
+    """The micros of an interval of fixed length, including ``'1 hour 30 minutes'`` and ``2 * INTERVAL '1' HOUR``."""
     node = node.unnest()
     known = interval_micros(node)
     if known is not None:
@@ -261,7 +261,7 @@ def _whole(node: exp.Expr) -> int | None:
 
 
 def _micros(node: exp.Expr, schema: Schema, origin: Origin | None) -> tuple[exp.Expr, bool]:
-    """A time of the row, in micros, and whether it is a date, which is its midnight."""
+    """A time of the row in micros, and whether it is a date, which stands for its midnight."""
     kind = Expr(node).type_in(schema)
     inner = node.copy()
     if isinstance(node, exp.Literal) and node.is_string:
@@ -276,8 +276,8 @@ def _micros(node: exp.Expr, schema: Schema, origin: Origin | None) -> tuple[exp.
         inner = exp.cast(inner, "timestamp")
     elif kind is None:
         zero = exp.Interval(this=exp.Literal.string("0"), unit=exp.var("SECOND"))
-        inner = exp.Add(this=exp.paren(inner), expression=zero)  # of a date, this is its midnight
-    elif pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):  # times of no zone are in UTC
+        inner = exp.Add(this=exp.paren(inner), expression=zero)  # for a date, this is its midnight
+    elif pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):  # local times are in UTC
         inner = exp.cast(exp.paren(inner), "timestamp")
     elif not pa.types.is_timestamp(kind):
         raise SchemaError(
@@ -304,12 +304,12 @@ def _minus(node: exp.Expr, micros: int) -> exp.Expr:
 
 
 def _floor(node: exp.Expr, grain: int) -> exp.Expr:
-    """The last point of a grid that is not behind a time."""
+    """The last point of a grid at or before a time."""
     return exp.Sub(this=node.copy(), expression=_rest(node, grain))
 
 
 def _ceiling(node: exp.Expr, grain: int) -> exp.Expr:
-    """The first point of a grid that is not before a time."""
+    """The first point of a grid at or after a time."""
     return exp.Add(this=node.copy(), expression=_rest(exp.Neg(this=exp.paren(node.copy())), grain))
 
 

@@ -1,4 +1,4 @@
-"""The catalog: what SQL has defined, by name, and what depends on what. `live/definitions.py` makes it durable."""
+"""The catalog: all SQL definitions by name, and their dependencies. `live/definitions.py` persists it."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ KIND_OF: dict[type[Create], str] = {
 
 @dataclass
 class Catalog:
-    """All definitions. Names are told apart without regard to case, across all kinds."""
+    """All definitions. Names are case-insensitive and unique across all kinds."""
 
     entries: dict[str, Create] = field(default_factory=dict)
-    """By name in lower case, in the order they were made."""
+    """By lower-case name, in creation order."""
     schemas: dict[str, Schema] = field(default_factory=dict)
-    """Columns of sources that were declared without any, by name in lower case: found when they were created."""
+    """Inferred columns of sources that were declared without columns, by lower-case name."""
     functions: dict[str, Function] = field(default_factory=dict)
-    """The Python functions that were found, by name in lower case."""
+    """The Python functions that were loaded, by lower-case name."""
 
     def get(self, name: str) -> Create | None:
         """The definition of a name."""
@@ -52,19 +52,19 @@ class Catalog:
         return [e for e in self.entries.values() if isinstance(e, kind)]
 
     def add(self, entry: Create, schema: Schema | None = None) -> None:
-        """Take a definition in, in the place of one with its name."""
+        """Add a definition, or replace the one with its name."""
         self.entries[entry.name.lower()] = entry
         if schema is not None:
             self.schemas[entry.name.lower()] = schema
 
     def remove(self, name: str) -> None:
-        """Forget a definition."""
+        """Remove a definition."""
         self.entries.pop(name.lower(), None)
         self.schemas.pop(name.lower(), None)
         self.functions.pop(name.lower(), None)
 
     def copy(self) -> Catalog:
-        """A catalog to try something in."""
+        """A copy of the catalog, to try changes in."""
         return Catalog(dict(self.entries), dict(self.schemas), dict(self.functions))
 
     def needs(self, entry: Create) -> set[str]:
@@ -75,25 +75,25 @@ class Catalog:
         return {n for n in self.entries if n in named or (n in called and isinstance(self.entries[n], CreateFunction))}
 
     def dependents(self, name: str) -> list[Create]:
-        """All that depends on a name, directly or not; the farthest last."""
+        """All direct and indirect dependents of a name; the most distant last."""
         found: list[Create] = []
         wanted = {name.lower()}
-        for entry in self.entries.values():  # made later than what they need
+        for entry in self.entries.values():  # created after what they need
             if (self.needs(entry) | written_by(entry)) & wanted and entry.name.lower() not in wanted:
                 wanted.add(entry.name.lower())
                 found.append(entry)
         return found
 
     def sources_of(self, entry: Create) -> set[str]:
-        """The sources that a definition reads, directly or not, by name in lower case."""
+        """The sources that a definition reads, directly or indirectly, by lower-case name."""
         return self._upstream(entry, CreateSource)
 
     def tables_of(self, entry: Create) -> set[str]:
-        """The stored tables that a definition reads, directly or not, by name in lower case."""
+        """The stored tables that a definition reads, directly or indirectly, by lower-case name."""
         return self._upstream(entry, CreateTable)
 
     def _upstream(self, entry: Create, kind: type[Create]) -> set[str]:
-        """All that a definition reads, directly or not, and that is of a kind."""
+        """All that a definition reads, directly or indirectly, of one kind."""
         seen: set[str] = set()
         waiting = [entry]
         while waiting:
@@ -103,13 +103,13 @@ class Catalog:
         return {name for name in seen if isinstance(self.entries[name], kind)}
 
     def check_free(self, entry: Create) -> None:
-        """Refuse a name that something of another kind has."""
+        """Reject a name that a definition of another kind has."""
         there = self.get(entry.name)
         if there is not None and type(there) is not type(entry):
             raise DefinitionError(f"`{entry.name}` is the name of a {KIND_OF[type(there)]} already")
 
     def missing(self, name: str, what: str = "source, table or view", *, beside: Collection[str] = ()) -> UnknownName:
-        """The error for a name that nothing has; those `beside` it are being defined, and do not count."""
+        """The error for an unknown name. Names in `beside` are being defined and do not count."""
         known = [e.name for n, e in self.entries.items() if n not in beside]
         close = difflib.get_close_matches(name, known, n=1)
         return UnknownName(
@@ -135,7 +135,7 @@ def written_by(entry: Create) -> set[str]:
 
 
 def tables_of(query: exp.Expr) -> Iterator[str]:
-    """The names that a query reads from, without those of its CTEs where these are in sight."""
+    """The names that a query reads from, except names of CTEs in scope."""
     for table in query.find_all(exp.Table):
         name = None
         if isinstance(table.this, exp.Identifier):
@@ -149,7 +149,7 @@ def tables_of(query: exp.Expr) -> Iterator[str]:
 
 
 def schema_of(catalog: Catalog, entry: CreateSource | CreateTable) -> Schema | None:
-    """The columns that are read of a source or table, where they are known."""
+    """The columns that are read from a source or table, if known."""
     declared = [c for c in entry.columns if c.computed is None]
     if not declared:
         return catalog.schemas.get(entry.name.lower())

@@ -1,4 +1,4 @@
-"""Mistakes that Spark would find only when a flow starts, found when the view is defined: with their place."""
+"""Early checks: reports errors that Spark would find only when a flow starts, with their position in the text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_TYPES = {
     exp.DataType.Type.INET: "addresses are a STRING",
     exp.DataType.Type.OBJECT: "named_struct('a', a) makes a STRUCT",
 }
-"""Types of other databases, and what to do without them."""
+"""Types of other databases, and what to use instead."""
 _JSON_OPERATORS = (exp.JSONBContainsTopKey, exp.JSONBContainsAllTopKeys, exp.JSONBContainsAnyTopKeys)
 _ARGUMENTS: dict[type[exp.Expr], tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     exp.Length: ("length(text)", (), ("binary", "encoding")),
@@ -37,14 +37,14 @@ _ARGUMENTS: dict[type[exp.Expr], tuple[str, tuple[str, ...], tuple[str, ...]]] =
     exp.If: ("if(condition, value, other)", ("false",), ()),
     exp.Round: ("round(number [, digits])", (), ("truncate",)),
 }
-"""Functions with a value that Spark needs and the parser does not, or the other way round: how each is written, what
-it must have, and what it cannot have.
+"""Functions with an argument that Spark requires and the parser does not, or the other way round: the syntax of each,
+its required arguments, and its invalid arguments.
 """
 _DAY = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 
 
 def check(text: Text, tree: exp.Expr) -> None:
-    """Refuse an expression that cannot be computed for any row."""
+    """Reject an expression that cannot be computed for any row."""
     for node in tree.walk():
         if isinstance(node, _RANKS):
             name = node.sql_name().lower()
@@ -83,7 +83,7 @@ def check(text: Text, tree: exp.Expr) -> None:
 
 
 def _check_arguments(text: Text, node: exp.Expr) -> None:
-    """Refuse a call with more or fewer values than the function takes."""
+    """Reject a call with too many or too few arguments."""
     form, needed, refused = _ARGUMENTS.get(type(node), ("", (), ()))
     if not form or isinstance(node.parent, exp.Case):
         return
@@ -120,7 +120,7 @@ def _check_time(text: Text, cast: exp.Cast) -> None:
 
 
 def check_fields(text: Text, column: exp.Expr, name: str, kind: pa.DataType | None, fields: Sequence[str]) -> None:
-    """Refuse a field that a STRUCT does not have, where its type is known."""
+    """Reject a field that a STRUCT does not have, if its type is known."""
     for field in fields:
         if kind is None or not pa.types.is_struct(kind):
             return
@@ -137,7 +137,7 @@ def check_fields(text: Text, column: exp.Expr, name: str, kind: pa.DataType | No
 
 
 def check_elements(text: Text, node: exp.Bracket, name: str, kind: pa.DataType | None) -> None:
-    """Refuse ``price[0]`` of a column that has no elements, where its type is known."""
+    """Reject ``price[0]`` for a column without elements, if its type is known."""
     if kind is None or pa.types.is_nested(kind):
         return
     raise SchemaError(

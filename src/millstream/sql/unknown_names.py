@@ -1,4 +1,4 @@
-"""Names that mean nothing where they stand: what was perhaps meant, and what there is."""
+"""Errors for unknown names: what was probably meant, and which names exist."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _CLOCKS = {
     "current_time": _NO_TIME,
     "localtime": _NO_TIME,
 }
-"""Words that other databases have in place of a column."""
+"""Pseudo-columns of other databases."""
 
 
 def column(
     text: Text, node: exp.Expr, name: str, known: Sequence[str], *, of: str = "", select: exp.Select | None = None
 ) -> SchemaError:
-    """The error for a column that there is none of, in a relation `of` or in all of them."""
+    """The error for an unknown column, in the relation `of` or in all of them."""
     shown = [n for n in known if not n.startswith(HIDDEN)]
     close = difflib.get_close_matches(name.lower(), [n.lower() for n in shown], n=1)
     actual = next((n for n in shown if close and n.lower() == close[0]), None)
@@ -51,7 +51,7 @@ def column(
 
 
 def _alias(select: exp.Select | None, name: str) -> str | None:
-    """What a column of the answer is, if one has this name."""
+    """The expression of the output column with this name, if there is one."""
     for item in () if select is None else select.expressions:
         if isinstance(item, exp.Alias) and item.alias.lower() == name.lower():
             return str(item.this.sql(dialect="spark"))[:60]
@@ -59,7 +59,7 @@ def _alias(select: exp.Select | None, name: str) -> str | None:
 
 
 def relation(text: Text, node: exp.Expr, parts: Sequence[str], aliases: Iterable[str]) -> SchemaError:
-    """The error for a name before a dot that is neither a relation nor a column."""
+    """The error for a qualifier that is neither a relation nor a column."""
     there = [a for a in aliases if not a.startswith(HIDDEN)]
     close = difflib.get_close_matches(parts[0].lower(), there, n=1)
     best = close[0] if close else there[0] if len(there) == 1 else None
@@ -72,7 +72,7 @@ def relation(text: Text, node: exp.Expr, parts: Sequence[str], aliases: Iterable
 
 
 def field(text: Text, node: exp.Expr, parts: Sequence[str], kind: pa.DataType | None) -> SchemaError:
-    """The error for a dot behind a column that has no fields."""
+    """The error for a dot after a column that has no fields."""
     said = "" if kind is None else f": it is {ddl_type(kind)}"
     return SchemaError(
         f"the column `{parts[0]}` has no field `{parts[1]}`{said}",

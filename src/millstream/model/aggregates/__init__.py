@@ -1,1 +1,1 @@
-"""Aggregate functions: exact ones, approximate ones, and those over the distribution of values."""
+"""Aggregate functions: exact, approximate, and statistics of the distribution of values."""

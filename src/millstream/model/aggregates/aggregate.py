@@ -1,9 +1,9 @@
 """Aggregates: what is computed per key and window.
 
-The value here says *what*; how rows are combined and merged into state is in `kernels/aggregates/partials.py`, which
-has one entry for every name in KINDS (a test holds them together). Those whose name begins with ``approx_`` keep
-bounded state and answer about right; they are made in `model/aggregates/approximate.py`, those of distributions in
-`model/aggregates/distribution.py`.
+An aggregate here is a description. `kernels/aggregates/partials.py` implements how rows are combined and merged into
+state; it has one entry for every name in KINDS (a test enforces this). Aggregates whose name starts with ``approx_``
+keep bounded state and return approximate results; `model/aggregates/approximate.py` defines them.
+`model/aggregates/distribution.py` defines the statistics of distributions.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ NUMERIC_ONLY = _SPREADS | {
     *("sum", "avg", "sum_distinct", "avg_distinct", "percentile", "percentile_disc", "approx_percentile")
 }
 SPANS_TOO = frozenset({"sum", "avg", "sum_distinct", "avg_distinct"})
-"""Those of them that take intervals, too, and give one."""
+"""The numeric aggregates that also accept intervals, and then return an interval."""
 BOOLEAN_ONLY = frozenset({"bool_and", "bool_or"})
 STRUCTS = frozenset({"min_by", "max_by", "first_of", "last_of", "ordered_list", "ordered_text"})
-"""Aggregates whose argument is a struct: of the value and of what it goes by."""
+"""Aggregates whose argument is a struct of the value and its ordering key."""
 PLAIN_ONLY = frozenset({"min", "max", "count_distinct", "min_by", "max_by", "collect_set", "mode", "approx_top_k"})
-"""Aggregates that put values in order, which lists, structs and maps have none of."""
+"""Aggregates that need an ordering of values, which lists, structs and maps do not have."""
 
 
 class Kind(str):
-    """The name of a kind together with what was set for it. It equals the plain name; `repr` has the settings too, so
-    that fingerprints of a plan tell them apart.
+    """The name of an aggregate kind together with its settings. It equals the plain name; `repr` includes the settings,
+    so that fingerprints of a plan differ if the settings differ.
     """
 
     settings: tuple[Any, ...]
@@ -91,41 +91,41 @@ class Kind(str):
 
 
 def settings_of(kind: str) -> tuple[Any, ...]:
-    """What was set for a kind."""
+    """The settings of a kind."""
     return kind.settings if isinstance(kind, Kind) else ()
 
 
 @runtime_checkable
 class Aggregator(Protocol):
-    """A user-defined aggregate. The accumulator is JSON data (numbers, text, lists, dicts), kept in state.
+    """A user-defined aggregate. The accumulator is JSON data (numbers, text, lists, dicts) and is stored in state.
 
-    Values that are not NULL are added in the order of event time. `add` and `merge` return the new accumulator.
+    Non-NULL values are added in event-time order. `add` and `merge` return the new accumulator.
 
-    An aggregator that does not go by the order of values may have ``retract(accumulator, value)`` too: it takes back a
-    value that was added, and returns the new accumulator. Then over rows that change (behind another aggregate, a top
-    or a join) only accumulators are kept; without it, all rows are.
+    If the result does not depend on the order of values, an aggregator may also define ``retract(accumulator, value)``.
+    It removes a value that was added earlier and returns the new accumulator. Then only accumulators are stored for
+    changing rows (after another aggregate, a top-N or a join); without it, all rows are stored.
     """
 
     def create(self) -> Any:
-        """An empty accumulator."""
+        """Return an empty accumulator."""
         ...
 
     def add(self, accumulator: Any, value: Any) -> Any:
-        """Take one value in."""
+        """Add one value."""
         ...
 
     def merge(self, left: Any, right: Any) -> Any:
-        """Join two accumulators; `left` has seen the earlier values."""
+        """Merge two accumulators; `left` has the earlier values."""
         ...
 
     def result(self, accumulator: Any) -> Any:
-        """The answer for an accumulator."""
+        """The result for an accumulator."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
-    """One aggregate: its kind and what it is computed of. Made by `count`, `sum`, ..."""
+    """One aggregate: its kind and its argument. Created by `count`, `sum`, ..."""
 
     kind: str
     argument: Expr | None = None
@@ -133,7 +133,7 @@ class Aggregate:
     returns: pa.DataType | None = None
 
     def check(self, name: str, schema: Schema) -> Aggregate:
-        """Bind the argument and refuse types that are known not to fit."""
+        """Bind the argument and reject types that are known not to fit."""
         if self.argument is None:
             return self
         argument = self.argument.bind(schema)
@@ -159,12 +159,12 @@ class Aggregate:
 
 
 def count(column: str | Expr | None = None) -> Aggregate:
-    """How many records; with a column, how many where it is not NULL."""
+    """The number of records; with a column, the number of records where it is not NULL."""
     return Aggregate("count", None if column is None else expr(column))
 
 
 def sum(column: str | Expr) -> Aggregate:
-    """The sum of a number, NULL when there is none."""
+    """The sum of a number, NULL if there are no values."""
     return Aggregate("sum", expr(column))
 
 
@@ -174,7 +174,7 @@ def min(column: str | Expr) -> Aggregate:
 
 
 def max(column: str | Expr) -> Aggregate:
-    """The greatest value."""
+    """The largest value."""
     return Aggregate("max", expr(column))
 
 
@@ -204,22 +204,22 @@ def stddev(column: str | Expr) -> Aggregate:
 
 
 def collect(column: str | Expr) -> Aggregate:
-    """All values that are not NULL, as a list in the order of event time."""
+    """All non-NULL values, as a list in event-time order."""
     return Aggregate("collect", expr(column))
 
 
 def count_distinct(column: str | Expr) -> Aggregate:
-    """How many different values, exactly."""
+    """The exact number of distinct values."""
     return Aggregate("count_distinct", expr(column))
 
 
 def any_value(column: str | Expr) -> Aggregate:
-    """Some value: that of the earliest record."""
+    """An arbitrary but deterministic value: that of the earliest record."""
     return first(column)
 
 
 def count_if(condition: str | Expr) -> Aggregate:
-    """How many records a condition holds for."""
+    """The number of records for which a condition holds."""
     given = expr(condition)
     ones = exp.Case(ifs=[exp.If(this=given.node.copy(), true=exp.Literal.number(1))])
     return Aggregate("count", Expr(ones, given.origin))
@@ -231,34 +231,34 @@ def bool_and(condition: str | Expr) -> Aggregate:
 
 
 def bool_or(condition: str | Expr) -> Aggregate:
-    """Whether a condition holds for some record."""
+    """Whether a condition holds for at least one record."""
     return Aggregate("bool_or", expr(condition))
 
 
 def min_by(column: str | Expr, by: str | Expr) -> Aggregate:
-    """The value of the record where `by` is smallest; of several the smallest value."""
+    """The value of the record where `by` is smallest; ties return the smallest value."""
     return Aggregate("min_by", paired(expr(column), expr(by)))
 
 
 def max_by(column: str | Expr, by: str | Expr) -> Aggregate:
-    """The value of the record where `by` is greatest; of several the greatest value."""
+    """The value of the record where `by` is largest; ties return the largest value."""
     return Aggregate("max_by", paired(expr(column), expr(by)))
 
 
 def collect_set(column: str | Expr) -> Aggregate:
-    """The different values that are not NULL, as a list in their order."""
+    """The distinct non-NULL values, as a sorted list."""
     return Aggregate("collect_set", expr(column))
 
 
 def paired(value: Expr, by: Expr) -> Expr:
-    """The argument of min_by and max_by: both as one struct."""
+    """The argument of min_by and max_by: both expressions as one struct."""
     both = (("by", by), ("value", value))
     fields = [exp.PropertyEQ(this=exp.to_identifier(n), expression=e.node.copy()) for n, e in both]
     return Expr(exp.Struct(expressions=fields), value.origin)
 
 
 def settled_type(kind: str, of: pa.DataType | None = None) -> pa.DataType | None:
-    """The type of answers that do not depend on the argument's type, but for whether it is an interval."""
+    """The type of results that depend on the argument's type only in whether it is an interval."""
     if kind in ("avg", "avg_distinct"):
         return mean_type(of)
     if kind in ("count", "count_distinct", "approx_count_distinct"):
@@ -273,12 +273,12 @@ def settled_type(kind: str, of: pa.DataType | None = None) -> pa.DataType | None
 
 
 def takes(kind: str, of: pa.DataType) -> bool:
-    """Whether an aggregate of numbers takes values of a type; all others take any."""
+    """Whether a numeric aggregate accepts values of a type; all other aggregates accept any type."""
     return kind not in NUMERIC_ONLY or _is_numeric(of) or (kind in SPANS_TOO and pa.types.is_duration(of))
 
 
 def typed_by(kind: str, of: pa.DataType) -> pa.DataType:
-    """The type of answers that are values of the argument, or lists of them."""
+    """The type of results that are values of the argument, or lists of them."""
     if kind in ("collect", "collect_set", "sample") or (kind == "approx_percentile" and settings_of(kind)[1]):
         return pa.list_(of)
     if kind == "approx_top_k":
@@ -292,7 +292,7 @@ def typed_by(kind: str, of: pa.DataType) -> pa.DataType:
 
 
 def user_aggregate(aggregator: Aggregator, column: str | Expr, *, returns: str) -> Aggregate:
-    """An aggregate written in Python; `returns` is the SQL type of its result, e.g. ``"DOUBLE"``."""
+    """An aggregate implemented in Python; `returns` is the SQL type of its result, e.g. ``"DOUBLE"``."""
     if not isinstance(aggregator, Aggregator):
         raise DefinitionError(
             f"{type(aggregator).__name__} is not an aggregator",

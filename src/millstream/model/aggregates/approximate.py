@@ -1,6 +1,6 @@
-"""Aggregates that answer about right from state of bounded size, and the sample. Each says how far off it may be.
+"""Approximate aggregates with state of bounded size, and the sample. Each documents its error bound.
 
-Distinct counts and frequencies are of a hash of the value that Spark computes (`xxhash64`), so every type will do.
+Distinct counts and frequencies use a hash of the value that Spark computes (`xxhash64`), so they accept every type.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from millstream.model.origin import here
 
 
 def approx_count_distinct(column: str | Expr, precision: int = 12) -> Aggregate:
-    """How many different values, about: a HyperLogLog sketch of at most 2 ** `precision` bytes.
+    """The approximate number of distinct values, from a HyperLogLog sketch of at most 2 ** `precision` bytes.
 
-    The standard error is 1.04 / sqrt(2 ** precision): 1.6 % for 12. Up to some hundred values it is exact.
+    The standard error is 1.04 / sqrt(2 ** precision): 1.6 % for 12. Up to a few hundred values the result is exact.
     """
     _whole("precision", precision, 4, 21)
     return Aggregate(Kind("approx_count_distinct", precision), _hash(expr(column)))
 
 
 def approx_percentile(column: str | Expr, p: float | Sequence[float], accuracy: int = 10_000) -> Aggregate:
-    """The first of the sorted values at or behind the part `p` (0 to 1), about.
+    """The approximate percentile: the first of the sorted values at or after the fraction `p` (0 to 1).
 
-    `accuracy` is how many buckets of values are told apart. While there are not more different values the answer is
-    exact; with more, it is the middle of the bucket that the exact answer lies in. The ends, 0 and 1, are exact.
+    `accuracy` is the number of buckets of values. Up to this many distinct values the result is exact; with more, it is
+    the middle of the bucket that contains the exact result. The ends, 0 and 1, are always exact.
     """
     _whole("accuracy", accuracy, 2, 1_000_000)
     return Aggregate(Kind("approx_percentile", *parts(p), accuracy), expr(column))
 
 
 def approx_top_k(column: str | Expr, k: int = 5, tracked: int = 10_000) -> Aggregate:
-    """The k most frequent values with their counts, as a list of structs (item, count), the most frequent first.
+    """The k most frequent values with their counts, as a list of structs (item, count), most frequent first.
 
-    While there are not more than `tracked` different values it is exact; with more, a count may be too high by at most
-    one in `tracked` of all records, and a value less frequent than that may be missing.
+    Up to `tracked` distinct values the result is exact. With more, a count may be too high by at most one in `tracked`
+    of all records, and a value less frequent than that may be missing.
     """
     _whole("k", k, 1, 100_000)
     _whole("tracked", tracked, k, 1_000_000)
@@ -47,17 +47,17 @@ def approx_top_k(column: str | Expr, k: int = 5, tracked: int = 10_000) -> Aggre
 
 
 def approx_f2(column: str | Expr, width: int = 1024) -> Aggregate:
-    """The second frequency moment, about: the sum of the squares of how often each value is there.
+    """The approximate second frequency moment: the sum of the squared frequencies of the values.
 
-    It says how skewed values are: count squared / F2 is about how many values share the records. The standard error is
-    about sqrt(2 / width): 4 % for 1024. State is at most 5 * width counters.
+    It measures skew: count squared / F2 is approximately how many values share the records. The standard error is about
+    sqrt(2 / width): 4 % for 1024. State is at most 5 * width counters.
     """
     _whole("width", width, 16, 1_000_000)
     return Aggregate(Kind("approx_f2", width), _hash(expr(column)))
 
 
 def sample(column: str | Expr, n: int) -> Aggregate:
-    """Up to n values that are not NULL, each record as likely as any other, in no order; the same in every run."""
+    """A uniform random sample of up to n non-NULL values, in no particular order. Every run returns the same sample."""
     _whole("n", n, 1, 100_000)
     return Aggregate(Kind("sample", n), expr(column))
 

@@ -1,1 +1,1 @@
-"""Patterns over rows: the builder, the tree it makes, and the conditions that refer to other rows."""
+"""Row patterns: the builder, the pattern tree, and conditions that refer to other rows."""

@@ -1,7 +1,7 @@
-"""Navigation: what conditions and measures of a pattern say of other rows than the one at hand.
+"""Navigation: how conditions and measures of a pattern refer to rows other than the current one.
 
-A text like ``b.price > LAST(a.price, 1)`` becomes a **reading**: a tree in which every navigation is a column of its
-own, and what each of these columns stands for. Parts that speak of one row only are left to be computed natively.
+A text like ``b.price > LAST(a.price, 1)`` becomes a **reading**: a tree in which every navigation is a separate column,
+and the definitions of these columns. Parts that refer to a single row are left to be computed natively.
 """
 
 from __future__ import annotations
@@ -51,34 +51,34 @@ _STRICT = (
     exp.Abs,
     exp.Like,
 )
-"""Parts that are NULL where a row that they speak of is not there."""
+"""Nodes that are NULL if a row that they refer to does not exist."""
 NAMES = frozenset(
     {*_LOGICAL, *_PHYSICAL, "classifier", "match_number"}
     | {f"{m}_{n}" for m in _MODES.values() for n in (*_LOGICAL, *TOTALS)}
 )
-"""Functions that a prepared text calls besides those of Spark."""
+"""Functions that a prepared text may call in addition to Spark's."""
 
 
 @dataclass(frozen=True)
 class Navigation:
-    """A value that a match gives: one at a row of it, a total over rows, or a fact of the match itself."""
+    """A value derived from a match: a value at a row, an aggregate over its rows, or a property of the match."""
 
     kind: str
     """``at``, one of TOTALS, ``classifier`` or ``number``."""
     of: tuple[str, ...] = ()
-    """The variables whose rows are meant; none: all rows."""
+    """The variables whose rows are meant; empty means all rows."""
     argument: Expr | None = field(default=None, compare=False)
-    """What is computed of the row; None: nothing, as in COUNT(*)."""
+    """The expression computed over the row; None means none, as in COUNT(*)."""
     said: str = ""
-    """The same as Spark SQL."""
+    """The argument as Spark SQL."""
     first: bool = False
-    """Counted from the first row of the variables, not from the last."""
+    """Count from the first row of the variables instead of the last."""
     offset: int = 0
-    """How many rows of the variables further on (from the last: further back)."""
+    """How many rows of the variables to move forward (from the last row: backward)."""
     shift: int = 0
-    """How many rows of all behind that one; below zero: before it."""
+    """How many rows to move after that, counting all rows; negative means backward."""
     mode: str = ""
-    """``final`` or ``running``, where it was said."""
+    """``final`` or ``running``, if specified."""
 
     def type_in(self, schema: Schema) -> pa.DataType | None:
         """The type of its values."""
@@ -90,7 +90,7 @@ class Navigation:
         of = self.argument.type_in(schema)
         if self.kind == "at" or of is None:
             return of
-        from millstream.model.steps.step import summed_type  # steps know this module
+        from millstream.model.steps.step import summed_type  # that module imports this one
 
         return mean_type(of) if self.kind == "avg" else summed_type(self.kind, of)
 
@@ -103,13 +103,13 @@ class Reading:
     navigations: Mapping[str, Navigation]
 
     def type_in(self, schema: Schema) -> pa.DataType | None:
-        """The type of the whole."""
+        """The type of the whole expression."""
         known = Schema(tuple(Field(n, nav.type_in(schema)) for n, nav in self.navigations.items()))
         return self.tree.type_in(known)
 
 
 def tokens_prepared(given: Iterable[Token]) -> list[Token]:
-    """Tokens in which the names of navigations are no functions of Spark, which have other arguments."""
+    """Tokens in which the names of navigations are not parsed as Spark functions, which have different arguments."""
     tokens, done, i = list(given), [], 0
     while i < len(tokens):
         token = tokens[i]
@@ -127,7 +127,7 @@ def tokens_prepared(given: Iterable[Token]) -> list[Token]:
 
 
 def parsed(text: str | Expr) -> exp.Expr:
-    """The tree of a condition or a measure, with navigations called by their own names."""
+    """The tree of a condition or a measure, in which navigations keep their own names."""
     if isinstance(text, Expr):
         return text.node.copy()
     if not isinstance(text, str):
@@ -145,29 +145,29 @@ def parsed(text: str | Expr) -> exp.Expr:
 
 
 def checked(tree: exp.Expr) -> Expr:
-    """A tree as an expression, if it is one that can stand in a flow."""
+    """A tree as an expression, checked to be valid in a flow."""
     return expr(tree.sql(dialect="spark", identify=True))
 
 
 @dataclass(frozen=True)
 class Names:
-    """What a condition or a measure can speak of: variables (subsets among them) and the columns of a row."""
+    """The names that a condition or a measure may refer to: variables (including subsets) and the columns of a row."""
 
     variables: Mapping[str, tuple[str, ...]]
-    """A name in lower case, and the variables it stands for."""
+    """From a lower-case name to the variables it stands for."""
     schema: Schema
     current: str | None = None
     """The variable whose condition it is; None in a measure."""
     made: Callable[[exp.Expr], Expr] = checked
-    """Makes an expression of a tree without navigations, or refuses it."""
+    """Builds an expression from a tree without navigations, or rejects it."""
 
     def condition(self, tree: exp.Expr, origin: Origin | None) -> tuple[Reading, ...]:
-        """The parts of a condition that must all be true."""
+        """The conjuncts of a condition; all must be true."""
         parts = list(tree.flatten()) if isinstance(tree, exp.And) else [tree]
         return tuple(self._read(p, origin) for p in parts)
 
     def measure(self, tree: exp.Expr, origin: Origin | None) -> Reading:
-        """A value that a match gives."""
+        """The reading of a measure."""
         return self._read(tree, origin)
 
     def _read(self, tree: exp.Expr, origin: Origin | None) -> Reading:
@@ -188,7 +188,7 @@ class Names:
         return node
 
     def _navigation(self, node: exp.Expr, origin: Origin | None) -> Navigation | None:
-        """What a part of a tree stands for, if it speaks of rows."""
+        """The navigation for a part of a tree, if it refers to other rows."""
         called = _called(node)
         mode = next((m for m in _MODES.values() if called.startswith(f"{m}_")), "")
         called = called.removeprefix(f"{mode}_")
@@ -224,10 +224,10 @@ class Names:
         return replace(self._at(given, origin, local=False), kind=called, mode=mode)
 
     def _local(self, node: exp.Expr) -> bool:
-        """Whether a part speaks of one row only, and is to be computed there as a whole.
+        """Whether a part refers to one row only and can be computed there as a whole.
 
-        In a measure that is a column, so that nothing is computed for rows which are in no match; in a condition as
-        much as can be.
+        In a measure this is true only of columns and of parts with a lambda, so that nothing is computed for rows
+        outside of a match; in a condition the part is as large as possible.
         """
         if isinstance(node, exp.Column):
             return not is_lambda_parameter(node)
@@ -244,14 +244,14 @@ class Names:
         return here_only or all(isinstance(n, _STRICT) for n in node.walk())
 
     def _rows_of(self, column: exp.Column, *, local: bool) -> tuple[str, ...]:
-        """The variables whose row a column is of; without one: the row at hand, or any row of the match."""
+        """The variables whose row a column refers to; without one, the current row or any row of the match."""
         of = self._of(column, None)
         if of is not None:
             return of
         return (self.current,) if local and self.current is not None else ()
 
     def _at(self, node: exp.Expr, origin: Origin | None, *, local: bool = True) -> Navigation:
-        """A value computed of one row; `local`: of the one at hand, if no variable is named."""
+        """A value computed over one row; with `local`, over the current row if no variable is named."""
         tree = node.copy()
         if _navigates(tree):
             raise Unsupported(
@@ -273,7 +273,7 @@ class Names:
         return Navigation("at", of, argument, argument.spark())
 
     def _of(self, column: exp.Column, origin: Origin | None) -> tuple[str, ...] | None:
-        """The variables that stand before a column; None where there is none."""
+        """The variables that qualify a column; None if it is not qualified."""
         parts = [p.name for p in column.parts]
         named = self.variables.get(parts[0].lower()) if len(parts) > 1 else None
         if named is None and len(parts) > 1 and parts[0] not in self.schema:
@@ -299,7 +299,7 @@ class Names:
 
 
 def _arguments(node: exp.Expr, called: str, origin: Origin | None, *, default: int = 0) -> tuple[exp.Expr, int]:
-    """The value and the number of rows that a navigation is given."""
+    """The value argument and the row count argument of a navigation."""
     said = called.removeprefix("nav_").upper()
     given = list(node.expressions)
     if not 1 <= len(given) <= 2:

@@ -1,7 +1,7 @@
-"""Patterns in Python: ``ms.pattern().then("a", "price > 100").followed_by("b", "price < a.price")``.
+"""The pattern builder: ``ms.pattern().then("a", "price > 100").followed_by("b", "price < a.price")``.
 
-A condition is SQL over the columns of the row; ``a.price`` is that of the row that was taken for `a` last, and PREV,
-NEXT, FIRST, LAST, COUNT, SUM, MIN, MAX, AVG mean what they do in MATCH_RECOGNIZE.
+A condition is SQL over the columns of the row. ``a.price`` refers to the last row that matched `a`. PREV, NEXT, FIRST,
+LAST, COUNT, SUM, MIN, MAX and AVG have the same meaning as in MATCH_RECOGNIZE.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Times = int | tuple[int, int | None]
 
 @dataclass(frozen=True)
 class Skip:
-    """Where the search goes on after a match: behind its last row, at its second row, or at a row of a variable."""
+    """Where the search resumes after a match: after its last row, at its second row, or at a row of a variable."""
 
     to: str = "past last row"
     variable: str | None = None
@@ -49,7 +49,7 @@ TO_NEXT = Skip("to next row")
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Rows that follow one another. Each method gives a longer pattern; nothing runs.
+    """A sequence of rows to match. Each method returns a longer pattern; nothing runs.
 
     >>> rise = pattern().then("low", "price < 10").followed_by("high", "price > low.price * 2").within("1 hour")
     >>> print(rise)
@@ -62,7 +62,7 @@ class Pattern:
     skip: Skip = PAST_LAST
     subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     avoided: tuple[str, ...] = ()
-    """Variables that no row may fulfil before the next part begins."""
+    """Variables that no row may match before the next part starts."""
 
     def then(
         self,
@@ -73,10 +73,10 @@ class Pattern:
         optional: bool = False,
         reluctant: bool = False,
     ) -> Pattern:
-        """The very next row (or rows: `times`) must fulfil a condition; or match a pattern in itself.
+        """The very next row (or rows: `times`) must match a condition, or a nested pattern.
 
-        `times` is a number, or a least and a greatest number (None: no bound): as many rows as possible are taken, or
-        as few with `reluctant`.
+        `times` is a number, or a minimum and a maximum (None means unbounded). The match is greedy: it uses as many
+        rows as possible. With `reluctant` it uses as few as possible.
         """
         added, part = self._with(name, condition)
         if self.avoided:
@@ -97,10 +97,10 @@ class Pattern:
         reluctant: bool = False,
         any_of_them: bool = False,
     ) -> Pattern:
-        """A later row must fulfil a condition: rows between that do not fulfil it are passed over.
+        """A later row must match a condition; rows in between that do not match it are skipped.
 
-        With `any_of_them` rows that fulfil it may be passed over too, where a match is found only so. Of several
-        `times` each is the next row that fulfils it.
+        With `any_of_them`, rows that match it may be skipped too, if only that leads to a match. With several `times`,
+        each is the next row that matches.
         """
         added, part = self._with(name, condition)
         if not self.parts:
@@ -117,21 +117,23 @@ class Pattern:
         return replace(added, parts=(*self.parts, whole), avoided=())
 
     def not_followed_by(self, name: str, condition: str | Expr) -> Pattern:
-        """No row before the next part may fulfil a condition; at the end of a pattern: none until `within` is over."""
+        """No row before the next part may match a condition. At the end of a pattern: no row until `within` has
+        elapsed.
+        """
         added, _ = self._with(name, condition)
         if not self.parts:
             raise DefinitionError("a pattern begins with then(...)", origin=here())
         return replace(added, avoided=(*self.avoided, name))
 
     def not_next(self, name: str, condition: str | Expr) -> Pattern:
-        """The very next row must not fulfil a condition; it is not taken."""
+        """The very next row must not match a condition; the row is not consumed."""
         added, _ = self._with(name, condition)
         if not self.parts:
             raise DefinitionError("a pattern begins with then(...)", origin=here())
         return replace(added, parts=(*self.parts, NotNext(name)))
 
     def one_of(self, *patterns: Pattern) -> Pattern:
-        """One of several patterns comes next; those named first are preferred."""
+        """One of several patterns comes next; earlier arguments are preferred."""
         if len(patterns) < 2:
             raise DefinitionError("one_of needs at least two patterns", origin=here())
         added, parts = self, []
@@ -141,28 +143,28 @@ class Pattern:
         return added.then(Pattern((Choice(tuple(parts)),)))
 
     def within(self, longest: str | timedelta | Duration) -> Pattern:
-        """The last row must come less than this long after the first."""
+        """The last row must be less than this long after the first."""
         return replace(self, longest=Duration.positive(longest, what="within"))
 
     def together(self, name: str, *variables: str) -> Pattern:
-        """A name for the rows of several variables, as in ``LAST(both.price)``."""
+        """Define a name for the rows of several variables, as in ``LAST(both.price)``."""
         check_name(name, "variable")
         return replace(self, subsets={**self.subsets, name: variables})
 
     def skip_past_last(self) -> Pattern:
-        """After a match go on behind its last row. (It is so if nothing is said.)"""
+        """After a match, resume after its last row (the default)."""
         return replace(self, skip=PAST_LAST)
 
     def skip_to_next(self) -> Pattern:
-        """After a match go on at its second row, so that matches may overlap."""
+        """After a match, resume at its second row, so that matches may overlap."""
         return replace(self, skip=TO_NEXT)
 
     def skip_to_first(self, variable: str) -> Pattern:
-        """After a match go on at its first row of a variable."""
+        """After a match, resume at its first row of a variable."""
         return replace(self, skip=Skip("to first", variable))
 
     def skip_to_last(self, variable: str) -> Pattern:
-        """After a match go on at its last row of a variable."""
+        """After a match, resume at its last row of a variable."""
         return replace(self, skip=Skip("to last", variable))
 
     def tree(self) -> Part:
@@ -202,12 +204,12 @@ class Pattern:
 
 
 def pattern() -> Pattern:
-    """An empty pattern, to be made longer by its methods."""
+    """An empty pattern. Extend it with its methods."""
     return Pattern()
 
 
 def _first_names(part: Part) -> tuple[str, ...]:
-    """The variables that the first row of a part can be taken for."""
+    """The variables that the first row of a part can match."""
     if isinstance(part, Variable):
         return (part.name,)
     if isinstance(part, Sequence):

@@ -1,7 +1,8 @@
-"""The tree of a pattern: what rows must follow one another. Frozen values, made by `Pattern` and by MATCH_RECOGNIZE.
+"""The pattern tree: which rows must follow one another. Frozen values, created by `Pattern` and by MATCH_RECOGNIZE.
 
-A part takes rows in their order, and prefers ways to take them: of an alternation the parts in the order given, of a
-repetition as many as possible (or as few, when it is reluctant). The first way that leads to a match is the match.
+A part consumes rows in order and has preferences: an alternation prefers its parts in the order listed, and a
+repetition prefers as many rows as possible (as few as possible if it is reluctant). The first way that leads to a match
+is the match.
 """
 
 from __future__ import annotations
@@ -13,36 +14,36 @@ from millstream.errors import DefinitionError, Unsupported
 from millstream.model.origin import here
 
 MOST_TIMES = 1_000
-"""The greatest bound of a repetition."""
+"""The largest bound of a repetition."""
 MOST_PARTS = 10_000
-"""Rows that the parts of a pattern name, with bounded repetitions spelled out."""
+"""The most rows that the parts of a pattern may name, with bounded repetitions expanded."""
 MOST_VARIABLES = 60
 
 
 @dataclass(frozen=True)
 class Variable:
-    """One row that fulfils the condition of a variable."""
+    """One row that matches the condition of a variable."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """Parts one after the other, without rows between them."""
+    """Consecutive parts, without rows between them."""
 
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several parts; those named first are preferred."""
+    """One of several parts; earlier ones are preferred."""
 
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """A part several times: from `least` to `most` (None: any number)."""
+    """A repeated part: from `least` to `most` times (None means unbounded)."""
 
     part: Part
     least: int
@@ -52,28 +53,28 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Excluded:
-    """A part whose rows are matched, but not shown where all rows of a match are."""
+    """A part whose rows are matched, but omitted from the output of all rows of a match."""
 
     part: Part
 
 
 @dataclass(frozen=True)
 class Gap:
-    """One row that fulfils none of these variables' conditions; it belongs to no variable."""
+    """One row that matches none of these variables; it belongs to no variable."""
 
     unlike: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class NotNext:
-    """No row: the next one must not fulfil the condition of a variable."""
+    """Consumes no row: the next one must not match the condition of a variable."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Never:
-    """No row until the time of the match is over fulfils the condition of a variable."""
+    """No row may match the condition of a variable until the time of the match has elapsed."""
 
     name: str
 
@@ -82,33 +83,33 @@ Part = Variable | Sequence | Choice | Repeat | Excluded | Gap | NotNext | Never
 
 
 def children(part: Part) -> tuple[Part, ...]:
-    """The parts that a part is made of."""
+    """The direct children of a part."""
     if isinstance(part, Sequence | Choice):
         return part.parts
     return (part.part,) if isinstance(part, Repeat | Excluded) else ()
 
 
 def walk(part: Part) -> Iterator[Part]:
-    """A part and all inside it."""
+    """A part and all parts inside it."""
     yield part
     for inner in children(part):
         yield from walk(inner)
 
 
 def named(part: Part) -> tuple[str, ...]:
-    """The variables that rows can be taken for, in the order they stand."""
+    """The variables that rows can match, in order of appearance."""
     return tuple(dict.fromkeys(p.name for p in walk(part) if isinstance(p, Variable)))
 
 
 def unwanted(part: Part) -> tuple[str, ...]:
-    """The variables that only say which rows must not be there."""
+    """The variables that only define which rows must not occur."""
     found = [n for p in walk(part) for n in (p.unlike if isinstance(p, Gap) else ())]
     found += [p.name for p in walk(part) if isinstance(p, NotNext | Never)]
     return tuple(n for n in dict.fromkeys(found) if n not in named(part))
 
 
 def may_be_empty(part: Part) -> bool:
-    """Whether a part can be there without any row of a variable."""
+    """Whether a part can match without any row of a variable."""
     if isinstance(part, Variable):
         return False
     if isinstance(part, Sequence):
@@ -121,7 +122,7 @@ def may_be_empty(part: Part) -> bool:
 
 
 def takes_nothing(part: Part) -> bool:
-    """Whether a part can be there without any row at all, gaps counted."""
+    """Whether a part can match without any row at all, including gaps."""
     if isinstance(part, Gap):
         return False
     if isinstance(part, Sequence):
@@ -134,14 +135,14 @@ def takes_nothing(part: Part) -> bool:
 
 
 def size(part: Part) -> int:
-    """How many rows a part names, bounded repetitions spelled out."""
+    """How many rows a part names, with bounded repetitions expanded."""
     if isinstance(part, Repeat):
         return size(part.part) * max(1, part.most if part.most is not None else part.least + 1)
     return sum(map(size, children(part))) or 1
 
 
 def checked(part: Part) -> Part:
-    """A pattern that has a meaning, or an error that says why it has none."""
+    """The pattern if it is valid; otherwise raises an error that explains why not."""
     if may_be_empty(part):
         raise Unsupported(
             "a pattern that no row at all would match is not supported",
@@ -169,7 +170,7 @@ def checked(part: Part) -> Part:
 
 
 def _begins_with_rows(part: Part) -> bool:
-    """Whether the first row is always one of a variable."""
+    """Whether the first row always belongs to a variable."""
     if isinstance(part, Variable):
         return True
     if isinstance(part, Sequence):
@@ -185,7 +186,7 @@ def _begins_with_rows(part: Part) -> bool:
 
 
 def shown(part: Part) -> str:
-    """A pattern as it is written in MATCH_RECOGNIZE; gaps in words of their own."""
+    """A pattern in MATCH_RECOGNIZE syntax; gaps have a notation of their own."""
     if isinstance(part, Variable):
         return part.name
     if isinstance(part, Sequence):

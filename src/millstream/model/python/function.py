@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A function of a row's values, called value by value on the executors. It must be deterministic."""
+    """A scalar function that runs on the executors, one value at a time. It must be deterministic."""
 
     name: str
     call: Callable[..., Any]
     returns: str
-    """The SQL type of what it gives."""
+    """The SQL type of its result."""

@@ -1,7 +1,7 @@
-"""Python operators as people write them: `Process`, what it is told (`Context`, `Timer`), and rows that it gives.
+"""The public API of Python operators: `Process`, its `Context` and `Timer`, and the rows it emits.
 
-A kernel (`kernels/python/process.py`) fills a context in and calls the methods of a process; nothing here runs by
-itself.
+A kernel (`kernels/python/process.py`) fills in a context and calls the methods of a process; nothing here runs on its
+own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from millstream.model.types.schema import Schema
 
 FAIL, SKIP, QUARANTINE = "fail", "skip", "quarantine"
 POLICIES = (FAIL, SKIP, QUARANTINE)
-"""What becomes of a row on which user code fails: the flow stops; it is left out and counted; it is set apart."""
+"""What happens to a row on which user code fails: the flow stops, the row is skipped and counted, or it is quarantined.
+"""
 
 NO_TIMERS: Mapping[str, int] = {}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,24 +35,24 @@ _LAST = 253402300799_000000
 
 
 class Process:
-    """A keyed operator written in Python: subclass it, and give it to ``.key_by(...).process(...)``.
+    """A keyed operator written in Python. Subclass it, and pass it to ``.key_by(...).process(...)``.
 
-    The methods may return nothing, one row (a dict, or a tuple in the order of the schema), or several (a list, or
-    ``yield``). They must be deterministic, and must remember nothing but in `state`: what is kept in ``self`` is lost.
+    The methods may return nothing, one row (a dict, or a tuple in schema order), or several rows (a list, or
+    ``yield``). They must be deterministic and keep data only in `state`: data kept in ``self`` is lost.
     """
 
     state: type | str | Schema | None = None
-    """A dataclass, or a schema: what is remembered of each key."""
+    """A dataclass or a schema: the state of each key."""
 
     def on_row(self, row: Any, state: Any, ctx: Context) -> Any:
-        """A row has come."""
+        """Called for each row."""
         raise NotImplementedError
 
-    # Further methods that a process may have:
+    # A process may also define these methods:
     #   on_rows(rows, state, ctx)       instead of on_row: all rows of a key in an epoch at once
-    #   on_retract(row, state, ctx)     a row of a changing input is taken back
+    #   on_retract(row, state, ctx)     a row of a changing input is retracted
     #   on_timer(timer, state, ctx)     a timer is due
-    #   on_idle(state, ctx)             nothing came for the time to live; the key is forgotten behind this
+    #   on_idle(state, ctx)             the time to live has elapsed without a row; the key is deleted after this call
 
 
 class Timer(NamedTuple):
@@ -60,11 +61,11 @@ class Timer(NamedTuple):
     time: datetime
     name: str
     by_clock: bool
-    """Whether it went by processing time."""
+    """Whether it is a processing-time timer."""
 
 
 class Hooks(NamedTuple):
-    """The methods of a process, where it has them."""
+    """The methods of a process, where it defines them."""
 
     on_row: Callable[[Any, Any, Context], Any] | None
     on_rows: Callable[[Sequence[Any], Any, Context], Any] | None
@@ -93,19 +94,19 @@ class Hooks(NamedTuple):
 
 
 def name_of(given: object) -> str:
-    """What a process or function is called in messages."""
+    """The name of a process or function in messages."""
     return getattr(given, "__qualname__", None) or type(given).__qualname__
 
 
 @dataclass(frozen=True)
 class Output:
-    """Where rows of a process may go: its own result (without a name), or a side output."""
+    """A destination for the rows of a process: its main output (without a name), or a side output."""
 
     name: str
     schema: Schema
 
     def picker(self) -> Callable[[Any], tuple[Any, ...]]:
-        """What makes a row, as user code gives it, a tuple in the order of the columns."""
+        """A function that converts a row from user code to a tuple in column order."""
         names = self.schema.names
         pick: Callable[[Any], Any] = itemgetter(*names)
         known, single, shown = frozenset(names), len(names) == 1, ", ".join(names)
@@ -124,14 +125,14 @@ class Output:
                 if unknown:
                     msg = f"a row has no column `{unknown[0]}`; it has {shown}"
                     raise TypeError(msg)
-                return tuple(map(row.get, names))  # what is left out is NULL
+                return tuple(map(row.get, names))  # a missing key is NULL
             return (pick(row),) if single else pick(row)
 
         return picked
 
 
 class Context:
-    """What a process is told besides its row and state, and what it can do besides returning rows."""
+    """What a process can read in addition to its row and state, and what it can do in addition to returning rows."""
 
     __slots__ = (
         "_at",
@@ -166,7 +167,7 @@ class Context:
 
     @property
     def key(self) -> Any:
-        """The key: its value, or a named tuple of them where it has several columns."""
+        """The key: its value, or a named tuple if it has several columns."""
         return self._key
 
     @property
@@ -179,16 +180,16 @@ class Context:
 
     @property
     def watermark(self) -> datetime | None:
-        """How far event time has come for certain; None before that is known."""
+        """The current watermark; None before there is one."""
         return None if self._watermark <= BEGINNING else instant(self._watermark)
 
     @property
     def now(self) -> datetime:
-        """Processing time, as the epoch has it; the same again when the epoch is run again."""
+        """The processing time of the epoch. It has the same value if the epoch runs again."""
         return instant(self._now)
 
     def emit(self, row: Any, to: str = "") -> None:
-        """Give a row, to a side output if one is named."""
+        """Emit a row, to a side output if one is named."""
         output = self._outputs.get(to)
         if output is None:
             sides = ", ".join(n for n in self._outputs if n) or "none"
@@ -198,8 +199,8 @@ class Context:
         self._places[output].append(self._at)
 
     def set_timer(self, at: datetime | timedelta | str, name: str = "") -> None:
-        """Have `on_timer` called when the watermark reaches a time (or so long after `time`). A key has one timer of a
-        name: setting it again moves it.
+        """Schedule a call of `on_timer` for when the watermark reaches a time (or a delay after `time`). A key has one
+        timer per name: setting it again moves it.
         """
         self._refuse_untimed()
         due = _micros(at) if isinstance(at, datetime) else _micros(self.time) + _length(at)
@@ -209,27 +210,27 @@ class Context:
         self._events = {**self._events, name: due}
 
     def set_processing_timer(self, at: datetime | timedelta | str, name: str = "") -> None:
-        """Have `on_timer` called when the clock has reached a time (or so long after `now`), in the next epoch at the
-        earliest.
+        """Schedule a call of `on_timer` for when the clock reaches a time (or a delay after `now`), in the next epoch
+        at the earliest.
         """
         self._refuse_untimed()
         due = _micros(at) if isinstance(at, datetime) else self._now + _length(at)
         self._clocks = {**self._clocks, name: max(due, self._now + 1)}
 
     def cancel_timer(self, name: str = "") -> None:
-        """Take back a timer of event time; nothing happens where there is none."""
+        """Cancel an event-time timer; does nothing if there is none."""
         self._events = {n: at for n, at in self._events.items() if n != name}
 
     def cancel_processing_timer(self, name: str = "") -> None:
-        """Take back a timer of processing time; nothing happens where there is none."""
+        """Cancel a processing-time timer; does nothing if there is none."""
         self._clocks = {n: at for n, at in self._clocks.items() if n != name}
 
     def drop(self) -> None:
-        """Forget the key, its state and its timers, behind this call."""
+        """Delete the key, its state and its timers after this call."""
         self._forget = True
 
     def take(self, given: Any) -> None:
-        """Take what a method returned; the kernel calls this."""
+        """Emit what a method returned; the kernel calls this."""
         if isinstance(given, tuple | Mapping):
             self._rows[0].append(self._pickers[0](given))
             self._places[0].append(self._at)
@@ -237,7 +238,7 @@ class Context:
             for row in given:
                 self.emit(row)
         elif given is not None:
-            self._pickers[0](given)  # says why it is no row
+            self._pickers[0](given)  # raises an error that explains why it is not a row
 
     def _refuse_untimed(self) -> None:
         if not self._timed:
@@ -251,7 +252,7 @@ def instant(micros: int) -> datetime:
 
 
 def is_attribute(name: str) -> bool:
-    """Whether a column of this name is an attribute of the rows that user code gets.
+    """Whether a column of this name is an attribute of the rows that user code receives.
 
     >>> is_attribute("price"), is_attribute("class"), is_attribute("_price"), is_attribute("first name")
     (True, False, False, False)
@@ -260,14 +261,14 @@ def is_attribute(name: str) -> bool:
 
 
 def rows_of(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> Iterator[Any]:
-    """Rows as user code gets them, of columns. One whose name no attribute can have is reached by its number."""
+    """Columns as the rows that user code receives. A column whose name cannot be an attribute is accessed by index."""
     plain = [n if is_attribute(n) else "" for n in names]
     kind = namedtuple("Row", plain, rename=True)  # type: ignore[misc]
-    return map(tuple.__new__, repeat(kind), zip(*columns, strict=True))  # as `_make` does it, without its call
+    return map(tuple.__new__, repeat(kind), zip(*columns, strict=True))  # what `_make` does, without the extra call
 
 
 def user_line(trace: TracebackType | None) -> Origin | None:
-    """The line of the user's own code at which an error came up; None where it was none of theirs."""
+    """The line of user code that raised an error; None if the error did not come from user code."""
     found: tuple[str, int] | None = None
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""State of Python operators, typed: the fields of a dataclass as columns, and its values as Arrow takes them."""
+"""Typed state of Python operators: dataclass fields as columns, and conversion of their values to and from Arrow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millstream.model.origin import here
 from millstream.model.types.schema import TIMESTAMP, Schema
 
 Change = Callable[[Any], Any]
-"""A value made into another, never given None."""
+"""Converts a value; never called with None."""
 
 _PLAIN: dict[Any, pa.DataType] = {
     bool: pa.bool_(),
@@ -36,7 +36,7 @@ _PLAIN: dict[Any, pa.DataType] = {
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A field of state: its name, its column's type, and how a value is written, read and copied (None: as it is)."""
+    """A field of state: name, column type, and how a value is written, read and copied (None means unchanged)."""
 
     name: str
     type: pa.DataType
@@ -65,7 +65,7 @@ class TypedState:
 
     @classmethod
     def of(cls, given: type | str | Schema) -> TypedState:
-        """The state that a dataclass describes, or a schema: then every field begins as NULL, or empty."""
+        """The state that a dataclass or a schema describes. The fields of a schema start as NULL or empty."""
         if isinstance(given, str | Schema):
             return cls._of_schema(given if isinstance(given, Schema) else Schema.parse(given))
         if not dataclasses.is_dataclass(given) or not isinstance(given, type):
@@ -112,21 +112,21 @@ class TypedState:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields."""
+        """The field names."""
         return tuple(c.name for c in self.cells)
 
     def made(self, values: Sequence[Any]) -> Any:
-        """The object with these values, as they were read."""
+        """The object for these stored values."""
         return self.kind(**dict(zip(self.names, values, strict=True)))
 
     def maker(self) -> Callable[..., Any]:
-        """What makes an object of values given one by one."""
+        """A function that builds an object from separate values."""
         if any(f.kw_only for f in dataclasses.fields(self.kind)):
             return lambda *values: self.made(values)
         return self.kind
 
     def getter(self) -> Callable[[Any], tuple[Any, ...]]:
-        """What takes the values out of an object."""
+        """A function that extracts the values of an object."""
         names = self.names
         if len(names) > 1:
             return attrgetter(*names)
@@ -134,7 +134,7 @@ class TypedState:
         return lambda held: (take(held),)
 
     def snapshot(self) -> Callable[[Any], tuple[Any, ...]]:
-        """What takes the values out so that later changes of the object do not reach them."""
+        """A function that extracts the values such that later changes of the object do not affect them."""
         get, copies = self.getter(), [(i, c.copy) for i, c in enumerate(self.cells) if c.copy is not None]
         if not copies:
             return get

@@ -1,11 +1,11 @@
-"""As-of joins of any rows with an order: composed of a window function and two joins, and revised when rows change.
+"""As-of joins over any ordered rows: composed of a window function and two joins, and revised when rows change.
 
 `JoinedAsOf` is for event times: it waits for the watermark, and its results are final. The rows here have no watermark
-to wait for (stored tables, results that change, plain numbers), or would have to wait for good. So each result is there
-at once, and is revised when a better row of the right comes or goes.
+to wait for (stored tables, changing results, plain numbers), or would have to wait forever. So each result is emitted
+immediately and is revised when a better row of the right side appears or disappears.
 
-The different keys and times of the left stand in one order with those of the right; there `lag` and `lead` find the
-time of the right that each is joined to, in a number of steps that grows with the rows and not with their pairs.
+The distinct keys and times of both sides are combined into one order. There `lag` and `lead` find the time of the right
+side for each row of the left; the cost grows with the number of rows, not of pairs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEY, _TIME, _SIDE, _OTHER, _BEFORE, _AFTER, _CHOSEN = (
 
 @dataclass(frozen=True, eq=False)
 class RevisedAsOf:
-    """An as-of join: keys that are equal, and one ordered value of each side."""
+    """An as-of join: equal keys, and one ordered value per side."""
 
     on: tuple[tuple[Expr, Expr], ...]
     times: tuple[Expr, Expr]
@@ -41,15 +41,17 @@ class RevisedAsOf:
     strict: bool
     required: bool
     renamed: Mapping[str, str]
-    """The names of the right's columns in the joined rows."""
+    """The names of the right side's columns in the joined rows."""
     condition: Expr | None = None
-    """What else must hold for a pair, over the columns of the joined rows; where it does not, there is no partner."""
+    """An additional condition on a pair, over the columns of the joined rows; if it does not hold,
+    there is no partner.
+    """
     within: tuple[exp.Expr | None, exp.Expr | None] = (None, None)
-    """For the nearest row: how far before and after it may be, as values to subtract and add."""
+    """For the nearest row: the maximum distance before and after, as values to subtract and add."""
 
 
 def revised(left: Stream, right: Stream, join: RevisedAsOf) -> Stream:
-    """The joined rows: each of the left with one of the right, or alone."""
+    """The joined rows: each row of the left with one row of the right, or alone."""
     left._check_other(right, "an as-of join")
     pairs = [_alike(left.schema, right.schema, *p) for p in join.on]
     mine, theirs = _alike(left.schema, right.schema, *join.times)
@@ -71,7 +73,7 @@ def revised(left: Stream, right: Stream, join: RevisedAsOf) -> Stream:
 def _chosen(
     left: Stream, right: Stream, pairs: Sequence[tuple[Expr, Expr]], times: tuple[Expr, Expr], join: RevisedAsOf
 ) -> Stream:
-    """For the different keys and times of the left: the time of the right that they are joined to."""
+    """For the distinct keys and times of the left: the time of the right side that they are joined to."""
     keys = [f"{_KEY}{i}" for i in range(len(pairs))]
     sides = []
     for which, stream in enumerate((left, right)):
@@ -100,7 +102,7 @@ def _chosen(
 
 
 def _nearer(schema: Schema, join: RevisedAsOf) -> Expr:
-    """The nearer of the times before and after; of two that are as near, the later one."""
+    """The nearer of the times before and after; if both are equally near, the later one."""
     time: exp.Expr = exp.column(_TIME)
     before, after = (
         _within(exp.column(_BEFORE), join.within[0], exp.Sub),
@@ -114,7 +116,7 @@ def _nearer(schema: Schema, join: RevisedAsOf) -> Expr:
 
 
 def _within(other: exp.Expr, gap: exp.Expr | None, move: type[exp.Binary]) -> exp.Expr:
-    """A time of the right, or NULL if it is too far from that of the left."""
+    """A time of the right side, or NULL if it is too far from that of the left."""
     if gap is None:
         return other
     furthest = move(this=exp.column(_TIME), expression=gap.copy())
@@ -123,7 +125,7 @@ def _within(other: exp.Expr, gap: exp.Expr | None, move: type[exp.Binary]) -> ex
 
 
 def _distance(kind: pa.DataType | None, later: exp.Expr, earlier: exp.Expr) -> exp.Expr:
-    """How far apart two values are."""
+    """The distance between two values."""
     values = [later.copy(), earlier.copy()]
     if kind is not None and pa.types.is_date(kind):
         return exp.DateDiff(this=values[0], expression=values[1])
@@ -141,13 +143,13 @@ def _distance(kind: pa.DataType | None, later: exp.Expr, earlier: exp.Expr) -> e
 
 
 def _one_each(right: Stream, keys: Sequence[Expr], time: Expr) -> Stream:
-    """One row of the right for each key and time."""
+    """One row of the right side for each key and time."""
     named = ((f"{_KEY}{i}", k) for i, k in enumerate(keys))
     return right._with(Top(right.step, (*named, (_TIME, time)), 1, (Order(time),)))
 
 
 def _alike(left: Schema, right: Schema, mine: Expr, theirs: Expr) -> tuple[Expr, Expr]:
-    """Two values as values of one type."""
+    """Two values converted to a common type."""
     kinds = (mine.type_in(left), theirs.type_in(right))
     if None in kinds or kinds[0] == kinds[1]:
         return mine, theirs

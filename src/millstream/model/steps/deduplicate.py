@@ -1,4 +1,4 @@
-"""Deduplication: one row of each key, the first or the last, for good or within a time."""
+"""Deduplication: one row of each key, the first or the last, permanently or within a time."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Kept:
-    """When the last row was that was kept of a key."""
+    """When the last kept row of a key was."""
 
     at: datetime | None = None
 
 
 class _First(Process):
-    """Keeps a row unless one of its key was kept within a time before it. Rows come in the order of event time."""
+    """Keeps a row unless a row of its key was kept within a time before it. Rows arrive in event-time order."""
 
     state = _Kept
 
@@ -34,7 +34,7 @@ class _First(Process):
         self.time, self.micros = time, micros
 
     def on_row(self, row: Any, state: _Kept, ctx: Any) -> Iterator[tuple[Any, ...]]:
-        """Give the row, or nothing."""
+        """Emit the row, or nothing."""
         at = getattr(row, self.time)
         if state.at is None or (at - state.at).total_seconds() * 1_000_000 >= self.micros:
             state.at = at
@@ -42,14 +42,14 @@ class _First(Process):
 
 
 class _FirstByPlace(_First):
-    """The same where the name of the time is none that an attribute of a row can have."""
+    """The same, for a time column whose name cannot be an attribute of a row."""
 
     def __init__(self, time: str, micros: int, place: int) -> None:
         super().__init__(time, micros)
         self.place = place
 
     def on_row(self, row: Any, state: _Kept, ctx: Any) -> Iterator[tuple[Any, ...]]:
-        """Give the row, or nothing."""
+        """Emit the row, or nothing."""
         at = row[self.place]
         if state.at is None or (at - state.at).total_seconds() * 1_000_000 >= self.micros:
             state.at = at

@@ -1,8 +1,8 @@
-"""Gap filling: rows for windows that have none, between the first and the last window of a key.
+"""Gap filling: rows for empty windows between the first and the last window of a key.
 
-It is put together from steps that there are: each row looks at the next row of its key (a window function), becomes one
-row more for each window in between, and the columns of those are computed from both. So filled rows are revised like
-all others when the rows around them change.
+It is composed of existing steps: each row looks up the next row of its key (a window function), produces one additional
+row for each window in between, and the columns of those are computed from both. So filled rows are revised like all
+others when the rows around them change.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 PREVIOUS, LINEAR, CONSTANT = "previous", "linear", "constant"
 MOST = 100_000
-"""Windows that are filled in one gap at most; a longer one is left open."""
+"""The most windows that are filled in one gap; a longer gap is left open."""
 _BORDERS = ("window_start", "window_end")
 
 
 @dataclass(frozen=True, eq=False)
 class Fill:
-    """What a column has in rows that are filled in: the value before, one on the line to the next, or a constant."""
+    """The value of a column in filled rows: the previous value, an interpolated value, or a constant."""
 
     kind: str
     value: Expr | None = None
 
     @classmethod
     def of(cls, given: object) -> Fill:
-        """Read what people write: "previous", "linear", None, a number, a truth value, or an expression."""
+        """Parse the user's argument: "previous", "linear", None, a number, a truth value, or an expression."""
         if isinstance(given, Fill):
             return given
         if isinstance(given, str) and given in (PREVIOUS, LINEAR):
@@ -59,15 +59,15 @@ class Fill:
 
 @dataclass(frozen=True, eq=False)
 class Filling:
-    """How gaps are filled: all columns alike, or each in its own way, and how far."""
+    """How gaps are filled: all columns alike or per column, and how far."""
 
     every: Fill | None
     columns: tuple[tuple[str, Fill], ...] = ()
     longest: Duration | None = None
-    """For how long after a row windows are filled at most; None: up to the next row."""
+    """The maximum time after a row for which windows are filled; None means up to the next row."""
 
     def by_name(self, names: Sequence[str]) -> dict[str, Fill]:
-        """The way of each of these columns; NULL where nothing is said."""
+        """The fill of each of these columns; NULL by default."""
         known = {n.lower(): n for n in names}
         for name, _ in self.columns:
             if name.lower() not in known:
@@ -104,7 +104,7 @@ def filled_aggregate(stream: Stream, how: object, longest: object) -> Stream:
 def filled(
     stream: Stream, keys: Sequence[str], window: AnyWindow, fills: Mapping[str, Fill], longest: Duration | None
 ) -> Stream:
-    """Rows with borders, keys and the columns of `fills`, and rows in between for windows that have none."""
+    """Rows with bounds, keys and the columns of `fills`, and additional rows for the empty windows in between."""
     if not isinstance(window, Window) or window.slide is None:
         raise Unsupported(
             f"gaps between windows of the kind `{window}` cannot be filled",

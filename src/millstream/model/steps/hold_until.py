@@ -1,9 +1,9 @@
-"""Rows once they can change no more: EMIT ON CLOSE for a query that groups nothing.
+"""Final rows: EMIT ON CLOSE for a query that does not group.
 
-The rows of any query are final when the watermark has passed their time; `Settling` holds them until then. Two things
-may be in the way. The answer may not show the time: then rows are held before that projection. And a step straight
-over the records of a source (a top-N, a DISTINCT) takes late ones, which change rows of any age: then the records are
-held first, until their own time or the end of their window is past, and late ones are set apart.
+The rows of any query are final once the watermark has passed their time; `Settling` holds them until then. There are
+two complications. If the result does not include the time, rows are held before that projection. And a step directly
+over the records of a source (a top-N, a DISTINCT) accepts late records, which change rows of any age. Then the records
+are held first, until their own time or the end of their window has passed; late ones go to ``<view>$late``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def final(stream: Stream) -> Stream:
-    """The rows of a stream, each when it can change no more."""
+    """The rows of a stream, each emitted once it is final."""
     step, behind = _timely(stream.step), []
     while not _known(step) and isinstance(step, Select | Where):
         behind.append(step)
@@ -62,12 +62,12 @@ def _why(step: Step) -> str | None:
 
 
 def _known(step: Step) -> dict[str, int]:
-    """The times of a step that every row has."""
+    """The times of a step that are never NULL."""
     return {n: s for n, s in times_of(step).items() if not _may_be_null(step, n)}
 
 
 def _may_be_null(step: Step, name: str) -> bool:
-    """Whether a time may be missing in a row: in one that an outer join found no partner for."""
+    """Whether a time may be NULL: in a row for which an outer join found no partner."""
     if isinstance(step, Joined | JoinedAsOf):
         back = {new: old for old, new in step.renamed}
         outer = "left" if isinstance(step, JoinedAsOf) else step.how
@@ -85,7 +85,7 @@ def _may_be_null(step: Step, name: str) -> bool:
 
 
 def _timely(step: Step) -> Step:
-    """The same rows, with those of sources in order before a step that would else take late ones."""
+    """The same rows, with source records held in order before a step that would otherwise accept late ones."""
     if not changes(step) or _known(step):
         return step
     if isinstance(step, Select | Where):
@@ -105,7 +105,7 @@ def _timely(step: Step) -> Step:
 
 
 def _in_time(step: Step, names: set[str]) -> Step:
-    """Rows that a step takes; of records, none that comes late, where one of these columns is a time."""
+    """The input of a step; records are held so that none is late, if one of these columns is a time."""
     if changes(step):
         return _timely(step)
     known = {n: s for n, s in times_of(step).items() if n in names}

@@ -1,4 +1,4 @@
-"""Loops: a stream that is computed from itself, round by round, until nothing changes."""
+"""Loops: a stream that is computed from itself, round by round, until it reaches a fixpoint."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """The rows of a loop as they are when a round begins."""
+    """The rows of a loop at the start of a round."""
 
     schema: Schema
 
 
 @dataclass(frozen=True, eq=False)
 class Iterated:
-    """Rows that a body makes of themselves, beginning with those of `input`.
+    """Rows that a body derives from themselves, starting with those of `input`.
 
-    `keep`: a round adds rows, each once; otherwise it replaces them all.
+    `keep`: a round adds rows, each once; otherwise it replaces all rows.
     """
 
     input: Step
@@ -33,14 +33,16 @@ class Iterated:
     keep: bool
     most: int
     settle: bool
-    """Whether it is an error not to come to an end within so many rounds."""
+    """Whether it is an error not to reach a fixpoint within this many rounds."""
     copies: bool = False
-    """Whether a row that is added again is there again; a round then sees the rows of the one before only."""
+    """Whether a row that is added again counts as another copy; a round then sees only the rows of
+    the previous round.
+    """
     origin: Origin | None = None
 
     @property
     def schema(self) -> Schema:
-        """The columns of the rows it begins with."""
+        """The columns of its initial rows."""
         return self.input.schema
 
 
@@ -52,7 +54,7 @@ def depends(step: Step, on: Round) -> bool:
 
 
 def outside(step: Step, on: Round) -> Iterator[Step]:
-    """The steps of a body that are not computed from the rows of the loop, each as a whole."""
+    """The largest steps of a body that are not computed from the rows of the loop."""
     from millstream.model.steps.step import inputs
 
     if step is on:

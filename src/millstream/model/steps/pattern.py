@@ -1,4 +1,4 @@
-"""The step of a pattern: which rows of each key match it, and what is given of every match."""
+"""The pattern-matching step: which rows of each key match a pattern, and what each match returns."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ TIMED_OUT = "$timed_out"
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Rows of each key, in the order of event time, that match a pattern; it gives the values that measures are of."""
+    """Rows of each key, in event-time order, that match a pattern. The result has the values that measures refer to."""
 
     input: Step
     keys: tuple[tuple[str, Expr], ...]
     time: str
     slack: int
-    """For how long after the time of a row others of that time may still come, in micros."""
+    """How long after the time of a row others of that time may still arrive, in micros."""
     order: tuple[tuple[str, bool, bool], ...]
-    """By what rows of equal times go: column, downwards, NULL first."""
+    """The order of rows with equal times: column, descending, NULL first."""
     pattern: Part
     conditions: Mapping[str, tuple[Reading, ...]]
     outputs: tuple[tuple[str, Navigation], ...]
@@ -49,22 +49,22 @@ class Matched:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Those that rows are taken for, then those that only must not be there."""
+        """The variables that rows can match, then those that must not occur."""
         return named(self.pattern) + unwanted(self.pattern)
 
     @property
     def added(self) -> tuple[tuple[str, Expr], ...]:
-        """The keys that are no columns of the row."""
+        """The keys that are not columns of the row."""
         return tuple((n, e) for n, e in self.keys if e.spark() != f"`{n}`")
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The columns of a row that a result has: all of them where all rows are given."""
+        """The columns of a row that the result has: all of them if all rows are returned."""
         return self.input.schema.names if self.all_rows else ()
 
     @cached_property
     def schema(self) -> Schema:
-        """The keys, of all rows the whole row, then the values."""
+        """The keys, the whole row if all rows are returned, then the values."""
         before = self.input.schema
         keys = [Field(n, e.type_in(before)) for n, e in self.keys]
         row = [f for f in before if f.name in self.rows and f.name not in dict(self.keys)]
@@ -89,8 +89,8 @@ def matched(
     origin_of: Callable[[exp.Expr], Origin | None] = lambda _: here(),
     made: Callable[[exp.Expr], Expr] = sound,
 ) -> Select:
-    """The step of a pattern whose conditions and measures are trees, checked; and the measures behind it."""
-    from millstream.model.steps.step import Select  # steps know this module
+    """The checked step of a pattern whose conditions and measures are trees, followed by the measures."""
+    from millstream.model.steps.step import Select  # that module imports this one
 
     step, time, slack = _in_order(step, time)
     schema = step.schema
@@ -146,7 +146,7 @@ def of_pattern(
     all_rows: bool = False,
     timeouts: bool = False,
 ) -> Select:
-    """The step of a pattern as it is written in Python."""
+    """The step of a pattern defined in Python."""
     if not isinstance(pattern, Pattern):
         raise DefinitionError(
             f"{pattern!r} is not a pattern", hint='e.g. ms.pattern().then("a", "price > 100")', origin=here()
@@ -167,8 +167,8 @@ def of_pattern(
 
 
 def _in_order(step: Step, time: str | None) -> tuple[Step, str, int]:
-    """A step whose rows can be put in the order of event time, the column with it, and its slack."""
-    from millstream.model.event_times import nearest, times_of  # they know this module
+    """A step whose rows can be ordered by event time, the column with it, and its slack."""
+    from millstream.model.event_times import nearest, times_of  # that module imports this one
     from millstream.model.steps.relational import Settling
     from millstream.model.steps.step import changes
 

@@ -1,4 +1,4 @@
-"""Steps of Python operators that keep state: a process per key, and questions to the outside."""
+"""Steps of stateful Python operators: keyed processes, and lookups in external systems."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ if TYPE_CHECKING:
     from millstream.model.steps.step import Named, Step
 
 TO = "$to"
-"""The column with the number of the output that a result is for, where there are several."""
+"""The column with the number of the output that a result is for, if there are several."""
 
 
 @dataclass(frozen=True, eq=False)
 class Processed:
-    """A function over the rows of each key, in order, with state, timers, and a time to live."""
+    """A function over the ordered rows of each key, with state, timers, and a time to live."""
 
     input: Step
     keys: Named
     function: Any
     name: str
     outputs: tuple[Output, ...]
-    """Its result, then its side outputs."""
+    """Its main output, then its side outputs."""
     state: TypedState | None = None
     time: str | None = None
     """The column with the event time of a row."""
     ordered: bool = False
-    """Whether rows come in the order of event time, all that are before the watermark."""
+    """Whether rows are processed in event-time order, once the watermark has passed them."""
     ttl: int | None = None
-    """For how long, in micros, a key is remembered that nothing comes for."""
+    """How long, in micros, a key without new rows is kept."""
     by_clock: bool = False
-    """Whether that goes by processing time."""
+    """Whether the time to live is in processing time."""
     errors: str = FAIL
     redact: bool = False
-    """Whether messages leave out what is in a row."""
+    """Whether messages omit the values of a row."""
     origin: Origin | None = None
 
     @property
     def schema(self) -> Schema:
-        """Its own columns; where it has side outputs, which one a row is for, and the columns of all."""
+        """Its own columns; with side outputs, the number of the output of a row and the columns of all outputs."""
         if len(self.outputs) == 1:
             return self.outputs[0].schema
         fields = [Field(column_of(i, f.name), f.type) for i, o in enumerate(self.outputs) for f in o.schema]
@@ -60,28 +60,28 @@ def column_of(output: int, name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Each row with the answer of a function to some of its columns."""
+    """Each row with the result of a lookup function for some of its columns."""
 
     input: Step
     on: tuple[str, ...]
     function: Callable[..., Any]
     name: str
     answer: Output
-    """The columns that an answer has."""
+    """The columns of a lookup result."""
     required: bool = False
-    """Whether rows without an answer go away."""
+    """Whether rows without a result are dropped."""
     batch: int = 100
     parallel: int = 8
     timeout: int | None = None
-    """How long one call may take, in micros."""
+    """The timeout of one call, in micros."""
     retries: int = 3
     cache: int | None = None
-    """For how long an answer is good, in micros of processing time; None: for good."""
+    """How long a result is valid, in micros of processing time; None means permanently."""
     errors: str = FAIL
     redact: bool = False
     origin: Origin | None = None
 
     @property
     def schema(self) -> Schema:
-        """The columns of the row, and of its answer."""
+        """The columns of the row, then those of the lookup result."""
         return Schema.of([*self.input.schema, *self.answer.schema])

@@ -1,4 +1,4 @@
-"""Steps that take two streams, or look at several rows at once: joins, sets, window functions."""
+"""Steps with two inputs, or over several rows at once: joins, set operations, window functions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from millstream.model.steps.step import Named, Order, Step
 
 KINDS = ("inner", "left", "right", "full", "semi", "anti")
-"""How two streams are joined."""
+"""The kinds of joins."""
 
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """Pairs of rows of two streams: `on` are expressions over the left and the right row that must be equal.
+    """Pairs of rows of two streams: `on` has expressions over the left and the right row that must be equal.
 
-    In a pair a column of the left has its own name and one of the right the name that `renamed` has for it; `condition`
-    is over these.
+    In a pair, a column of the left side keeps its name, and a column of the right side has the name that `renamed` maps
+    it to; `condition` is over these names.
     """
 
     left: Step
@@ -37,11 +37,13 @@ class Joined:
     renamed: tuple[tuple[str, str], ...]
     condition: Expr | None = None
     certain: bool | None = None
-    """Whether rows without a partner wait until it is certain that none comes; None: where time bounds them."""
+    """Whether rows without a partner wait until it is certain that none will arrive; None means if time bounds the
+    join.
+    """
     lateness: int = 0
-    """For how long after the watermark rows are still taken, in micros, where time bounds them."""
+    """How long after the watermark rows are still accepted, in micros, if time bounds the join."""
     ttl: int | None = None
-    """For how long rows are kept at most, in micros of event time."""
+    """How long rows are kept at most, in micros of event time."""
     origin: Origin | None = None
 
     @cached_property
@@ -52,13 +54,15 @@ class Joined:
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns of a pair, or those of the left alone."""
+        """The columns of a pair, or those of the left side alone."""
         return self.left.schema if self.how in ("semi", "anti") else self.pair
 
 
 @dataclass(frozen=True, eq=False)
 class JoinedAsOf:
-    """Each row of the left with the row of the right that was valid at its time, among those with equal keys."""
+    """Each row of the left side with the row of the right side that was valid at its time, among
+    those with equal keys.
+    """
 
     left: Step
     right: Step
@@ -68,15 +72,15 @@ class JoinedAsOf:
     direction: str = "backward"
     tolerance: int | None = None
     strict: bool = False
-    """Whether a row of exactly the same time does not count."""
+    """Whether a row of exactly the same time is excluded."""
     required: bool = False
-    """Whether rows of the left without a partner go away."""
+    """Whether rows of the left side without a partner are dropped."""
     lateness: int = 0
     origin: Origin | None = None
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns of both."""
+        """The columns of both sides."""
         names = dict(self.renamed)
         return Schema.of([*self.left.schema, *(Field(names[f.name], f.type) for f in self.right.schema)])
 
@@ -99,7 +103,7 @@ class Compared:
 
 @dataclass(frozen=True, eq=False)
 class WindowFunction:
-    """A window function: its kind, what it is of, and its frame (see `plan.chained.Call`)."""
+    """A window function: its kind, its argument, and its frame (see `WindowCall` in `plan.operators.relations`)."""
 
     kind: str
     argument: Expr | None = None
@@ -114,7 +118,7 @@ class WindowFunction:
                 raise DefinitionError(f"{n!r:.40} rows are out of range", hint="at most 10^15 rows", origin=here())
 
     def type_in(self, schema: Schema) -> pa.DataType | None:
-        """The type of its result, where it is known."""
+        """The type of its result, if known."""
         if self.kind in ("row_number", "rank", "dense_rank", "ntile", "count"):
             return pa.int64()
         if self.kind in ("percent_rank", "cume_dist"):
@@ -129,7 +133,7 @@ class WindowFunction:
 
 @dataclass(frozen=True, eq=False)
 class Windowed:
-    """Window functions over the rows of each key in an order, as further columns."""
+    """Window functions over the ordered rows of each key, as additional columns."""
 
     input: Step
     keys: Named
@@ -137,11 +141,11 @@ class Windowed:
     functions: tuple[tuple[str, WindowFunction], ...]
     origin: Origin | None = None
     keeps_times: bool = False
-    """Whether its rows are as old as their own times say, although they change when others come."""
+    """Whether its rows are as old as their own times indicate, although they change when other rows arrive."""
 
     @property
     def added(self) -> Named:
-        """The arguments as columns of their own."""
+        """The arguments as separate columns."""
         return tuple((f"@{n}", f.argument) for n, f in self.functions if f.argument is not None)
 
     @cached_property
@@ -153,32 +157,32 @@ class Windowed:
 
 @dataclass(frozen=True, eq=False)
 class Settling:
-    """Rows are held until they change no more by the time in `column`, and then go on in its order."""
+    """Rows are held until they are final by the time in `column`, and are then emitted in its order."""
 
     input: Step
     column: str
     origin: Origin | None = None
     cuts: bool = False
-    """Whether records of sources that come behind the watermark are set apart, so that later steps never see them."""
+    """Whether source records behind the watermark go to ``<view>$late``, so that later steps never see them."""
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns stay."""
+        """The columns are unchanged."""
         return self.input.schema
 
 
 @dataclass(frozen=True, eq=False)
 class Changelog:
-    """The changes of rows, each as a row that is only ever added."""
+    """The changes of rows as an append-only stream, one row per change."""
 
     input: Step
     names: tuple[str, str, str]
-    """The columns with the kind of change, the number of its epoch, and the time of that."""
+    """The columns with the kind of change, its epoch number, and the time of the epoch."""
     origin: Origin | None = None
 
     @cached_property
     def schema(self) -> Schema:
-        """What happened and when, then the columns of the row."""
+        """The kind and time of the change, then the columns of the row."""
         kinds = (pa.string(), pa.int64(), TIMESTAMP)
         added = [Field(n, k) for n, k in zip(self.names, kinds, strict=True)]
         return Schema.of([*added, *self.input.schema])
@@ -186,7 +190,7 @@ class Changelog:
 
 @dataclass(frozen=True, eq=False)
 class TableRows:
-    """The rows of a stored table, as they are and as they change."""
+    """The current rows of a stored table, and their changes."""
 
     name: str
     schema: Schema
@@ -195,17 +199,17 @@ class TableRows:
 
 @dataclass(frozen=True, eq=False)
 class OneRow(TableRows):
-    """One row that is there from the first epoch on: what a query without FROM is computed over."""
+    """One constant row that exists from the first epoch: the input of a query without FROM."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """The rows of streams that change, as they are; it gives them what tells them apart."""
+    """The rows of changing streams, unchanged, with an identity that distinguishes them."""
 
     input: Step
     origin: Origin | None = None
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns stay."""
+        """The columns are unchanged."""
         return self.input.schema

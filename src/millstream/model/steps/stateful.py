@@ -1,4 +1,4 @@
-"""The base of stateful steps that are defined outside of this package (docs/extending.md)."""
+"""The base class of stateful steps that are defined outside of this package (docs/extending.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class StatefulStep:
-    """A step over one input that keeps state. A frozen dataclass that inherits from it has at least these."""
+    """A stateful step over one input. A frozen dataclass that inherits from it has at least these members."""
 
     if TYPE_CHECKING:
         input: Step

@@ -1,6 +1,6 @@
-"""Steps: the nodes of a flow. A step is a frozen value that knows its inputs and the schema it gives.
+"""Steps: the nodes of a flow. A step is a frozen value that knows its inputs and its output schema.
 
-People do not make steps themselves; the methods of `Stream` do.
+Users do not create steps themselves; the methods of `Stream` do.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from millstream.model.windows.kinds import CountWindow
 from millstream.model.windows.windowing import Windowing
 
 Named = tuple[tuple[str, Expr], ...]
-"""Columns by name, in order."""
+"""Named columns, in order."""
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Records come in."""
+    """The records of a source."""
 
     name: str
     connector: Connector
@@ -57,7 +57,7 @@ class Source:
 
     @property
     def read(self) -> Schema:
-        """The columns that are read: all but an event time that is computed, and the time of processing."""
+        """The columns that are read: all except a computed event time and the processing time."""
         computed = self.options.event_time if self.options.computed_time is not None else None
         return Schema.of(f for f in self.schema if f.name not in (computed, self.options.processing_time))
 
@@ -71,19 +71,19 @@ class Where:
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns stay."""
+        """The columns are unchanged."""
         return self.input.schema
 
 
 @dataclass(frozen=True, eq=False)
 class Select:
-    """Compute new columns from the old; what is not named is gone."""
+    """Compute new columns from the old ones; columns that are not named are dropped."""
 
     input: Step
     columns: Named
     schema: Schema
     after: tuple[tuple[str, str], ...] = ()
-    """Columns that are ends of windows over a time: their names, each with the time that is before it."""
+    """Columns that are ends of windows over a time: their names, each with the time that precedes it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,9 @@ class Enrich:
 
 @dataclass(frozen=True, eq=False)
 class Union:
-    """The rows of several streams with the same columns; `ordered`: held back until they can go in event-time order."""
+    """The rows of several streams with the same columns; `ordered`: held until they can be emitted
+    in event-time order.
+    """
 
     inputs: tuple[Step, ...]
     ordered: bool = False
@@ -144,13 +146,13 @@ class Aggregated:
     aggregates: tuple[tuple[str, Aggregate], ...]
     origin: Origin | None = None
     totals: tuple[int, ...] = ()
-    """The numbers of the grouping sets that have no keys; the last key says which set a row is in. Each is one group,
-    which is there without rows too.
+    """The numbers of the grouping sets without keys; the last key identifies the set of a row. Each is one group, which
+    exists even without rows.
     """
 
     @cached_property
     def schema(self) -> Schema:
-        """Window borders, keys, then the aggregates."""
+        """Window bounds, keys, then the aggregates."""
         borders = [Field(name, pa.int64() if name == INDEX else TIMESTAMP) for name in borders_of(self.windowing)]
         before = self.input.schema
         keys = [Field(name, e.type_in(before)) for name, e in self.keys]
@@ -160,7 +162,7 @@ class Aggregated:
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """What rows are put in order by. NULL is less than any value unless it says otherwise, as in Spark.
+    """A sort key. By default NULL sorts below every value, as in Spark.
 
     >>> order = Order.parse("price * 2 desc")
     >>> order.by.spark(), order.descending, order.nulls_first
@@ -173,7 +175,7 @@ class Order:
 
     @classmethod
     def parse(cls, text: str | Expr) -> Order:
-        """Read an expression with ASC or DESC, and NULLS FIRST or LAST, behind it."""
+        """Parse an expression that may be followed by ASC or DESC, and NULLS FIRST or NULLS LAST."""
         if isinstance(text, Expr):
             return cls(text)
         if not isinstance(text, str):
@@ -188,7 +190,7 @@ class Order:
 
 @dataclass(frozen=True, eq=False)
 class Top:
-    """The first rows of each key in an order; `rank` names a column with their number."""
+    """The first rows of each key in an order; `rank` names a column with the row number."""
 
     input: Step
     keys: Named
@@ -199,12 +201,12 @@ class Top:
 
     @property
     def added(self) -> Named:
-        """The keys that are no columns of the row yet."""
+        """The keys that are not columns of the row yet."""
         return tuple((name, e) for name, e in self.keys if plain_column(e) != name)
 
     @cached_property
     def schema(self) -> Schema:
-        """All columns of the rows, keys that were computed, then the rank."""
+        """All columns of the rows, computed keys, then the rank."""
         before = self.input.schema
         keys = [Field(name, e.type_in(before)) for name, e in self.added]
         return Schema.of([*before, *keys, *([] if self.rank is None else [Field(self.rank, pa.int64())])])
@@ -212,14 +214,14 @@ class Top:
 
 @dataclass(frozen=True, eq=False)
 class Distinct:
-    """Every row once."""
+    """Every distinct row once."""
 
     input: Step
     origin: Origin | None = None
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns stay."""
+        """The columns are unchanged."""
         return self.input.schema
 
 
@@ -227,7 +229,7 @@ INDEX = "window_index"
 
 
 def borders_of(windowing: Windowing) -> tuple[str, ...]:
-    """The columns of a result that name its window."""
+    """The columns of a result that identify its window."""
     if windowing.window.is_global:
         return ()
     counted = (INDEX,) if isinstance(windowing.window, CountWindow) else ()
@@ -236,7 +238,7 @@ def borders_of(windowing: Windowing) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A named result: kept as a table that can be queried, written to a sink, or both."""
+    """A named result: stored as a table that can be queried, written to a sink, or both."""
 
     name: str
     input: Step
@@ -245,9 +247,9 @@ class View:
     sink: Sink | None = None
     kept: bool = True
     state_ttl: Duration | None = None
-    """How long stages behind others keep rows that nothing comes for."""
+    """How long downstream stages keep rows without updates."""
     on_error: str = QUARANTINE
-    """What is done about a row that one of its expressions fails on."""
+    """What happens to a row on which one of its expressions fails."""
 
     @property
     def schema(self) -> Schema:
@@ -268,7 +270,7 @@ class View:
 Two = Joined | JoinedAsOf | Compared
 """The steps with two inputs, `left` and `right`."""
 Called = Processed | Asked | Matched
-"""The steps that look at the rows of a key one behind the other."""
+"""The steps that process the rows of a key one after another."""
 Keeping = (
     Aggregated
     | Top
@@ -284,12 +286,12 @@ Keeping = (
     | Temporal
     | StatefulStep
 )
-"""The steps that keep state; rows after them may change."""
+"""The stateful steps; rows after them may change."""
 Step = Source | Where | Select | FlatMap | MapBatches | Enrich | Union | Keeping | Round
 
 
 def inputs(step: Step) -> tuple[Step, ...]:
-    """The steps that feed this one."""
+    """The inputs of this step."""
     if isinstance(step, Source | Round | TableRows):
         return ()
     if isinstance(step, Two):
@@ -300,35 +302,35 @@ def inputs(step: Step) -> tuple[Step, ...]:
 
 
 def upstream(step: Step) -> Iterator[Step]:
-    """This step and all that feed it, nearest first."""
+    """This step and all steps upstream of it, nearest first."""
     yield step
     for before in inputs(step):
         yield from upstream(before)
 
 
 def reads(step: Step) -> tuple[str, ...]:
-    """The names of the sources and stored tables that feed a step."""
+    """The names of the sources and stored tables upstream of a step."""
     return tuple(dict.fromkeys(s.name for s in upstream(step) if isinstance(s, Source | TableRows) and s.name))
 
 
 def changes(step: Step) -> bool:
-    """Whether rows at this step may change: there is a step that keeps state at it or before it."""
+    """Whether rows at this step may change: it is stateful, or a step upstream is."""
     return any(isinstance(s, Keeping) for s in upstream(step))
 
 
 def plain_column(given: Expr) -> str | None:
-    """The column that an expression only names; None when it computes something."""
+    """The column that an expression consists of; None if it computes something."""
     names = given.columns()
     return names[0] if len(names) == 1 and given.spark() == f"`{names[0]}`" else None
 
 
 def result_type(aggregate: Aggregate, schema: Schema) -> pa.DataType | None:
-    """The type of an aggregate's result where it is known before the engine binds the plan."""
+    """The type of an aggregate's result, if known before the engine binds the plan."""
     kind = aggregate.kind
     if kind == "user":
         return aggregate.returns
     settled = settled_type(kind)
-    if kind in STRUCTS or (settled is not None and kind not in SPANS_TOO):  # of a pair the engine knows the type
+    if kind in STRUCTS or (settled is not None and kind not in SPANS_TOO):  # the engine knows the type of a pair
         return settled
     of = aggregate.argument.type_in(schema) if aggregate.argument is not None else None
     if settled is not None:
@@ -337,7 +339,7 @@ def result_type(aggregate: Aggregate, schema: Schema) -> pa.DataType | None:
 
 
 def summed_type(kind: str, of: pa.DataType) -> pa.DataType:
-    """The type of a sum over values of a type, or of an aggregate that gives such values."""
+    """The type of a sum over values of a type, or of an aggregate that returns such values."""
     if kind not in ("sum", "sum_distinct") or pa.types.is_duration(of):
         return typed_by(kind, of)
     if pa.types.is_integer(of):

@@ -1,4 +1,4 @@
-"""The step of a temporal filter: a row is there for a span of the clock's time, whatever else happens to it."""
+"""The temporal filter step: a row is present for a span of clock time, independent of other changes to it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Temporal:
-    """A row is there while the epoch's clock is at or behind all of `since` and before all of `until`, in micros. A row
-    with a NULL among them is never there.
+    """A row is present while the epoch's clock is at or after all of `since` and before all of `until`, in micros. A
+    row with a NULL among them is never present.
     """
 
     input: Step
     since: tuple[Expr, ...]
     until: tuple[Expr, ...]
     condition: Expr
-    """The condition as it was written, with ``now()`` in it; only to be shown."""
+    """The condition as written, with ``now()`` in it; for display only."""
     origin: Origin | None = None
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns stay."""
+        """The columns are unchanged."""
         return self.input.schema

@@ -1,4 +1,4 @@
-"""Window functions as people write them: ``ms.lag("price")``, ``ms.row_number()``."""
+"""The window functions of the public API: ``ms.lag("price")``, ``ms.row_number()``."""
 
 from __future__ import annotations
 
@@ -27,49 +27,49 @@ _AGGREGATES = {
 
 
 def row_number() -> WindowFunction:
-    """The number of a row among those of its key, from 1."""
+    """The row number within its key, from 1."""
     return WindowFunction("row_number")
 
 
 def rank() -> WindowFunction:
-    """One more than the number of rows before it; rows that are equal in the order have the same."""
+    """One more than the number of preceding rows; rows that are equal in the order have the same rank."""
     return WindowFunction("rank")
 
 
 def dense_rank() -> WindowFunction:
-    """One more than the number of different places in the order before it."""
+    """One more than the number of distinct preceding positions in the order."""
     return WindowFunction("dense_rank")
 
 
 def percent_rank() -> WindowFunction:
-    """The share of the other rows that are before it."""
+    """The fraction of the other rows that precede it."""
     return WindowFunction("percent_rank")
 
 
 def cume_dist() -> WindowFunction:
-    """The share of the rows that are before it or at its place."""
+    """The fraction of the rows that precede it or are equal to it in the order."""
     return WindowFunction("cume_dist")
 
 
 def ntile(parts: int) -> WindowFunction:
-    """Which of so many parts of equal size it is in, from 1."""
+    """The number, from 1, of the bucket that contains the row, out of `parts` buckets of equal size."""
     if not whole_and_positive(parts):
         raise DefinitionError(f"ntile({parts!r:.40}) is no number of parts", origin=here())
     return WindowFunction("ntile", offset=parts)
 
 
 def lag(x: str | Expr, n: int = 1, default: Any = None) -> WindowFunction:
-    """The value of the row `n` before it, or `default` where there is none."""
+    """The value of the row `n` rows before, or `default` if there is none."""
     return WindowFunction("lag", expr(x), _whole("lag", n), default)
 
 
 def lead(x: str | Expr, n: int = 1, default: Any = None) -> WindowFunction:
-    """The value of the row `n` behind it, or `default` where there is none."""
+    """The value of the row `n` rows after, or `default` if there is none."""
     return WindowFunction("lead", expr(x), _whole("lead", n), default)
 
 
 def function_of(name: str, given: object, frame: Frame | None) -> WindowFunction:
-    """A window function, of whatever kind it was given as."""
+    """A window function, from any of the accepted argument types."""
     check_name(name, "column")
     if isinstance(given, WindowFunction):
         return given
@@ -85,7 +85,7 @@ def function_of(name: str, given: object, frame: Frame | None) -> WindowFunction
 def frame_of(
     rows: tuple[int | None, int | None] | None, spread: tuple[str | float | None, str | float | None] | None
 ) -> Frame | None:
-    """How far before and behind a row an aggregate goes."""
+    """How far before and after a row the frame of an aggregate extends."""
     if rows is not None and spread is not None:
         raise DefinitionError("over takes `rows` or `spread`, not both", origin=here())
     if rows is not None:

@@ -1,1 +1,1 @@
-"""What users write: streams and their methods. Each method returns a new stream; nothing runs."""
+"""The public streaming API: streams and their methods. Each method returns a new stream; nothing runs."""

@@ -1,4 +1,6 @@
-"""Keyed streams: keys and windows chosen, waiting for aggregates, or for how many rows to keep of each key."""
+"""Keyed streams: streams with keys and optionally a window, on which aggregates, top-N and window functions are
+defined.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Keyed(KeyedOperators, KeyedMatches):
-    """A stream with its keys and window chosen, waiting for aggregates, or for how many rows to keep of each key."""
+    """A stream with keys and optionally a window. Add aggregates, a top-N, window functions or a process to it."""
 
     stream: Stream
     keys: Named
     windowing: Windowing = field(default_factory=Windowing)
     time: str | None = None
-    """The column that windows go by; None: the event time."""
+    """The time column for windows; None means the event time."""
 
     def __repr__(self) -> str:
         keys = ", ".join(f"{name}={e.spark()}" if plain_column(e) != name else name for name, e in self.keys)
@@ -67,13 +69,15 @@ class Keyed(KeyedOperators, KeyedMatches):
         panes: str | timedelta | Duration | None = None,
         time: str | None = None,
     ) -> Keyed:
-        """Cut event time into windows.
+        """Divide event time into windows.
 
-        `trigger` says when a window answers, `accumulation` how an answer relates to the ones before it, `lateness`
-        for how long after the watermark a window still takes records and answers anew. With `panes`, every
-        answer ever given is kept in ``<view>$panes`` for that long. `time` names the column that windows go by, where
-        that is not the event time, or where a join or the like has several. No watermark speaks of other columns than
-        event times: windows over them answer on change, never close, and nothing is late for them.
+        `trigger` defines when a window emits a result, and `accumulation` how that result relates to earlier results.
+        `lateness` is how long after the watermark a window still accepts records and emits revised results. With
+        `panes`, every emitted result is kept in ``<view>$panes`` for that long.
+
+        `time` names the time column for windows. It is needed if that is not the event time, or if there are several
+        (after a join, for example). Watermarks only cover event times: windows over other columns emit on change, never
+        close, and no record is late for them.
         """
         for value, kind, what, example in (
             (window, AnyWindow, "a window", 'ms.tumbling("10 seconds")'),
@@ -99,7 +103,7 @@ class Keyed(KeyedOperators, KeyedMatches):
     def aggregate(self, /, **aggregates: Aggregate) -> Stream:
         """Compute aggregates per key and window: ``.aggregate(bids=ms.count(), top=ms.max("price"))``.
 
-        Behind another aggregate, a `top` or a `distinct` they are over the rows that are there now:
+        After another aggregate, a `top` or a `distinct`, they are computed over the current rows:
 
         >>> import millstream as ms
         >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, price BIGINT")
@@ -126,7 +130,7 @@ class Keyed(KeyedOperators, KeyedMatches):
                 return window_columns.aggregated(self, dict(aggregates))
             self._check_corrections()
         step = Aggregated(self.stream.step, self.keys, self.windowing, tuple(checked), here())
-        names = step.schema.names  # refuses a name that is there twice
+        names = step.schema.names  # raises on a duplicate name
         clash = None if self.windowing.panes is None else next((n for n in names if folded(n) in PANES), None)
         if clash is not None:
             raise SchemaError(
@@ -137,12 +141,12 @@ class Keyed(KeyedOperators, KeyedMatches):
         return self.stream._with(step)
 
     def top(self, n: int, by: str | Expr, *more: str | Expr, rank: str | None = None) -> Stream:
-        """Keep the first `n` rows of each key, in the order given: ``.key_by("auction").top(3, "price DESC")``.
+        """Keep the first `n` rows of each key in the order specified: ``.key_by("auction").top(3, "price DESC")``.
 
-        An order is a column or an expression, with ASC or DESC and NULLS FIRST or LAST behind it; NULL is less than any
-        value if nothing is said. Rows that are equal in it go by their other columns. All columns stay; keys that are
-        computed come behind them, and then `rank`: the number of the row, from 1 to `n`. ``top(1, ...)`` is how to
-        keep the first or the last row of each key.
+        An order is a column or an expression, optionally followed by ASC or DESC and NULLS FIRST or NULLS LAST. By
+        default NULL sorts below every value. Ties are broken by the other columns. The result has all columns of the
+        row, then the computed keys, then `rank`: the row number from 1 to `n`. Use ``top(1, ...)`` to keep the first or
+        the last row of each key.
 
         >>> import millstream as ms
         >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, price BIGINT")
@@ -168,7 +172,7 @@ class Keyed(KeyedOperators, KeyedMatches):
         if rank is not None:
             check_name(rank, "column")
         step = Top(self.stream.step, self.keys, n, tuple(orders), rank, here())
-        assert step.schema.names  # refuses a name that is there twice
+        assert step.schema.names  # raises on a duplicate name
         return self.stream._with(step)
 
     def over(
@@ -179,12 +183,13 @@ class Keyed(KeyedOperators, KeyedMatches):
         spread: tuple[str | float | None, str | float | None] | None = None,
         **functions: WindowFunction | Aggregate,
     ) -> Stream:
-        """Add window functions over the rows of each key, in an order: ``.over("ts", previous=ms.lag("price"))``.
+        """Add window functions over the ordered rows of each key: ``.over("ts", previous=ms.lag("price"))``.
 
-        Functions are `ms.row_number`, `ms.rank`, `ms.dense_rank`, `ms.percent_rank`, `ms.cume_dist`, `ms.ntile`,
-        `ms.lag` and `ms.lead`, and the aggregates count, sum, avg, min, max, first and last. These are over the rows up
-        to this one (and its equals in the order); with `rows`, over so many before and behind it, ``(9, 0)``; with
-        `spread`, over those whose order is no further away, ``("10 minutes", 0)``. None is no end.
+        The functions are `ms.row_number`, `ms.rank`, `ms.dense_rank`, `ms.percent_rank`, `ms.cume_dist`, `ms.ntile`,
+        `ms.lag` and `ms.lead`, and the aggregates count, sum, avg, min, max, first and last. By default an aggregate
+        covers the rows up to the current row and its peers in the order. `rows` is a frame of rows before and after the
+        current row: ``(9, 0)``. `spread` is a frame by distance in the order value: ``("10 minutes", 0)``. None means
+        unbounded.
 
         >>> import millstream as ms
         >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, price BIGINT, at TIMESTAMP")
@@ -199,14 +204,14 @@ class Keyed(KeyedOperators, KeyedMatches):
         return self.stream._windowed(keys, [Order.parse(o) for o in order], named)
 
     def _by_column(self) -> bool:
-        """Whether windows over records go by a column that is not their event time."""
+        """Whether windows over records use a column other than their event time."""
         if self.time is None or self.windowing.window.is_global:
             return False
         self.stream.schema.field(self.time, origin=here())
         return not window_columns.has_watermark(self.stream, self.time)
 
     def _check_corrections(self) -> None:
-        """Refuse what is not defined over records that revise others."""
+        """Reject operations that are not defined over records that revise others."""
         steps = list(upstream(self.stream.step))
         source = next((s for s in steps if isinstance(s, Source) and s.options.corrections is not None), None)
         if source is None:
@@ -230,7 +235,7 @@ class Keyed(KeyedOperators, KeyedMatches):
 
 
 def named_columns(columns: tuple[str | Expr, ...], named: Mapping[str, str | Expr], what: str) -> Named:
-    """Columns by name, from plain ones and named expressions."""
+    """Named columns, from plain columns and named expressions."""
     pairs: list[tuple[str, Expr]] = []
     for column in columns:
         expression = expr(column)

@@ -1,4 +1,4 @@
-"""The methods by which streams are searched for patterns."""
+"""The stream methods for pattern matching."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Matches:
-    """The part of a stream that finds patterns."""
+    """Mixin for streams: pattern matching over all rows."""
 
     def match(
         self,
@@ -28,12 +28,12 @@ class Matches:
         timeouts: bool = False,
         **measures: str | Expr,
     ) -> Stream:
-        """Find rows of the whole stream that match a pattern; see `Keyed.match`."""
+        """Match a pattern against the rows of the whole stream; see `Keyed.match`."""
         return _found(cast("Stream", self), (), Windowing(), pattern, rows, timeouts, measures)
 
 
 class KeyedMatches:
-    """The same, per key."""
+    """Mixin for keyed streams: pattern matching per key."""
 
     stream: Stream
     keys: Named
@@ -48,11 +48,11 @@ class KeyedMatches:
         timeouts: bool = False,
         **measures: str | Expr,
     ) -> Stream:
-        """Find rows of each key that match a pattern, in the order of event time, and give measures of each match.
+        """Match a pattern against the rows of each key, in event-time order, and return measures of each match.
 
-        A measure is SQL over the match: ``first(a.price)``, ``count(b.*)``, ``c.ts - a.ts``. With ``rows="all"`` every
-        row of a match is given, with the measures as they were at that row. With `timeouts` those are given too that
-        had begun when their time (`within`) was over; the column ``timed_out`` tells them.
+        A measure is a SQL expression over the match: ``first(a.price)``, ``count(b.*)``, ``c.ts - a.ts``. With
+        ``rows="all"`` the result has every row of a match, with the measures as of that row. With `timeouts` the result
+        also has partial matches that ran out of time (`within`); the column ``timed_out`` marks them.
 
         >>> import millstream as ms
         >>> schema = "item INT, price INT, at TIMESTAMP"

@@ -1,4 +1,4 @@
-"""The stream behind a process: its result, and its side outputs by name."""
+"""The stream after a process: its main output, and its side outputs by name."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from millstream.model.streams.stream import Stream
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ProcessedStream(Stream):
-    """The rows that a process gives; `side` has those that it gives elsewhere."""
+    """The main output of a process; `side` returns its side outputs."""
 
     processed: Processed
 
     @classmethod
     def of(cls, stream: Stream, step: Processed) -> ProcessedStream:
-        """The result of a process over a stream."""
+        """The main output of a process over a stream."""
         return cls(stream.flow, output_of(step, 0), step)
 
     def side(self, name: str) -> Stream:

@@ -1,4 +1,4 @@
-"""Python operators of streams: a process per key, table functions, questions to the outside."""
+"""Stream methods that call Python code: keyed processes, table functions, and lookups in external systems."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ROW = "$row"
 
 
 class Operators:
-    """The part of a stream that calls Python functions row by row."""
+    """Mixin for streams: operators that call Python functions row by row."""
 
     flow: Flow
     step: Step
@@ -44,8 +44,10 @@ class Operators:
     def flat_map_rows(
         self, function: Callable[..., Iterable[Any] | None], *, on: str | Sequence[str], schema: str | Schema
     ) -> Stream:
-        """A table function: many rows of one. The function is called with the columns `on`, and gives rows of `schema`
-        (tuples, or dicts), none where it gives nothing; the columns of the row stay before them.
+        """A table function: zero or more output rows per input row.
+
+        The function is called with the columns `on` and returns rows of `schema` as tuples or dicts. An input row for
+        which it returns nothing has no output rows. Output rows start with the columns of the input row.
 
         >>> import millstream as ms
         >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="text STRING")
@@ -66,7 +68,7 @@ class Operators:
         return self._rows_of(array, added, added.names, keep_empty=False)
 
     def _rows_of(self, array: Expr, given: Schema, names: Sequence[str], *, keep_empty: bool) -> Stream:
-        """Each row with every struct of an array, its fields under names."""
+        """Each row combined with every struct of an array, whose fields become columns."""
         mine = self.step.schema
         added = Schema.of(Field(n, f.type) for n, f in zip(names, given, strict=True))
         _refuse_taken(mine, added, "a table function")
@@ -92,13 +94,13 @@ class Operators:
         errors: str = FAIL,
         redact: bool = False,
     ) -> Stream:
-        """Add what a function of yours knows: a service, a model, another database.
+        """Add columns from a lookup function: a service, a model or another database.
 
-        It is called with a list of questions (the values of `on`; rows, where that is several columns) and gives a list
-        of answers of `schema`: a tuple or dict each, or None where there is none. It may be ``async``. Up to `parallel`
-        calls of `batch` questions are under way at once; one that takes longer than `timeout` or raises is tried again
-        `retries` times. An answer is kept for `cache`, or for good; it is written down before it is used, so that an
-        epoch that is run again has the same answers.
+        The function is called with a list of lookup values (the values of `on`; rows if `on` has several columns). It
+        returns a list of results of `schema`: each is a tuple, a dict, or None for no result. The function may be
+        ``async``. Up to `parallel` calls of `batch` lookups run concurrently. A call that exceeds `timeout` or raises
+        is retried `retries` times. A result is cached for `cache`, by default permanently. Results are persisted before
+        they are used, so an epoch that runs again sees the same results.
         """
         if not callable(function):
             raise DefinitionError(f"{function!r} is not a function", origin=here())
@@ -149,7 +151,7 @@ class Operators:
 
 @dataclass(frozen=True, eq=False)
 class TableFunction:
-    """A function that gives rows, as one that gives an array of them."""
+    """Wraps a function that returns rows as a function that returns an array of rows."""
 
     function: Callable[..., Iterable[Any] | None]
     schema: Schema
@@ -161,7 +163,7 @@ class TableFunction:
 
 
 class KeyedOperators:
-    """The part of a keyed stream that calls Python with the state of each key."""
+    """Mixin for keyed streams: operators that call Python with the state of each key."""
 
     stream: Stream
     keys: Named
@@ -183,13 +185,16 @@ class KeyedOperators:
     ) -> ProcessedStream:
         """Run a `Process`, or a function of ``(row, state, ctx)``, over the rows of each key.
 
-        `state` is a dataclass or a schema (a process may have it as an attribute); every key has one of its own, kept
-        as columns. Rows come as they arrive, by partition and offset; with `ordered` they come in the order of event
-        time, when the watermark has passed them. `time` names the column with the event time where the source does not.
-        A key that nothing comes for is forgotten after `ttl` of event time, or of ``ttl_by="processing_time"``.
-        `side` has names and schemas of further outputs: ``ctx.emit(row, to=name)``, and `side` of what this returns.
-        A row on which the code fails fails the epoch (``errors="fail"``), is left out and counted (``"skip"``), or is
-        set apart in ``<view>$errors`` (``"quarantine"``); with `redact`, messages do not show what is in it.
+        `state` is a dataclass or a schema; a process may define it as an attribute instead. Every key has its own
+        state, stored as columns. Rows are processed in arrival order, by partition and offset. With `ordered` they are
+        processed in event-time order, once the watermark has passed them. `time` names the event-time column if the
+        source does not define one. A key without new rows expires after `ttl` of event time, or of processing time with
+        ``ttl_by="processing_time"``.
+
+        `side` maps names to the schemas of side outputs. Write to one with ``ctx.emit(row, to=name)``, and read it with
+        `side` of the returned stream. `errors` defines what happens to a row on which the code fails: ``"fail"`` fails
+        the epoch, ``"skip"`` skips and counts the row, and ``"quarantine"`` moves it to ``<view>$errors``. With
+        `redact`, messages do not show the values of the row.
         """
         from millstream.model.streams.process_outputs import ProcessedStream
 

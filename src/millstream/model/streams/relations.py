@@ -1,4 +1,4 @@
-"""What streams can do with one another, and with rows beside a row: methods for joins, sets and the like."""
+"""Stream methods that relate rows to other rows: joins, set operations, changelogs, iteration and window functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DIRECTIONS = ("backward", "forward", "nearest")
 
 
 class Relations:
-    """The part of a stream that relates rows to others."""
+    """Mixin for streams: methods that relate rows to other rows."""
 
     flow: Flow
     step: Step
@@ -62,17 +62,19 @@ class Relations:
         lateness: Span = "0 seconds",
         suffix: str = "_right",
     ) -> Stream:
-        """Pairs of rows of two streams, kept right while either changes.
+        """Join the rows of two streams. The result is kept up to date when either stream changes.
 
-        `on` names columns that must be equal: ``"id"``, ``["id", "day"]`` or ``{"auction": "id"}``; `where` is any
-        other condition on a pair. A column of `other` whose name is taken gets `suffix`. `how` is inner, left, right,
-        full, semi or anti.
+        `on` names columns that must be equal: ``"id"``, ``["id", "day"]`` or ``{"auction": "id"}``. `where` is any
+        other condition on a pair. A column of `other` whose name is already in use gets `suffix`. `how` is inner, left,
+        right, full, semi or anti.
 
-        `within` bounds the time between the two: ``"10 minutes"`` (either way) or ``("-1 minute", "10 minutes")``,
-        from this stream's event time to the other's; comparisons of event times in `where` do the same. Then rows are
-        kept no longer than they can meet others, and what comes behind the watermark is late; without it they are kept
-        for good. Rows without a partner come when it is ``"certain"`` that there will be none (where time bounds the
-        join), or ``"at once"``, and are taken back: `unmatched` says which.
+        `within` bounds the time between the two rows: ``"10 minutes"`` (in either direction) or ``("-1 minute", "10
+        minutes")``, from this stream's event time to the other's. Comparisons of event times in `where` have the same
+        effect. Then rows are kept only as long as they can still find a partner, and rows behind the watermark are
+        late. Without a bound, rows are kept permanently.
+
+        `unmatched` defines when rows without a partner are emitted: ``"certain"`` waits until no partner can arrive any
+        more (this needs a time bound), and ``"at once"`` emits them immediately and retracts them if a partner arrives.
 
         >>> import millstream as ms
         >>> flow = ms.Flow("shop")
@@ -126,12 +128,13 @@ class Relations:
         lateness: Span = "0 seconds",
         suffix: str = "_right",
     ) -> Stream:
-        """Each row with the row of `other` that was valid at its event time: the last one at it or before it, among
-        those whose columns `on` are equal.
+        """Join each row with the row of `other` that was valid at its event time: the last one at or before it, among
+        the rows with equal columns `on`.
 
-        With `direction="forward"` it is the first one at or behind it, with ``"nearest"`` the closest; both need a
-        `tolerance`, which is how far apart the two may be. `strict`: not of exactly the same time. Rows without a
-        partner have NULLs, or go away if it is `required`. A row comes when the watermark has passed it, and is final.
+        With ``direction="forward"`` it is the first one at or after it, with ``"nearest"`` the closest; both need a
+        `tolerance`, the maximum time between the two rows. `strict` excludes rows with exactly the same time. Rows
+        without a partner have NULLs; with `required` they are dropped. A row is emitted once the watermark has passed
+        it, and is final.
 
         >>> import millstream as ms
         >>> flow = ms.Flow("bank")
@@ -177,19 +180,21 @@ class Relations:
         return _one_key(self._with(step), same, renamed, "left")
 
     def intersect(self, other: Stream, *, copies: bool = False) -> Stream:
-        """The rows that are in both streams now, each once; with `copies`, as often as in the one that has fewer."""
+        """The rows that are currently in both streams, each once. With `copies`, each row occurs as often as in the
+        stream that has fewer copies.
+        """
         return self._compared(other, "intersect", copies=copies)
 
     def subtract(self, other: Stream, *, copies: bool = False) -> Stream:
-        """The rows of this stream that are not in the other now, each once; with `copies`, each copy in the other takes
-        one away.
+        """The rows of this stream that are currently not in the other, each once. With `copies`, each copy in the other
+        stream removes one copy.
         """
         return self._compared(other, "except", copies=copies)
 
     def settled(self, time: str | None = None) -> Stream:
-        """Hold rows until they change no more, and hand them on in the order of their time: a stream that only grows.
+        """Hold rows until they are final, and emit them in the order of their time. The result is append-only.
 
-        `time` is an event time or the end of a window; if there is only one, it need not be named.
+        `time` is an event time or the end of a window. It may be omitted if there is only one.
 
         >>> import millstream as ms
         >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, at TIMESTAMP", event_time="at")
@@ -210,11 +215,11 @@ class Relations:
         return self._with(Settling(self.step, name, here()))
 
     def changelog(self, *, op: str = SHOWN_OP, epoch: str = SHOWN_EPOCH, time: str = CHANGED_AT) -> Stream:
-        """Each change of the rows as a row of its own: a stream that only grows.
+        """Each change of the rows as a row of its own. The result is append-only.
 
-        Three columns come before those of the row: the kind of change (``+I`` a new row, ``-U`` what it was and ``+U``
-        what it became, ``-D`` a row that is gone), the number of the epoch, and its processing time. `op`, `epoch` and
-        `time` name them.
+        Three columns precede those of the row: the kind of change (``+I`` a new row, ``-U`` and ``+U`` the old row and
+        the new row of an update, ``-D`` a deleted row), the number of the epoch, and its processing time. `op`, `epoch`
+        and `time` name these columns.
 
         >>> import millstream as ms
         >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, price BIGINT")
@@ -238,11 +243,11 @@ class Relations:
     def iterate(
         self, body: Callable[[Stream], Stream], *, most: int = 1_000, keep: bool = True, settle: bool = True
     ) -> Stream:
-        """Rows that follow from these: in each round the body makes rows of those that are there, until none is new.
+        """Iterate to a fixpoint: in each round `body` derives rows from the current rows, until there are no new rows.
 
-        It all happens within an epoch. With `keep=False` a round replaces all rows, until they stay the same. If that
-        takes more than `most` rounds it is an error, unless `settle=False`: then what is there is taken. Rows that go
-        away take those with them that followed from them alone.
+        All rounds run within one epoch. With ``keep=False`` a round replaces all rows, until they no longer change. If
+        there is no fixpoint after `most` rounds it is an error; with ``settle=False`` the rows of the last round are
+        used instead. When a row is deleted, the rows that were derived only from it are deleted too.
 
         >>> import millstream as ms
         >>> edges = ms.Flow("net").source("edges", ms.memory(), schema="a BIGINT, b BIGINT")
@@ -276,7 +281,7 @@ class Relations:
                 (name, WindowFunction(function.kind, argument, function.offset, function.default, function.frame))
             )
         step = Windowed(self.step, keys, tuple(orders), tuple(named), here())
-        assert step.schema.names  # refuses a name that is there twice
+        assert step.schema.names  # raises on a duplicate name
         return self._with(step)
 
     def _compared(self, other: Stream, keep: str, *, copies: bool) -> Stream:
@@ -307,7 +312,7 @@ class Relations:
 
 
 def _pairs(on: On, mine: Schema, theirs: Schema) -> tuple[tuple[Expr, Expr], ...]:
-    """The expressions that must be equal."""
+    """The pairs of expressions that must be equal."""
     if on is None:
         return ()
     given = {on: on} if isinstance(on, str) else dict(on) if isinstance(on, Mapping) else {n: n for n in on}
@@ -315,12 +320,12 @@ def _pairs(on: On, mine: Schema, theirs: Schema) -> tuple[tuple[Expr, Expr], ...
 
 
 def _named(given: str | Expr, schema: Schema) -> Expr:
-    """A column by its name, whatever that is, or an expression."""
+    """A column by its exact name, or an expression."""
     return (col(given) if isinstance(given, str) and given in schema else expr(given)).bind(schema)
 
 
 def _renamed(mine: Sequence[str], theirs: Sequence[str], suffix: str) -> dict[str, str]:
-    """The names of the right stream's columns in a pair."""
+    """The names of the right stream's columns in a joined row."""
     taken, found = {folded(n) for n in mine}, {}
     for name in theirs:
         new = name
@@ -368,7 +373,7 @@ def _plus(node: exp.Expr, micros: int) -> exp.Expr:
 
 
 def _check_certain(step: Joined) -> None:
-    """Refuse to wait for what never becomes certain."""
+    """Reject `unmatched="certain"` where certainty is never reached."""
     bounds = joined(step)
     padded = [(step.how in ("left", "full", "anti"), bounds.left), (step.how in ("right", "full"), bounds.right)]
     if step.certain and any(p and not until for p, until in padded):
@@ -380,7 +385,7 @@ def _check_certain(step: Joined) -> None:
 
 
 def _one_key(joined: Stream, keys: Sequence[str], renamed: Mapping[str, str], how: str) -> Stream:
-    """A join with one column where both sides have the same key under the same name."""
+    """A join with one column for each key that has the same name on both sides."""
     if not keys:
         return joined
     second = {renamed[k]: k for k in keys}

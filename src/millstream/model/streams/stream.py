@@ -1,4 +1,4 @@
-"""Streams: what people write. Each method gives a new stream; nothing runs."""
+"""`Stream`: the central class of the public API. Each method returns a new stream; nothing runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ BATCH_KINDS = ("arrow", "pandas", "polars")
 
 @dataclass(frozen=True, eq=False)
 class Stream(Relations, Operators, Matches):
-    """Rows on their way through a flow. Made by `Flow.source` and by the methods below."""
+    """A stream of rows in a flow. Created by `Flow.source` and by the methods below."""
 
     flow: Flow
     step: Step
@@ -76,8 +76,8 @@ class Stream(Relations, Operators, Matches):
     def where(self, condition: str | Expr) -> Stream:
         """Keep the rows for which the condition is true: ``.where("price > 100")``.
 
-        A condition may compare the present time with a time of the row: ``.where("ts > now() - INTERVAL '1' HOUR")``.
-        Rows then come and go as time passes, by the clock of the epochs.
+        A condition may compare the current time with a time of the row: ``.where("ts > now() - INTERVAL '1' HOUR")``.
+        Rows then appear and disappear as time passes, according to the clock of the epochs.
         """
         made = boolean(condition, self.schema, "where", clock=True)
         if not has_clock(made.node):
@@ -92,7 +92,7 @@ class Stream(Relations, Operators, Matches):
         return self._project(named_columns(columns, named, "select"))
 
     def with_columns(self, /, **named: str | Expr) -> Stream:
-        """Add columns, or replace those of the same name; the others stay."""
+        """Add columns, or replace columns of the same name; the others stay."""
         if not named:
             raise DefinitionError("with_columns needs at least one name=expression", origin=here())
         kept = [(n, col(n)) for n in self.schema.names if n not in named]
@@ -103,7 +103,7 @@ class Stream(Relations, Operators, Matches):
     def flat_map(self, /, *, keep_empty: bool = False, **array: str | Expr) -> Stream:
         """One row per element of an array: ``.flat_map(word="split(text, ' ')")``.
 
-        Rows whose array is empty or NULL go away, unless `keep_empty` (then the element is NULL).
+        Rows whose array is empty or NULL are dropped. With `keep_empty` they are kept, and the element is NULL.
         """
         if len(array) != 1:
             raise DefinitionError("flat_map takes one name=array", hint="e.g. flat_map(tag='tags')", origin=here())
@@ -125,9 +125,9 @@ class Stream(Relations, Operators, Matches):
     def map_batches(self, function: Callable[[Any], Any], *, schema: str | Schema, takes: str = "arrow") -> Stream:
         """Run a Python function over batches of rows.
 
-        The function gets and gives a batch as `takes` says: a pyarrow Table, a pandas or a polars DataFrame. It must
-        be deterministic and must not rely on where batches are cut. The column named ``event_time`` of the
-        source keeps its meaning only if it stays; see docs/guide/steps.md.
+        `takes` selects the batch type that the function receives and returns: a pyarrow Table, a pandas DataFrame or a
+        polars DataFrame. The function must be deterministic and must not depend on batch boundaries. The source's
+        ``event_time`` column keeps its meaning only if the function returns it; see docs/guide/steps.md.
         """
         self._refuse_panes("map_batches")
         if not callable(function):
@@ -147,9 +147,9 @@ class Stream(Relations, Operators, Matches):
     ) -> Stream:
         """Add columns of a stored table (see `Home.put_table`), matched by equal values.
 
-        `on` is a column both have, or ``{"my_column": "table_column"}``. `columns` says which columns to add, with
-        their types, e.g. ``"name STRING, region STRING"``. Rows without a match keep NULLs; with `required` they go
-        away.
+        `on` is a column that both have, or ``{"my_column": "table_column"}``. `columns` lists the columns to add, with
+        their types, e.g. ``"name STRING, region STRING"``. Rows without a match have NULLs; with `required` they are
+        dropped.
         """
         self._refuse_after_aggregate("enrich")
         check_name(table, "table")
@@ -170,7 +170,7 @@ class Stream(Relations, Operators, Matches):
         return Stream(self.flow, Enrich(self.step, table, pairs, added.fields, required, schema, here()))
 
     def union(self, *others: Stream) -> Stream:
-        """All rows of this stream and the others; their columns must have the same names and types."""
+        """All rows of this stream and the others. Their columns must have the same names and types."""
         return self._united(others, ordered=False)
 
     def _united(self, others: tuple[Stream, ...], *, ordered: bool) -> Stream:
@@ -226,7 +226,7 @@ class Stream(Relations, Operators, Matches):
         return Keyed(self, ()).top(n, by, *more, rank=rank)
 
     def distinct(self) -> Stream:
-        """Every row once, however often it comes; of rows that change, those that are there now.
+        """Every distinct row once. For changing rows, the distinct current rows.
 
         >>> import millstream as ms
         >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, price BIGINT")
@@ -237,11 +237,12 @@ class Stream(Relations, Operators, Matches):
         return Stream(self.flow, Distinct(self.step, here()))
 
     def fill(self, how: object | Mapping[str, object], *, longest: str | timedelta | Duration | None = None) -> Stream:
-        """Add rows for windows of a windowed aggregate that have none, between the first and the last window of a key.
+        """Add rows for empty windows of a windowed aggregate, between the first and the last window of a key.
 
-        Their aggregates are as `how` says: ``"previous"`` (the value of the window before), ``"linear"`` (on the line
-        to the next one, as DOUBLE), None, or a constant; for all alike, or by column: ``{"total": "previous", "n":
-        0}``. With `longest`, only windows that begin no later than that after one with rows are filled.
+        `how` defines the aggregates of the added rows: ``"previous"`` (the value of the previous window), ``"linear"``
+        (interpolated to the next value, as DOUBLE), None, or a constant. It applies to all columns, or by column:
+        ``{"total": "previous", "n": 0}``. With `longest`, only windows that start within that time after a window with
+        rows are filled.
 
         >>> import millstream as ms
         >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="auction BIGINT, at TIMESTAMP", event_time="at")
@@ -255,12 +256,12 @@ class Stream(Relations, Operators, Matches):
     def deduplicate(
         self, *columns: str, keep: str = "first", within: str | timedelta | Duration | None = None
     ) -> Stream:
-        """One row of those that are equal in some columns (in all, if none is named): the first or the last by event
-        time; equal times go by what is in the rows.
+        """Keep one row of those with equal values in `columns` (in all columns, if none is named): the first or the
+        last by event time. Equal event times are ordered by the contents of the rows.
 
-        An earlier row that comes later takes the place of the one that was shown. With `within`, a row goes away only
-        if one of its key was kept so short a time before it: rows come in order, when the watermark has passed them,
-        stay as they are, and nothing is kept longer.
+        An earlier row that arrives later replaces the row that was shown. With `within`, a row is dropped only if a row
+        of its key was kept less than that long before it. Rows are then emitted in order, once the watermark has passed
+        them; they never change, and state is not kept longer than `within`.
 
         >>> import millstream as ms
         >>> bids = ms.Flow("shop").source("bids", ms.memory(), schema="id BIGINT, at TIMESTAMP", event_time="at")
@@ -279,16 +280,17 @@ class Stream(Relations, Operators, Matches):
         state_ttl: str | timedelta | Duration | None = None,
         on_error: str = QUARANTINE,
     ) -> View:
-        """Keep the result under a name, as a table that can be queried while the flow runs.
+        """Store the result as a named table that can be queried while the flow runs.
 
-        `retention` says how long rows stay after the watermark has passed them (windows by their end, other
-        rows by their event time); without it they stay for good. `changes_to` writes every change of the view
-        elsewhere too, as `sink` does. With a `state_ttl`, joins, aggregates over rows that change and their like forget
-        rows for which nothing came for so long (in event time), where nothing else bounds them: results of rows that
-        come even later are then as if those had never been.
+        `retention` is how long rows stay after the watermark has passed them (windows by their end, other rows by their
+        event time). Without it they stay permanently. `changes_to` also writes every change of the view to a sink, as
+        `sink` does. `state_ttl` bounds the state of joins, aggregates over changing rows and similar steps where
+        nothing else bounds it: they expire rows that had no update for this long in event time. If rows arrive even
+        later, their results are computed as if the expired rows had never existed.
 
-        `on_error` says what is done about a row that an expression fails on, as a division by zero: ``"quarantine"``
-        sets it aside in ``<view>$errors``, ``"fail"`` stops the view, ``"null"`` takes NULL as the expression's value.
+        `on_error` defines what happens to a row on which an expression fails, for example with a division by zero:
+        ``"quarantine"`` moves it to ``<view>$errors``, ``"fail"`` stops the view, and ``"null"`` uses NULL as the value
+        of the expression.
         """
         check_name(name, "view")
         kept = None if retention is None else Duration.positive(retention, what="retention")
@@ -301,11 +303,13 @@ class Stream(Relations, Operators, Matches):
         return view
 
     def sink(self, name: str, to: Sink) -> View:
-        """Write the result to a topic of the log (``.sink("hot", ms.log("hot_auctions"))``) and keep no table of it.
+        """Write the result to a topic of the log (``.sink("hot", ms.log("hot_auctions"))``), without storing it as a
+        table.
 
-        With ``ms.files(folder, format=...)`` each epoch writes a file, with ``ms.console()`` a line per change.
-        The rows of a stream that only grows are written as they are. Those of a stream that changes have a first column
-        ``op``: ``+I`` a new row, ``-U`` and ``+U`` what it was and what it became, ``-D`` a row that is gone.
+        With ``ms.files(folder, format=...)`` each epoch writes a file, with ``ms.console()`` a line per change. The
+        rows of an append-only stream are written unchanged. The rows of a changing stream have an additional first
+        column ``op``: ``+I`` for a new row, ``-U`` and ``+U`` for the old row and the new row of an update, ``-D`` for
+        a deleted row.
         """
         check_name(name, "sink")
         view = View(name, self.step, None, here(), _sink(to, name), kept=False)
@@ -313,7 +317,7 @@ class Stream(Relations, Operators, Matches):
         return view
 
     def _check_retention(self, name: str) -> None:
-        """Refuse a retention where no row says when it has grown old."""
+        """Reject a retention if no column defines the age of a row."""
         last = next((s for s in upstream(self.step) if isinstance(s, Keeping)), None)
         if last is None:
             return
@@ -351,7 +355,7 @@ class Stream(Relations, Operators, Matches):
             )
 
     def _refuse_panes(self, what: str) -> None:
-        """Refuse aggregates before that do not take back what they said."""
+        """Reject upstream aggregates that do not retract their earlier results."""
         for step in upstream(self.step):
             how = step.windowing.accumulation if isinstance(step, Aggregated) else Accumulation.RETRACTING
             if how is not Accumulation.RETRACTING:
@@ -364,10 +368,10 @@ class Stream(Relations, Operators, Matches):
 
 
 def merge(stream: Stream, *others: Stream, order: str = "event_time") -> Stream:
-    """One stream of several, in the order of event time, whatever order the rows arrived in.
+    """Merge several streams into one in event-time order, regardless of arrival order.
 
-    A row is held back until the watermark of all sources has passed it; equal times go by source (as given here),
-    partition and offset. A row that comes when its time is past goes to ``<view>$late``.
+    A row is held until the watermark of all sources has passed it. Equal times are ordered by source (in argument
+    order), partition and offset. A row that arrives after its time has passed goes to ``<view>$late``.
     """
     if order != "event_time":
         raise DefinitionError(f"merge can order by event_time only, not by {order!r}", origin=here())

@@ -1,22 +1,22 @@
-"""Store assignment: the one rule for a value that is to become a value of a column, whoever gives it.
+"""Store assignment: the one rule for converting a value to the type of a column, whatever its source.
 
-INSERT, UPDATE, `log append`, `Topic.append` and memory sources all go by it. A value is taken where its kind fits and
-nothing of it is lost, and refused otherwise, as store assignment of ANSI SQL has it:
+INSERT, UPDATE, `log append`, `Topic.append` and memory sources all use it. A value is accepted if its type fits and
+the conversion loses nothing, and rejected otherwise, as in the store assignment of ANSI SQL:
 
-| column | takes |
+| column | accepts |
 |---|---|
 | whole numbers | numbers without a fraction, in the range of the type |
-| DECIMAL(p, s) | numbers with at most s digits behind the point and p in all; of a DOUBLE its shortest digits count |
-| FLOAT, DOUBLE | numbers in the range of the type, rounded; whole numbers only as they are |
+| DECIMAL(p, s) | numbers with at most s digits after the point and p in total; a DOUBLE counts by its shortest digits |
+| FLOAT, DOUBLE | numbers in the range of the type, rounded; whole numbers only if exact |
 | BOOLEAN | truth values |
 | STRING | text; numbers, truth values, times and intervals as text |
 | BINARY | bytes; text as UTF-8 |
-| TIMESTAMP | times and dates between the years 1 and 9999, and text that is one in ISO 8601 |
-| TIMESTAMP_NTZ | the same without a zone: a datetime with one is taken in UTC, text with one is refused |
-| INTERVAL DAY TO SECOND | timedeltas, and text as Spark writes it: ``1 02:03:04.5`` |
-| DATE | dates, times at midnight (UTC), and text that is a date in ISO 8601 |
+| TIMESTAMP | times and dates between the years 1 and 9999, and ISO 8601 text |
+| TIMESTAMP_NTZ | the same without a zone: a datetime with one is converted to UTC, text with one is rejected |
+| INTERVAL DAY TO SECOND | timedeltas, and text in Spark's syntax: ``1 02:03:04.5`` |
+| DATE | dates, times at midnight (UTC), and ISO 8601 dates as text |
 
-Values that come as JSON or from Python may also give a TIMESTAMP in seconds since 1970.
+Values from JSON or Python may also be a TIMESTAMP in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MODEST, _LARGE = Decimal("1e-300"), Decimal("1e300")
 
 
 class Unfit(ValueError):
-    """A value that a column cannot take: which row, which value, and why."""
+    """A value that a column cannot store: which row, which value, and why."""
 
     def __init__(self, why: str, row: int | None = None, value: Any = None) -> None:
         super().__init__(why)
@@ -69,7 +69,7 @@ def assigned_table(
     refused: Callable[[Unfit, pa.Field], Exception],
     convert: Callable[[Any, pa.DataType], pa.Array] | None = None,
 ) -> pa.Table:
-    """Columns as a table has them; NULL in those that are not given. `refused` makes the error for a value that does
+    """Columns as a table with this schema; missing columns are NULL. `refused` creates the error for a value that does
     not fit.
     """
     made = []
@@ -85,7 +85,7 @@ def assigned_table(
 
 
 def assigned(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """A column of any type as one of this type; raises Unfit with the first row that does not fit."""
+    """Convert a column to a type; raises Unfit with the first row that does not fit."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
         column = column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
@@ -99,7 +99,7 @@ def assigned(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
         try:
             return _cast(column, kind)
         except _ARROW:
-            pass  # value by value, to find the row
+            pass  # one value at a time, to find the row
     return from_values(python_values(column), kind)
 
 
@@ -128,7 +128,7 @@ def from_values(values: Sequence[Any], kind: pa.DataType, *, seconds: bool = Fal
 
 
 def fit(value: Any, kind: pa.DataType, *, seconds: bool = False) -> Any:
-    """A value as Arrow takes it for this type, with nothing lost; raises Unfit."""
+    """Convert a value losslessly to what Arrow accepts for this type; raises Unfit."""
     if value is None:
         return None
     if hasattr(value, "item") and type(value).__module__ == "numpy":
@@ -153,7 +153,7 @@ def fit(value: Any, kind: pa.DataType, *, seconds: bool = False) -> Any:
 
 
 def _arrow_decides(found: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether Arrow's safe cast between two types refuses just what the rule refuses."""
+    """Whether Arrow's safe cast between two types rejects exactly what the rule rejects."""
     number = (pa.types.is_integer, pa.types.is_decimal)
     if any(t(found) for t in number) and any(t(kind) for t in number):
         return True
@@ -280,7 +280,7 @@ def _date(value: Any, kind: pa.DataType) -> date:
 
 def _interval(value: Any, kind: pa.DataType) -> timedelta:
     if isinstance(value, timedelta):
-        if getattr(value, "nanoseconds", 0):  # of pandas
+        if getattr(value, "nanoseconds", 0):  # a pandas value
             raise Unfit("it is finer than a microsecond")
         return value
     micros = interval_micros_of(value) if isinstance(value, str) else None

@@ -1,8 +1,8 @@
-"""Answers of DuckDB as Arrow, with intervals as durations.
+"""Converts DuckDB results to Arrow, with intervals as durations.
 
-DuckDB hands an INTERVAL over in nanoseconds, which wrap around after 292 years, and without saying whether it has
-months. So intervals leave it as whole microseconds, and become durations here. `store/subprocess_child.py` loads this
-file by its path: it imports nothing of Millstream.
+DuckDB exports an INTERVAL in nanoseconds, which overflow after 292 years, and does not indicate whether it has months.
+So intervals leave DuckDB as whole microseconds and become durations here. `store/subprocess_child.py` loads this file
+by its path, so it imports nothing of Millstream.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _INTERVAL = "INTERVAL"
 
 
 class DuckBatches:
-    """What a relation gives, batch by batch."""
+    """The result of a relation, batch by batch."""
 
     def __init__(self, relation: Any, rows: int) -> None:
         kinds = list(relation.types)
@@ -43,12 +43,12 @@ class DuckBatches:
                 yield batch
 
     def close(self) -> None:
-        """Let go of the relation."""
+        """Release the relation."""
         self._reader.close()
 
 
 def arrow_table(relation: Any) -> pa.Table:
-    """All that a relation gives."""
+    """The whole result of a relation."""
     if not any(_INTERVAL in str(k) for k in relation.types):
         return relation.to_arrow_table()
     batches = DuckBatches(relation, 100_000)
@@ -63,7 +63,7 @@ def _quoted(name: str) -> str:
 
 
 def _whole(x: str, kind: Any, depth: int = 0) -> str:
-    """SQL of a value in which intervals are microseconds."""
+    """SQL for a value in which intervals are microseconds."""
     if _INTERVAL not in str(kind):
         return x
     if kind.id == "interval":
@@ -86,7 +86,7 @@ def _text(value: str) -> str:
 
 
 def _spans(found: pa.DataType, kind: Any) -> pa.DataType:
-    """The Arrow type that was found, with durations where the store has intervals."""
+    """The Arrow type with durations where the store has intervals."""
     if _INTERVAL not in str(kind):
         return found
     if kind.id == "interval":

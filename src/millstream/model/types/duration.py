@@ -1,4 +1,4 @@
-"""Durations as people write them: ``"4 seconds"``, ``"1 hour 30 minutes"``, a timedelta."""
+"""Durations as users write them: ``"4 seconds"``, ``"1 hour 30 minutes"``, a timedelta."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ UNITS = {
     "w": 604_800_000_000,
 }
 LONGEST = 3_652_500 * 86_400_000_000
-"""Micros of the longest duration, 10,000 years: no sum of durations and event times overflows (`millstream.clock`)."""
+"""The longest duration in micros, 10,000 years: no sum of durations and event times overflows (`millstream.clock`)."""
 
 _DIGITS = 40
-"""Longer numbers are out of range whatever their unit is."""
+"""Longer numbers are out of range in every unit."""
 
 _PART = re.compile(r"\s*(?P<number>[+-]?\d+(?:\.\d+)?)\s*(?P<unit>[a-zA-Z]+)\s*,?")
 
@@ -59,7 +59,7 @@ class Duration:
 
     @classmethod
     def of(cls, value: str | timedelta | Duration, *, what: str = "duration") -> Duration:
-        """Read a duration; `what` names it in the error."""
+        """Parse a duration; `what` names it in the error."""
         if isinstance(value, Duration):
             return value
         micros = value // timedelta(microseconds=1) if isinstance(value, timedelta) else None
@@ -81,7 +81,7 @@ class Duration:
 
     @classmethod
     def positive(cls, value: str | timedelta | Duration, *, what: str) -> Duration:
-        """Read a duration that must be longer than zero."""
+        """Parse a duration that must be longer than zero."""
         duration = cls.of(value, what=what)
         if duration.micros <= 0:
             raise DefinitionError(
@@ -91,7 +91,7 @@ class Duration:
 
     @classmethod
     def not_negative(cls, value: str | timedelta | Duration, *, what: str) -> Duration:
-        """Read a duration that may be zero."""
+        """Parse a duration that may be zero."""
         duration = cls.of(value, what=what)
         if duration.micros < 0:
             raise DefinitionError(f"{what} must not be negative, not {value!r}", origin=here())

@@ -1,7 +1,7 @@
-"""Day-time intervals as text, the way Spark writes and reads them: ``INTERVAL '1 02:03:04.5' DAY TO SECOND``.
+"""Day-time intervals as text, in Spark's syntax: ``INTERVAL '1 02:03:04.5' DAY TO SECOND``.
 
 An interval is a number of microseconds: an Arrow duration in memory, a timedelta in Python, an INTERVAL in the store.
-Intervals of years and months have no fixed length and are another type, which columns cannot have.
+Intervals of years and months have no fixed length; they are a different type, which columns cannot have.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from datetime import timedelta
 
 MOST = 2**63 - 1
-"""Microseconds that an interval may have, in either direction."""
+"""The largest number of microseconds of an interval, in either direction."""
 _DAY = 86_400_000_000
 _MICRO = timedelta(microseconds=1)
 _TEXT = re.compile(
@@ -26,7 +26,7 @@ def micros_of(value: timedelta) -> int:
 
 
 def interval_text(value: timedelta | int) -> str:
-    """An interval as Spark writes it; a number is microseconds.
+    """An interval in Spark's syntax; a number is in microseconds.
 
     >>> interval_text(timedelta(hours=25, milliseconds=500))
     "INTERVAL '1 01:00:00.5' DAY TO SECOND"
@@ -42,8 +42,8 @@ def interval_text(value: timedelta | int) -> str:
 
 
 def interval_micros_of(text: str) -> int | None:
-    """The microseconds of an interval that is written as Spark does, whole or only what stands in its quotes; None
-    where it is none.
+    """The microseconds of an interval in Spark's syntax, complete or only the quoted part; None if it is not an
+    interval.
 
     >>> interval_micros_of("INTERVAL '1 00:00:01' DAY TO SECOND") == interval_micros_of("1 00:00:01") == 86401000000
     True

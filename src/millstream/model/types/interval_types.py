@@ -1,8 +1,8 @@
-"""The types of expressions with intervals, which the parser's own rules do not know: a difference of two times is an
-interval, and an interval times a number is one too.
+"""Type inference for intervals, which sqlglot's own rules lack: the difference of two times is an interval, and so is
+an interval times a number.
 
-Types are given to the parser with `INTERVAL` for INTERVAL DAY TO SECOND. An expression with a literal of months or
-years has no known type.
+The parser sees `INTERVAL` for INTERVAL DAY TO SECOND. An expression with a literal of months or years has no known
+type.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _LONG, _SHORT = NAMES[INTERVAL], "INTERVAL"
 
 
 def told(kind: str) -> str:
-    """A type as the parser is told it."""
+    """A type as it is passed to the parser."""
     return kind.replace(_LONG, _SHORT)
 
 
 def plain(node: exp.Expr) -> exp.Expr:
-    """An expression whose casts to an interval of days to seconds name it as the parser is told it."""
+    """An expression whose casts to a day-time interval use the type name that the parser sees."""
     for kind in list(node.find_all(exp.DataType)):
         if isinstance(kind.this, exp.Interval) and is_fixed(kind.this):
             kind.replace(exp.DataType(this=_KIND.INTERVAL))
@@ -34,14 +34,14 @@ def plain(node: exp.Expr) -> exp.Expr:
 
 
 def has_months(node: exp.Expr) -> bool:
-    """Whether there is an interval in an expression that has no fixed length."""
+    """Whether an expression contains an interval without a fixed length."""
     return any(not is_fixed(i) for i in node.find_all(exp.Interval)) or any(
         str(f.this).lower() in ("make_ym_interval", "make_interval") for f in node.find_all(exp.Anonymous)
     )
 
 
 def is_fixed(node: exp.Interval) -> bool:
-    """Whether an interval, or the type of one, has days and what is shorter only."""
+    """Whether an interval, or an interval type, has only units of days and shorter."""
     unit = node.unit
     units = [unit.this, unit.expression] if isinstance(unit, exp.IntervalSpan) else [unit]
     return all(u is not None and u.name.upper().rstrip("S") in _UNITS for u in units)
@@ -49,7 +49,7 @@ def is_fixed(node: exp.Interval) -> bool:
 
 @functools.cache
 def rules() -> dict[Any, Any]:
-    """The parser's rules for types, with those of intervals before them."""
+    """The parser's typing rules, preceded by those for intervals."""
     known = dict(Dialect.get_or_raise("spark").EXPRESSION_METADATA)
     for node in (exp.Add, exp.Sub, exp.Mul, exp.Div):
         known[node] = {"annotator": functools.partial(_annotated, known[node]["annotator"])}

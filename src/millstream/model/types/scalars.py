@@ -1,4 +1,4 @@
-"""The plain types of columns: one row for each, with its name in every part of the system.
+"""Scalar column types: one table row per type, with its name in every part of the system.
 
 | SQL | in memory | in the store | in Python |
 |---|---|---|---|
@@ -6,7 +6,7 @@
 | TIMESTAMP_NTZ | Arrow timestamp without a zone | TIMESTAMP | datetime without a zone |
 | INTERVAL DAY TO SECOND | Arrow duration | INTERVAL | timedelta |
 
-DECIMAL has digits, and ARRAY, MAP and STRUCT have parts: `schema.py` and `store/names.py` put those together.
+DECIMAL has digits, and ARRAY, MAP and STRUCT have element types: `schema.py` and `store/names.py` handle these.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pyarrow as pa
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 LOCAL_TIMESTAMP = pa.timestamp("us")
-"""TIMESTAMP_NTZ: what a clock on the wall shows, in no zone."""
+"""TIMESTAMP_NTZ: local wall-clock time without a zone."""
 INTERVAL = pa.duration("us")
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """A plain type: its SQL name, its type in memory and in the store, and what the parser calls its spellings."""
+    """A scalar type: its SQL name, its types in memory and in the store, and its names in the parser."""
 
     name: str
     arrow: pa.DataType
@@ -33,7 +33,7 @@ class Scalar:
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """What the parser calls it."""
+        """Its names in the parser."""
         return self.read or (self.name,)
 
 
@@ -57,20 +57,20 @@ BY_SPELLING = {spelling: s.arrow for s in SCALARS for spelling in s.spellings}
 NAMES = {s.arrow: s.name for s in SCALARS}
 STORED = {s.arrow: s.stored for s in SCALARS}
 LISTED = ", ".join([*(s.name for s in SCALARS), "DECIMAL(p, s)", "ARRAY<t>", "MAP<k, v>", "STRUCT<name: t>"])
-"""All types, for people."""
+"""All types, for messages."""
 
 DAY_TIME = ("DAY", "HOUR", "MINUTE", "SECOND")
-"""The units of intervals that have a fixed length."""
+"""The units of intervals with a fixed length."""
 
 WIDTHS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
-"""Types of numbers, each of which can be cast to any that follows it."""
+"""Numeric types, each of which can be cast to any that follows it."""
 
 
 def widest(kinds: Collection[pa.DataType | None]) -> pa.DataType | None:
-    """The type of numbers that all of these can be cast to; None where one is not such a number."""
+    """The numeric type that all of these can be cast to; None if one of them is not numeric."""
     return max(kinds, key=WIDTHS.index) if kinds and all(k in WIDTHS for k in kinds) else None
 
 
 def mean_type(of: pa.DataType | None) -> pa.DataType:
-    """The type of a mean of values of a type: of intervals an interval, of numbers DOUBLE."""
+    """The type of the mean of values of a type: an interval for intervals, DOUBLE for numbers."""
     return INTERVAL if of is not None and pa.types.is_duration(of) else pa.float64()

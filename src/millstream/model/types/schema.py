@@ -1,7 +1,7 @@
-"""Columns and their types.
+"""Schemas: columns and their types.
 
-A schema is written as Spark DDL (``"auction BIGINT, ts TIMESTAMP"``) and kept as Arrow types, which every part
-of the system shares. A type may be unknown (None) for a computed column until the engine has bound the plan.
+A schema is written as Spark DDL (``"auction BIGINT, ts TIMESTAMP"``) and stored as Arrow types, which every part of the
+system shares. The type of a computed column may be unknown (None) until the engine has bound the plan.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _QUOTED_OR_LOCAL = re.compile(
     r"""('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`[^`]*`)|\bTIMESTAMP\s+WITHOUT\s+TIME\s+ZONE\b""",
     re.IGNORECASE | re.DOTALL,
 )
-"""What stands in quotes, or the long name of TIMESTAMP_NTZ, which the parser takes for TIMESTAMP."""
+"""Quoted text, or the long name of TIMESTAMP_NTZ, which the parser would read as TIMESTAMP."""
 
 LENGTHS = frozenset(exp.DataType.Type[k] for k in ("DECIMAL", "ARRAY", "MAP", "STRUCT"))
-"""Types that may have something in brackets after their name."""
+"""Types that may have arguments in parentheses."""
 _TEXTS = frozenset(exp.DataType.Type[k] for k in ("VARCHAR", "CHAR", "TEXT", "NVARCHAR", "NCHAR"))
 
 _PARTS = {"ARRAY": (1, "ARRAY<BIGINT>"), "MAP": (2, "MAP<STRING, BIGINT>"), "STRUCT": (0, "STRUCT<name: BIGINT>")}
-"""How many types a nested type has (0: any number, at least one), and an example."""
+"""The number of type arguments of a nested type (0: any number, at least one), and an example."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A column: its name, and its type where that is known."""
+    """A column: its name, and its type if known."""
 
     name: str
     type: pa.DataType | None = None
@@ -57,7 +57,7 @@ class Schema:
 
     @classmethod
     def parse(cls, ddl: str) -> Schema:
-        """Read Spark DDL."""
+        """Parse Spark DDL."""
         if not isinstance(ddl, str):
             raise _unreadable(ddl, "it is not text")
         try:
@@ -77,7 +77,7 @@ class Schema:
 
     @classmethod
     def of(cls, fields: Iterable[Field]) -> Schema:
-        """Make a schema and refuse repeated, empty or reserved names."""
+        """Create a schema; rejects duplicate, empty and reserved names."""
         schema = cls(tuple(fields))
         seen: dict[str, str] = {}
         for field in schema.fields:
@@ -100,8 +100,8 @@ class Schema:
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema, *, exact: bool = False) -> Schema:
-        """Take names and types from an Arrow schema; times become UTC microseconds. With `exact`, times without a zone
-        are TIMESTAMP_NTZ: the schema is one of ours. Elsewhere they are mostly moments in UTC.
+        """Names and types from an Arrow schema; times become UTC microseconds. With `exact`, times without a zone are
+        TIMESTAMP_NTZ: use it for Millstream's own schemas. In other schemas they are usually instants in UTC.
         """
         return cls.of(Field(f.name, _plain(f.type)) for f in (schema if exact else zoned(schema)))
 
@@ -117,14 +117,14 @@ class Schema:
         return any(f.name == name for f in self.fields)
 
     def field(self, name: str, *, origin: Origin | None = None) -> Field:
-        """The column of this name, or a SchemaError that lists what there is."""
+        """The column of this name, or a SchemaError that lists the existing columns."""
         for field in self.fields:
             if field.name == name:
                 return field
         raise self.unknown(name, origin)
 
     def unknown(self, name: str, origin: Origin | None = None) -> SchemaError:
-        """The error for a column that is not here."""
+        """The error for an unknown column."""
         close = difflib.get_close_matches(name, self.names, n=1)
         return SchemaError(
             f"unknown column `{name}`",
@@ -134,12 +134,12 @@ class Schema:
         )
 
     def to_arrow(self) -> pa.Schema:
-        """The Arrow schema; only for schemas whose types are all known."""
+        """The Arrow schema; requires that all types are known."""
         return pa.schema([(f.name, f.type) for f in self.fields])
 
 
 def arrow_type(node: exp.DataType | None) -> pa.DataType:
-    """The Arrow type of a type as sqlglot read it."""
+    """The Arrow type of a parsed sqlglot type."""
     if node is None:
         raise SchemaError("a column has no type", hint='e.g. "price BIGINT"', origin=here())
     if isinstance(node.this, exp.Interval) or node.this is exp.DataType.Type.INTERVAL:
@@ -165,7 +165,7 @@ def arrow_type(node: exp.DataType | None) -> pa.DataType:
 
 
 def _interval(node: exp.DataType) -> pa.DataType:
-    """An interval of days to seconds, or of one of these units; all are kept as microseconds."""
+    """A day-time interval, or an interval of one of these units; all are stored as microseconds."""
     unit = node.this.args.get("unit") if isinstance(node.this, exp.Interval) else None
     units = [unit.this, unit.expression] if isinstance(unit, exp.IntervalSpan) else [unit]
     said = [u.name.upper().rstrip("S") if u is not None else "" for u in units]
@@ -199,7 +199,7 @@ def _decimal(node: exp.DataType) -> pa.DataType:
 
 
 def _check_parts(kind: str, node: exp.DataType) -> None:
-    """Refuse a nested type without its parts, and a STRUCT with two fields of one name."""
+    """Reject a nested type without its type arguments, and a STRUCT with two fields of the same name."""
     count, form = _PARTS[kind]
     parts = node.expressions
     if not parts or (count and len(parts) != count):
@@ -225,7 +225,7 @@ def _column(ddl: str, node: exp.Expr) -> Field:
 
 
 def _refuse_what_is_not_kept(column: exp.ColumnDef) -> None:
-    """Refuse NOT NULL, DEFAULT and their like, and types with a length: a schema has names and types alone."""
+    """Reject NOT NULL, DEFAULT and similar clauses, and types with a length: a schema has only names and types."""
     for constraint in column.find_all(exp.ColumnConstraint):
         kind = constraint.kind
         plain = isinstance(kind, exp.NotNullColumnConstraint) and kind.args.get("allow_null")
@@ -264,7 +264,7 @@ def _unreadable(ddl: object, why: str | None) -> SchemaError:
 
 
 def type_from_sqlglot(node: exp.DataType | None) -> pa.DataType | None:
-    """The Arrow type of an annotated expression, or None when sqlglot does not know it."""
+    """The Arrow type of an annotated expression, or None if sqlglot does not know it."""
     if node is None or node.is_type(exp.DataType.Type.UNKNOWN, exp.DataType.Type.NULL):
         return None
     known = node.copy()
@@ -297,17 +297,17 @@ def ddl_type(kind: pa.DataType) -> str:
 
 
 def plain_names(text: str) -> str:
-    """A text in which the long name TIMESTAMP WITHOUT TIME ZONE is TIMESTAMP_NTZ."""
+    """A text in which the long name TIMESTAMP WITHOUT TIME ZONE is replaced by TIMESTAMP_NTZ."""
     return _QUOTED_OR_LOCAL.sub(lambda found: found[1] or "TIMESTAMP_NTZ", text)
 
 
 def zoned(schema: pa.Schema) -> pa.Schema:
-    """A schema in which every time is one in UTC."""
+    """A schema in which every timestamp is in UTC."""
     return pa.schema([f.with_type(_zoned(f.type)) for f in schema])
 
 
 def _zoned(kind: pa.DataType) -> pa.DataType:
-    """A type in which every time is one in UTC."""
+    """A type in which every timestamp is in UTC."""
     if pa.types.is_timestamp(kind):
         return TIMESTAMP
     if pa.types.is_list(kind):

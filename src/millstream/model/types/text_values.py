@@ -1,7 +1,7 @@
-"""Text as values of a type: how the values of a CSV file become those of a column.
+"""Text conversion: how the values of a CSV file become values of a column.
 
-Whole columns are converted at once where all of their texts have the usual form; all others value by value, to find
-the row that does not fit. Both give the same values.
+Columns are converted as a whole if all their texts have the usual form; otherwise one value at a time, to find the row
+that does not fit. Both paths produce the same values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INSTANT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1
 
 
 def from_texts(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column of text as one of this type. Raises Unfit with the first row that does not fit."""
+    """Convert a column of text to this type. Raises Unfit with the first row that does not fit."""
     if pa.types.is_string(kind):
         return texts
     trimmed = pc.utf8_trim_whitespace(texts)
@@ -35,7 +35,7 @@ def from_texts(texts: pa.Array, kind: pa.DataType) -> pa.Array:
             try:
                 return convert(trimmed, kind)
             except (*_ARROW, Unfit):
-                break  # value by value, to find the row
+                break  # one value at a time, to find the row
     values = []
     for row, text in enumerate(trimmed.to_pylist()):
         try:
@@ -53,7 +53,7 @@ def _all_match(texts: pa.Array, form: str) -> bool:
 
 
 def _read(text: str, kind: pa.DataType) -> Any:
-    """The value that a text stands for, before it is fitted into a type."""
+    """The value that a text represents, before it is fitted into a type."""
     if pa.types.is_integer(kind):
         if not _WHOLE.fullmatch(text):
             raise Unfit("it is not a whole number")
@@ -73,7 +73,7 @@ def _read(text: str, kind: pa.DataType) -> Any:
             return orjson.loads(text)
         except ValueError:
             raise Unfit("it is not JSON") from None
-    return text  # times and bytes are read from text anyway
+    return text  # times and bytes are parsed from text anyway
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -1,7 +1,7 @@
-"""Arrow values as Python values, for every value that a column can hold.
+"""Converts Arrow values to Python values, for every value that a column can hold.
 
-Python's own times end with the year 9999 and begin with the year 1, while a TIMESTAMP or DATE column holds much more.
-What Python cannot hold becomes text: a time as ISO 8601 with more digits in its year, ``+10000-01-01T00:00:00Z``.
+Python's times range from the year 1 to the year 9999, while a TIMESTAMP or DATE column holds much more. Values out of
+Python's range become text: a time as ISO 8601 with more digits in its year, ``+10000-01-01T00:00:00Z``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 class FarTime(str):
-    """A time or date that Python's own cannot hold, as text; code that only hands it on gives it back unchanged."""
+    """A time or date out of Python's range, as text; code that only passes it on returns it unchanged."""
 
     __slots__ = ("value",)
     value: int
 
     @classmethod
     def of(cls, text: str, value: int) -> FarTime:
-        """The text, and the number that Arrow keeps."""
+        """The text, and the number that Arrow stores."""
         made = cls(text)
         made.value = value
         return made
@@ -39,12 +39,12 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def plain_values(series: Any) -> list[Any]:
-    """The values of a Polars series. Polars itself panics at dates that Python cannot hold."""
+    """The values of a Polars series. Polars itself panics at dates out of Python's range."""
     return python_values(series.to_arrow()) if "Date" in str(series.dtype) else list(series.to_list())
 
 
 def in_json(value: Any) -> str:
-    """A value that JSON has no form for, as text: what `json` and `orjson` call `default`."""
+    """A value without a JSON form, as text: what `json` and `orjson` call `default`."""
     return interval_text(value) if isinstance(value, timedelta) else str(value)
 
 
@@ -58,7 +58,7 @@ def python_rows(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def representable(table: pa.Table) -> pa.Table:
-    """A table in which DATE columns that Python's dates cannot hold are text, for libraries that go through them."""
+    """A table in which DATE columns out of Python's range are text, for libraries that convert through Python dates."""
     for i, field in enumerate(table.schema):
         if pa.types.is_date(field.type):
             values = python_values(table.column(i))
@@ -94,7 +94,7 @@ def _python(scalar: pa.Scalar) -> Any:  # noqa: PLR0911 - one for each kind of t
 
 
 def readable(data: bytes) -> str:
-    r"""Bytes as text that loses nothing: what is not UTF-8, and the NUL character, is shown as ``\xff`` and ``\x00``.
+    r"""Bytes as text without loss: bytes that are not UTF-8, and the NUL character, become ``\xff`` and ``\x00``.
 
     >>> readable(b"a\xff\x00b")
     'a\\xff\\x00b'
@@ -110,7 +110,7 @@ def _instant_text(seconds: int, rest: int, unit: str) -> str:
 
 
 def _date_text(days: int) -> str:
-    """A day counted from 1970, in the calendar of ISO 8601: 400 years have 146,097 days."""
+    """A day counted from 1970, in the ISO 8601 calendar: 400 years have 146,097 days."""
     shifted = days + 719_468  # days since 0000-03-01, so that a leap day is the last of its year
     era, day = divmod(shifted, 146_097)
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365

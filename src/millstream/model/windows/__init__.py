@@ -1,1 +1,1 @@
-"""Windows, triggers, accumulation and lateness: the four independent values of a windowed step."""
+"""Windows, triggers, accumulation and lateness: the four independent properties of a windowed step."""

@@ -1,4 +1,4 @@
-"""Accumulation: how the answers of a window relate to those given before."""
+"""Accumulation: how the results of a window relate to its earlier results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Accumulation(Enum):
-    """What a pane answers over, and whether changes carry the row that is no longer true."""
+    """Which records a pane covers, and whether changes include the row that is no longer valid."""
 
     DISCARDING = "discarding"
     ACCUMULATING = "accumulating"
@@ -17,15 +17,15 @@ class Accumulation(Enum):
 
 
 def discarding() -> Accumulation:
-    """Each answer is over the records since the one before it."""
+    """Each result covers the records since the previous result."""
     return Accumulation.DISCARDING
 
 
 def accumulating() -> Accumulation:
-    """Each answer is over all records of the window so far and replaces the one before it."""
+    """Each result covers all records of the window so far and replaces the previous result."""
     return Accumulation.ACCUMULATING
 
 
 def retracting() -> Accumulation:
-    """As accumulating, and each answer first takes back the one before it (the default)."""
+    """As accumulating, and each result first retracts the previous result (the default)."""
     return Accumulation.RETRACTING

@@ -1,7 +1,7 @@
-"""Window borders as columns: the Spark SQL of windows over any time, and sessions composed of window functions.
+"""Window bounds as columns: the Spark SQL for windows over any time column, and sessions built from window functions.
 
-Event time has kernels of its own (`kernels/windows/assign.py`), which know when a window closes. A column that no
-watermark speaks of has none: there a window is a group like any other, and its borders are computed from the row.
+Windows over event time have their own kernels (`kernels/windows/assign.py`), which know when a window closes. A column
+without a watermark has none: there a window is a group like any other, and its bounds are computed from the row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PERIODS = {
 
 
 def check_time(stream: Stream, time: str) -> None:
-    """Refuse a column that windows cannot go by."""
+    """Reject a column that cannot be the time of windows."""
     kind = stream.schema.field(time, origin=here()).type
     if kind is not None and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         raise SchemaError(
@@ -57,7 +57,7 @@ def micros_of(stream: Stream, time: str) -> str:
 
 
 def overlapping(window: Window | Cumulating, at: str, each: tuple[str, str]) -> str:
-    """Spark SQL for the windows of a time: an array of structs. `each` are names for the parameters of its lambdas."""
+    """Spark SQL for the windows of a time, as an array of structs. `each` names the parameters of its lambdas."""
     e, w = each
     if isinstance(window, Cumulating):
         size, step, offset = window.size.micros, window.step.micros, window.offset.micros
@@ -75,9 +75,9 @@ def overlapping(window: Window | Cumulating, at: str, each: tuple[str, str]) -> 
 
 
 def in_calendar(window: Calendar, at: str) -> tuple[str, str]:
-    """Spark SQL for the first and the last border of the local day (week, month, ...) that a time in micros is in.
+    """Spark SQL for the bounds of the local day (week, month, ...) that contains a time in micros.
 
-    Where the clock is set back across midnight, a day ends when it is midnight the first time, as in the kernels.
+    If the clock is set back across midnight, a day ends the first time it is midnight, as in the kernels.
     """
     zone = window.zone.replace("'", "''")
     wall = f"date_trunc('{window.unit.upper()}', from_utc_timestamp(timestamp_micros({at}), '{zone}'))"
@@ -90,10 +90,10 @@ def in_calendar(window: Calendar, at: str) -> tuple[str, str]:
 
 
 def in_sessions(stream: Stream, keys: Named, window: SessionWindow, time: str) -> tuple[Stream, str, str]:
-    """Rows with the start of their session, and with their own end (a gap behind them), both in micros, and the names
-    of these columns. Sessions that touch are one, as in the kernels.
+    """Rows with the start of their session and their own end (their time plus the gap), both in micros, and the names
+    of these columns. Sessions that touch are merged, as in the kernels.
 
-    A row begins a session if it comes behind the end of all rows before it; its session begins at the last such row.
+    A row starts a session if its time is after the end of all rows before it; its session starts at the last such row.
     """
     source = next((s for s in upstream(stream.step) if isinstance(s, Source) and s.options.corrections), None)
     if source is not None and not changes(stream.step):
@@ -123,7 +123,7 @@ def in_sessions(stream: Stream, keys: Named, window: SessionWindow, time: str) -
 
 
 def session_rows(stream: Stream, keys: Named, window: SessionWindow, time: str) -> Stream:
-    """Rows one by one, each with the borders of its session."""
+    """Individual rows, each with the bounds of its session."""
     shown = [n for n in stream.schema.names if n not in BORDERS]
     rows, start, own = in_sessions(stream, keys, window, time)
     end = free_name("session_end", rows.schema.names)

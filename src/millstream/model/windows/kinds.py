@@ -1,7 +1,7 @@
-"""The windows that are not cut from one grid: cumulating, sessions, calendar, counted and custom ones.
+"""Window kinds that are not aligned to one grid: cumulating, session, calendar, count and custom windows.
 
-Aligned windows (tumbling, hopping, everything) are in `model/windows/window.py`. What a kind means is written in
-docs/decisions/0008-panes.md; how rows find their windows is in `kernels/windows/assign.py`.
+Aligned windows (tumbling, hopping, everything) are in `model/windows/window.py`. docs/decisions/0008-panes.md defines
+each kind; `kernels/windows/assign.py` assigns rows to windows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Span = tuple[datetime, datetime]
 
 @dataclass(frozen=True)
 class Cumulating:
-    """Windows that begin together every `size` and end a `step` later each, the last one after `size`."""
+    """Windows that start together every `size` and each end one `step` later, the last one after `size`."""
 
     step: Duration
     size: Duration
@@ -36,7 +36,7 @@ class Cumulating:
     is_tumbling = False
 
     def slice_sql(self, time: str) -> str:
-        """Spark SQL for the start of the step that a time (micros) falls into."""
+        """Spark SQL for the start of the step that contains a time (micros)."""
         return f"({time} - pmod({time} - {self.offset.micros}L, {self.step.micros}L))"
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Cumulating:
 
 @dataclass(frozen=True)
 class SessionWindow:
-    """Windows of activity: a record keeps its session open for `gap` (or for what `gap_by` says)."""
+    """Windows of activity: a record keeps its session open for `gap` (or for the value of `gap_by`)."""
 
     gap: Duration | None = None
     gap_by: Expr | None = None
@@ -54,7 +54,7 @@ class SessionWindow:
     is_tumbling = False
 
     def slice_sql(self, time: str) -> str:
-        """A session begins at its record's time."""
+        """A session starts at its record's time."""
         return time
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Calendar:
     is_tumbling = True
 
     def slice_sql(self, time: str) -> str:
-        """The kernels find the period: they know the zone's whole history."""
+        """The kernels find the period: they know the full history of the time zone."""
         return time
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class Calendar:
 
 @dataclass(frozen=True)
 class CountWindow:
-    """Windows of `size` records of a key in event-time order, one ending every `slide` records."""
+    """Windows of `size` records of a key in event-time order; one ends every `slide` records."""
 
     size: int
     slide: int
@@ -90,7 +90,7 @@ class CountWindow:
     is_tumbling = False
 
     def slice_sql(self, time: str) -> str:
-        """Records are numbered by the kernel."""
+        """The kernel numbers the records."""
         return time
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class CountWindow:
 
 @dataclass(frozen=True, eq=False)
 class Custom:
-    """Windows that a Python function gives for an event time; with `merge`, windows that become one."""
+    """Windows that a Python function assigns to an event time; `merge` combines windows."""
 
     assign: Callable[[datetime], Sequence[Span]]
     merge: Callable[[list[Span]], Sequence[Span]] | None = None
@@ -125,7 +125,7 @@ def cumulating(
     *,
     offset: str | timedelta | Duration = "0 seconds",
 ) -> Cumulating:
-    """Windows that grow by `step` until they reach `size`, then begin anew: the day so far, every hour.
+    """Windows that grow by `step` until they reach `size`, then start over: the day so far, every hour.
 
     >>> str(cumulating("1 hour", "1 day"))
     'cumulating 1d by 1h'
@@ -143,7 +143,8 @@ def cumulating(
 
 
 def session(gap: str | timedelta | Duration | None = None, *, gap_by: str | Expr | None = None) -> SessionWindow:
-    """Windows of activity, ended by a pause of `gap`. `gap_by` is an INTERVAL expression of the record instead.
+    """Windows of activity that end after a pause of `gap`. Alternatively, `gap_by` is an INTERVAL expression over the
+    record.
 
     >>> str(session("30 minutes"))
     'session, gap 30min'
@@ -163,7 +164,7 @@ def session(gap: str | timedelta | Duration | None = None, *, gap_by: str | Expr
 
 
 def calendar(unit: str, *, zone: str = "UTC") -> Calendar:
-    """Local days, weeks (from Monday), months, quarters or years; a day across a clock change has 23 or 25 hours.
+    """Local days, weeks (from Monday), months, quarters or years. A day with a clock change has 23 or 25 hours.
 
     >>> str(calendar("day", zone="Europe/Berlin"))
     'calendar day in Europe/Berlin'
@@ -180,7 +181,7 @@ def calendar(unit: str, *, zone: str = "UTC") -> Calendar:
 
 
 def count_window(size: int, *, slide: int | None = None) -> CountWindow:
-    """Windows of `size` records per key, in the order of event time; with `slide`, one ends every `slide` records.
+    """Windows of `size` records per key, in event-time order. With `slide`, one ends every `slide` records.
 
     >>> str(count_window(100, slide=10))
     '100 records every 10'
@@ -208,10 +209,10 @@ def custom(
     merge: Callable[[list[Span]], Sequence[Span]] | None = None,
     name: str | None = None,
 ) -> Custom:
-    """Windows given by a Python function of the event time: ``assign(time) -> [(start, end), ...]``.
+    """Windows that a Python function assigns to an event time: ``assign(time) -> [(start, end), ...]``.
 
-    `merge` gets the windows of one key that hold records, sorted, and gives the windows they become; each
-    given window must lie within one of those it returns. Both must be deterministic.
+    `merge` receives the sorted windows of one key that contain records, and returns the windows after merging. Each
+    input window must lie within one of the windows it returns. Both functions must be deterministic.
     """
     for what, function in (("assign", assign), ("merge", merge)):
         if function is not None and not callable(function):

@@ -1,4 +1,6 @@
-"""Triggers: when a window's answer is given. Values that combine; docs/decisions/0008-panes.md is their definition."""
+"""Triggers: when a window emits a result. Triggers are values that can be combined; docs/decisions/0008-panes.md
+defines them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from millstream.model.types.duration import Duration
 
 @dataclass(frozen=True)
 class AfterCount:
-    """When at least `n` records came."""
+    """Fires after at least `n` records."""
 
     n: int
 
@@ -24,7 +26,7 @@ class AfterCount:
 
 @dataclass(frozen=True)
 class AfterDelay:
-    """When some processing time has passed since the first record."""
+    """Fires after a delay in processing time since the first record."""
 
     delay: Duration
     aligned: bool = False
@@ -35,7 +37,7 @@ class AfterDelay:
 
 @dataclass(frozen=True)
 class AfterWatermark:
-    """When the watermark passes the end of the window; repeatedly `early` before it and `late` after it."""
+    """Fires when the watermark passes the end of the window; repeats `early` before that and `late` after it."""
 
     early: Trigger | None = None
     late: Trigger | None = None
@@ -47,7 +49,7 @@ class AfterWatermark:
 
 @dataclass(frozen=True)
 class AfterFraction:
-    """When the watermark for a fraction of the data passes the end of the window."""
+    """Fires when the watermark for a fraction of the data passes the end of the window."""
 
     fraction: float
 
@@ -57,7 +59,7 @@ class AfterFraction:
 
 @dataclass(frozen=True)
 class AnyOf:
-    """When any part is ready; then it is finished."""
+    """Fires when any part is ready; then it is finished."""
 
     parts: tuple[Trigger, ...]
 
@@ -67,7 +69,7 @@ class AnyOf:
 
 @dataclass(frozen=True)
 class AllOf:
-    """When all parts are ready; then it is finished."""
+    """Fires when all parts are ready; then it is finished."""
 
     parts: tuple[Trigger, ...]
 
@@ -77,7 +79,7 @@ class AllOf:
 
 @dataclass(frozen=True)
 class InOrder:
-    """One part after the other."""
+    """Runs its parts one after another."""
 
     parts: tuple[Trigger, ...]
 
@@ -87,7 +89,7 @@ class InOrder:
 
 @dataclass(frozen=True)
 class Repeatedly:
-    """A part, again and again."""
+    """Repeats its part."""
 
     part: Trigger
 
@@ -101,7 +103,7 @@ class Repeatedly:
 
 @dataclass(frozen=True)
 class Once:
-    """A part, once."""
+    """Runs its part once."""
 
     part: Trigger
 
@@ -111,7 +113,7 @@ class Once:
 
 @dataclass(frozen=True)
 class Until:
-    """A part, until `stop` is ready."""
+    """Runs its part until `stop` is ready."""
 
     part: Trigger
     stop: Trigger
@@ -127,7 +129,7 @@ ON_CLOSE = AfterWatermark(late=ON_CHANGE)
 
 
 def on_change() -> Trigger:
-    """Answer in every epoch that changes the window (the default).
+    """Emit a result in every epoch that changes the window (the default).
 
     >>> str(on_change())
     'on change'
@@ -136,14 +138,14 @@ def on_change() -> Trigger:
 
 
 def on_close() -> Trigger:
-    """Answer when the window closes, and again for every change by late records that are still allowed."""
+    """Emit a result when the window closes, and again for every change by late records that are still accepted."""
     return ON_CLOSE
 
 
 def after_watermark(*, early: Trigger | None = None, late: Trigger | None = ON_CHANGE) -> Trigger:
-    """Answer when the window closes; before that whenever `early` is ready, after it whenever `late` is.
+    """Emit a result when the window closes; before that whenever `early` is ready, after that whenever `late` is ready.
 
-    Both parts are repeated. With ``late=None`` the on-time answer is the last one.
+    Both parts repeat. With ``late=None`` the on-time result is the last one.
 
     >>> str(after_watermark(early=every("1 second")))
     'when the window closes, early every 1s, late on change'
@@ -152,19 +154,21 @@ def after_watermark(*, early: Trigger | None = None, late: Trigger | None = ON_C
 
 
 def after_count(n: int) -> Trigger:
-    """Answer when at least `n` records came; counted when an epoch ends."""
+    """Emit a result after at least `n` records. Records are counted at the end of an epoch."""
     if not whole_and_positive(n):
         raise DefinitionError(f"after_count needs a whole number from 1 to 10^15, not {n!r:.40}", origin=here())
     return AfterCount(n)
 
 
 def after_delay(delay: str | timedelta | Duration, *, aligned: bool = False) -> Trigger:
-    """Answer some processing time after the first record; `aligned`: at the next multiple of `delay` instead."""
+    """Emit a result after `delay` of processing time since the first record; `aligned`: at the next multiple of `delay`
+    instead.
+    """
     return AfterDelay(Duration.positive(delay, what="trigger delay"), aligned)
 
 
 def every(interval: str | timedelta | Duration, *, aligned: bool = False) -> Trigger:
-    """Answer every interval of processing time, if there is something new.
+    """Emit a result at every interval of processing time, if there is new data.
 
     >>> str(every("1 minute", aligned=True))
     'every 1min, aligned'
@@ -173,7 +177,9 @@ def every(interval: str | timedelta | Duration, *, aligned: bool = False) -> Tri
 
 
 def after_fraction(fraction: float) -> Trigger:
-    """Answer when this fraction of the data of the window is expected to be there, by the disorder seen so far."""
+    """Emit a result when this fraction of the window's data is expected to have arrived, based on the disorder observed
+    so far.
+    """
     given: object = fraction
     if not isinstance(given, int | float) or not 0 < given < 1:
         raise DefinitionError(
@@ -185,17 +191,17 @@ def after_fraction(fraction: float) -> Trigger:
 
 
 def any_of(*parts: Trigger) -> Trigger:
-    """Answer once any of these is ready."""
+    """Emit a result once any of these is ready."""
     return AnyOf(_parts(parts, "any_of"))
 
 
 def all_of(*parts: Trigger) -> Trigger:
-    """Answer once all of these are ready."""
+    """Emit a result once all of these are ready."""
     return AllOf(_parts(parts, "all_of"))
 
 
 def in_order(*parts: Trigger) -> Trigger:
-    """Answer as the first of these says until it is finished, then as the second says, and so on."""
+    """Follow the first trigger until it is finished, then the second, and so on."""
     checked = _parts(parts, "in_order")
     for part, behind in pairwise(checked):
         if not finishes(part):
@@ -208,22 +214,22 @@ def in_order(*parts: Trigger) -> Trigger:
 
 
 def repeatedly(part: Trigger) -> Trigger:
-    """Answer whenever this is ready, and begin anew."""
+    """Emit a result whenever this is ready, then start over."""
     return Repeatedly(_trigger(part))
 
 
 def once(part: Trigger) -> Trigger:
-    """Answer once, when this is ready."""
+    """Emit one result, when this is ready."""
     return Once(_trigger(part))
 
 
 def until(part: Trigger, stop: Trigger) -> Trigger:
-    """Answer as `part` says, until `stop` is ready: then a last time."""
+    """Follow `part` until `stop` is ready, then emit a last result."""
     return Until(_trigger(part), _trigger(stop))
 
 
 def parts(trigger: Trigger) -> tuple[Trigger, ...]:
-    """The triggers that one is made of."""
+    """The direct parts of a trigger."""
     match trigger:
         case AnyOf() | AllOf() | InOrder():
             return trigger.parts
@@ -238,14 +244,14 @@ def parts(trigger: Trigger) -> tuple[Trigger, ...]:
 
 
 def walk(trigger: Trigger) -> Iterator[Trigger]:
-    """A trigger and all it is made of."""
+    """A trigger and all its parts, recursively."""
     yield trigger
     for part in parts(trigger):
         yield from walk(part)
 
 
 def finishes(trigger: Trigger) -> bool:
-    """Whether a trigger can ever be finished."""
+    """Whether a trigger can ever finish."""
     match trigger:
         case Repeatedly():
             return False
@@ -258,7 +264,7 @@ def finishes(trigger: Trigger) -> bool:
 
 
 def can_fire(trigger: Trigger, *, closes: bool) -> bool:
-    """Whether a trigger can ever fire over windows that close, or (`closes` false) never do."""
+    """Whether a trigger can ever fire over windows that close, or (`closes` false) never close."""
     match trigger:
         case AfterFraction():
             return closes
@@ -277,11 +283,11 @@ def can_fire(trigger: Trigger, *, closes: bool) -> bool:
 
 
 MOST_RECORDS = 10**15
-"""The largest number of records that a window or trigger may count to; more would not fit its arithmetic."""
+"""The largest number of records that a window or trigger may count; larger numbers would overflow its arithmetic."""
 
 
 def whole_and_positive(value: object) -> bool:
-    """Whether a value is a whole number above zero that records can be counted to."""
+    """Whether a value is a positive integer within the range of record counts."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_RECORDS
 
 

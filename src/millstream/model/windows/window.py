@@ -1,8 +1,8 @@
-"""Windows: which stretches of event time a record belongs to.
+"""Aligned windows: which ranges of event time a record belongs to.
 
-Aligned windows are kept as **slices**: non-overlapping pieces of time, so that a record is counted once however many
-windows it falls into. A window is the union of whole slices; a slice expires when the last window over it closes.
-All instants are microseconds (see `millstream.clock`).
+Aligned windows are stored as **slices**: non-overlapping ranges of time, so that a record is counted once regardless of
+how many windows contain it. A window is the union of whole slices; a slice expires when the last window that contains
+it closes. All instants are microseconds (see `millstream.clock`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from millstream.model.origin import here
 from millstream.model.types.duration import Duration
 
 MOST_WINDOWS = 10_000
-"""Windows that one record may belong to. Each of them has an answer of its own, so a record costs as many rows."""
+"""The most windows that one record may belong to. Each has its own result, so a record costs that many rows."""
 
 
 def check_overlap(windows: int) -> None:
-    """Refuse windows that overlap so much that a record would belong to an absurd number of them."""
+    """Reject windows that overlap so much that a record would belong to too many of them."""
     if windows > MOST_WINDOWS:
         raise DefinitionError(
             f"every record would belong to {windows:,} windows",
@@ -33,9 +33,9 @@ def check_overlap(windows: int) -> None:
 
 @dataclass(frozen=True)
 class Window:
-    """Aligned windows of `size`, one beginning every `slide`; both None for the global window.
+    """Aligned windows of `size`, one starting every `slide`; both None for the global window.
 
-    Made by `tumbling`, `hopping` and `everything`.
+    Created by `tumbling`, `hopping` and `everything`.
 
     >>> w = hopping("10 seconds", "4 seconds")
     >>> w.slice.micros
@@ -48,30 +48,30 @@ class Window:
 
     @property
     def is_global(self) -> bool:
-        """One window over all of time, which never closes."""
+        """Whether this is the one window over all of time, which never closes."""
         return self.size is None
 
     @property
     def is_tumbling(self) -> bool:
-        """Windows that do not overlap, so a slice is a window."""
+        """Whether windows do not overlap, so that a slice is a window."""
         return self.size is not None and self.size == self.slide
 
     @property
     def slice(self) -> Duration:
-        """The length of a slice: the greatest that cuts every window border."""
+        """The length of a slice: the largest one whose grid contains every window bound."""
         if self.size is None or self.slide is None:
             return Duration(0)
         return Duration(math.gcd(self.size.micros, self.slide.micros))
 
     def slice_sql(self, time: str) -> str:
-        """Spark SQL for the start of the slice that a time (micros) falls into."""
+        """Spark SQL for the start of the slice that contains a time (micros)."""
         if self.is_global:
             return "0L"
         width, offset = self.slice.micros, self.offset.micros
         return f"({time} - pmod({time} - {offset}L, {width}L))"
 
     def first_end(self, start: int) -> int:
-        """The end of the earliest window that holds the slice beginning at `start`."""
+        """The end of the earliest window that contains the slice starting at `start`."""
         if self.size is None or self.slide is None:
             return END_OF_TIME
         slide = self.slide.micros
@@ -79,7 +79,7 @@ class Window:
         return -(-after_slice // slide) * slide + self.offset.micros + self.size.micros
 
     def expiry(self, start: int) -> int:
-        """The end of the latest window that holds the slice beginning at `start`."""
+        """The end of the latest window that contains the slice starting at `start`."""
         if self.size is None or self.slide is None:
             return END_OF_TIME
         slide, offset = self.slide.micros, self.offset.micros
@@ -93,7 +93,7 @@ class Window:
 
 
 def tumbling(size: str | timedelta | Duration, *, offset: str | timedelta | Duration = "0 seconds") -> Window:
-    """Windows of one size, one after the other.
+    """Consecutive windows of one size that do not overlap.
 
     >>> str(tumbling("10 seconds"))
     'tumbling 10s'
@@ -108,7 +108,7 @@ def hopping(
     *,
     offset: str | timedelta | Duration = "0 seconds",
 ) -> Window:
-    """Windows of `size`, a new one every `slide`; they overlap.
+    """Windows of `size`, one starting every `slide`; they overlap.
 
     >>> str(hopping("1 minute", "10 seconds"))
     'hopping 1min every 10s'
@@ -126,5 +126,5 @@ def hopping(
 
 
 def everything() -> Window:
-    """The global window: one answer per key over all of time."""
+    """The global window: one result per key over all of time."""
     return Window()

@@ -1,5 +1,5 @@
-"""Windows as groups: each row gets the borders of its windows as columns, and is grouped by them. So are windows over
-rows that change, and over a time without a watermark.
+"""Windows as groups: each row gets the bounds of its windows as columns and is grouped by them. This implements windows
+over changing rows and over a time without a watermark.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 
 def with_borders(stream: Stream, window: AnyWindow, time: str, keys: Named = ()) -> Stream:
-    """Rows with `window_start` and `window_end` of the window that a time falls into; one copy for each of several.
-    Sessions are those of each key.
+    """Rows with `window_start` and `window_end` of the window that contains a time; one copy per window if there are
+    several. Sessions are per key.
     """
     _refuse_kinds(window)
     check_time(stream, time)
@@ -64,13 +64,13 @@ def with_borders(stream: Stream, window: AnyWindow, time: str, keys: Named = ())
 
 
 def has_watermark(stream: Stream, time: str) -> bool:
-    """Whether a watermark covers a column: the event time, or one that was made of it."""
+    """Whether a watermark covers a column: the event time, or a column derived from it."""
     step = stream.step
     return time in (times_of(step, certain=False) if changes(step) else event_times(step))
 
 
 def aggregated(keyed: Keyed, aggregates: dict[str, Aggregate]) -> Stream:
-    """Aggregates per key and window over rows that change, or over a time without a watermark."""
+    """Aggregates per key and window over changing rows, or over a time without a watermark."""
     how, stream = keyed.windowing, keyed.stream
     _refuse_kinds(how.window)
     time = keyed.time or nearest(stream.step, certain=False)
@@ -122,7 +122,7 @@ def _refuse_kinds(window: AnyWindow) -> None:
 
 
 def _check_how(how: Windowing, stream: Stream, time: str) -> None:
-    """Refuse triggers, lateness and panes that speak of what is not known here."""
+    """Reject triggers, lateness and panes that need information which is not available here."""
     plain = how.accumulation is Accumulation.RETRACTING and not how.lateness.micros and how.panes is None
     if not has_watermark(stream, time):
         if plain and how.trigger == ON_CHANGE:

@@ -1,4 +1,4 @@
-"""Windowing: the four independent values of a windowed step, and the combinations that make no sense."""
+"""Windowing: the four independent properties of a windowed step, and the check that rejects invalid combinations."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from millstream.model.windows.window import Window, everything
 
 @dataclass(frozen=True)
 class Windowing:
-    """Where in event time, when, how, and for how long after the watermark (docs/decisions/0008-panes.md)."""
+    """Where in event time, when, how, and for how long after the watermark a window emits results
+    (docs/decisions/0008-panes.md).
+    """
 
     window: AnyWindow = field(default_factory=everything)
     trigger: Trigger = ON_CHANGE
     accumulation: Accumulation = Accumulation.RETRACTING
     lateness: Duration = field(default=Duration(0))
     panes: Duration | None = None
-    """How long the history of panes is kept; None: no history."""
+    """How long the history of panes is kept; None means no history."""
 
     @property
     def by_slices(self) -> bool:
-        """Whether slices shared by windows are enough, without a row of bookkeeping per window."""
+        """Whether shared slices are sufficient, without one bookkeeping row per window."""
         return (
             isinstance(self.window, Window)
             and self.trigger in (ON_CHANGE, ON_CLOSE)
@@ -41,18 +43,18 @@ class Windowing:
 
     @property
     def merges(self) -> bool:
-        """Whether windows of a key may become one."""
+        """Whether windows of a key may merge."""
         return isinstance(self.window, SessionWindow) or (
             isinstance(self.window, Custom) and self.window.merge is not None
         )
 
     @property
     def fractions(self) -> frozenset[float]:
-        """The fractions of the data that the trigger asks for."""
+        """The fractions of the data that the trigger needs."""
         return frozenset(t.fraction for t in walk(self.trigger) if isinstance(t, AfterFraction))
 
     def check(self) -> Windowing:
-        """Refuse what could never answer, or would answer wrongly."""
+        """Reject a windowing that could never emit a result, or would emit wrong results."""
         if not can_fire(self.trigger, closes=not self.window.is_global):
             said = "an answer on close would" if self.trigger == ON_CLOSE else f"the trigger `{self.trigger}` would"
             raise DefinitionError(

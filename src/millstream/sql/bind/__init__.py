@@ -1,1 +1,1 @@
-"""From the clauses of a SELECT to the steps of a flow."""
+"""Binding: from the clauses of a SELECT to the steps of a flow."""

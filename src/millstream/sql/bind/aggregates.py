@@ -1,4 +1,4 @@
-"""Aggregates of SQL as those of the model."""
+"""Converts SQL aggregates to aggregates of the model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _KINDS: dict[type[exp.Expr], str] = {
     exp.Mode: "mode",
 }
 _ANONYMOUS = {"every": "bool_and", "some": "bool_or", "std": "stddev"}
-"""Aggregates that sqlglot has no node of its own for."""
+"""Aggregates without a node class in sqlglot."""
 
 _SPARK_NAMES: dict[type[exp.Expr], str] = {
     exp.ApproxDistinct: "approx_count_distinct",
@@ -54,7 +54,7 @@ _ONCE = {
     **{kind: kind for kind in ("min", "max", "bool_and", "bool_or", "collect_set")},
     **{"collect": "collect_set", "sum": "sum_distinct", "avg": "avg_distinct"},
 }
-"""Aggregates that can be of different values, and what they are then."""
+"""Aggregates that allow DISTINCT, and their kind with it."""
 
 _KNOWN = (
     "count, count(DISTINCT), count_if, sum, avg, min, max, min_by, max_by, first, last, any_value, mode, array_agg, "
@@ -73,7 +73,7 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def found(tree: exp.Expr) -> Iterator[exp.Expr]:
-    """The aggregates in a tree, each with its FILTER; not those inside subqueries. Of a window function, those that
+    """The aggregates in a tree, each with its FILTER, except those inside subqueries. For a window function, those that
     it is computed over: ``sum(price)`` of ``rank() OVER (ORDER BY sum(price))``.
     """
     if isinstance(tree, exp.Query):
@@ -95,7 +95,7 @@ def found(tree: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def made(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggregate:
-    """The aggregate that a node means; `expr` makes expressions over the input."""
+    """The aggregate for a node; `expr` builds expressions over the input."""
     condition = None
     inner = node
     if isinstance(inner, exp.Filter):
@@ -152,7 +152,7 @@ def made(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggreg
 
 
 def _with_settings(text: Text, node: exp.Expr, of: Callable[[exp.Expr], Expr]) -> Aggregate | None:
-    """The aggregates that have more than one argument, or another than the column; `of` makes the column's."""
+    """The aggregates with several arguments, or with one that is not the column; `of` builds the column expression."""
     if isinstance(node, exp.ApproxDistinct):
         value = node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this
         error = node.args.get("accuracy")
@@ -204,7 +204,7 @@ def _constant(text: Text, node: exp.Expr, given: exp.Expr) -> Any:
 
 
 def _precision(text: Text, error: exp.Expr) -> int:
-    """The precision for a standard error, as Spark is told it."""
+    """The precision for a standard error, as in Spark's argument."""
     wanted = _constant(text, exp.ApproxDistinct(), error)
     if isinstance(wanted, str) or not 0.00072 <= wanted < 1:
         raise SchemaError(
@@ -216,7 +216,7 @@ def _precision(text: Text, error: exp.Expr) -> int:
 
 
 def _refuse_frequency(text: Text, node: exp.Expr, wanted: exp.Expr) -> None:
-    """percentile(x, p, how_often): the third argument is lost when SQL is read, so the text is looked at."""
+    """percentile(x, p, frequency): the parser drops the third argument, so this inspects the text."""
     ends = [n.meta["end"] for n in wanted.walk() if "end" in n.meta]
     behind = text.sql[max(ends) + 1 :].lstrip() if ends else ""
     behind = behind.removeprefix(")").lstrip() if isinstance(wanted, exp.Array) else behind
@@ -229,7 +229,7 @@ def _refuse_frequency(text: Text, node: exp.Expr, wanted: exp.Expr) -> None:
 
 
 def _called(node: exp.Expr) -> str:
-    """The name of an aggregate as Spark has it."""
+    """The Spark name of an aggregate."""
     known = _SPARK_NAMES.get(type(node))
     return known or (node.sql_name().lower() if isinstance(node, exp.Func) else "value")
 
@@ -262,7 +262,7 @@ def _both(left: exp.Expr | None, right: exp.Expr) -> exp.Expr:
 
 
 def name_of(node: exp.Expr) -> str:
-    """What to call an aggregate that was given no name."""
+    """The default name of an aggregate without an alias."""
     inner = node
     while isinstance(inner, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
         inner = inner.this

@@ -1,6 +1,6 @@
-"""Binding: what SQL says becomes the steps of a flow, the same that the Python methods make.
+"""The binder: converts SQL definitions to the steps of a flow, the same steps that the Python methods create.
 
-This file binds names: sources, views and what stands in FROM. `select.py` binds the rest of a SELECT.
+This module binds names: sources, views and the items of FROM. `select.py` binds the rest of a SELECT.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ARTICLES = {"union": "a UNION", "intersect": "an INTERSECT", "except": "an EXCE
 
 
 class Binder:
-    """Binds definitions of a catalog into one flow; each of them once."""
+    """Binds definitions of a catalog into one flow, each of them once."""
 
     def __init__(
         self,
@@ -48,20 +48,20 @@ class Binder:
     ) -> None:
         self.flow, self.catalog, self.generators, self.start = flow, catalog, generators, start
         self.as_before = as_before
-        """Views and sinks (by name in lower case) whose state is from before joins took keys out of OR."""
+        """Views and sinks (by lower-case name) whose state predates the extraction of join keys from OR."""
         self.keyed_by_or: set[str] = set()
-        """Views and sinks with a join that took keys out of OR."""
+        """Views and sinks with a join whose keys were extracted from OR."""
         flow.functions.update(catalog.functions)
         self._bound: dict[str, Relation] = {}
         self._binding: list[str] = []
 
     def renew(self, catalog: Catalog) -> None:
-        """Go on with a later catalog, in which all that was bound is what it was."""
+        """Continue with a later catalog, in which everything bound so far is unchanged."""
         self.catalog = catalog
         self.flow.functions.update(catalog.functions)
 
     def definition(self, entry: Create) -> View | None:
-        """Bind a definition, whatever it is; gives what it adds to the flow: a view or a sink, or nothing."""
+        """Bind a definition of any kind; returns what it adds to the flow: a view, a sink, or nothing."""
         if isinstance(entry, CreateView):
             return self.view(entry)
         if isinstance(entry, CreateSink) and entry.is_fed:
@@ -71,7 +71,7 @@ class Binder:
         return None
 
     def view(self, entry: CreateView) -> View:
-        """Make a view of the flow."""
+        """Add a view to the flow."""
         with entry.piece.text.at(entry.piece.tokens[0]):
             relation = self.named(entry.name)
             options = checked(entry.options, VIEW_OPTIONS, "a view")
@@ -87,7 +87,7 @@ class Binder:
             return relation.stream.view(entry.name, retention=retain, state_ttl=ttl, on_error=policy)
 
     def sink(self, entry: CreateSink) -> View:
-        """Make a sink of the flow."""
+        """Add a sink to the flow."""
         with entry.piece.text.at(entry.piece.tokens[0]):
             if entry.query is not None:
                 self._binding.append(entry.name.lower())
@@ -102,7 +102,7 @@ class Binder:
             return stream.sink(entry.name, to)
 
     def named(self, name: str) -> Relation:
-        """The relation that a name of the catalog means."""
+        """The relation for a name of the catalog."""
         key = name.lower()
         if key not in self._bound:
             entry = self.catalog.get(name)
@@ -127,13 +127,13 @@ class Binder:
     def query(
         self, text: Text, query: exp.Query, clauses: Clauses | None = None, options: Mapping[str, object] | None = None
     ) -> Relation:
-        """The relation that a whole query means."""
+        """The relation for a whole query."""
         with not_too_deep(text):
             completeness.check_clauses(text, query)
             return _Query(self, text, clauses or Clauses(), options or {}).whole(rewritten(query))
 
     def takes_keys_out_of_or(self) -> bool:
-        """Whether joins of what is being bound take keys out of OR: those of views that have state without, do not."""
+        """Whether joins extract keys from OR. Joins of views whose state predates this do not."""
         name = self._binding[-1] if self._binding else ""
         if name in self.as_before:
             return False
@@ -147,7 +147,7 @@ class Binder:
             options = checked(entry.options, OPTIONS, "a source")
             if "punctuation" in options:
                 said = Text(options["punctuation"], "punctuation")
-                queries.parsed(said, tuple(tokens(said)))  # the model reads it again, without a bound on the work
+                queries.parsed(said, tuple(tokens(said)))  # the model parses it again, without a limit on the work
             column, lateness = entry.watermark or (None, None)
             schema = schema_of(self.catalog, entry)
             event_time = computed_columns.event_time(entry, connector, schema) or self._time(schema, column)
@@ -164,7 +164,7 @@ class Binder:
             return computed_columns.relation(entry, stream)
 
     def _time(self, schema: Schema | None, column: str | None) -> str | None:
-        """The event time as the schema spells it."""
+        """The event time in the spelling of the schema."""
         if column is None or schema is None:
             return column
         return next((n for n in schema.names if n.lower() == column.lower()), column)
@@ -176,9 +176,9 @@ class _Query:
     def __init__(self, binder: Binder, text: Text, clauses: Clauses, options: Mapping[str, object]) -> None:
         self.binder, self.text, self.clauses, self.options = binder, text, clauses, options
         self.wanted: exp.Select | None = None
-        """The SELECT that EMIT and its like speak of."""
+        """The SELECT that EMIT and similar clauses apply to."""
         self.closes_rows = False
-        """Whether EMIT ON CLOSE holds for the rows of the whole query, although it groups."""
+        """Whether EMIT ON CLOSE applies to the rows of the whole query, although it groups."""
         self._numbers = itertools.count()
 
     def whole(self, query: exp.Query) -> Relation:
@@ -192,7 +192,7 @@ class _Query:
             return relation.with_stream(final(relation.stream))
 
     def settled(self, relation: Relation, node: exp.Expr) -> Relation:
-        """A relation as it is, the numbers of all rows with it where nothing bounds them."""
+        """The relation with a pending row number resolved: without a bound, all rows are numbered."""
         if relation.ranked is None:
             return relation
         with self.text.at(node):
@@ -200,11 +200,11 @@ class _Query:
         return whole.called(next(iter(relation.aliases), None))
 
     def number(self) -> int:
-        """A number that nothing else of this query has."""
+        """A number that is unique within this query."""
         return next(self._numbers)
 
     def with_ctes(self, node: exp.Expr, ctes: Mapping[str, Relation]) -> Mapping[str, Relation]:
-        """The CTEs in sight inside a query."""
+        """The CTEs in scope inside a query."""
         given = node.args.get("with_")
         if given is None:
             return ctes
@@ -221,7 +221,7 @@ class _Query:
         return {**ctes, cte.alias.lower(): from_items.renamed(self.text, relation, columns, cte)}
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Relation], outer: Outer | None = None) -> Relation:
-        """A query, with the CTEs in sight; `outer` are the columns of the rows around it that it uses."""
+        """Bind a query with the CTEs in scope; `outer` has the columns of the enclosing rows that it uses."""
         ctes = self.with_ctes(node, ctes)
         if isinstance(node, exp.Subquery):
             return limited(self, self.query(node.this, ctes, outer), node, outer)
@@ -270,7 +270,7 @@ class _Query:
     def source(
         self, node: exp.Expr, ctes: Mapping[str, Relation], *, version: bool = False, outer: Outer | None = None
     ) -> Relation:
-        """One thing in FROM; with `version` the caller carries out its FOR SYSTEM_TIME AS OF."""
+        """Bind one item of FROM; with `version` the caller handles its FOR SYSTEM_TIME AS OF."""
         if node.args.get("version") is not None and not version:
             raise Unsupported(
                 "FOR SYSTEM_TIME AS OF is supported on the right side of a JOIN only",
@@ -313,7 +313,7 @@ class _Query:
         )
 
     def by_name(self, name: str, node: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
-        """What a name in FROM means."""
+        """The relation for a name in FROM."""
         if name.lower() in ctes:
             return ctes[name.lower()].called(name)
         with self.text.at(node):

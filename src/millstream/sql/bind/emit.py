@@ -1,7 +1,7 @@
-"""What EMIT, ALLOWED LATENESS, panes and their like speak of: the groups of one GROUP BY, or the rows of the query.
+"""The scope of EMIT, ALLOWED LATENESS, panes and similar clauses: the groups of one GROUP BY, or the rows of the query.
 
-A clause that would have no effect, or would hold for a part of the query only, is refused. Definitions that an older
-version has accepted keep the meaning they had: their state depends on it.
+A clause that would have no effect, or would apply to only a part of the query, is rejected. Definitions that an older
+version accepted keep their meaning: their state depends on it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def written(query: _Query, *, trigger: bool = True) -> str | None:
-    """The first clause that changes when groups answer, as people write it; None: there is none."""
+    """The first clause that affects when groups emit results, as written; None if there is none."""
     clauses = query.clauses
     said = {
         "EMIT": trigger and clauses.trigger not in (None, ON_CHANGE),
@@ -34,7 +34,7 @@ def written(query: _Query, *, trigger: bool = True) -> str | None:
 
 
 def check_whole(query: _Query, node: exp.Expr) -> None:
-    """Refuse clauses of a query that groups nothing, or joins its groups with other rows."""
+    """Reject these clauses for a query that does not group, or that joins its groups with other rows."""
     clauses = query.clauses
     if query.wanted is None:
         windowed = any(c is not None for c in (clauses.accumulation, clauses.lateness, clauses.fill))
@@ -59,7 +59,7 @@ def check_whole(query: _Query, node: exp.Expr) -> None:
 
 
 def _is_joined(wanted: exp.Select) -> bool:
-    """Whether a query around the groups joins them with other rows."""
+    """Whether an enclosing query joins the groups with other rows."""
     inside, node = wanted, wanted.parent
     while node is not None:
         if isinstance(node, exp.Select | exp.Subquery | exp.Table) and node is not inside and node.args.get("joins"):
@@ -79,8 +79,8 @@ def _beside(table: exp.Table) -> bool:
 
 
 def by_rows(query: _Query, relation: Relation, node: exp.Select) -> bool:
-    """Whether groups without a window follow rows that change: they have no panes, and EMIT ON CLOSE is for their rows.
-    Refuses what they cannot carry out.
+    """Whether groups without a window follow changing rows: they have no panes, and EMIT ON CLOSE applies to their
+    rows. Rejects clauses that they do not support.
     """
     if not changes(relation.stream.step):
         return False

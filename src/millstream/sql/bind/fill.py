@@ -1,4 +1,4 @@
-"""FILL (...) after a query with windows: the columns of its answer in windows that have no rows."""
+"""FILL (...) after a query with windows: the output columns for empty windows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BORDERS = ("window_start", "window_end")
 
 
 def read(cursor: Cursor) -> Filling:
-    """What stands behind FILL."""
+    """Parse the clause after FILL."""
     inner = cursor.bracketed()
     every: Fill | None = None
     columns: list[tuple[str, Fill]] = []
@@ -62,7 +62,7 @@ def _way(cursor: Cursor) -> Fill:
 def applied(
     grouping: Grouping, groups: Relation, items: list[tuple[str, exp.Expr]], qualify: exp.Expr | None
 ) -> tuple[Relation, list[tuple[str, exp.Expr]]]:
-    """The groups of a SELECT with their gaps filled, and the columns of its answer over them."""
+    """The groups of a SELECT with gaps filled, and the output columns over them."""
     query, text, node = grouping.query, grouping.text, grouping.node
     filling, window = query.clauses.fill, grouping.groups.window
     assert filling is not None

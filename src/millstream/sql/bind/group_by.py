@@ -1,4 +1,4 @@
-"""GROUP BY: keys, windows, grouping sets and aggregates, and what the columns of the answer become over them."""
+"""GROUP BY: binds keys, windows, grouping sets and aggregates, and the output columns over them."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 
 
 _GROUPS = f"{HIDDEN}groups"
-"""What a subquery over the groups calls them."""
+"""The name of the groups in a subquery over them."""
 _WINDOWS = {"window", "session_window"}
-"""What a query calls the window of its GROUP BY, to speak of its start and end."""
+"""The names by which a query refers to the window of its GROUP BY, for its start and end."""
 
 
 @dataclass
 class _Groups:
-    """What GROUP BY asks for."""
+    """The parts of a GROUP BY."""
 
     keys: list[tuple[str, exp.Expr]] = field(default_factory=list)
     window: AnyWindow | None = None
     time: str | None = None
     by_borders: bool = False
     sets: list[set[str]] = field(default_factory=list)
-    """The keys of each grouping set; none: there is only one."""
+    """The keys of each grouping set; empty if there is only one set."""
 
 
 def grouped(
@@ -62,7 +62,7 @@ def grouped(
     outer: Outer | None = None,
     qualify: exp.Expr | None = None,
 ) -> tuple[Relation, list[tuple[str, exp.Expr]], exp.Expr | None]:
-    """The relation of groups, and the columns of the answer and the condition of QUALIFY over it."""
+    """The relation of groups, and the output columns and the condition of QUALIFY over it."""
     found = Grouping(query, relation, node, items, ctes, outer)
     groups = found.groups_of_rows(qualify)
     if outer is not None and found.is_total:
@@ -88,16 +88,16 @@ class Grouping:
         self.query, self.text, self.node, self.ctes = query, query.text, node, ctes
         self.relation, self.items = relation, items
         self.set = free_name("grouping_set", relation.stream.schema.names)
-        """The column that tells the rows of one grouping set from those of another."""
+        """The column that identifies the grouping set of a row."""
         self.table: dict[Identity, str] = {}
-        """What a part of the SELECT (over the input) is called over the groups."""
+        """From a part of the SELECT (over the input) to its column over the groups."""
         self.groups = self._read()
         group = node.args.get("group")
         self.is_total = group is None or (bool(group.args.get("all")) and not self.groups.keys)
-        """Whether all rows are one group, which is there without rows too."""
+        """Whether all rows are one group, which exists even without rows."""
         sets = self.groups.sets if self.groups.window is None else []
         self.totals = tuple(i for i, names in enumerate(sets) if not names)
-        """The grouping sets without keys: each is one group, which is there without rows too."""
+        """The grouping sets without keys: each is one group, which exists even without rows."""
         if outer is not None and self.totals:
             raise Unsupported(
                 "a grouping set without keys in a subquery that uses columns of the rows around it",
@@ -118,7 +118,7 @@ class Grouping:
         measures = self._measures([*(i for _, i in self.items), *more])
         keyed = self._keyed()
         with self.text.at(self.node):
-            if not measures:  # only keys: a group is there as soon as a row is
+            if not measures:  # only keys: a group exists as soon as it has a row
                 measures = {free_name("rows_", (n for n, _ in self.groups.keys)): Aggregate("count")}
             stream = keyed.aggregate(**measures)
         step = stream.step
@@ -128,7 +128,7 @@ class Grouping:
         return Relation(stream)
 
     def completed(self, groups: Relation, outer: Outer) -> Relation:
-        """The groups of a subquery without GROUP BY: one for each value of the rows around it, also without rows."""
+        """The groups of a subquery without GROUP BY: one for each value of the enclosing rows, even without rows."""
         correlated.check_over_no_rows(self.query, self.measures, self.node)
         values = outer.values(outer.names)
         on = outer.on(correlated.inside(values, groups), values=True)
@@ -140,7 +140,7 @@ class Grouping:
     def bound(
         self, groups: Relation, qualify: exp.Expr | None
     ) -> tuple[Relation, list[tuple[str, exp.Expr]], exp.Expr | None]:
-        """The groups that HAVING leaves, and the columns of the answer and the condition of QUALIFY over them."""
+        """The groups that pass HAVING, and the output columns and the condition of QUALIFY over them."""
         made = replace(groups, aliases={_GROUPS: {n.lower(): n for n in groups.stream.schema.names}})
         having = self.node.args.get("having")
         if having is not None:
@@ -187,12 +187,12 @@ class Grouping:
         return found
 
     def _all(self) -> list[exp.Expr]:
-        """What GROUP BY ALL groups by: each column of the answer that is no aggregate and no constant."""
+        """The keys of GROUP BY ALL: each output column that is neither an aggregate nor a constant."""
         plain = [i for _, i in self.items if i.find(exp.Column) is not None or windows.name_of(i)]
         return [i for i in plain if i.find(exp.Window) is None and not any(True for _ in aggregates.found(i))]
 
     def _spelled(self, node: exp.Expr) -> exp.Expr:
-        """A number is the column of the answer with that number; a name may be that of a column of the answer."""
+        """The expression of a key: a number or a name may refer to an output column."""
         inner = node.this if isinstance(node, exp.Paren) else node
         if isinstance(inner, exp.Literal) and not inner.is_string:
             number = plain_value(inner)
@@ -211,7 +211,7 @@ class Grouping:
         return inner
 
     def _key(self, found: _Groups, node: exp.Expr) -> str | None:
-        """Take in one thing to group by; its name if it is a key."""
+        """Add one item of GROUP BY; returns its name if it is a key."""
         called = windows.name_of(node)
         if called in windows.GROUPING:
             call = windows.group_call(self.text, node)  # type: ignore[arg-type]
@@ -294,7 +294,7 @@ class Grouping:
             return self._windowed(keyed)
 
     def _rows(self) -> Stream:
-        """The rows that are put together: of a window, those that have a time."""
+        """The rows to group: with a window, those that have a time."""
         relation, window, time = self.relation, self.groups.window, self.groups.time
         if window is None or time is None or time in relation.clocks or not changes(relation.stream.step):
             return relation.stream
@@ -325,7 +325,7 @@ class Grouping:
             given["time"] = time
         return keyed.window(window or everything(), **given)  # type: ignore[arg-type]
 
-    # ------------------------------------------------------------ aggregates and the answer
+    # ------------------------------------------------------------ aggregates and output columns
 
     def _measures(self, parts: list[exp.Expr]) -> dict[str, Aggregate]:
         measures: dict[str, Aggregate] = {}
@@ -358,7 +358,7 @@ class Grouping:
         return over
 
     def _replaced(self, part: exp.Expr) -> exp.Expr | None:  # noqa: PLR0911 - one for each kind of part
-        """What stands for a part over the groups; None: nothing, look inside."""
+        """The replacement of a part over the groups; None means to look inside it."""
         if isinstance(part, exp.Literal | exp.Null | exp.Boolean | exp.DataType | exp.Interval):
             return part
         if isinstance(part, exp.Identifier | exp.Var | exp.Lambda) or over.is_call(part):
@@ -382,7 +382,7 @@ class Grouping:
             answer = self._answer(part)
             if answer is not None:
                 return answer
-            self.relation.resolved(self.text, part)  # says so if there is no such column
+            self.relation.resolved(self.text, part)  # raises if there is no such column
             raise SchemaError(
                 f"`{part.name}` is neither grouped by nor inside an aggregate",
                 hint=f"add it to GROUP BY, or take one of its values: max({part.name})",
@@ -391,7 +391,7 @@ class Grouping:
         return None
 
     def _answer(self, part: exp.Column) -> exp.Expr | None:
-        """A column of the answer, where HAVING names it: ``HAVING n > 1`` of ``count(*) AS n``."""
+        """An output column that HAVING names: ``HAVING n > 1`` for ``count(*) AS n``."""
         known = {n.lower() for n in (*self.relation.names, *(c for a in self.relation.aliases.values() for c in a))}
         if len(part.parts) != 1 or part.name.lower() in known:
             return None
@@ -399,7 +399,7 @@ class Grouping:
         return None if found is None or found is part else exp.paren(self.over(found))
 
     def _subquery(self, node: exp.Query) -> exp.Expr:
-        """A subquery over the groups: the columns of the rows that it uses are those of their group."""
+        """A subquery over the groups: its columns of the enclosing rows are those of their group."""
         for column in free_columns(self.query, node, self.ctes, self.relation):
             found = self._replaced(column)
             for key in [] if found is None else [found, *found.find_all(exp.Column)]:
@@ -409,7 +409,7 @@ class Grouping:
         return node
 
     def _border(self, part: exp.Expr) -> exp.Expr | None:
-        """The window of a group, or one of its borders, if that is what a part means."""
+        """The window of a group, or one of its bounds, if a part refers to it."""
         assert self.groups.window is not None
         called, start, end = windows.name_of(part), exp.column("window_start"), exp.column("window_end")
         name = part.name.lower() if isinstance(part, exp.Column) else ""
@@ -432,7 +432,7 @@ class Grouping:
         return found
 
     def _grouping(self, node: exp.Expr) -> exp.Expr:
-        """GROUPING(key): 1 in the sets that a key is not part of."""
+        """GROUPING(key): 1 in the sets that do not contain the key."""
         arguments = [*([node.this] if isinstance(node.args.get("this"), exp.Expr) else []), *node.expressions]
         if len(arguments) != 1 or not self.groups.sets:
             raise Unsupported(

@@ -1,4 +1,4 @@
-"""GROUPING SETS, ROLLUP and CUBE: what every row is grouped by, and the members of each grouping set."""
+"""GROUPING SETS, ROLLUP and CUBE: the common keys, and the members of each grouping set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.errors import Unsupported
 from millstream.sql.parse.text import Text
 
 MOST = 64
-"""Grouping sets of one GROUP BY; every row is counted once in each."""
+"""The most grouping sets of one GROUP BY; every row is counted once in each."""
 
 _SETS = (exp.GroupingSets, exp.Rollup, exp.Cube)
 
@@ -19,7 +19,7 @@ Members = list[exp.Expr]
 
 
 def split(text: Text, group: exp.Group) -> tuple[Members, list[Members]]:
-    """What every row is grouped by, and the members of each grouping set; several ROLLUPs and such are multiplied."""
+    """The common keys, and the members of each grouping set; several ROLLUPs and similar clauses are multiplied."""
     plain: Members = []
     factors: list[list[Members]] = []
     for each in group.expressions:
@@ -39,7 +39,7 @@ def split(text: Text, group: exp.Group) -> tuple[Members, list[Members]]:
 
 
 def _sets(text: Text, node: exp.Expr, parts: Members) -> list[Members]:
-    """The members of each set that one GROUPING SETS, ROLLUP or CUBE stands for."""
+    """The members of each set of one GROUPING SETS, ROLLUP or CUBE."""
     if isinstance(node, exp.GroupingSets):
         listed = [_sets(text, p, p.expressions) if isinstance(p, _SETS) else [_members(p)] for p in parts]
         return [members for each in listed for members in each]

@@ -1,4 +1,4 @@
-"""OFFSET, and FETCH FIRST n ROWS WITH TIES: the rows of an order from one number to another."""
+"""OFFSET, and FETCH FIRST n ROWS WITH TIES: a range of rows in an order."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowBounds:
-    """Which rows of an order stay."""
+    """Which rows of an order are kept."""
 
     most: int | None
-    """How many at most; None: all behind the offset."""
+    """The maximum number of rows; None means all rows after the offset."""
     offset: int = 0
     ties: bool = False
-    """Whether rows that are equal in the order to the last one stay too."""
+    """Whether rows that tie with the last one are kept too."""
 
 
 def bounds_of(query: _Query, limit: exp.Expr | None, offset: exp.Expr | None) -> RowBounds:
-    """What LIMIT or FETCH, and OFFSET, ask for."""
+    """The bounds of LIMIT or FETCH, and OFFSET."""
     count = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression if limit is not None else None
     most = (
         None
@@ -53,7 +53,7 @@ def bounds_of(query: _Query, limit: exp.Expr | None, offset: exp.Expr | None) ->
 
 
 def between(stream: Stream, keys: Sequence[str], order: list[Order], bounds: RowBounds) -> Stream:
-    """The rows of a stream (of each key) in an order, between bounds that `top` alone cannot tell."""
+    """The rows of a stream (per key) in an order, within bounds that `top` alone cannot express."""
     number, place = f"{HIDDEN}number", f"{HIDDEN}place"
     functions = {number: WindowFunction("row_number"), **({place: WindowFunction("rank")} if bounds.ties else {})}
     names = stream.schema.names

@@ -1,4 +1,6 @@
-"""Aggregates with an order of their own: array_agg(x ORDER BY y), string_agg, WITHIN GROUP; the first of some rows."""
+"""Aggregates with their own order: array_agg(x ORDER BY y), string_agg and WITHIN GROUP; and first or last with FILTER
+or IGNORE NULLS.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _LAST: dict[type[exp.Expr], str] = {exp.Last: "last_of", exp.LastValue: "last_of
 
 
 def made(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make) -> Aggregate | None:
-    """The aggregate that a node means, with the condition of its FILTER; None when it is none of these."""
+    """The aggregate for a node, with the condition of its FILTER; None if it is not one of these."""
     if isinstance(node, exp.WithinGroup):
         return _within(text, node, condition, expr)
     ignores = isinstance(node, exp.IgnoreNulls)
@@ -38,7 +40,7 @@ def made(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make) -> 
 
 
 def _within(text: Text, node: exp.WithinGroup, condition: exp.Expr | None, expr: Make) -> Aggregate:
-    """percentile_cont(0.5) WITHIN GROUP (ORDER BY x) and the like."""
+    """percentile_cont(0.5) WITHIN GROUP (ORDER BY x) and similar aggregates."""
     call, order = node.this, node.expression
     by = order.expressions if isinstance(order, exp.Order) else []
     down = len(by) == 1 and bool(by[0].args.get("desc"))
@@ -69,7 +71,7 @@ def _within(text: Text, node: exp.WithinGroup, condition: exp.Expr | None, expr:
 
 
 def _edge(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make, *, ignores: bool) -> Aggregate | None:
-    """The first or last of the rows that count; None where all rows do."""
+    """The first or last of the rows that count; None if all rows count."""
     if isinstance(node.this, exp.Order | exp.Distinct | exp.HavingMax):
         raise Unsupported(
             f"`{node.sql(dialect='spark')[:60]}` is not supported",
@@ -96,7 +98,7 @@ def _separator(text: Text, node: exp.GroupConcat) -> str:
 
 
 def _listed(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make, separator: str | None) -> Aggregate:
-    """A list of values, or a text of them, in an order; without one in that of the values."""
+    """A list of values, or a string of them, in an order; by default in the order of the values."""
     inner, order = node.this, []
     if isinstance(inner, exp.Order):
         inner, order = inner.this, list(inner.expressions)
@@ -119,7 +121,7 @@ def _listed(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make, 
 
 
 def _chosen(value: exp.Expr, there: exp.Expr, order: list[exp.Expr]) -> exp.Expr:
-    """The struct that such aggregates are computed of."""
+    """The struct argument of such aggregates."""
     sure = exp.Coalesce(this=exp.paren(there.copy()), expressions=[exp.false()])
     fields = [("there", sure), ("v", value), *((f"o{i}", o) for i, o in enumerate(order))]
     return exp.Struct(expressions=[exp.PropertyEQ(this=exp.to_identifier(n), expression=e.copy()) for n, e in fields])

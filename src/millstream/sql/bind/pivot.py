@@ -1,4 +1,4 @@
-"""PIVOT with a stated list of values, as aggregates with a FILTER for each of them.
+"""PIVOT with an explicit list of values, rewritten to one aggregate with a FILTER per value.
 
 FROM sales PIVOT (sum(price) AS total FOR quarter IN (1 AS q1, 2 AS q2))
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def spelled_out(tree: exp.Expr) -> exp.Expr:
-    """A tree without PIVOT and UNPIVOT. Refuses a PIVOT over values that are not stated."""
+    """A tree without PIVOT and UNPIVOT. Rejects a PIVOT without an explicit list of values."""
     for pivot in list(tree.find_all(exp.Pivot)):
         of = pivot.parent
         if of is None or len(of.args.get("pivots") or ()) != 1:
@@ -28,7 +28,7 @@ def spelled_out(tree: exp.Expr) -> exp.Expr:
 
 
 def _rows(of: exp.Expr, pivot: exp.Pivot) -> exp.Expr:
-    """``t UNPIVOT (value FOR name IN (a, b))``: a row for each of the columns, without those that are NULL."""
+    """``t UNPIVOT (value FOR name IN (a, b))``: a row for each of the columns that is not NULL."""
     fields = pivot.args.get("fields") or []
     listed = fields[0] if len(fields) == 1 and isinstance(fields[0], exp.In) else None
     values = pivot.expressions
@@ -119,7 +119,7 @@ def _is(column: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _filtered(call: exp.Expr, equal: exp.Expr) -> exp.Expr:
-    """An aggregate over the rows of one value."""
+    """An aggregate over the rows with one value."""
     if isinstance(call, exp.Filter):
         both = exp.and_(call.expression.this.copy(), equal.copy())
         return exp.Filter(this=call.this.copy(), expression=exp.Where(this=both))

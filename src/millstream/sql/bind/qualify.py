@@ -1,4 +1,4 @@
-"""QUALIFY and DISTINCT ON: which rows of a SELECT stay, by what its window functions say.
+"""QUALIFY and DISTINCT ON: filters the rows of a SELECT by its window functions.
 
 ``SELECT DISTINCT ON (k) ... ORDER BY t`` is ``SELECT ... QUALIFY row_number() OVER (PARTITION BY k ORDER BY t) = 1``.
 """
@@ -22,7 +22,7 @@ Items = list[tuple[str, exp.Expr]]
 
 
 def condition(query: _Query, relation: Relation, node: exp.Select, items: Items) -> exp.Expr | None:
-    """What QUALIFY or DISTINCT ON ask of a row; names of the answer stand for what they are."""
+    """The condition of QUALIFY or DISTINCT ON; output names are replaced by their expressions."""
     asked = node.args.get("qualify")
     first = _distinct_on(query, node, items)
     if asked is not None and first is not None:
@@ -36,8 +36,8 @@ def condition(query: _Query, relation: Relation, node: exp.Select, items: Items)
 
 
 def with_names(relation: Relation, items: Items, tree: exp.Expr) -> exp.Expr:
-    """An expression in which the names of columns of the answer are replaced by what they are; a column of FROM that
-    has the name comes first.
+    """An expression in which names of output columns are replaced by their expressions; a column of FROM with the same
+    name takes precedence.
     """
     known = {n.lower() for n in (*relation.names, *(c for a in relation.aliases.values() for c in a))}
     meant = {n.lower(): i for n, i in items if n.lower() not in known}
@@ -53,7 +53,7 @@ def with_names(relation: Relation, items: Items, tree: exp.Expr) -> exp.Expr:
 
 
 def first_rows(condition: exp.Expr, items: Items) -> tuple[exp.Window, int, list[exp.Expr]] | None:
-    """The ROW_NUMBER() that a condition bounds, the bound, and its other parts; None where rows cannot be left out
+    """The ROW_NUMBER() that a condition bounds, the bound, and the other conditions; None if rows cannot be dropped
     before they are numbered.
     """
     parts = list(conjuncts(condition))
@@ -66,7 +66,7 @@ def first_rows(condition: exp.Expr, items: Items) -> tuple[exp.Window, int, list
 
 
 def _bound(part: exp.Expr) -> tuple[exp.Window, int] | None:
-    """``ROW_NUMBER() OVER (... ORDER BY ...) <= 3`` and the like: the window and 3."""
+    """``ROW_NUMBER() OVER (... ORDER BY ...) <= 3`` and similar conditions: the window and 3."""
     if not isinstance(part, exp.LTE | exp.LT | exp.EQ):
         return None
     window = part.this.unnest()
@@ -105,7 +105,7 @@ def _distinct_on(query: _Query, node: exp.Select, items: Items) -> exp.Expr | No
 
 
 def _numbered(query: _Query, node: exp.Expr, items: Items) -> exp.Expr:
-    """A number is the column of the answer with that number."""
+    """Resolves a number to the output column at that position."""
     if not isinstance(node, exp.Literal) or node.is_string:
         return node.copy()
     number = plain_value(node)
@@ -127,7 +127,7 @@ def kept(
     computed: Callable[[Relation, Items], tuple[Relation, Items]],
 ) -> tuple[Relation, Items]:
     """The rows for which a condition holds, and the items over them. `top` keeps the first rows of each group,
-    `computed` makes columns of window functions.
+    `computed` adds columns for window functions.
     """
     text = query.text
     bounded = first_rows(condition, items)

@@ -1,10 +1,10 @@
-"""Forms of a query that are other forms in disguise: they are rewritten before the query is bound.
+"""Rewrites of a query to equivalent forms that the binder supports, applied before binding.
 
 - ``x > ALL (SELECT y ...)`` compares x with ``(SELECT max(y) ...)``, by SQL's rules for NULL and for no rows;
-- ``SELECT a ... GROUP BY a ORDER BY sum(b) LIMIT 3`` orders by a column of a query inside, and leaves it out;
-- ``a JOIN b ON a.id = b.id AND a.x IN (SELECT ...)`` has its subquery in WHERE.
+- ``SELECT a ... GROUP BY a ORDER BY sum(b) LIMIT 3`` orders by a column of an inner query, and then drops it;
+- ``a JOIN b ON a.id = b.id AND a.x IN (SELECT ...)`` moves its subquery to WHERE.
 
-A query that has none of them stays as it is, and so does the plan that views are known by.
+A query without these forms is unchanged, and so is the plan that identifies a view.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COMPARED = (*_ORDERED, exp.EQ, exp.NEQ)
 
 
 def rewritten(query: exp.Query) -> exp.Query:
-    """The same query in forms that the binder knows."""
+    """An equivalent query in forms that the binder supports."""
     found = [n for n in query.walk() if _is_quantified(n) or _orders_by_more(n) or _joins_by_subquery(n)]
     if not found:
         return query
@@ -41,7 +41,7 @@ def rewritten(query: exp.Query) -> exp.Query:
 
 
 def _is_quantified(node: exp.Expr) -> bool:
-    """``x > ALL (SELECT ...)`` and the like; not ``= ANY`` and ``<> ALL``, which are IN and NOT IN."""
+    """Whether it is ``x > ALL (SELECT ...)`` or similar, but not ``= ANY`` or ``<> ALL``, which are IN and NOT IN."""
     if not isinstance(node, _COMPARED) or not isinstance(node.expression, exp.All | exp.Any):
         return False
     among = (exp.EQ, exp.Any) if isinstance(node.expression, exp.Any) else (exp.NEQ, exp.All)
@@ -49,7 +49,7 @@ def _is_quantified(node: exp.Expr) -> bool:
 
 
 def _compared(node: exp.Expr) -> exp.Expr | None:
-    """A comparison with all rows of a subquery, or with any of them, by its least and its greatest value."""
+    """A comparison with all rows of a subquery, or with any of them, by its smallest and its largest value."""
     value, quantified = node.this, node.expression
     query = quantified.this.unnest()
     if len(query.selects) != 1 or query.selects[0].find(exp.Star) is not None or isinstance(value, exp.Tuple):
@@ -85,7 +85,7 @@ def _compared(node: exp.Expr) -> exp.Expr | None:
 
 
 def _aggregated(query: exp.Query, call: exp.Expr) -> exp.Subquery:
-    """The subquery of one row with an aggregate over the only column of a query."""
+    """The one-row subquery with an aggregate over the only column of a query."""
     inner = query.copy()
     plain = isinstance(inner, exp.Select) and not any(
         inner.args.get(a) for a in ("group", "having", "limit", "offset", "qualify", "distinct", "with_", "windows")
@@ -110,7 +110,7 @@ def _over(call: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _orders_by_more(node: exp.Expr) -> bool:
-    """Whether the first rows of a SELECT are chosen by an aggregate or a subquery, which no column of it need be."""
+    """Whether the first rows of a SELECT are chosen by an aggregate or a subquery that may not be an output column."""
     if not isinstance(node, exp.Select) or node.args.get("order") is None or node.args.get("distinct") is not None:
         return False
     if node.args.get("limit") is None and node.args.get("offset") is None:
@@ -123,9 +123,9 @@ def _is_more(by: exp.Expr) -> bool:
 
 
 def _with_order_columns(select: exp.Select) -> exp.Select:
-    """A SELECT whose order goes by columns: by those that it has, or by more, which a SELECT around it leaves out.
+    """A SELECT that orders by columns: by its own, or by additional ones that an enclosing SELECT drops.
 
-    The SELECT around it knows the columns of its result only, so every sort key that is something else is added.
+    The enclosing SELECT sees only the columns of the result, so every other sort key is added as a column.
     """
     inner = select.copy()
     stars = any(i.find(exp.Star) is not None and not aggregates.is_aggregate(i) for i in inner.expressions)
@@ -154,14 +154,14 @@ def _with_order_columns(select: exp.Select) -> exp.Select:
 
 
 def _is_output(by: exp.Expr, names: set[str]) -> bool:
-    """Whether a sort key is a number, or is made of columns of the result alone."""
+    """Whether a sort key is a number, or uses only columns of the result."""
     if _is_more(by):
         return False
     return all(not c.table and folded(c.name) in names for c in by.find_all(exp.Column))
 
 
 def _joins_by_subquery(node: exp.Expr) -> bool:
-    """Whether inner joins of a SELECT have a subquery in ON, which WHERE can say as well."""
+    """Whether inner joins of a SELECT have a subquery in ON that can move to WHERE."""
     joins = node.args.get("joins") or [] if isinstance(node, exp.Select) else []
     plain = all(not j.args.get("side") and not j.args.get("method") for j in joins)
     plain = plain and all((j.args.get("kind") or "INNER").upper() in ("INNER", "CROSS") for j in joins)

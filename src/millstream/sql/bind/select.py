@@ -1,4 +1,4 @@
-"""SELECT: filter, numbers, groups, aggregates and columns as steps of a stream."""
+"""SELECT: binds filters, row numbers, groups, aggregates and output columns to steps of a stream."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from millstream.sql.bind.binder import _Query
 
 Item = tuple[str, exp.Expr]
-"""A column of the answer: its name and what it is."""
+"""An output column: its name and its expression."""
 
 
 def wanted_select(node: exp.Expr) -> exp.Select | None:
-    """The outermost SELECT that groups rows, behind subqueries and CTEs: of its windows EMIT speaks."""
+    """The outermost SELECT that groups rows, also inside subqueries and CTEs. EMIT applies to its windows."""
     if isinstance(node, exp.Subquery):
         return wanted_select(node.this)
     if not isinstance(node, exp.Select):
@@ -46,7 +46,7 @@ def wanted_select(node: exp.Expr) -> exp.Select | None:
 
 
 def _cte(table: exp.Table) -> exp.CTE | None:
-    """The CTE that a name means where it stands: one of the queries around it; inside a CTE, one before that."""
+    """The CTE that a name refers to: one of the enclosing queries or, inside a CTE, an earlier one."""
     node: exp.Expr = table
     while (above := node.parent) is not None:
         given = above if isinstance(above, exp.With) else above.args.get("with_")
@@ -61,7 +61,7 @@ def _cte(table: exp.Table) -> exp.CTE | None:
 
 
 def groups(node: exp.Select) -> bool:
-    """Whether a SELECT puts rows together."""
+    """Whether a SELECT groups rows."""
     if node.args.get("group") is not None:
         return True
     parts = [*node.expressions, node.args.get("having")]
@@ -69,7 +69,7 @@ def groups(node: exp.Select) -> bool:
 
 
 def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None = None) -> Relation:
-    """The relation that a SELECT means; of a subquery, with the columns of the rows around it that it uses."""
+    """The relation for a SELECT; for a subquery, with the columns of the enclosing rows that it uses."""
     text = query.text
     if outer is not None:
         node = _by_outer(node, outer)
@@ -91,7 +91,7 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], o
 
 
 def rows_of(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None = None) -> Relation:
-    """The rows that FROM and WHERE of a SELECT leave."""
+    """The rows that FROM and WHERE of a SELECT produce."""
     text = query.text
     start = node.args.get("from_")
     place = node if start is None else start.this
@@ -135,7 +135,7 @@ def rows_of(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer
 
 
 def _by_outer(node: exp.Select, outer: Outer) -> exp.Select:
-    """A SELECT whose window functions are over the rows of one value of the rows around it."""
+    """A SELECT whose window functions are partitioned by the values of the enclosing rows."""
     node = node.copy()
     parts = [*node.expressions, *(p for p in (node.args.get("qualify"),) if p is not None)]
     called = [w for p in parts for w in p.find_all(exp.Window) if w.find_ancestor(exp.Select) is node]
@@ -152,7 +152,7 @@ def _by_outer(node: exp.Select, outer: Outer) -> exp.Select:
 def _inside_aggregates(
     query: _Query, relation: Relation, node: exp.Select, ctes: Mapping[str, Relation]
 ) -> tuple[Relation, exp.Select]:
-    """A SELECT with the subqueries inside its aggregates as columns of the rows that it groups."""
+    """A SELECT with the subqueries inside its aggregates as columns of its input rows."""
     parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") is not None else [])]
     if not any(next(subqueries_of(a), None) is not None for p in parts for a in aggregates.found(p)):
         return relation, node
@@ -169,7 +169,7 @@ def _where(
 ) -> Relation:
     text = query.text
     if not conditions:
-        return relation  # a ROW_NUMBER() may still be bounded by a query around this one
+        return relation  # an enclosing query may still bound a ROW_NUMBER()
     parts = pairs.in_order(conditions)
     if relation.ranked is not None:
         relation, parts = _bounded(query, relation, relation.ranked, parts, node)
@@ -186,7 +186,7 @@ def _where(
 def _bounded(
     query: _Query, relation: Relation, ranked: Ranked, parts: list[exp.Expr], node: exp.Select
 ) -> tuple[Relation, list[exp.Expr]]:
-    """The first rows, where a condition bounds their number, or all of them numbered; and the other conditions."""
+    """The first rows if a condition bounds their number, otherwise all rows numbered; and the other conditions."""
     bound = next((b for p in parts if (b := _bound(p, ranked.name)) is not None), None)
     if bound is None:
         return query.settled(relation, node), parts
@@ -203,7 +203,7 @@ def _bounded(
 
 
 def _bound(part: exp.Expr, name: str) -> tuple[exp.Expr, int] | None:
-    """How many rows a condition on their number lets through."""
+    """The number of rows that a condition on the row number selects."""
     left, right = part.args.get("this"), part.args.get("expression")
     flipped = isinstance(right, exp.Column) and right.name.lower() == name.lower()
     column, value = (right, left) if flipped else (left, right)
@@ -224,7 +224,7 @@ def _bound(part: exp.Expr, name: str) -> tuple[exp.Expr, int] | None:
 
 
 def _select_items(query: _Query, relation: Relation, node: exp.Select) -> list[Item]:
-    """The columns that are asked for, with a name each; * is spelled out."""
+    """The output columns with their names; * is expanded."""
     items: list[Item] = []
     for i, item in enumerate(node.expressions, 1):
         inner = item.this if isinstance(item, exp.Alias) else item
@@ -239,7 +239,7 @@ def _select_items(query: _Query, relation: Relation, node: exp.Select) -> list[I
 
 
 def named_items(items: Sequence[exp.Expr], number: int = 1) -> list[Item]:
-    """Columns of the answer with a name each; the first has a number, which a nameless one is called by."""
+    """Output columns with their names; an unnamed column is named by its number, starting with `number`."""
     found = []
     for i, item in enumerate(items, number):
         inner = item.this if isinstance(item, exp.Alias) else item
@@ -262,7 +262,7 @@ def _name(node: exp.Expr, number: int) -> str:
 def _plain(
     query: _Query, relation: Relation, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None
 ) -> Relation:
-    """A SELECT that puts no rows together."""
+    """A SELECT that does not group."""
     items = _select_items(query, relation, node)
     for i, (name, inner) in enumerate(items):
         relation, made = subqueries.attached(query, relation, inner, ctes)
@@ -298,7 +298,7 @@ def _plain(
 def _grouped(
     query: _Query, relation: Relation, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None
 ) -> Relation:
-    """A SELECT that puts rows together; its window functions see the groups."""
+    """A SELECT that groups; its window functions are over the groups."""
     relation, node = _inside_aggregates(query, relation, node, ctes)
     items = window_function.named(query, node, _select_items(query, relation, node))
     condition = qualify.condition(query, relation, node, items)
@@ -313,7 +313,7 @@ def _grouped(
 
 
 def _qualified(query: _Query, relation: Relation, items: list[Item], condition: exp.Expr, node: exp.Select) -> Relation:
-    """The columns of the answer, of the rows that QUALIFY or DISTINCT ON let through."""
+    """The output columns of the rows that pass QUALIFY or DISTINCT ON."""
 
     def top(relation: Relation, window: exp.Window, most: int) -> Relation:
         keys = [relation.expr(query.text, k) for k in window.args.get("partition_by") or ()]
@@ -339,7 +339,7 @@ def _numbered(
 
     def bounded(most: int, used: bool) -> Relation:
         there = {folded(n) for n in relation.stream.schema.names}
-        rank = f"{HIDDEN}rank" if folded(name) in there else name  # the number may hide a column of its name
+        rank = f"{HIDDEN}rank" if folded(name) in there else name  # the row number may hide a column of the same name
         with text.at(window):
             top = _top(relation, keys, most, by, rank if used else None)
             named = [(n, exp.column(rank) if i is window else i) for n, i in items] if used else rest
@@ -384,7 +384,7 @@ def _projected(
     *,
     also: set[str] | frozenset[str] = frozenset(),
 ) -> Relation:
-    """The columns of the answer over a relation."""
+    """The output columns over a relation."""
     text = query.text
     made: dict[str, Expr] = {}
     clocks: set[str] = set()
@@ -414,7 +414,7 @@ def _projected(
 
 
 def _first_rows(query: _Query, relation: Relation, node: exp.Select, outer: Outer | None) -> tuple[Relation, bool]:
-    """ORDER BY ... LIMIT n over columns that the answer does not have: before they are gone."""
+    """ORDER BY ... LIMIT n over columns that are not in the output: applied before they are dropped."""
     order, limit = node.args.get("order"), node.args.get("limit") or node.args.get("offset")
     shown = {n.lower() for n, _ in _select_items(query, relation, node)}
     if order is None or limit is None or node.args.get("distinct") is not None or node.args.get("qualify") is not None:
@@ -425,7 +425,7 @@ def _first_rows(query: _Query, relation: Relation, node: exp.Select, outer: Oute
 
 
 def _spelled(query: _Query, relation: Relation, order: exp.Expr) -> exp.Expr:
-    """An order by the number of a column is one by that column."""
+    """Resolves a column number in ORDER BY to that column."""
     inner = order.this
     if not isinstance(inner, exp.Literal) or inner.is_string:
         return order
@@ -444,8 +444,8 @@ def _spelled(query: _Query, relation: Relation, order: exp.Expr) -> exp.Expr:
 def limited(
     query: _Query, relation: Relation, node: exp.Expr, outer: Outer | None = None, before: Relation | None = None
 ) -> Relation:
-    """ORDER BY ... LIMIT n of a SELECT, a set operation or a subquery keeps the first n rows; ORDER BY alone says
-    nothing, for a relation has no order. `before` are the rows that the columns of the answer are computed from.
+    """ORDER BY ... LIMIT n of a SELECT, a set operation or a subquery keeps the first n rows. ORDER BY alone has no
+    effect, because a relation has no order. `before` has the rows that the output columns are computed from.
     """
     order, limit, text = node.args.get("order"), node.args.get("limit"), query.text
     offset = node.args.get("offset")
@@ -472,13 +472,13 @@ def limited(
 
 
 def _is_distinct_on(node: exp.Expr) -> bool:
-    """Whether the order of a SELECT is that of its DISTINCT ON."""
+    """Whether the order of a SELECT belongs to its DISTINCT ON."""
     distinct = node.args.get("distinct")
     return isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None
 
 
 def _check_order(query: _Query, relation: Relation, order: exp.Expr, before: Relation | None) -> None:
-    """Refuse an order by what is not there, although it changes nothing."""
+    """Reject an order by unknown columns, although it has no effect."""
     for each in order.expressions:
         spelled = _spelled(query, relation, each).this
         for column in spelled.find_all(exp.Column) if spelled.find(exp.Query) is None else ():

@@ -1,4 +1,4 @@
-"""``*`` and ``a.*`` with EXCEPT, REPLACE and RENAME: the columns that they stand for."""
+"""Expands ``*`` and ``a.*`` with EXCEPT, REPLACE and RENAME to columns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from millstream.sql.bind.binder import _Query
 
 Item = tuple[str, exp.Expr]
-"""A column of the answer: its name and what it is."""
+"""An output column: its name and its expression."""
 
 
 def spelled_out(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]:
-    """The columns that a star stands for."""
+    """The columns of a star."""
     star = node.this if isinstance(node, exp.Column) else node
     shown = _of(query, relation, node) if isinstance(node, exp.Column) else _all(relation)
     shown = [(n, c) for n, c in shown if c not in relation.clocks]
@@ -26,7 +26,7 @@ def spelled_out(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]
     renamed = {a.this.name.lower(): a.alias for a in star.args.get("rename") or ()}
     there = {n.lower() for n, _ in shown} | {c.lower() for c in relation.clocks}
     for name in (*left_out, *replaced, *renamed):
-        if name.lower() not in there and not name.startswith(HIDDEN):  # those are left out anyway
+        if name.lower() not in there and not name.startswith(HIDDEN):  # those are excluded anyway
             raise SchemaError(
                 f"there is no column `{name}` in `{node.sql(dialect='spark')[:60]}`",
                 detail="there are: " + ", ".join(n for n, _ in shown),
@@ -37,7 +37,7 @@ def spelled_out(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]
 
 
 def check_names(query: _Query, items: list[Item]) -> None:
-    """Refuse an answer in which several columns have one name."""
+    """Reject duplicate output names."""
     seen: set[str] = set()
     twice: dict[str, tuple[str, exp.Expr]] = {}
     for name, inner in items:
@@ -56,16 +56,16 @@ def check_names(query: _Query, items: list[Item]) -> None:
 
 
 def plain_name(column: str) -> str:
-    """A column of the stream as people call it: a join moves the columns of its right side out of the way."""
+    """The user-visible name of a stream's column: a join renames the columns of its right side."""
     first, _, rest = column.removeprefix(HIDDEN).partition("_")
     moved = column.startswith(HIDDEN) and (first.isdigit() or first == "left") and rest
     return rest if moved else column
 
 
 def _all(relation: Relation) -> list[tuple[str, str]]:
-    """The columns of all relations: name and column of the stream."""
+    """The columns of all relations: name and stream column."""
     shown = [(n, n) for n in relation.names]
-    if relation.ambiguous:  # columns of a join that have the name of one before them
+    if relation.ambiguous:  # columns of a join with the name of an earlier one
         there = [n for n in relation.stream.schema.names if n.startswith(HIDDEN) and n not in relation.unseen]
         moved = [(plain_name(n), n) for n in there]
         shown += [(n, c) for n, c in moved if n != c and n.lower() in relation.ambiguous]

@@ -1,4 +1,4 @@
-"""Window functions: ``lag(price) OVER (PARTITION BY auction ORDER BY ts)`` and the like, as steps."""
+"""Window functions: binds ``lag(price) OVER (PARTITION BY auction ORDER BY ts)`` and others to steps."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def is_call(part: exp.Expr) -> bool:
 
 
 def named(query: _Query, node: exp.Select, items: Items) -> Items:
-    """The items with the windows of WINDOW put in where they are named."""
+    """The items with references to named windows (WINDOW clause) replaced by their definitions."""
     known = {w.this.name.lower(): w for w in node.args.get("windows") or ()}
     if not known and not any(w.args.get("alias") for _, i in items for w in i.find_all(exp.Window)):
         return items
@@ -111,7 +111,7 @@ def computed(query: _Query, relation: Relation, items: Items, node: exp.Expr) ->
 
 
 def order_of(query: _Query, relation: Relation, order: exp.Expr) -> Order:
-    """One part of an ORDER BY over a relation."""
+    """One sort key of an ORDER BY over a relation."""
     inner = order.this if isinstance(order, exp.Ordered) else order
     down = isinstance(order, exp.Ordered) and bool(order.args.get("desc"))
     first = not down
@@ -184,7 +184,7 @@ def _function(query: _Query, relation: Relation, window: exp.Window) -> WindowFu
 
 
 def _check_parts(query: _Query, window: exp.Window, kind: str, *, filtered: bool, ignores: bool) -> None:
-    """Refuse FILTER and IGNORE NULLS where they mean nothing."""
+    """Reject FILTER and IGNORE NULLS where they have no meaning."""
     if filtered and kind not in _AGGREGATES:
         raise Unsupported(
             f"FILTER on {kind}(...) OVER (...)",
@@ -200,7 +200,7 @@ def _check_parts(query: _Query, window: exp.Window, kind: str, *, filtered: bool
 
 
 def _excluded(query: _Query, window: exp.Window) -> str | None:
-    """What EXCLUDE leaves out of a frame: the row itself, its peers with or without it, or nothing."""
+    """What EXCLUDE removes from a frame: the row itself, its peers with or without it, or nothing."""
     spec = window.args.get("spec")
     said = str(spec.args["exclude"].name).lower() if spec is not None and spec.args.get("exclude") else ""
     if said in ("", "no others"):
@@ -245,7 +245,7 @@ def _value(query: _Query, node: exp.Expr) -> Any:
 
 
 def _frame(query: _Query, window: exp.Window) -> tuple[str, float | None, float | None] | None:
-    """The frame of an aggregate: its unit, and how far before and behind the row it goes."""
+    """The frame of an aggregate: its unit, and how far before and after the row it extends."""
     spec = window.args.get("spec")
     if spec is None:
         return None
@@ -277,7 +277,7 @@ def _frame(query: _Query, window: exp.Window) -> tuple[str, float | None, float 
 
 
 def _reach(query: _Query, spec: exp.Expr, which: str, forward: str) -> float | None:
-    """How far a frame goes: None for no end; below zero when it stops short of the row."""
+    """How far a frame extends: None for unbounded; negative if it ends before it reaches the row."""
     value, side = spec.args.get(which), (spec.args.get(f"{which}_side") or "").upper()
     if value == "CURRENT ROW":
         return 0

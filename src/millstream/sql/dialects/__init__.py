@@ -1,1 +1,1 @@
-"""SQL of other systems (Postgres, Flink, DuckDB): names, types and forms, mapped to Spark SQL."""
+"""SQL of other systems (Postgres, Flink, DuckDB): maps names, types and syntax to Spark SQL."""

@@ -1,6 +1,7 @@
-"""Functions and operators of Postgres, Flink and DuckDB as expressions of Spark SQL: JSON operators, formats, patterns.
+"""Functions and operators of Postgres, Flink and DuckDB as Spark SQL expressions: JSON operators, formats, patterns.
 
-Each gives what its own documentation says, in views and in questions. What Spark cannot say is refused with a hint.
+Each behaves as its own documentation specifies, in views and in queries. What Spark cannot express is rejected with a
+hint.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from millstream.errors import DefinitionError, Unsupported
 from millstream.model.types.duration import Duration
 
 BINNED = "date_binned"
-"""What date_bin is called while a query is read."""
+"""The name of date_bin during parsing."""
 _ARROWS = (TokenType.ARROW, TokenType.DARROW)
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 Form = Callable[[list[exp.Expr]], exp.Expr]
@@ -24,9 +25,9 @@ POSTGRES = re.compile(
     r"Y|(?i:HH24|HH12|MI)|(?i:mon|day)(?![a-zA-Z])|Month|MONTH|Dy|(?<![a-zA-Z])AM|PM|IYYY|FM"
     r"|MM\W?DD|DD\W?MM|(?<!M)MS|US"
 )
-"""Parts of a format that Spark does not have, or not in this sense: it is one of Postgres."""
+"""Elements that Spark's formats lack or define differently, which indicate a Postgres format."""
 _SECONDS = re.compile(r"(?<!S)SS(?!S)")
-"""Seconds of Postgres, unless the format has Spark's as well; then they are parts of a second."""
+"""Seconds in Postgres, unless the format also has Spark's seconds; then they are fractions of a second."""
 _MINUTES_OF_A_DATE = re.compile(r"y\W?mm\W?d|d\W?mm\W?y")
 _PARTS = (
     ("YYYY", "yyyy", "y"), ("YYY", "yyy", ""), ("YY", "yy", ""), ("HH24", "HH", "H"), ("HH12", "hh", "h"),
@@ -35,18 +36,18 @@ _PARTS = (
     ("Dy", "EEE", "EEE"), ("AM", "a", "a"), ("PM", "a", "a"), ("Q", "q", "q"), ("WW", "", ""), ("IW", "", ""),
     ("TZ", "", ""),
 )  # fmt: skip
-"""Parts of a format of Postgres and what Spark has for them, plain and behind FM; nothing: it has none."""
+"""Elements of Postgres formats and Spark's equivalents, plain and after FM; empty if there is none."""
 _NAMES = ("Month", "Mon", "Day", "Dy")
-"""Parts of which capitals say how the name is written; Spark has this one form."""
+"""Elements whose case determines the case of the name; Spark has only this form."""
 
 
 def call(name: str, *values: exp.Expr) -> exp.Expr:
-    """A call of a function of Spark by name."""
+    """A call of a Spark function by name."""
     return exp.Anonymous(this=name, expressions=[v.copy() for v in values])
 
 
 def spark_format(said: str) -> str:
-    """A format of times of Postgres in Spark's letters: ``YYYY-MM-DD HH24:MI`` is ``yyyy-MM-dd HH:mm``."""
+    """Converts a Postgres time format to Spark's letters: ``YYYY-MM-DD HH24:MI`` is ``yyyy-MM-dd HH:mm``."""
     numbers = any(c.isdigit() for c in re.sub("(?i)HH24|HH12", "", said))  # to_char(n, '999MI')
     seconds = "ss" not in said and _SECONDS.search(said) is not None
     if numbers or "'" in said:
@@ -59,7 +60,7 @@ def spark_format(said: str) -> str:
         return said
     made, rest = "", said
     while rest:
-        filled = not rest.startswith("FM")  # FM: without zeros in front
+        filled = not rest.startswith("FM")  # FM: without leading zeros
         rest = rest if filled else rest[2:]
         part = next((p for p in _PARTS if rest.upper().startswith(p[0].upper())), None)
         if part is not None and part[0] in _NAMES and not rest.startswith(part[0]):
@@ -84,15 +85,15 @@ def spark_format(said: str) -> str:
 
 
 _FORMATTED = ("TO_CHAR", "TO_DATE", "TO_TIMESTAMP")
-"""Functions with a format of times, which people write in Spark's letters or in those of Postgres."""
+"""Functions with a time format, in Spark's letters or in those of Postgres."""
 _PLAIN = {"DATE_BIN": BINNED, "JSON_EXTRACT_PATH_TEXT": "jsonb_extract_path_text"}
 """Functions of which the parser would lose an argument, and names that it does not know."""
 _USUAL = "yyyy-MM-dd"
-"""The format of dates that the parser leaves out."""
+"""The date format that the parser omits."""
 
 
 def known_tokens(given: Sequence[Token]) -> list[Token]:
-    """Tokens in which the parser loses nothing: formats in Spark's letters, and names that it does not know."""
+    """Tokens that the parser reads without loss: formats in Spark's letters, and names that it does not know."""
     done = _with_keys(given)
     for i in range(len(done) - 1, -1, -1):
         if i + 1 >= len(done) or done[i + 1].token_type is not TokenType.L_PAREN:
@@ -114,15 +115,15 @@ def known_tokens(given: Sequence[Token]) -> list[Token]:
 
 
 def _with_keys(given: Sequence[Token]) -> list[Token]:
-    """Tokens in which a text behind ``->`` and ``->>`` is a key, which the parser would read as a path."""
+    """Tokens in which a string after ``->`` and ``->>`` is a key, which the parser would read as a path."""
     done = list(given)
     for i in range(1, len(done)):
         key, arrow = done[i], done[i - 1].token_type
         if key.token_type is not TokenType.STRING or arrow not in _ARROWS:
             continue
         after = next((t.token_type for t in done[i + 1 :] if t.token_type is not TokenType.R_PAREN), None)
-        is_key = arrow is TokenType.DARROW or after in _ARROWS  # else it is the body of a lambda
-        plain = re.fullmatch(r"(?!\d+$)\w+", key.text) or re.match(r"\$(?:[.\[]|$)", key.text)  # or a path of DuckDB
+        is_key = arrow is TokenType.DARROW or after in _ARROWS  # otherwise it is the body of a lambda
+        plain = re.fullmatch(r"(?!\d+$)\w+", key.text) or re.match(r"\$(?:[.\[]|$)", key.text)  # or a DuckDB path
         if is_key and not plain and re.fullmatch(r"[^'?]+", key.text):
             done[i] = _token(TokenType.STRING, f"$['{key.text}']", key)
     return done
@@ -142,9 +143,9 @@ def _closing(given: Sequence[Token], opening: int) -> int:
 
 
 def _paths(parts: list[exp.Expr], said: str, either: bool) -> list[str]:
-    """The paths of JSON that some keys and numbers may mean: a text is a key, a number the place in an array.
+    """The JSON paths that some keys and numbers may mean: a string is a key, a number is an array index.
 
-    With `either`, as in ``#>> '{a,0}'``, a text of digits is both.
+    With `either`, as in ``#>> '{a,0}'``, a string of digits is both.
     """
     paths = ["$"]
     for part in parts:
@@ -207,15 +208,15 @@ def _named(path: exp.Expr) -> list[exp.Expr]:
 
 
 def json_arrow(node: exp.Expr) -> exp.Expr | None:
-    """``json -> 'a' ->> 'b'``: the text at a path. (``->`` alone would give JSON, which is no type here.)"""
+    """``json -> 'a' ->> 'b'``: the text at a path. (``->`` alone would return JSON, which is not a type here.)"""
     if node.args.get("only_json_types") is None:
-        return None  # json_extract(json, '$.a') and the like
+        return None  # json_extract(json, '$.a') and similar calls
     if isinstance(node, exp.JSONExtract) and not isinstance(node, exp.JSONExtractScalar):
         outer = node.parent
         while isinstance(outer, exp.Paren):
             outer = outer.parent
         if isinstance(outer, exp.JSONExtract | exp.JSONExtractScalar):
-            return None  # the operator around it takes it in
+            return None  # the enclosing operator includes it
         raise Unsupported("`->` gives JSON, which is no type here", hint="`->>` gives the text: column ->> 'key'")
     inner, keys = _keys(node)
     return _text_at(inner, keys, "->>")
@@ -248,18 +249,18 @@ def like_pattern(node: exp.Expr) -> exp.Expr | None:
             f"the flags '{said[:20]}' of regexp_like are not supported", hint="write 'i', or (?i) in the pattern"
         )
     pattern = node.expression.copy()
-    if said.endswith("i"):  # the last one counts
+    if said.endswith("i"):  # the last flag wins
         pattern = exp.func("concat", exp.Literal.string("(?i)"), pattern)
     return exp.RegexpLike(this=node.this.copy(), expression=pattern)
 
 
 def similar(_: exp.Expr) -> exp.Expr:
-    """SIMILAR TO has a language of patterns of its own."""
+    """Rejects SIMILAR TO, which has a pattern language of its own."""
     raise Unsupported("SIMILAR TO is not supported", hint="write LIKE 'a%', or RLIKE '^(a|b).*$' for choices")
 
 
 def among(node: exp.Expr) -> exp.Expr | None:
-    """``x = ANY (array)`` is written as a lambda over an element `x`, which a column of this name must not meet."""
+    """``x = ANY (array)`` becomes a lambda over an element `x`, which must not collide with a column of this name."""
     array = node.expression.this.unnest() if isinstance(node.expression, exp.Any) else None
     if array is None or isinstance(array, exp.Query) or all(c.name.lower() != "x" for c in node.find_all(exp.Column)):
         return None
@@ -279,7 +280,7 @@ def _all(_: list[exp.Expr]) -> exp.Expr:
 
 
 def trimmed(node: exp.Expr) -> exp.Expr | None:
-    """ltrim(text, 'x'): Postgres takes the text first, Spark the characters. Refused where the order shows."""
+    """ltrim(text, 'x'): Postgres takes the text first, Spark the characters. Rejected if the order matters."""
     if node.args.get("position") and isinstance(node.this, exp.Literal) and isinstance(node.expression, exp.Column):
         where = str(node.args["position"]).upper()
         raise Unsupported(
@@ -307,7 +308,7 @@ def is_json(_: exp.Expr) -> exp.Expr:
 
 
 def _bin(values: list[exp.Expr]) -> exp.Expr:
-    """date_bin(stride, ts, origin): the start of the stride that a time lies in."""
+    """date_bin(stride, ts, origin): the start of the stride that contains a time."""
     stride, time, origin = values
     said = f"{stride.name} {stride.unit.name}" if isinstance(stride, exp.Interval) and stride.unit else stride.name
     micros = Duration.positive(said, what="the stride of date_bin").micros
@@ -340,14 +341,14 @@ def _replaced_in_array(values: list[exp.Expr]) -> exp.Expr:
 
 
 def _prepended(values: list[exp.Expr]) -> exp.Expr:
-    """array_prepend(element, array) of Postgres, where a literal shows the order; Spark takes the array first."""
+    """array_prepend(element, array) of Postgres, if a literal shows the order; Spark takes the array first."""
     first, second = values
     swapped = isinstance(first, exp.Literal) and not isinstance(second, exp.Literal)
     return exp.func("array_prepend", *((second, first) if swapped else (first, second)), dialect="spark")
 
 
 def _letters(pattern: str) -> Form:
-    """IS_ALPHA(text) and IS_DIGIT(text) of Flink: false for NULL and for the empty text."""
+    """IS_ALPHA(text) and IS_DIGIT(text) of Flink: false for NULL and for the empty string."""
 
     def form(values: list[exp.Expr]) -> exp.Expr:
         matches = exp.RegexpLike(this=values[0], expression=exp.Literal.string(pattern))
@@ -357,7 +358,7 @@ def _letters(pattern: str) -> Form:
 
 
 def _zones(values: list[exp.Expr]) -> exp.Expr:
-    """CONVERT_TZ(text, from, to) of Flink: the text of the same moment in another zone."""
+    """CONVERT_TZ(text, from, to) of Flink: the text of the same instant in another zone."""
     text, of, to = values
     moment = _renamed("to_utc_timestamp")([exp.cast(text, "TIMESTAMP"), of])
     there = _renamed("from_utc_timestamp")([moment, to])
@@ -419,7 +420,7 @@ FORMS: dict[str, tuple[tuple[int, ...], Form]] = {
     "prefix": ((2,), _renamed("startswith")),
     "row": (ANY_NUMBER, _renamed("struct")),
 }
-"""Name -> how many values it takes, and what it is in Spark."""
+"""From name to the allowed numbers of arguments, and the Spark equivalent."""
 
 NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
     exp.JSONExtract: json_arrow,
@@ -441,4 +442,4 @@ NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
         else None
     ),
 }
-"""Operators and calls that the parser knows; None: they stay as they are."""
+"""Operators and calls that the parser knows; None leaves them unchanged."""

@@ -1,7 +1,7 @@
-"""Functions of other SQL (Postgres, Flink, DuckDB) that Spark has under another name, brought into Spark's.
+"""Renames functions of other SQL dialects (Postgres, Flink, DuckDB) that Spark has under another name.
 
-Everything here is replaced before anything else looks at a query, so views and questions mean the same by it. What
-Spark has under the same name is left alone: the text of an expression is part of what a view is known by.
+All replacements happen before any other stage sees a query, so they mean the same in views and in queries. Functions
+that Spark has under the same name are left unchanged: the text of an expression is part of the identity of a view.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ def _number(value: int) -> exp.Expr:
 
 
 def _literally(separator: exp.Expr) -> exp.Expr:
-    """A text as a pattern that matches it alone."""
+    """A string as a pattern that matches only that string."""
     return exp.func("concat", _text("\\Q"), separator, _text("\\E"))
 
 
 def _split_index(values: list[exp.Expr]) -> exp.Expr:
-    """SPLIT_INDEX(text, separator, n): part n from 0 on; NULL where there is none."""
+    """SPLIT_INDEX(text, separator, n): part n, from 0; NULL if there is none."""
     text, separator, number = values
     return _call("get", _parsed("split")([text, _literally(separator)]), number)
 
 
 def _parsed(name: str) -> Form:
-    """The same call under another name, as the parser would have read it."""
+    """The same call under another name, as the parser would have parsed it."""
     return lambda values: exp.func(name, *values, dialect="spark")
 
 
@@ -63,19 +63,19 @@ FORMS: dict[str, tuple[tuple[int, ...], Form]] = {
     "list_distinct": ((1,), _parsed("array_distinct")),
     "charindex": ((2,), _parsed("locate")),
 }
-"""Name -> how many values it takes, and what it is in Spark."""
+"""From name to the allowed numbers of arguments, and the Spark equivalent."""
 
 _FIELDS = {"ISODOW": "DAYOFWEEK_ISO", "ISOYEAR": "YEAROFWEEK"}
-"""Parts of a time that Spark calls otherwise."""
+"""Fields of a time with other names in Spark."""
 _NO_FIELDS = frozenset(
     "MILLISECOND MILLISECONDS MICROSECOND MICROSECONDS CENTURY DECADE MILLENNIUM TIMEZONE TIMEZONE_HOUR "
     "TIMEZONE_MINUTE JULIAN ERA".split()
 )
-"""Parts of a time that Spark does not have."""
+"""Fields of a time that Spark lacks."""
 
 
 def in_spark(tree: exp.Expr, *only: type[exp.Expr]) -> exp.Expr:
-    """A tree with such functions (or those of some kinds) replaced; each stays where it stood."""
+    """A tree with such functions (or those of some node types) replaced; each keeps its position."""
     for call in reversed(list(tree.find_all(*(only or (exp.Anonymous, *_NODES))))):  # from the inside out
         made = _made(call)
         if made is None:
@@ -87,7 +87,7 @@ def in_spark(tree: exp.Expr, *only: type[exp.Expr]) -> exp.Expr:
 
 
 def _made(call: exp.Expr) -> exp.Expr | None:
-    """What stands for a call in Spark; None: the call itself."""
+    """The Spark equivalent of a call; None means the call itself."""
     if not isinstance(call, exp.Anonymous):
         return _NODES[type(call)](call)
     name, values = str(call.this).lower(), [v.copy() for v in call.expressions]
@@ -101,13 +101,13 @@ def _made(call: exp.Expr) -> exp.Expr | None:
 
 
 def _seconds(time: exp.Expr) -> exp.Expr:
-    """The seconds since 1970, with their fraction."""
+    """The seconds since 1970, including their fraction."""
     micros = exp.cast(_call("unix_micros", exp.cast(time.copy(), "TIMESTAMP")), "DOUBLE")
     return exp.paren(exp.Div(this=micros, expression=_number(1_000_000), typed=False, safe=False))
 
 
 def _extracted(node: exp.Expr) -> exp.Expr | None:
-    """EXTRACT of a part that Spark calls otherwise, or does not have."""
+    """EXTRACT of a field that Spark names differently, or lacks."""
     field = node.name.upper() if isinstance(node.this, exp.Expr) else str(node.this).upper()
     if field == "EPOCH":
         return _seconds(node.expression)
@@ -154,7 +154,7 @@ def _cut(node: exp.Expr) -> exp.Expr:
 
 
 def _replaced(node: exp.Expr) -> exp.Expr | None:
-    """regexp_replace(text, pattern, other, 'gi'): Spark replaces all, and has flags in the pattern."""
+    """regexp_replace(text, pattern, other, 'gi'): Spark replaces all matches, and has flags in the pattern."""
     flags = node.args.get("position") or node.args.get("modifiers")
     if not isinstance(flags, exp.Literal) or not flags.is_string:
         return None
@@ -175,7 +175,7 @@ def _formatted(node: exp.Expr) -> exp.Expr:
 
 
 def _bare_clock(node: exp.Expr) -> exp.Expr | None:
-    """The bare word `localtimestamp`, which the parser takes for a column; such a column is written in quotes."""
+    """The bare word `localtimestamp`, which the parser reads as a column; such a column must be quoted."""
     word = node.this
     bare = isinstance(word, exp.Identifier) and not word.args.get("quoted") and not node.args.get("table")
     if not bare or word.name.lower() != "localtimestamp":
@@ -197,7 +197,7 @@ _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
     **function_forms.NODES,
     exp.StringToArray: lambda n: _parsed("split")([n.this.copy(), _literally(n.expression.copy())]),
 }
-"""Calls that the parser knows, and what they are in Spark; None: themselves."""
+"""Calls that the parser knows, and their Spark equivalents; None means unchanged."""
 
 
 _INSTEAD = {
@@ -222,11 +222,11 @@ _INSTEAD = {
     "getdate": "now() in a comparison of WHERE",
     "nearest": "a ASOF JOIN b MATCH_CONDITION (NEAREST(a.ts, b.ts)) ON a.id = b.id",
 }
-"""What to write for functions that people know from elsewhere."""
+"""What to write instead of functions of other databases."""
 
 
 def instead_of(name: str) -> str:
-    """What to write for a function that there is none of."""
+    """What to write instead of an unknown function."""
     if name == "typeof":
         return "DESCRIBE name shows the column types"
     found = _INSTEAD.get(name) or other_databases.FUNCTIONS.get(name)

@@ -1,4 +1,4 @@
-"""Statements, constraints and functions that people know from other databases, and what to write in their place."""
+"""Statements, constraints and functions of other databases, and what to write instead."""
 
 REFUSED = frozenset(
     """
@@ -7,7 +7,7 @@ REFUSED = frozenset(
     RESET REVOKE ROLLBACK SUMMARIZE TRUNCATE UNCACHE UNLOCK UNPIVOT USE VACUUM
     """.split()
 )
-"""Statements of Spark and DuckDB that people may try."""
+"""Statements of Spark and DuckDB that users may try."""
 
 CONSTRAINTS = {
     "FOREIGN KEY": "a JOIN in a view leaves out rows without a partner",
@@ -40,7 +40,7 @@ INSTEAD = {
     "USE": "there are no schemas; millstream --home folder opens another home",
     "VACUUM": "there is nothing to clean up; RETAIN in a view says how long rows stay",
 }
-"""What to do in place of statements that people may try."""
+"""What to use instead of statements that users may try."""
 
 FUNCTIONS = {
     "array_upper": "size(array)",
@@ -111,4 +111,4 @@ FUNCTIONS = {
     "columns": "the names of the columns, or *",
     "top_k": "approx_top_k(x, k)",
 }
-"""What to write for functions that Spark has otherwise, or not at all."""
+"""What to write instead of functions that Spark has in another form, or lacks."""

@@ -1,4 +1,4 @@
-"""Types as people from other systems write them: ROW for STRUCT; and what to write for types that are not there."""
+"""Type names of other systems, such as ROW for STRUCT, and what to write instead of unsupported types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INSTEAD = {
 
 
 def spelled(text: str, tokens: Sequence[Token]) -> str:
-    """The type that some tokens of a text write, in Spark's words."""
+    """The type that some tokens of a text name, in Spark's syntax."""
     given = list(tokens)
     new: dict[int, str] = {}
     for i, token in enumerate(given[:-1]):
@@ -42,7 +42,7 @@ def spelled(text: str, tokens: Sequence[Token]) -> str:
 
 
 def instead_of(said: str) -> str:
-    """What to write for a type that there is none of."""
+    """What to write instead of an unknown type."""
     first = said.partition("(")[0].split()
     found = _INSTEAD.get(first[0].upper()) if first else None
     return f"write {found}" if found else "e.g. BIGINT, DECIMAL(10, 2), ARRAY<STRING> or STRUCT<a: INT, b: STRING>"

@@ -1,1 +1,1 @@
-"""From text to statements: tokens, grammar, the allow-list, and errors of syntax in plain words."""
+"""Parsing: from text to statements, with tokens, grammar, the allow-list, and readable syntax errors."""

@@ -1,4 +1,4 @@
-"""What a statement may hold, as an allow-list over its tree: nodes, and the names of functions."""
+"""The allow-list of a statement: which tree nodes and functions it may contain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WINDOW = frozenset(
     "row_number rank dense_rank lag lead ntile first_value last_value nth_value percent_rank cume_dist".split()
 )
 CLOCK = frozenset({"now", "current_timestamp", "current_date", "localtimestamp"})
-"""Functions of the moment a question is asked; they have no place in a live view."""
+"""Functions of the time at which a query runs; they are not allowed in a live view."""
 
 KEYWORDS = functions.KEYWORDS | {
     "on", "select", "where", "having", "by", "using", "exists", "all", "any", "some", "distinct", "union", "except",
@@ -35,10 +35,10 @@ GROUPS = frozenset(
     session_rowtime window_start window_end window_time state match_recognize
     """.split()
 )
-"""Names that mean something in FROM, in GROUP BY, or over its groups."""
+"""Names with a meaning in FROM, in GROUP BY, or over groups."""
 
 CHANGELOG = "changelog_of"
-"""What CHANGELOG OF and CHANGELOG(TABLE ...) are called in the tree of a query."""
+"""The name of CHANGELOG OF and CHANGELOG(TABLE ...) in the tree of a query."""
 
 STREAMING = (
     GROUPS
@@ -52,7 +52,7 @@ STREAMING = (
         "to_timestamp_ltz",
     }
 )
-"""Those, and names that are read as other functions."""
+"""Those, and names that are parsed as other functions."""
 
 _BARE = frozenset(
     """
@@ -60,13 +60,13 @@ _BARE = frozenset(
     current_user localtime localtimestamp session_user sysdate system_user user
     """.split()
 )
-"""Functions that are called without brackets. Columns of these names are written in quotes."""
+"""Functions that are called without parentheses. Columns of these names must be quoted."""
 
 _NO_CALLS = frozenset({
     exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul,
     exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Is, exp.Between,
 })  # fmt: skip
-"""Nodes that no dialect writes as a call of a function, so that a tree of them alone need not be written to look."""
+"""Nodes that no dialect renders as a function call, so that a tree of only these need not be rendered for the check."""
 
 FORBIDDEN = (exp.Command, exp.QueryTransform, exp.DDL, exp.DML, exp.Into, exp.Placeholder, exp.Parameter,
              exp.SessionParameter, exp.Set, exp.Pragma, exp.Attach, exp.Detach, exp.Copy, exp.Use, exp.LoadData,
@@ -76,14 +76,16 @@ FORBIDDEN = (exp.Command, exp.QueryTransform, exp.DDL, exp.DML, exp.Into, exp.Pl
              exp.Heredoc, exp.JSONTable, exp.XMLTable, exp.OpenJSON, exp.Block, exp.Posexplode)  # fmt: skip
 
 _ROWS = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
-"""What gives rows, where a query is expected inside another."""
+"""Nodes that produce rows, where a nested query is expected."""
 
 _READS = ("read_", "parquet_", "glob", "sniff_", "getenv", "query", "duckdb_")
-"""How functions of DuckDB begin that read files, settings or other text as SQL."""
+"""Prefixes of DuckDB functions that read files, settings or other text as SQL."""
 
 
 def forbidden(tree: exp.Expr) -> exp.Expr | None:
-    """The first part of a tree that no query may have: another statement, files, settings, or a SELECT of nothing."""
+    """The first part of a tree that no query may contain: another statement, files, settings, or a SELECT without
+    columns.
+    """
     for node in tree.walk():
         inner = node.args.get("this") if isinstance(node, exp.CTE | exp.Subquery | exp.Exists) else None
         rows = (*_ROWS, exp.Table, exp.Join) if isinstance(node, exp.Subquery) else _ROWS
@@ -110,11 +112,11 @@ _WHY: tuple[tuple[type[exp.Expr], str, str], ...] = (
     (exp.Into, "INTO", "write CREATE TABLE name (columns) and INSERT INTO name SELECT ..."),
     (exp.Posexplode, "posexplode", "write CROSS JOIN UNNEST(array) WITH ORDINALITY AS t(element, number)"),
 )
-"""Parts that no query may have, what people call them, and what to write instead."""
+"""Parts that no query may contain, their common names, and what to write instead."""
 
 
 def not_allowed(node: exp.Expr, origin: Origin | None = None) -> StatementRefused:
-    """The error for a part that no query may have."""
+    """The error for a part that no query may contain."""
     for kind, called_so, instead in _WHY:
         if isinstance(node, kind):
             return StatementRefused(f"{called_so} is not allowed in a query", hint=instead, origin=origin)
@@ -130,21 +132,21 @@ def not_allowed(node: exp.Expr, origin: Origin | None = None) -> StatementRefuse
 
 
 def beyond_double(number: exp.Literal) -> bool:
-    """Whether a number with an exponent is too large for DOUBLE: DuckDB would make it infinite."""
+    """Whether a number with an exponent is too large for DOUBLE: DuckDB would convert it to infinity."""
     text = "" if number.is_string else number.name.lower()
     try:
         return "e" in text and isinf(float(text))
-    except ValueError:  # with a letter for its type, like 1e5BD
+    except ValueError:  # with a type suffix, like 1e5BD
         return False
 
 
 def reads(tree: exp.Expr) -> str | None:
-    """The first function of a tree, as DuckDB would be told, that reads what is not in the store."""
+    """The first function of a tree, as rendered for DuckDB, that reads something outside of the store."""
     return next((name for name in called(tree, "duckdb") if name.startswith(_READS)), None)
 
 
 def unrepeatable(name: str, origin: Origin | None) -> Unsupported:
-    """The error for a function that gives another answer each time."""
+    """The error for a non-deterministic function."""
     return Unsupported(
         f"`{name}` cannot be used here",
         detail="its answer changes from run to run, so an epoch that is run again would differ",
@@ -154,8 +156,8 @@ def unrepeatable(name: str, origin: Origin | None) -> Unsupported:
 
 
 def called(tree: exp.Expr, dialect: str = "spark") -> Iterator[str]:
-    """The functions of a tree as it would be written, in lower case: names before an opening bracket, and those that
-    need none.
+    """The functions of a tree as it would be rendered, in lower case: names before an opening parenthesis, and
+    functions that need none.
     """
     if all(type(node) in _NO_CALLS for node in tree.walk()):
         return
@@ -174,15 +176,15 @@ def called(tree: exp.Expr, dialect: str = "spark") -> Iterator[str]:
 
 
 def _without_column_names(tree: exp.Expr) -> exp.Expr:
-    """A copy in which no alias names columns, as in ``AS t(a, b)`` and ``WITH t(a) AS``: these look like calls. And
-    none is called like a function that needs no brackets.
+    """A copy in which no alias names columns, as in ``AS t(a, b)`` and ``WITH t(a) AS``, which look like calls. And no
+    alias has the name of a function that needs no parentheses.
     """
     plain = tree.copy()
     for series in list(plain.find_all(exp.GenerateSeries)):
-        if isinstance(series.parent, exp.Table):  # which would be written with names of its own
+        if isinstance(series.parent, exp.Table):  # it would be rendered with its own names
             series.replace(exp.Anonymous(this="sequence", expressions=list(series.args.values())))
     for each in plain.find_all(exp.Unnest):
-        each.set("offset", None)  # it would be written as one name more
+        each.set("offset", None)  # it would be rendered as an additional name
     for alias in plain.find_all(exp.TableAlias):
         if all(isinstance(c, exp.Identifier) for c in alias.columns):
             alias.set("columns", None)

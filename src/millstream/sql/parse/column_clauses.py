@@ -1,4 +1,4 @@
-"""What may follow the type of a column: NOT NULL, COMMENT, PRIMARY KEY. All else is refused by its name."""
+"""The clauses after the type of a column: NOT NULL, COMMENT, PRIMARY KEY. All others are rejected by name."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ CLAUSES = frozenset({"NOT", "NULL", "COMMENT", "PRIMARY", "PRIMARY KEY", *_REFUS
 
 @dataclass(frozen=True)
 class Said:
-    """What follows the type of a column."""
+    """The clauses of a column."""
 
     required: bool = False
     is_key: bool = False
 
 
 def key_begins(c: Cursor) -> bool:
-    """Step over ``[CONSTRAINT name] PRIMARY KEY`` if it comes next. The name has no use."""
+    """Skip ``[CONSTRAINT name] PRIMARY KEY`` if it comes next. The name is ignored."""
     before = c.at
     if c.peek("CONSTRAINT") and (c.peek("PRIMARY", ahead=2) or c.peek("PRIMARY KEY", ahead=2)):
         c.at += 1
@@ -63,7 +63,7 @@ def clauses_begin(tokens: tuple[Token, ...]) -> int:
 
 
 def read(c: Cursor, *, kept: bool) -> Said:
-    """Read the clauses of a column up to the end; with `kept`, those that are refused have no effect."""
+    """Parse the clauses of a column up to the end; with `kept`, invalid clauses are ignored instead of rejected."""
     required = is_key = False
     while not c.done:
         if c.peek("CONSTRAINT") and c.peek("NOT", "NULL", ahead=2):
@@ -89,7 +89,7 @@ def read(c: Cursor, *, kept: bool) -> Said:
 
 
 def without_lengths(said: str) -> str:
-    """A type without the lengths of its texts, which older versions took and did not carry out."""
+    """A type without the lengths of its strings, which older versions accepted and ignored."""
     tree = sqlglot.parse_one(said, into=exp.DataType, dialect="spark")
     for part in tree.find_all(exp.DataType):
         if part.expressions and part.this not in LENGTHS:

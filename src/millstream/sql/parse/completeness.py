@@ -1,9 +1,10 @@
-"""Nothing that was written is left out: what the parser accepts and the binder does not carry out is refused.
+"""Completeness: rejects what the parser accepts but the binder does not implement, so that nothing is silently ignored.
 
-Two rules hold this for every query, so that a clause the parser learns later is refused until somebody binds it:
+Two rules enforce this for every query. A clause that a later parser version learns is therefore rejected until it is
+bound:
 
-- a clause (SELECT, JOIN, LIMIT, OVER, ...) may have only the parts that the binder carries out: `CARRIED_OUT`;
-- every literal of the text is in the tree, and what the tree says can be written for the engine that computes it.
+- a clause (SELECT, JOIN, LIMIT, OVER, ...) may have only the parts that the binder implements: `CARRIED_OUT`;
+- every literal of the text is in the tree, and the tree can be rendered for the engine that computes it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ CARRIED_OUT: dict[type[exp.Expr], frozenset[str]] = {
         exp.Star: "except_ replace rename",
     }.items()
 }
-"""For each clause, its parts that the binder carries out."""
+"""For each clause, the parts that the binder implements."""
 
 _SPELLED = {
     "by_name": "BY NAME",
@@ -70,7 +71,7 @@ _SPELLED = {
     "sample": "TABLESAMPLE",
     "sort": "SORT BY",
 }
-"""Parts whose name in the tree is not the word that people write."""
+"""Parts whose name in the tree differs from the SQL keyword."""
 
 
 _INSTEAD = {
@@ -81,11 +82,11 @@ _INSTEAD = {
     "locks": "leave it out: a view always shows whole epochs",
     "sort": "leave it out: a view has no order; ORDER BY ... LIMIT n keeps the first n rows",
 }
-"""What to write for a part that is not carried out."""
+"""What to write instead of a part that is not implemented."""
 
 
 def check_clauses(text: Text, query: exp.Expr) -> None:
-    """Refuse a query of a view that has a part which is not carried out."""
+    """Reject a view query that has a part which is not implemented."""
     for node in query.walk():
         known = CARRIED_OUT.get(type(node))
         if known is None:
@@ -105,8 +106,8 @@ def _spelled(node: exp.Expr, part: str) -> str:
 
 
 def _origin(text: Text, node: exp.Expr, part: object) -> Origin | None:
-    """Where the part stands, or the clause around it: many parts are a flag without a place of its own."""
-    if isinstance(part, exp.Hint):  # the parser counts the places inside a hint from the start of the hint
+    """The position of the part, or of the enclosing clause: many parts are flags without a position."""
+    if isinstance(part, exp.Hint):  # positions inside a hint are relative to the start of the hint
         return text.of_node(node.expressions[0])
     found = text.of_node(part) if isinstance(part, exp.Expr) else None
     around: exp.Expr | None = node
@@ -120,7 +121,7 @@ def _says_something(value: object) -> bool:
 
 
 def check_literals(text: Text, tokens: Sequence[Token], tree: exp.Expr) -> None:
-    """Refuse a statement of which the parser left out a number or a text."""
+    """Reject a statement if the parser dropped a number or a string."""
     written = tree.sql(dialect="spark", comments=False, unsupported_level=ErrorLevel.IGNORE)
     left = Counter(_value(t) for t in _literals(DIALECT.tokenize(written)))
     left |= Counter(_number(n.name) if not n.is_string else "'" + n.name.lower() for n in tree.find_all(exp.Literal))
@@ -140,7 +141,9 @@ _SPELLED_OTHERWISE = ("INTERVAL", "->", "->>", "#>", "#>>")
 
 
 def _literals(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Numbers and texts, but for the lengths of intervals and the keys of JSON: those are spelled in several ways."""
+    """Numbers and strings, except the lengths of intervals and the keys of JSON, which can be
+    written in several ways.
+    """
     before = ""
     for token in tokens:
         if token.token_type in (TokenType.NUMBER, TokenType.STRING) and before not in _SPELLED_OTHERWISE:
@@ -160,7 +163,7 @@ def _number(text: str) -> str:
 
 
 def check_expression(text: Text, tree: exp.Expr) -> None:
-    """Refuse an expression of which a part would get lost when it is written for Spark."""
+    """Reject an expression if a part would be lost when it is rendered for Spark."""
     try:
         tree.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError:

@@ -1,4 +1,4 @@
-"""A walk over the tokens of one statement, for the parts of the grammar that are ours."""
+"""A cursor over the tokens of one statement, for Millstream's own grammar."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _BEHIND = {
     "ORDER BY": "leave it out: a table has no order",
     "LIMIT": "leave it out",
 }
-"""What to write in place of a clause that people know from elsewhere."""
+"""What to write instead of clauses of other databases."""
 
 
 class Cursor:
-    """Where in a statement the reading has come to."""
+    """A position in the tokens of a statement."""
 
     def __init__(self, piece: StatementText, *, first: int = 0, last: int | None = None) -> None:
         self.piece = piece
@@ -47,7 +47,7 @@ class Cursor:
 
     @property
     def done(self) -> bool:
-        """Whether all was read."""
+        """Whether all tokens were consumed."""
         return self.at >= self.end
 
     def peek(self, *words: str, ahead: int = 0) -> bool:
@@ -59,14 +59,14 @@ class Cursor:
         return True
 
     def accept(self, *words: str) -> bool:
-        """Step over these words if they come next."""
+        """Consume these words if they come next."""
         if not self.peek(*words):
             return False
         self.at += len(words)
         return True
 
     def expect(self, *words: str, hint: str | None = None) -> None:
-        """Step over these words, which must come next."""
+        """Consume these words; they must come next."""
         for wanted in words:
             if not self.accept(wanted):
                 self.fail(
@@ -74,7 +74,7 @@ class Cursor:
                 )
 
     def one_of(self, words: tuple[str, ...], what: str) -> str:
-        """The one of some words that comes next."""
+        """Consume one of these words; one must come next."""
         for wanted in words:
             if self.accept(*wanted.split()):
                 return wanted
@@ -86,7 +86,7 @@ class Cursor:
         )
 
     def take(self) -> Token:
-        """The next token, which must be there."""
+        """Consume the next token; there must be one."""
         token = self.token
         if token is None:
             self.fail("the statement ends too early", hint="docs/guide/sql.md shows each statement with an example")
@@ -105,7 +105,7 @@ class Cursor:
         return str(token.text)
 
     def string(self, what: str) -> str:
-        """A text in quotes."""
+        """A quoted string."""
         token = self.take()
         if token.token_type is not TokenType.STRING:
             self.at -= 1
@@ -113,7 +113,7 @@ class Cursor:
         return str(token.text)
 
     def whole(self, what: str) -> int:
-        """A whole number."""
+        """An integer."""
         token = self.take()
         if token.token_type is not TokenType.NUMBER or not token.text.isdigit():
             self.at -= 1
@@ -121,7 +121,7 @@ class Cursor:
         return int(token.text)
 
     def value(self, what: str) -> Any:
-        """A text, number, TRUE, FALSE, INTERVAL, TIMESTAMP, or a bare word."""
+        """A string, a number, TRUE, FALSE, INTERVAL, TIMESTAMP, or a bare word."""
         if self.peek("INTERVAL"):
             return self.interval(what)
         if self.accept("TIMESTAMP"):
@@ -144,7 +144,7 @@ class Cursor:
         return {"TRUE": True, "FALSE": False}.get(said, str(token.text))
 
     def interval(self, what: str) -> Duration:
-        """``INTERVAL '4' SECOND``, ``INTERVAL 4 SECONDS``, ``INTERVAL '1 minute 30 seconds'`` or just the text."""
+        """``INTERVAL '4' SECOND``, ``INTERVAL 4 SECONDS``, ``INTERVAL '1 minute 30 seconds'`` or only the string."""
         first = self.token
         had = self.accept("INTERVAL")
         token = self.take()
@@ -167,7 +167,7 @@ class Cursor:
             return Duration.of(amount, what=what)
 
     def bracketed(self) -> Cursor:
-        """A cursor over what stands in the brackets that open here; this one steps behind them."""
+        """A cursor over the contents of the parentheses that open here; this cursor moves past them."""
         if not self.peek("("):
             said = word(self.token)
             hint = "CREATE TABLE name (columns), then INSERT INTO name SELECT ..." if said == "AS" else None
@@ -180,7 +180,7 @@ class Cursor:
         return inner
 
     def until_comma(self) -> tuple[Token, ...]:
-        """The tokens up to the next comma on this level, which is not stepped over."""
+        """The tokens up to the next comma on this level; the comma is not consumed."""
         first, depth = self.at, 0
         while self.at < self.end:
             token = self.piece.tokens[self.at]
@@ -191,14 +191,14 @@ class Cursor:
         return self.piece.tokens[first : self.at]
 
     def finish(self) -> None:
-        """Nothing more may follow."""
+        """Check that nothing follows."""
         if not self.done:
             self.fail(
                 "this is not expected here", hint=_BEHIND.get(word(self.token), "the statement is complete before it")
             )
 
     def fail(self, message: str, *, hint: str | None = None) -> NoReturn:
-        """Refuse the statement at this place."""
+        """Reject the statement at this position."""
         token = self.token or self.piece.tokens[min(self.end, len(self.piece.tokens)) - 1]
         origin = self.text.of_token(token)
         if self.token is None:

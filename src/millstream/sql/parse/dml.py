@@ -1,4 +1,4 @@
-"""Statements that change rows of stored tables: ON CONFLICT, MERGE, UPDATE and DELETE, COPY."""
+"""Parses statements that change rows of stored tables: ON CONFLICT, MERGE, UPDATE and DELETE, COPY."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _Expression = Callable[[tuple[Any, ...]], exp.Expr]
 
 
 def conflict_begins(c: Cursor) -> int:
-    """The place of ON CONFLICT (or RETURNING) after the query of an INSERT; the end if there is none."""
+    """The position of ON CONFLICT (or RETURNING) after the query of an INSERT; the end if there is none."""
     depth, found = 0, c.end
     for at in range(c.at, c.end):
         said = word(c.piece.tokens[at])
@@ -113,7 +113,7 @@ def _set(c: Cursor, columns: tuple[str, ...], expression: _Expression) -> OnConf
 
 
 def _top_level(c: Cursor, words: tuple[str, ...]) -> int:
-    """The place of the first of some words that stands in no brackets; the end if there is none."""
+    """The position of the first of some words outside of parentheses; the end if there is none."""
     depth = 0
     for at in range(c.at, c.end):
         said = word(c.piece.tokens[at])
@@ -127,7 +127,7 @@ def _top_level(c: Cursor, words: tuple[str, ...]) -> int:
 
 
 def update_or_delete(piece: StatementText, kind: type[exp.Expr], functions: Container[str]) -> Statement:
-    """An UPDATE or DELETE: of rows that its WHERE finds, or of rows that match those of another relation."""
+    """An UPDATE or DELETE: of rows that its WHERE selects, or of rows that match those of another relation."""
     text, first = piece.text, piece.tokens[0]
     tree = queries.parsed(text, piece.tokens)
     if not isinstance(tree, kind) or not isinstance(tree.this, exp.Table):
@@ -206,13 +206,13 @@ def merge(piece: StatementText, functions: Container[str]) -> Merge:
 
 
 class _Parts:
-    """The parts of a MERGE, checked."""
+    """The checked parts of a MERGE."""
 
     def __init__(self, piece: StatementText, functions: Container[str]) -> None:
         self.piece, self.text, self.first, self.functions = piece, piece.text, piece.tokens[0], functions
 
     def target(self, table: exp.Table) -> tuple[str, str]:
-        """The table whose rows change, and what it is called in the statement."""
+        """The table whose rows change, and its alias in the statement."""
         alias = table.args.get("alias")
         more = any(v for a, v in table.args.items() if a not in ("this", "alias"))
         named = alias is None or (isinstance(alias.this, exp.Identifier) and not alias.columns)
@@ -223,7 +223,7 @@ class _Parts:
         return table.name, table.alias or table.name
 
     def source(self, using: exp.Expr, ctes: exp.Expr | None) -> tuple[exp.Query, str]:
-        """The rows to merge as a query, and what they are called in the statement."""
+        """The rows to merge as a query, and their alias in the statement."""
         query = exp.select("*").from_(using.copy())
         if ctes is not None:
             query.set("with_", ctes.copy())
@@ -232,7 +232,7 @@ class _Parts:
         return query, using.alias_or_name
 
     def when(self, clause: exp.Expr) -> When:
-        """One WHEN."""
+        """One WHEN clause."""
         kind = (
             "matched"
             if clause.args["matched"]
@@ -303,13 +303,13 @@ class _Parts:
         return tuple(found)
 
     def value(self, node: exp.Expr) -> exp.Expr:
-        """An expression over columns of single rows."""
+        """An expression over columns of a single row."""
         queries.check(self.text, node, self.first, functions=self.functions)
         return _row_value(self.text, node, self.first)
 
 
 def _row_value(text: Text, node: exp.Expr, first: Token) -> exp.Expr:
-    """Refuse an expression that is more than one over the columns of a row."""
+    """Reject anything but an expression over the columns of a row."""
     if isinstance(node, exp.Var | exp.Column) and node.name.upper() == "DEFAULT":
         raise Unsupported(
             "DEFAULT is not supported: columns have none",
@@ -330,11 +330,11 @@ def _row_value(text: Text, node: exp.Expr, first: Token) -> exp.Expr:
 
 
 FILES = "files"
-"""The function that stands for the rows of files, in FROM of an INSERT and in USING of a MERGE."""
+"""The function that represents the rows of files, in FROM of an INSERT and in USING of a MERGE."""
 
 
 class with_files:
-    """Functions that can be called, and FILES(...) with them."""
+    """The functions that may be called, including FILES(...)."""
 
     def __init__(self, functions: Container[str]) -> None:
         self._functions = functions
@@ -344,7 +344,7 @@ class with_files:
 
 
 def check_files(piece: StatementText, query: exp.Query) -> None:
-    """Refuse FILES(...) where it is no relation."""
+    """Reject FILES(...) where it is not a relation."""
     for call in query.find_all(exp.Anonymous):
         if call.name.lower() == FILES and not isinstance(call.parent, exp.Table):
             raise StatementRefused(
@@ -355,7 +355,7 @@ def check_files(piece: StatementText, query: exp.Query) -> None:
 
 
 def place_of(call: exp.Anonymous) -> Place:
-    """What stands in the brackets of FILES(...)."""
+    """The arguments of FILES(...)."""
     arguments: list[Any] = []
     options: dict[str, Any] = {}
     for part in call.expressions:
@@ -404,7 +404,7 @@ def copy(c: Cursor) -> Copy:
             if not inner.done:
                 inner.expect(",")
     else:
-        while not c.done:  # COPY t FROM 'x' CSV HEADER, as older versions of Postgres had it
+        while not c.done:  # COPY t FROM 'x' CSV HEADER, the syntax of older Postgres versions
             said = word(c.take())
             if said in ("CSV", "JSON", "PARQUET"):
                 options["format"] = said.lower()

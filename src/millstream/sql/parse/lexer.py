@@ -1,9 +1,8 @@
-"""Tokens of a text, with a short way through long lists of VALUES.
+"""The lexer: tokenizes a text, with a fast path for long lists of VALUES.
 
-sqlglot's tokenizer is written for every dialect there is, and takes some microseconds for each token. An INSERT has
-hundreds of thousands of them: brackets, commas and literals in their plainest form. These are found here with one
-regular expression; what it does not know, and all that stands outside of VALUES, goes to sqlglot. Both give the same
-tokens.
+sqlglot's tokenizer supports every dialect and needs some microseconds per token. An INSERT has hundreds of thousands of
+them: parentheses, commas and literals in their simplest form. One regular expression matches these here; anything it
+does not match, and everything outside of VALUES, goes to sqlglot. Both produce the same tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 SHORT = 10_000
-"""Characters of a text that is not worth the effort."""
+"""The length in characters up to which the fast path is not worthwhile."""
 
 _VALUES = re.compile(r"\bVALUES\b", re.IGNORECASE)
 _LITERALS = re.compile(
@@ -37,13 +36,13 @@ _WORDS = {
 }
 
 Part = tuple[list[Token], bool]
-"""Tokens, and whether they are plain: nothing in them is to be joined or checked any more."""
+"""Tokens, and whether they are plain: they need no merging and no further checks."""
 
 
 def parts(sql: str, tokenize: Callable[[str], list[Token]], *, limit: int) -> Iterator[Part]:
-    """The tokens of a text, in parts. `tokenize` is sqlglot's; it gets at most `limit` characters in all.
+    """The tokens of a text, in parts. `tokenize` is sqlglot's; it receives at most `limit` characters in total.
 
-    Raises OverflowError when it would get more.
+    Raises OverflowError if it would receive more.
     """
     at, left, here = 0, limit, _Line(sql)
     while at < len(sql):
@@ -66,20 +65,20 @@ def parts(sql: str, tokenize: Callable[[str], list[Token]], *, limit: int) -> It
 
 
 class _Line:
-    """A place in a text that goes forward, and the line it is on: each character is looked at once."""
+    """A position in a text that only moves forward, and its line number: each character is examined once."""
 
     def __init__(self, sql: str) -> None:
         self._sql, self.at, self.before, self.begins = sql, 0, 0, 0
 
     def go_to(self, at: int) -> None:
-        """Go forward to a place."""
+        """Move forward to a position."""
         self.before += self._sql.count("\n", self.at, at)
         self.begins = max(self.begins, self._sql.rfind("\n", self.at, at) + 1)
         self.at = at
 
 
 def _quietly(tokenize: Callable[[str], list[Token]], sql: str) -> list[Token]:
-    """The tokens of the first part of a text; none where it ends inside of one."""
+    """The tokens of the first part of a text; none if it ends inside a token."""
     try:
         return tokenize(sql)
     except Exception:  # noqa: BLE001 - the whole text is read next, and says what is wrong
@@ -87,7 +86,7 @@ def _quietly(tokenize: Callable[[str], list[Token]], sql: str) -> list[Token]:
 
 
 def _literals(sql: str, here: _Line) -> tuple[list[Token], int]:
-    """Brackets, commas and literals from a place on, and the place where they end."""
+    """Parentheses, commas and literals from a position, and the position where they end."""
     found: list[Token] = []
     add, match, at, line, begins = found.append, _LITERALS.match, here.at, here.before + 1, here.begins
     while (m := match(sql, at)) is not None:
@@ -109,7 +108,7 @@ def _literals(sql: str, here: _Line) -> tuple[list[Token], int]:
 
 
 def _moved(tokens: list[Token], here: _Line) -> list[Token]:
-    """Tokens of a part of a text that begins here, as tokens of the whole."""
+    """Tokens of a part of a text that starts here, as tokens of the whole text."""
     if here.at:
         for token in tokens:
             token.start += here.at

@@ -1,6 +1,6 @@
-"""Literals of SQL as Python values: the rows of VALUES need neither a tree nor a query each.
+"""Converts SQL literals to Python values, so that the rows of VALUES need neither a tree nor a query each.
 
-An INSERT may have hundreds of thousands of values, and parsing holds up all other threads of the process.
+An INSERT may have hundreds of thousands of values, and parsing blocks all other threads of the process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 NOT_LITERAL = object()
-"""What `literal` gives for an expression that has to be computed."""
+"""The result of `literal` for an expression that has to be computed."""
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMES = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ)
@@ -29,7 +29,7 @@ _WORDS = {TokenType.NULL: None, TokenType.TRUE: True, TokenType.FALSE: False}
 
 
 def plain_row(tokens: Sequence[Token], at: int, end: int) -> tuple[tuple[Any, ...], int] | None:
-    """The values of a row of literals that begins at a token, and the place after it; None if it is another row."""
+    """The values of a row of literals that starts at a token, and the position after it; None for any other row."""
     if at >= end or tokens[at].token_type is not _OPEN:
         return None
     values = []
@@ -53,7 +53,7 @@ def plain_row(tokens: Sequence[Token], at: int, end: int) -> tuple[tuple[Any, ..
 
 
 def plain(tokens: Sequence[Token]) -> Any:
-    """The value of one literal in its plainest form; NOT_LITERAL for all else."""
+    """The value of one literal in its simplest form; NOT_LITERAL for everything else."""
     if not 0 < len(tokens) < 3 or any(t.comments for t in tokens):
         return NOT_LITERAL
     return _one(tokens[0]) if len(tokens) == 1 else _two(tokens[0].token_type, tokens[1])
@@ -90,7 +90,7 @@ def _negative(value: Any) -> Any:
 
 
 def literal(node: exp.Expr) -> Any:
-    """The value of a literal, with the type that SQL gives it: 1.5 is a decimal, 1.5e0 a floating number."""
+    """The value of a literal, with its SQL type: 1.5 is a decimal, 1.5e0 a floating-point number."""
     node = node.unnest()
     if isinstance(node, exp.Null):
         return None
@@ -133,5 +133,5 @@ def _number(text: str) -> Any:
         if text.isdecimal() and text.isascii():
             return int(text)
         return float(text) if "e" in text.lower() else Decimal(text)
-    except (ValueError, ArithmeticError):  # more digits than Python reads
+    except (ValueError, ArithmeticError):  # more digits than Python parses
         return NOT_LITERAL

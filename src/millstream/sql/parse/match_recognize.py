@@ -1,4 +1,4 @@
-"""MATCH_RECOGNIZE as the parser sees it: the clause is cut out, a LATERAL VIEW that names its place stands for it."""
+"""MATCH_RECOGNIZE before parsing: the clause is cut out, and replaced by a LATERAL VIEW that records its position."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME = "MATCH_RECOGNIZE"
 
 
 def cut(given: list[Token], at: int) -> tuple[list[Token], int]:
-    """The tokens that stand for the clause which begins at a place, and where it ends."""
+    """The tokens that replace the clause starting at a position, and the position of its end."""
     first, last = given[at], closing(given, at + 1)
     end = given[min(last, len(given) - 1)]
     after = last + 1
@@ -33,5 +33,5 @@ def cut(given: list[Token], at: int) -> tuple[list[Token], int]:
 
 
 def stands_for(node: exp.Expr) -> bool:
-    """Whether a LATERAL VIEW stands for a MATCH_RECOGNIZE."""
+    """Whether a LATERAL VIEW represents a MATCH_RECOGNIZE."""
     return isinstance(node, exp.Lateral) and isinstance(node.this, exp.Anonymous) and node.this.name == NAME

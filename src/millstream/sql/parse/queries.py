@@ -1,7 +1,8 @@
-"""Queries: the tokens of a SELECT to a tree, with the forms that streams need, checked against an allow-list.
+"""Query parsing: converts the tokens of a SELECT to a tree, including streaming syntax, and checks it against an
+allow-list.
 
-What Spark's grammar does not know is brought into a form it knows before parsing, token by token, so that every part
-of the tree still says where it stands in the text:
+Syntax that Spark's grammar lacks is rewritten before parsing, token by token, so that every part of the tree still has
+its position in the text:
 
     TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE))   ->  TUMBLE(t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)
     SESSION(TABLE t PARTITION BY a, DESCRIPTOR(ts), ...)          ->  SESSION(t, PARTITION_BY(a), DESCRIPTOR(ts), ...)
@@ -47,15 +48,15 @@ from millstream.sql.relations.as_of_syntax import NEAREST
 TABLE_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW", "CALENDAR")
 CHANGELOGS = ("CHANGELOG", "TO_CHANGELOG")
 BUILT_IN = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | GENERATOR | STREAMING
-"""The functions that can be called without being defined, by name in lower case."""
+"""The built-in functions, by lower-case name."""
 ANY = "*"
-"""Among the functions that can be called: all of them, for texts that are only looked at."""
+"""As an allowed function: allows every name, for texts that are only inspected."""
 _DEEPEST = 200
-"""Brackets inside one another, and half of the parts of a tree that may be."""
+"""The maximum nesting of parentheses, and half of the maximum depth of a tree."""
 _LONGEST = 20_000
-"""Tokens of one query."""
+"""The maximum number of tokens in one query."""
 _SPELLINGS = {BINNED: ("date_bin",), "rand": ("random",), "uuid": ("gen_random_uuid", "uuidv4", "uuidv7", "gen_uuid")}
-"""Names of functions that the parser reads as another one."""
+"""Names of functions that the parser reads as another function."""
 
 
 _QUERY_BEGINS = "a query begins with SELECT, WITH or VALUES"
@@ -65,11 +66,11 @@ _WITH_BEFORE = {
     "UPDATE": "put the query behind FROM: UPDATE t SET ... FROM (SELECT ...) AS x WHERE ...",
     "DELETE": "put the query behind USING: DELETE FROM t USING (SELECT ...) AS x WHERE ...",
 }
-"""Where the query of a WITH goes that stands before a statement."""
+"""Where to put a WITH that precedes a statement."""
 
 
 def parse(text: Text, given: tuple[Token, ...], *, functions: Container[str] = ()) -> exp.Query:
-    """The tree of a query. Refuses what is no query, and functions that are not on the list (or in `functions`)."""
+    """The tree of a query. Rejects anything else, and functions that are not on the list (or in `functions`)."""
     tree = parsed(text, given)
     if isinstance(tree, exp.Values):
         tree = exp.select("*").from_(tree)
@@ -84,7 +85,7 @@ def parse(text: Text, given: tuple[Token, ...], *, functions: Container[str] = (
 
 
 def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
-    """The tree of a statement of Spark SQL, unchecked."""
+    """The tree of a Spark SQL statement, unchecked."""
     if not given:
         raise DefinitionError("an expression is expected here", origin=text.origin(0, 0))
     if len(given) > _LONGEST:
@@ -111,9 +112,9 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
     if _depth(trees[0]) > 2 * _DEEPEST:
         raise too_deep(text, given[0])
     for cte in trees[0].find_all(exp.CTE):
-        cte.set("materialized", None)  # advice for a plan, which changes no answer
+        cte.set("materialized", None)  # a planner hint that does not affect the result
     with text.at(given[0]):
-        tree = in_spark(trees[0], exp.ToChar)  # which would be written without its format
+        tree = in_spark(trees[0], exp.ToChar)  # it would be rendered without its format
         completeness.check_literals(text, brought, tree)
         tree = pivot.spelled_out(in_spark(tree))
     for number in tree.find_all(exp.Literal):
@@ -125,7 +126,7 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
 
 
 def _depth(tree: exp.Expr) -> int:
-    """How many parts of a tree stand inside one another, at most."""
+    """The depth of a tree."""
     level, depth = [tree], 0
     while level:
         level, depth = [child for node in level for child in node.iter_expressions()], depth + 1
@@ -133,7 +134,7 @@ def _depth(tree: exp.Expr) -> int:
 
 
 def check(text: Text, tree: exp.Expr, first: Token, *, functions: Container[str] = ()) -> None:
-    """Refuse everything in a tree that is not known to be harmless."""
+    """Reject everything in a tree that is not known to be safe."""
     for interval in tree.find_all(exp.Interval):
         check_interval(interval, text.of_node(interval) or text.of_token(first))
     node = forbidden(tree)
@@ -164,8 +165,8 @@ def check(text: Text, tree: exp.Expr, first: Token, *, functions: Container[str]
 
 
 def _call(text: Text, tree: exp.Expr, name: str, first: Token) -> tuple[str, Origin]:
-    """What somebody wrote for a function that would be written as `name`, and where: the parser has other names for
-    some.
+    """The text and position of the call that would be rendered as the function `name`: the parser renames some
+    functions.
     """
     for wanted in (name, *_SPELLINGS.get(name, ())):
         said = re.compile(rf"(?<![\w$`])`?{re.escape(wanted)}`?(?=\s*(/\*.*?\*/\s*)?\()", re.IGNORECASE | re.DOTALL)
@@ -179,7 +180,7 @@ def _call(text: Text, tree: exp.Expr, name: str, first: Token) -> tuple[str, Ori
 
 
 def only_rows_of(text: Text, tree: exp.Expr, first: Token) -> str:
-    """The table whose rows an UPDATE or DELETE is about. Refuses all but SET and WHERE over its own columns."""
+    """The table that an UPDATE or DELETE changes. Rejects everything but SET and WHERE over its own columns."""
     table = tree.this
     assert isinstance(table, exp.Table)
     known = {"this", "expressions", "where"} if isinstance(tree, exp.Update) else {"this", "where"}
@@ -217,7 +218,7 @@ def only_rows_of(text: Text, tree: exp.Expr, first: Token) -> str:
 
 
 def kind(tree: exp.Expr) -> str:
-    """What sort of statement a tree is."""
+    """The kind of statement of a tree."""
     return str(tree.this).upper() if isinstance(tree, exp.Command) else tree.key.upper()
 
 
@@ -237,7 +238,7 @@ def _in_known_form(text: Text, given: list[Token]) -> list[Token]:
             continue
         if said in CHANGELOGS and _is_changelog(given, i, before):
             done.append(made(TokenType.VAR, CHANGELOG.upper(), token))
-            if not called_now:  # CHANGELOG OF name, or of a subquery in brackets
+            if not called_now:  # CHANGELOG OF name, or of a subquery in parentheses
                 end = closing(given, i + 2) if given[i + 2].token_type is TokenType.L_PAREN else i + 2
                 inner = _in_known_form(text, given[i + 2 : end + 1])
                 last = given[min(end, len(given) - 1)]
@@ -277,7 +278,7 @@ def _in_known_form(text: Text, given: list[Token]) -> list[Token]:
 
 
 def _check_match(text: Text, given: list[Token], opening: int) -> None:
-    """Refuse more than one comparison in MATCH_CONDITION, which the parser has no words for."""
+    """Reject more than one comparison in MATCH_CONDITION, which the parser does not support."""
     depth = 0
     for token in given[opening : closing(given, opening)]:
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
@@ -290,7 +291,7 @@ def _check_match(text: Text, given: list[Token], opening: int) -> None:
 
 
 def _is_changelog(given: list[Token], at: int, before: str) -> bool:
-    """Whether a word that stands somewhere begins CHANGELOG OF name, or CHANGELOG(TABLE name), in FROM."""
+    """Whether the word at a position starts CHANGELOG OF name, or CHANGELOG(TABLE name), in FROM."""
     following, inside = (word(t) for t in (*given[at + 1 : at + 3], None, None)[:2])
     if following == "OF" and at + 2 < len(given):
         return before in ("FROM", "JOIN", ",")
@@ -303,7 +304,7 @@ def _word_before(done: list[Token], back: int) -> str:
 
 
 def _cuts_number(given: list[Token], opening: int) -> bool:
-    """Whether TRUNC is that of numbers, ``trunc(x)`` or ``trunc(x, 2)``: that of dates has a unit in quotes."""
+    """Whether TRUNC is the numeric one, ``trunc(x)`` or ``trunc(x, 2)``: the one for dates has a quoted unit."""
     end, depth, commas = closing(given, opening), 0, []
     for i in range(opening, end):
         depth += (given[i].token_type is TokenType.L_PAREN) - (given[i].token_type is TokenType.R_PAREN)
@@ -323,7 +324,7 @@ def _in_table_function(given: list[Token], at: int) -> bool:
 
 
 def _end_of_partition(given: list[Token], at: int) -> int:
-    """Where the columns end: before the comma and DESCRIPTOR, or before the bracket."""
+    """Where the columns end: before the comma and DESCRIPTOR, or before the closing parenthesis."""
     depth = 0
     for i in range(at + 1, len(given)):
         token = given[i]

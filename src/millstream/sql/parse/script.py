@@ -1,4 +1,4 @@
-"""A script: the text of one or more statements, split once. What works on it passes the script on, not the text."""
+"""Scripts: the text of one or more statements, split once. Later stages receive the script, not the text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StatementText:
 
     @property
     def sql(self) -> str:
-        """The statement as it was written."""
+        """The statement as written."""
         return self.text.sql[self.tokens[0].start : self.tokens[-1].end + 1]
 
 
@@ -45,7 +45,7 @@ class SqlScript:
         return all(s.ended for s in self.statements)
 
     def only(self, statement: StatementText) -> SqlScript:
-        """A script of one of the statements; in its text it stands where it stood, for error messages."""
+        """A script with one of the statements; it keeps its position in the text, for error messages."""
         start = statement.tokens[0].start
         before = self.text.sql[:start]
         blank = "\n" * before.count("\n") + " " * (start - before.rfind("\n") - 1)
@@ -69,12 +69,12 @@ def split(text: Text) -> SqlScript:
 
 
 def as_script(sql: str | SqlScript, name: str = "SQL") -> SqlScript:
-    """A script as it is, or a text split into one; `name` is what error messages call the text."""
+    """A script unchanged, or a text split into one; `name` is the name of the text in error messages."""
     return sql if isinstance(sql, SqlScript) else split(Text(sql, name))
 
 
 def complete_script(sql: str) -> SqlScript | None:
-    """A text as a script; None while a shell must wait for more: a statement has not ended, or a quote is open."""
+    """A text as a script; None while a shell must wait for more input: an unfinished statement or an open quote."""
     try:
         script = split(Text(sql))
     except DefinitionError:

@@ -1,4 +1,4 @@
-"""Statements as values: what was asked, and where. Parsed by `grammar.py`; carried out by a session."""
+"""Statements as values, with their positions in the text. `grammar.py` parses them; a session executes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millstream.sql.parse.script import StatementText
 
 @dataclass(frozen=True)
 class ColumnDef:
-    """A declared column; `computed` is the expression of one that is not read but made."""
+    """A declared column; `computed` is the expression of a computed column."""
 
     name: str
     type: str
@@ -37,7 +37,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Clauses:
-    """What may follow the query of a view."""
+    """The clauses after the query of a view."""
 
     trigger: Trigger | None = None
     accumulation: Accumulation | None = None
@@ -45,19 +45,19 @@ class Clauses:
     retain: Duration | None = None
     fill: Filling | None = None
     kept: bool = False
-    """Whether they are those of a definition of the catalog, which an older version may have accepted."""
+    """Whether they belong to a stored definition of the catalog, which an older version may have accepted."""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement, and the piece of text it was read from."""
+    """A statement, and the text it was parsed from."""
 
     piece: StatementText
 
 
 @dataclass(frozen=True)
 class Create(Statement):
-    """What all definitions have."""
+    """The common part of all definitions."""
 
     name: str
     or_replace: bool = False
@@ -66,7 +66,7 @@ class Create(Statement):
 
 @dataclass(frozen=True)
 class CreateSource(Create):
-    """A source: columns, event time, and where from."""
+    """A source: columns, event time, and connector."""
 
     columns: tuple[ColumnDef, ...] = ()
     watermark: tuple[str, Duration] | None = None
@@ -94,7 +94,7 @@ class CreateView(Create):
 
 @dataclass(frozen=True)
 class CreateSink(Create):
-    """The changes of a view, or what a query gives, written elsewhere."""
+    """A sink: the changes of a view, or the result of a query, written to a target."""
 
     view: str = ""
     query: exp.Query | None = None
@@ -103,7 +103,7 @@ class CreateSink(Create):
 
     @property
     def is_fed(self) -> bool:
-        """Whether it is said what is written to it."""
+        """Whether the statement defines its input."""
         return bool(self.view) or self.query is not None
 
 
@@ -116,37 +116,37 @@ class CreateFunction(Create):
 
 
 Assignments = tuple[tuple[str, exp.Expr], ...]
-"""Columns, and the values they get."""
+"""Columns and their new values."""
 
 
 @dataclass(frozen=True)
 class OnConflict:
-    """What an INSERT does about a row whose key is there already."""
+    """What an INSERT does with a row whose key already exists."""
 
     action: str
-    """`nothing`: leave it out; `update`: carry out `values`; `upsert`: set the inserted columns; `replace`: set all."""
+    """`nothing`: skip it; `update`: apply `values`; `upsert`: set the inserted columns; `replace`: set all columns."""
     columns: tuple[str, ...] = ()
-    """The key, as the statement names it."""
+    """The key columns named in the statement."""
     values: Assignments = ()
     where: exp.Expr | None = None
 
 
 @dataclass(frozen=True)
 class Insert(Statement):
-    """Rows for a table or a topic; or, into a sink, all that a query gives from now on."""
+    """Rows for a table or a topic; for a sink, the continuous result of a query."""
 
     target: str
     columns: tuple[str, ...] = ()
     query: exp.Query | None = None
     rows: tuple[tuple[Any, ...], ...] = ()
-    """Of VALUES: rows of Python values, or of expressions where one is more than a literal."""
+    """The rows of VALUES, as Python values, or as expressions if one is more than a literal."""
     alias: str = ""
     conflict: OnConflict | None = None
 
 
 @dataclass(frozen=True)
 class When:
-    """One clause of a MERGE: for which rows, and what becomes of them."""
+    """One clause of a MERGE: the rows it applies to, and its action."""
 
     kind: str
     """`matched`, `not matched` (the source row has no target row) or `not matched by source`."""
@@ -154,14 +154,14 @@ class When:
     """`update`, `delete`, `insert` or `nothing`."""
     condition: exp.Expr | None = None
     values: Assignments = ()
-    """For INSERT without a list of columns the names are empty."""
+    """For INSERT without a column list the names are empty."""
     every: bool = False
-    """UPDATE SET * or INSERT *: all columns, from those of the source with the same names."""
+    """UPDATE SET * or INSERT *: all columns, from the source columns with the same names."""
 
 
 @dataclass(frozen=True)
 class Merge(Statement):
-    """Rows of a table that are changed by those of a query: MERGE, UPDATE ... FROM and DELETE ... USING."""
+    """Changes rows of a table by those of a query: MERGE, UPDATE ... FROM and DELETE ... USING."""
 
     table: str
     alias: str
@@ -174,7 +174,7 @@ class Merge(Statement):
 
 @dataclass(frozen=True)
 class Copy(Statement):
-    """The rows of files, for a table."""
+    """Loads the rows of files into a table."""
 
     table: str
     columns: tuple[str, ...]
@@ -184,7 +184,7 @@ class Copy(Statement):
 
 @dataclass(frozen=True)
 class Update(Statement):
-    """New values for rows of a table."""
+    """Sets new values in rows of a table."""
 
     table: str
     tree: exp.Update
@@ -192,7 +192,7 @@ class Update(Statement):
 
 @dataclass(frozen=True)
 class Delete(Statement):
-    """Rows of a table that are to go."""
+    """Deletes rows of a table."""
 
     table: str
     tree: exp.Delete
@@ -200,25 +200,25 @@ class Delete(Statement):
 
 @dataclass(frozen=True)
 class Ask(Statement):
-    """A SELECT that is answered at once."""
+    """A SELECT that runs once, immediately."""
 
     query: exp.Query
 
 
 @dataclass(frozen=True)
 class Subscribe(Statement):
-    """The changes of a view as they are committed, or the records of a topic as they come."""
+    """The changes of a view as they are committed, or the records of a topic as they arrive."""
 
     view: str
     snapshot: bool = False
     epoch: int | None = None
     offsets: tuple[int, ...] | None = None
-    """Of a topic: by partition, the first offset to give."""
+    """For a topic: the first offset to return, by partition."""
 
 
 @dataclass(frozen=True)
 class Explain(Statement):
-    """How a view, or a query that would be one, is computed."""
+    """Explains how a view, or a query that could be one, is computed."""
 
     analyze: bool = False
     view: str = ""
@@ -228,21 +228,21 @@ class Explain(Statement):
 
 @dataclass(frozen=True)
 class Describe(Statement):
-    """The columns of something."""
+    """Describes the columns of an object."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Show(Statement):
-    """All things of a kind."""
+    """Lists all objects of a kind."""
 
     kind: str
 
 
 @dataclass(frozen=True)
 class Drop(Statement):
-    """Something is to go; with `cascade` also what depends on it."""
+    """Drops an object; with `cascade` also its dependents."""
 
     kind: str
     name: str
@@ -252,7 +252,7 @@ class Drop(Statement):
 
 @dataclass(frozen=True)
 class Pause(Statement):
-    """A flow, by its name or that of a view in it, is to rest, or (`resume`) to go on."""
+    """Pauses a flow, identified by its name or that of a view in it, or (`resume`) resumes it."""
 
     name: str
     resume: bool = False
@@ -260,7 +260,7 @@ class Pause(Statement):
 
 @dataclass(frozen=True)
 class SetOption(Statement):
-    """An option of the session; without a value it is shown."""
+    """Sets an option of the session; without a value it shows the option."""
 
     name: str = ""
     value: Any = None

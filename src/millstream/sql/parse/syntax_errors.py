@@ -1,7 +1,6 @@
-"""Syntax errors in plain words: what is wrong, where, and what to write instead.
+"""Readable syntax errors: what is wrong, where, and what to write instead.
 
-The parser reports a mistake in words of its own. Here they become a sentence about the text, with a hint for the forms
-that people know from other databases.
+The parser's own messages become a sentence about the text, with a hint for syntax that users know from other databases.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ _KEYWORDS = (
     "SELECT FROM WHERE GROUP ORDER HAVING LIMIT OFFSET QUALIFY UNION INTERSECT EXCEPT JOIN LEFT RIGHT FULL INNER CROSS "
     "LATERAL VALUES DISTINCT BETWEEN LIKE WINDOW OVER PARTITION WITH WHEN THEN ELSE CASE AND NOT NULL EXISTS"
 ).split()
-"""Words that a misspelled one may mean."""
+"""Keywords that a misspelled word may mean."""
 
 _NEVER_NAMES = frozenset({*_KEYWORDS, "BY", "ON", "USING", "END", "OR", "IS", "IN", "AS", "INTO", "SET"})
-"""Words that cannot be the name of a column without quotes."""
+"""Words that cannot be a column name without quotes."""
 
 _INSTEAD = {
     "~": "write `text RLIKE 'pattern'`, or regexp_like(text, 'pattern')",
@@ -61,13 +60,13 @@ _INSTEAD = {
     "USE": "leave it out: there are no indexes",
     "SAMPLE": "leave it out: a view gives the same answer every time",
 }
-"""What to write for operators and clauses that people know from elsewhere."""
+"""What to write instead of operators and clauses of other databases."""
 
 _MISSING = re.compile(r"Expect(?:ed|ing) (?P<what>.+)")
 
 
 def unreadable(text: Text, given: Sequence[Token], error: ParseError) -> DefinitionError:
-    """The error for a statement that the parser gave up on."""
+    """The error for a statement that the parser rejected."""
     found: dict[str, Any] = error.errors[0] if error.errors else {}
     said = str(found.get("description") or "").rstrip(".")
     at = _place(given, found)
@@ -82,7 +81,7 @@ def unreadable(text: Text, given: Sequence[Token], error: ParseError) -> Definit
 
 
 def _place(given: Sequence[Token], found: dict[str, Any]) -> int:
-    """Which token the parser speaks of; the last one if it does not say."""
+    """The token that the parser reports; the last one if it reports none."""
     line, column, marked = found.get("line"), found.get("col"), str(found.get("highlight") or "")
     for i, token in enumerate(given):
         if token.line == line and token.col == column and (not marked or token.text == marked or marked in token.text):
@@ -136,7 +135,7 @@ def _arguments(number: int) -> str:
 
 
 def _call_around(given: Sequence[Token], at: int) -> str:
-    """The function whose brackets a token stands in, or closes."""
+    """The function whose parentheses contain a token, or end at it."""
     depth = 1 if given[at].token_type is not TokenType.R_PAREN else 0
     for i in range(at, 0, -1):
         depth += (given[i].token_type is TokenType.R_PAREN) - (given[i].token_type is TokenType.L_PAREN)
@@ -172,7 +171,7 @@ def _hint(given: Sequence[Token], at: int, said: str) -> str:
 
 
 def _signs(given: Sequence[Token], at: int) -> list[str]:
-    """A token as a keyword or an operator, longest first: two signs side by side may be one operator."""
+    """A token as a keyword or an operator, longest first: two adjacent signs may be one operator."""
     token = given[at]
     if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
         return []
@@ -187,7 +186,7 @@ def _signs(given: Sequence[Token], at: int) -> list[str]:
 
 
 def _close(token: Token) -> str | None:
-    """The keyword that a name was perhaps meant to be."""
+    """The keyword that a name was probably meant to be."""
     said = word(token)
     if not said.isalpha() or said in _NEVER_NAMES or len(said) < 3:
         return None

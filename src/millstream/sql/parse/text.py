@@ -1,4 +1,4 @@
-"""SQL text: its tokens, and where in it something stands. `script.py` splits it into statements."""
+"""SQL text: its tokens, and positions in it. `script.py` splits it into statements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millstream.sql.parse import lexer
 
 
 def check_extensible(parser: type) -> None:
-    """Refuse a compiled parser: Python code cannot extend its class."""
+    """Reject a compiled parser: Python code cannot extend its class."""
     if not isinstance(getattr(parser, "parse", None), FunctionType):
         raise Unsupported(
             "the compiled build of sqlglot is installed, which cannot be extended with Millstream's SQL",
@@ -31,14 +31,14 @@ def check_extensible(parser: type) -> None:
 
 
 class TooMuchWork(RecursionError):
-    """A parser went back and forth over its tokens too often."""
+    """A parser backtracked too often."""
 
 
 class Bounded(Spark):
-    """Spark's dialect, whose parser gives up on texts that it would try to read in ever more ways."""
+    """Spark's dialect with a parser that limits backtracking."""
 
     class Tokenizer(Spark.Tokenizer):
-        """Its tokens. The long name of TIMESTAMP_NTZ is one of them: sqlglot would read it as TIMESTAMP."""
+        """Its tokenizer. The long name of TIMESTAMP_NTZ is one token: sqlglot would read it as TIMESTAMP."""
 
         KEYWORDS = {**Spark.Tokenizer.KEYWORDS, "TIMESTAMP WITHOUT TIME ZONE": TokenType.TIMESTAMPNTZ}  # noqa: RUF012
 
@@ -48,9 +48,9 @@ class Bounded(Spark):
         return super().parser(**options)  # type: ignore[return-value]
 
     class Parser(SparkParser):
-        """Its parser. Going back doubles the work with every bracket or JOIN inside another; steps are counted."""
+        """Its parser. Backtracking doubles the work with every nested parenthesis or JOIN, so steps are counted."""
 
-        STRICT_CAST = True  # as with Spark's ANSI mode: CAST fails where TRY_CAST gives NULL
+        STRICT_CAST = True  # as in Spark's ANSI mode: CAST fails where TRY_CAST returns NULL
         _left = 10_000
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:
@@ -66,23 +66,23 @@ class Bounded(Spark):
 
 
 class Millstream(Bounded):
-    """The same, in which no word makes all that follows it one token."""
+    """The same dialect, without words that turn everything after them into one token."""
 
     class Tokenizer(Bounded.Tokenizer):
-        """Its tokens."""
+        """Its tokenizer."""
 
         COMMANDS = set()  # noqa: RUF012 - sqlglot's own way
 
 
 DIALECT = Millstream()
 LONGEST = 1_000_000
-"""Characters that one text may have, besides rows of plain values."""
+"""The maximum length of a text in characters, not counting rows of plain values."""
 LONGEST_ROWS = 16_000_000
-"""Characters that one text may have."""
+"""The maximum length of a text in characters."""
 _LOADED = "load rows from a file: COPY table FROM 'file.csv'"
 
 _DIGITS = 1_000
-"""Digits that a number may have; DOUBLE has about 300 before the point."""
+"""The maximum number of digits of a number; DOUBLE has about 300 before the point."""
 _WIDEST = 110
 _OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSED = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
@@ -90,13 +90,13 @@ _CLOSED = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 @dataclass(frozen=True)
 class Text:
-    """SQL as somebody wrote it, with a name for error messages."""
+    """SQL text, with a name for error messages."""
 
     sql: str
     name: str = "SQL"
 
     def origin(self, start: int, end: int) -> Origin:
-        """The place from one character to another, with its line underlined."""
+        """The position from one character to another, with its line underlined."""
         start = max(0, min(start, len(self.sql)))
         line = self.sql.count("\n", 0, start) + 1
         first = self.sql.rfind("\n", 0, start) + 1
@@ -110,11 +110,11 @@ class Text:
         return Origin(self.name, line, column + 1, f"{margin}{piece}\n{' ' * (len(margin) - 2)}| {mark}")
 
     def of_token(self, token: Token) -> Origin:
-        """Where a token stands."""
+        """The position of a token."""
         return self.origin(token.start, token.end)
 
     def of_node(self, node: exp.Expr | None) -> Origin | None:
-        """Where a part of a query stands: from the first to the last name or number in it, on one line."""
+        """The position of a part of a query: from the first to the last name or number in it, on one line."""
         if node is None:
             return None
         marks = [n.meta for n in node.walk() if "start" in n.meta]
@@ -125,7 +125,7 @@ class Text:
 
     @contextmanager
     def at(self, where: exp.Expr | Token | None) -> Iterator[None]:
-        """Errors of the model that are raised inside speak of this place of the text."""
+        """Model errors raised inside this context refer to this position of the text."""
         try:
             yield
         except MillstreamError as error:
@@ -137,7 +137,7 @@ class Text:
 
 @contextmanager
 def not_too_deep(text: Text, where: Token | None = None) -> Iterator[None]:
-    """Refuse a statement whose parts stand so deep inside one another that Python gives up."""
+    """Reject a statement that is nested too deeply for Python's recursion limit."""
     try:
         yield
     except RecursionError:
@@ -145,7 +145,7 @@ def not_too_deep(text: Text, where: Token | None = None) -> Iterator[None]:
 
 
 def too_deep(text: Text, where: Token | None = None) -> StatementRefused:
-    """The error for it."""
+    """The error for a statement that is nested too deeply."""
     return StatementRefused(
         "too many parts of the statement stand inside one another",
         hint="split it: a view can read from another view",
@@ -154,7 +154,7 @@ def too_deep(text: Text, where: Token | None = None) -> StatementRefused:
 
 
 def tokens(text: Text) -> list[Token]:
-    """The tokens; a name like bids$errors is one."""
+    """The tokens; a name like bids$errors is one token."""
     if len(text.sql) > LONGEST_ROWS:
         raise DefinitionError(f"the text is longer than {LONGEST_ROWS:,} characters", hint=_LOADED)
     found: list[Token] = []
@@ -176,7 +176,7 @@ def tokens(text: Text) -> list[Token]:
 
 
 def _merged(text: Text, found: list[Token]) -> list[Token]:
-    """Tokens in which a name like bids$errors is one, and so is a text with quotes in it."""
+    """Tokens in which a name like bids$errors, or a string with doubled quotes, is one token."""
     merged: list[Token] = []
     doubled: list[Token] = []
     for token, after in zip_longest(found, found[1:]):
@@ -197,7 +197,7 @@ def _merged(text: Text, found: list[Token]) -> list[Token]:
 
 
 def _left_open(text: Text, error: Exception) -> Origin | None:
-    """Where the quote stands that is not closed, if the tokenizer says so."""
+    """The position of an unclosed quote, if the tokenizer reports one."""
     said = re.search(r"Missing \S+ from (\d+):(\d+)", f"{error} {error.__cause__}")
     if said is None:
         return None
@@ -208,7 +208,7 @@ def _left_open(text: Text, error: Exception) -> Origin | None:
 
 
 def _doubled(text: Text, before: Token, token: Token) -> bool:
-    """Whether two texts are one with a quote in it, written twice: ``'it''s'``."""
+    """Whether two strings are one with a doubled quote: ``'it''s'``."""
     texts = before.token_type is TokenType.STRING and token.token_type is TokenType.STRING
     return texts and before.end + 1 == token.start and text.sql[before.end] == text.sql[token.start]
 
@@ -219,12 +219,12 @@ def _glued(name: Token, sign: Token, after: Token) -> bool:
 
 
 def made(kind: TokenType, text: str, first: Token, last: Token | None = None) -> Token:
-    """A token that stands where others stood."""
+    """A token at the position of others."""
     return Token(kind, text, first.line, first.col, first.start, (last or first).end)
 
 
 def closing(given: list[Token] | tuple[Token, ...], opening: int) -> int:
-    """The place of the bracket that closes the one at `opening`; the end if there is none."""
+    """The position of the parenthesis that closes the one at `opening`; the end if there is none."""
     depth = 0
     for i in range(opening, len(given)):
         kind = given[i].token_type
@@ -235,13 +235,13 @@ def closing(given: list[Token] | tuple[Token, ...], opening: int) -> int:
 
 
 def word(token: Token | None) -> str:
-    """A token as a keyword: in capitals; nothing for text and quoted names."""
+    """A token as a keyword: in upper case; empty for strings and quoted names."""
     quoted = token is None or token.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
     return "" if quoted else str(token.text).upper()  # type: ignore[union-attr]
 
 
 def plain_value(node: exp.Expr) -> Any:
-    """The value of a literal, as Python has it."""
+    """The value of a literal in Python."""
     if isinstance(node, exp.Neg):
         return -plain_value(node.this)
     if isinstance(node, exp.Boolean):

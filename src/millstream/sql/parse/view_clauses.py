@@ -1,4 +1,4 @@
-"""The clauses after the query of a view: when it answers, how answers relate, how long it waits, how long rows stay.
+"""The clauses after the query of a view: when it emits results, how results relate, allowed lateness, and retention.
 
     EMIT ON CHANGE
     EMIT ON [WINDOW] CLOSE [EARLY <when>] [LATE <when> | LATE NEVER]
@@ -11,8 +11,8 @@
     FILL (<column> <how>, ...)
 
 <when> is ``EVERY INTERVAL '1' SECOND [ALIGNED]``, ``EVERY 100 ROWS``, ``ON CHANGE`` or a <trigger>; a <trigger> is one
-of these, ``AFTER 100 ROWS``, ``AFTER INTERVAL '1' MINUTE [ALIGNED]``, ``AFTER FRACTION 0.9``, ``ON CLOSE``,
-``ANY OF (t, ...)``, ``ALL OF (t, ...)``, ``IN ORDER (t, ...)``, ``REPEATEDLY (t)``, ``ONCE (t)``, ``(t) UNTIL (t)``.
+of these, ``AFTER 100 ROWS``, ``AFTER INTERVAL '1' MINUTE [ALIGNED]``, ``AFTER FRACTION 0.9``, ``ON CLOSE``, ``ANY OF
+(t, ...)``, ``ALL OF (t, ...)``, ``IN ORDER (t, ...)``, ``REPEATEDLY (t)``, ``ONCE (t)``, ``(t) UNTIL (t)``.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _DEEPEST = 20
 _INSIDE = frozenset(
     "WHERE AND OR NOT BY ON HAVING WHEN THEN ELSE CASE BETWEEN IN LIKE QUALIFY DISTINCT".split()
 ) | frozenset(["=", "<", ">", "<=", ">=", "<>", "!=", "+", "-", "*", "/", "%", "||", "::"])
-"""What may stand before a function of this name; no query ends with it."""
+"""Words that may precede a function of this name; no query ends with them."""
 
 
 def begin(cursor: Cursor) -> int:
-    """The place of the first clause after the query that begins here: a word on the top level that begins one."""
+    """The position of the first clause after the query that starts here: a top-level word that starts one."""
     depth = 0
     for i in range(cursor.at, cursor.end):
         said = word(cursor.piece.tokens[i])
@@ -71,7 +71,7 @@ def _follows(cursor: Cursor, at: int) -> bool:
 
 
 def read(cursor: Cursor, *, kept: bool = False) -> Clauses:
-    """All clauses that stand here, to the end; `kept` ones are those of a definition of the catalog."""
+    """Parse all clauses from here to the end; with `kept` they belong to a stored definition of the catalog."""
     _check_depth(cursor)
     given: dict[str, Trigger | Accumulation | Duration | Filling] = {}
     while not cursor.done:

@@ -1,1 +1,1 @@
-"""SELECT over views and tables: Spark SQL translated to the dialect of the store."""
+"""SELECT over views and tables: translates Spark SQL to the dialect of the store."""

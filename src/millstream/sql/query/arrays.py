@@ -1,4 +1,4 @@
-"""Conditions on the elements of arrays in questions: with Spark's rule for NULL. Each part is written once."""
+"""Conditions on array elements in queries, with Spark's rule for NULL. Each part is rendered once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SOME = (
 
 
 def contains(node: exp.Expr) -> exp.Expr:
-    """array_contains(array, value): NULL where no element is equal and one is NULL."""
+    """array_contains(array, value): NULL if no element is equal and one is NULL."""
     return written(_CONTAINS, a=node.this, x=node.expression)
 
 
@@ -30,7 +30,7 @@ def among(node: exp.Expr) -> exp.Expr | None:
 
 
 def exists(node: exp.Expr) -> exp.Expr | None:
-    """A condition on one element: ``exists(array, e -> condition)``. EXISTS (SELECT ...) is left as it is."""
+    """A condition on some element: ``exists(array, e -> condition)``. EXISTS (SELECT ...) is unchanged."""
     return _decided(node.this, node.expression, "TRUE") if isinstance(node.expression, exp.Lambda) else None
 
 
@@ -40,5 +40,5 @@ def forall(values: list[exp.Expr]) -> exp.Expr | None:
 
 
 def _decided(array: exp.Expr, condition: exp.Expr, decides: str) -> exp.Expr:
-    """A condition on elements: one that gives `decides` decides, and NULL leaves it open."""
+    """A condition over elements: one element with the value `decides` decides; otherwise a NULL makes it unknown."""
     return written(_SOME.replace("{decides}", decides), a=array, f=condition)

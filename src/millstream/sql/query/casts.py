@@ -1,9 +1,9 @@
-"""CAST as Spark computes it, written for DuckDB.
+"""CAST with Spark's semantics, rendered for DuckDB.
 
-DuckDB rounds where Spark cuts off, reads `1.7`, `0x10` and `1_000` as whole numbers, and writes numbers and times as
-text in its own way. A question and a view must mean the same by one CAST. The type of a value is not known when a
-question is written for DuckDB, so each form asks for it with `typeof`, which DuckDB answers before it reads any row.
-The branches take the text of the value: every type can become text, so that every branch can be bound.
+DuckDB rounds where Spark truncates, parses `1.7`, `0x10` and `1_000` as whole numbers, and formats numbers and times as
+text in its own way. A CAST must have the same meaning in a query and in a view. The type of a value is not known when a
+query is rendered for DuckDB, so each form tests it with `typeof`, which DuckDB evaluates before it reads any row. The
+branches use the text of the value: every type can be converted to text, so every branch can be bound.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _SECONDS = "CAST(epoch_us(TRY_CAST({t} AS TIMESTAMPTZ)) AS DECIMAL(20, 0)) * CAS
 
 
 def spark_cast(value: exp.Expr, sql: str, to: exp.DataType, kind: str, *, safe: bool) -> str | None:
-    """``CAST(value AS kind)`` in DuckDB's SQL with Spark's meaning; None where DuckDB's own is the same.
+    """``CAST(value AS kind)`` in DuckDB's SQL with Spark's semantics; None if DuckDB's own are the same.
 
-    `sql` is the value and `kind` the type as DuckDB has them. A value that is more than a column is computed once and
-    then named by a lambda, so that casts inside one another do not multiply the text.
+    `sql` is the value and `kind` the type in DuckDB's SQL. A value that is more than a column is computed once and then
+    named by a lambda, so that nested casts do not multiply the text.
     """
     bare = value.unnest()
     if isinstance(bare, exp.Literal) and (to.this in _TEXT if bare.is_string else bare.name.isdigit()):
@@ -59,7 +59,7 @@ def _form(x: str, to: exp.DataType, kind: str, *, safe: bool) -> str | None:
 
 
 def _whole(x: str, t: str, cast: str, refused: str) -> str:
-    """The text of the whole number that a value becomes: what is behind the point is cut off."""
+    """The text of a value converted to a whole number: digits after the point are truncated."""
     bad = f"NOT regexp_full_match({t}, '\\s*[+-]?[0-9]+\\s*')"
     return (
         f"CASE WHEN {_FLOATING.format(x=x)} THEN CAST({cast}(trunc(TRY_CAST({t} AS DOUBLE)) AS HUGEINT) AS TEXT) "
@@ -71,7 +71,7 @@ def _whole(x: str, t: str, cast: str, refused: str) -> str:
 
 
 def _number(x: str, t: str, bad: str, refused: str) -> str:
-    """A number, truth value or time as the text of a number; text that is `bad` is refused."""
+    """A number, truth value or time as the text of a number; text that is `bad` is rejected."""
     return (
         f"CASE WHEN typeof({x}) = 'BOOLEAN' THEN CASE {t} WHEN 'true' THEN '1' WHEN 'false' THEN '0' END "
         f"WHEN typeof({x}) = 'VARCHAR' THEN CASE WHEN {bad} THEN {refused} ELSE {t} END "
@@ -84,7 +84,7 @@ def _number(x: str, t: str, bad: str, refused: str) -> str:
 
 
 def _as_text(x: str, t: str) -> str:
-    """Text as Spark writes it: ``1.0E10``, ``NaN``, times without their zone, intervals with their units."""
+    """Text in Spark's format: ``1.0E10``, ``NaN``, times without their zone, intervals with their units."""
     span = f"list_transform([{_MICROS.format(t=t)}], lambda u: {text_sql('u')})[1]"
     size, head = f"abs(TRY_CAST({t} AS DOUBLE))", f"split_part({t}, 'e', 1)"
     whole = f"regexp_replace(replace({t}, '.', ''), '^(-?\\d)(\\d+?)0*$', '\\1.\\2')"

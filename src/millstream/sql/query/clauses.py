@@ -1,4 +1,4 @@
-"""Clauses that the store has no words for, in words that it has: a question must not lose a part of itself."""
+"""Rewrites clauses that the store does not support to equivalent ones, so that no part of a query is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millstream.sql.relations import array_functions
 
 
 def in_store(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> exp.Query:
-    """A question over some tables whose clauses the store knows. Refuses what it cannot be told."""
+    """A query over some tables in clauses that the store supports. Rejects what cannot be expressed."""
     tree = tree.copy()
     _name_columns(tree)
     interval_sums.in_store(tree, tables)
@@ -36,7 +36,7 @@ def in_store(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> exp.Query:
 
 
 def _name_columns(tree: exp.Query) -> None:
-    """Name each unnamed column of the answer by its text: the store would name it in its own dialect."""
+    """Name each unnamed output column by its text: the store would name it in its own dialect."""
     select = tree
     while isinstance(select, exp.SetOperation | exp.Subquery):
         select = select.this
@@ -47,14 +47,16 @@ def _name_columns(tree: exp.Query) -> None:
 
 
 def without_ties(tree: exp.Expr) -> None:
-    """Put QUALIFY in the place of WITH TIES: neither the store nor Spark knows it."""
+    """Replace WITH TIES by QUALIFY: neither the store nor Spark supports it."""
     for options in list(tree.find_all(exp.LimitOptions)):
         if options.args.get("with_ties"):
             _with_ties(options.parent)
 
 
 def _rows(part: exp.Expr) -> None:
-    """``generate_series(1, n) AS g(i)`` becomes ``(SELECT unnest(...) AS i) AS g``; it may name columns beside it."""
+    """``generate_series(1, n) AS g(i)`` becomes ``(SELECT unnest(...) AS i) AS g``; it may refer to
+    preceding columns.
+    """
     call = array_functions.call_of(part)
     assert call is not None
     array, alias = array_functions.array_of(None, call), part.args.get("alias")
@@ -62,7 +64,7 @@ def _rows(part: exp.Expr) -> None:
     each: exp.Expr = exp.Explode(this=array.copy())
     start = call.args.get("start")
     if isinstance(start, exp.Cast) and start.is_type("date"):
-        each = exp.cast(each, "DATE")  # of dates the store makes times
+        each = exp.cast(each, "DATE")  # the store converts dates to times
     rows = exp.select(exp.alias_(each, name)).subquery()
     if isinstance(part, exp.Lateral):
         part.set("this", rows)
@@ -82,7 +84,7 @@ def _joined(view: exp.Lateral, select: exp.Select) -> None:
 
 
 def _named(values: exp.Values) -> None:
-    """The columns of VALUES are called col1, col2, ... where nobody names them, as in a view."""
+    """The columns of VALUES are named col1, col2, ... by default, as in a view."""
     alias = values.args.get("alias") or exp.TableAlias(this=exp.to_identifier("rows"))
     row = values.expressions[0]
     if not alias.args.get("columns"):
@@ -92,7 +94,7 @@ def _named(values: exp.Values) -> None:
 
 
 def _named_groups(group: exp.Group, select: exp.Select) -> None:
-    """The columns of GROUP BY ALL by name, where there are window functions: the store takes one for a column."""
+    """Replaces GROUP BY ALL by column names if there are window functions: the store would group by those too."""
     items = [i.unalias() for i in select.expressions]
     if any(i.find(exp.Star) is not None for i in items if not aggregates.is_aggregate(i)) or not any(
         i.find(exp.Window) for i in items

@@ -1,7 +1,7 @@
-"""Divisions in questions: by zero they are an error, as in a view, except where a condition guards them.
+"""Divisions in queries: division by zero is an error, as in a view, unless a condition guards it.
 
 The store computes the argument of an aggregate before its FILTER, and both sides of an AND that is a value. There, a
-CASE guards the division. All forms write the divisor once: divisions inside one another stay short.
+CASE guards the division. All forms render the divisor once, so that nested divisions stay short.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from millstream.sql.query.templates import written
 
 _DIVISIONS = (exp.Div, exp.Mod, exp.IntDiv)
 _MOST = 100
-"""Parts of a condition that are written twice at most: conditions inside one another must stay short."""
+"""The most nodes of a condition that may be rendered twice: nested conditions must stay short."""
 _CHECKED = "CASE WHEN {by} = 0 THEN error('Division by zero') ELSE {by} END"
 _ONCE = "list_transform([{by}], LAMBDA d : CASE WHEN d = 0 THEN error('Division by zero') ELSE d END)[1]"
 _POSITIVE = (
@@ -20,13 +20,13 @@ _POSITIVE = (
     "CASE WHEN d['y'] = 0 THEN error('Division by zero') ELSE ((d['x'] % d['y']) + d['y']) % d['y'] END)[1]"
 )
 _INSIDE = (exp.Distinct, exp.Order, exp.Ordered, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
-"""What stands between an aggregate and the values that it takes."""
+"""Nodes between an aggregate and its arguments."""
 _CLAUSES = (exp.Where, exp.Having, exp.Join)
-"""Where the store computes the sides of AND and OR one after the other."""
+"""Clauses in which the store evaluates the sides of AND and OR one after the other."""
 
 
 def divided(node: exp.Expr) -> exp.Expr:
-    """A division, or its remainder. `try_divide` gives NULL."""
+    """A division or a remainder. `try_divide` returns NULL."""
     made, by = node.copy(), node.expression
     made.set("safe", False)
     if not _plain(by):
@@ -41,10 +41,10 @@ def positive(value: exp.Expr, by: exp.Expr) -> exp.Expr:
 
 
 def guard(tree: exp.Expr) -> None:
-    """Write conditions that guard divisions so that the store computes the divisions only where they hold, in place."""
+    """Rewrite conditions that guard divisions so that the store divides only where they hold, in place."""
     if not _divides(tree):
         return
-    for chain in reversed(list(tree.find_all(exp.And, exp.Or))):  # what is inside comes first
+    for chain in reversed(list(tree.find_all(exp.And, exp.Or))):  # innermost first
         if not isinstance(chain.parent, type(chain)) and not _one_by_one(chain):
             _in_order(chain)
     for filtered in tree.find_all(exp.Filter):
@@ -63,7 +63,7 @@ def _divides(tree: exp.Expr) -> bool:
 
 
 def _one_by_one(chain: exp.Expr) -> bool:
-    """Whether a chain of AND or OR is a condition that the store computes side by side, not a value."""
+    """Whether a chain of AND or OR is a condition whose sides the store evaluates one after the other, not a value."""
     above = chain.parent
     while isinstance(above, exp.And | exp.Or | exp.Paren):
         above = above.parent

@@ -1,7 +1,7 @@
-"""SQL for DuckDB, with a bound on its length.
+"""Renders SQL for DuckDB, with a bound on its length.
 
-Some functions are written there as an expression that holds their arguments several times. Inside one another they
-would make a text of any length, and take all the time and memory of the process that writes it.
+Some functions are rendered as an expression that contains their arguments several times. Nested, they could produce a
+text of any length, and exhaust the time and memory of the process.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from millstream.sql.query.casts import spark_cast
 from millstream.sql.query.intervals import literal_sql
 
 MOST = 60_000
-"""Parts of an expression that are written at most."""
+"""The most nodes of an expression that are rendered."""
 
 
 _ASKED = "asked"
-"""Marks a CAST that somebody wrote, and not the generator."""
+"""Marks a CAST from the user's query, as opposed to one that the generator adds."""
 
 
 class _TooLong(Exception):
-    """More parts than the bound."""
+    """The bound on nodes was exceeded."""
 
 
 class Duck(DuckDB):
-    """DuckDB's dialect, whose generator gives up on texts that become too long."""
+    """DuckDB's dialect, whose generator stops when a text becomes too long."""
 
     class Generator(DuckDBGenerator):
-        """Its generator. It counts the parts that it writes."""
+        """Its generator. It counts the nodes that it renders."""
 
         _left = MOST
 
         def sql(self, *given: Any, **more: Any) -> str:
-            """The text of one part."""
+            """The text of one node."""
             self._left -= 1
             if self._left < 0:
                 raise _TooLong
             return str(super().sql(*given, **more))
 
         def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
-            """A CAST; one that stands in the question itself has Spark's meaning."""
+            """A CAST; one from the user's query has Spark's semantics."""
             if _ASKED in expression.meta:
                 safe = safe_prefix is not None
                 value, kind = self.sql(expression, "this"), self.sql(expression, "to")
@@ -60,22 +60,22 @@ class Duck(DuckDB):
             return literal_sql(expression) or str(super().interval_sql(expression))
 
         def localtimestamp_sql(self, _: exp.Localtimestamp) -> str:
-            """The present time without a zone. DuckDB takes the bare word for a column of that name."""
+            """The current time without a zone. DuckDB reads the bare word as a column of that name."""
             return "CAST(NOW() AS TIMESTAMP)"
 
         def currentdate_sql(self, expression: exp.CurrentDate) -> str:
-            """The present day, in brackets for the same reason."""
+            """The current date, in parentheses for the same reason."""
             zone = expression.args.get("this")
             return "CAST(NOW() AS DATE)" if zone is None else str(super().currentdate_sql(expression))
 
         def datatype_sql(self, expression: exp.DataType) -> str:
-            """A type; that of intervals has no units here."""
+            """A type; the interval type has no units here."""
             return "INTERVAL" if isinstance(expression.this, exp.Interval) else str(super().datatype_sql(expression))
 
 
 def duck_sql(node: exp.Expr, *, whole: bool = False) -> str:
-    """An expression or query in DuckDB's SQL. Refuses one that cannot be written there; with `whole`, also one of which
-    a part would be left out.
+    """An expression or query in DuckDB's SQL. Rejects one that cannot be expressed there; with `whole`, also one of
+    which a part would be lost.
     """
     for cast in node.find_all(exp.Cast):
         cast.meta[_ASKED] = True

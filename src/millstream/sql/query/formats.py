@@ -1,5 +1,5 @@
-"""Formats of times in questions. The parser has put the store's directives in the place of Spark's letters; here come
-the parts that it leaves as they are: fractions of a second and quoted texts. What is then left over is refused.
+"""Time formats in queries. The parser replaces Spark's letters by the store's directives. This module handles what it
+leaves unchanged, fractions of a second and quoted text, and rejects the rest.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from millstream.errors import Unsupported
 
 _PARTS = re.compile(r"(%-?[A-Za-z](?:strict)?)|'((?:[^']|'')*)'|([A-Za-z]+)|(.)", re.DOTALL)
 _LETTERS = dict(zip("YyBbmdHIMSfpjaAZz", "yyMMMdHhmsSaDEEzZ", strict=True))
-"""Directives of the store, and the letter that Spark has for them."""
+"""Directives of the store, and Spark's letters for them."""
 _ONE = {f"%-{d}": _LETTERS[d] for d in "mdHIMSj"} | {"%p": "a", "%z": "Z", "%Z": "z"}
-"""Directives that stand for one letter, so that a quoted text can be read back."""
+"""Directives that stand for one letter, so that quoted text can be restored."""
 _FRACTIONS = {"SSS": "%g"}
 
 

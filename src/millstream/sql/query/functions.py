@@ -1,5 +1,5 @@
-"""Functions whose name the store has for something else, or not at all: in its own words, so that a question means by
-them what a view does.
+"""Translates functions that the store lacks, or defines differently, so that they have the same meaning in queries and
+in views.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from millstream.sql.query.divisions import divided, guard, positive
 from millstream.sql.query.templates import written
 
 _TIMES = frozenset("yMdHhmsSaE")
-"""Letters of formats of times; others are of numbers."""
+"""Letters of time formats; others belong to number formats."""
 _UNITS = {"DAYOFWEEK": 1, "DOW": 1}
 _PARTS = {"DAY": (86_400_000_000, 1 << 62), "HOUR": (3_600_000_000, 24)}
-"""Parts of an interval: how many microseconds they have, and how many there are before the next greater one."""
+"""Units of an interval: their length in microseconds, and how many there are in the next larger unit."""
 _KIND = exp.DataType.Type
 
 
 def in_store(tree: exp.Expr) -> exp.Expr:
     """A tree whose functions the store computes as Spark does."""
     for kind in tree.find_all(exp.DataType):
-        if kind.this is _KIND.TIMESTAMP:  # what the parser makes of some functions; a moment, as all TIMESTAMPs are
+        if kind.this is _KIND.TIMESTAMP:  # the parser's result for some functions; an instant, as all TIMESTAMPs are
             kind.set("this", _KIND.TIMESTAMPTZ)
     guard(tree)
-    for call in reversed(list(tree.find_all(exp.Anonymous, *_NODES))):  # what is inside comes first
+    for call in reversed(list(tree.find_all(exp.Anonymous, *_NODES))):  # innermost first
         form = _NODES.get(type(call))
         made = _named(call) if isinstance(call, exp.Anonymous) else form(call) if form is not None else None
         if made is None:
@@ -51,7 +51,7 @@ def _extracted(node: exp.Expr) -> exp.Expr | None:
     field = node.name.upper()
     if field in _UNITS:
         return _plus_one(node)
-    if field == "SECOND":  # with its fraction
+    if field == "SECOND":  # including its fraction
         micros = exp.Extract(this=exp.var("MICROSECOND"), expression=node.expression.copy())
         parts = exp.Div(this=micros, expression=exp.Literal.number("1000000.0"), typed=False, safe=False)
         return exp.cast(parts, "DECIMAL(8, 6)")
@@ -65,7 +65,7 @@ def _extracted(node: exp.Expr) -> exp.Expr | None:
 
 
 def _part(node: exp.Expr, field: str) -> exp.Expr:
-    """The days or hours of an interval, which the store counts in another way; those of other types."""
+    """The days or hours of an interval, which the store counts differently, or those of other types."""
     per, most = _PARTS[field]
     form = f"CASE WHEN typeof({{x}}) = 'INTERVAL' THEN {{u}} // {per} % {most} ELSE {{e}} END"
     micros = written("epoch_us(TRY_CAST(CAST({x} AS TEXT) AS INTERVAL))", x=node.expression)
@@ -73,13 +73,13 @@ def _part(node: exp.Expr, field: str) -> exp.Expr:
 
 
 def _moment(node: exp.Expr) -> exp.Expr:
-    """A function that gives a TIMESTAMP, where the store's has no zone."""
+    """A function that returns a TIMESTAMP, where the store's function returns one without a zone."""
     formats.check(node)
     return exp.cast(node.copy(), _KIND.TIMESTAMPTZ)
 
 
 def _full_units(node: exp.Expr) -> exp.Expr:
-    """TIMESTAMPDIFF counts whole units; what the store calls DATE_DIFF counts borders."""
+    """TIMESTAMPDIFF counts complete units; the store's DATE_DIFF counts boundaries."""
     unit = str(node.args["unit"].name if node.args.get("unit") else "DAY").upper()
     start, end = (e.this if isinstance(e, exp.TsOrDsToDate) else e for e in (node.expression, node.this))
     return _call("date_sub", exp.Literal.string(unit.lower()), start, end)
@@ -104,7 +104,7 @@ def _short(node: exp.Expr) -> exp.Expr:
 
 
 def _seconds(node: exp.Expr) -> exp.Expr | None:
-    """unix_timestamp(ts), and of a text in the usual format."""
+    """unix_timestamp(ts), also for text in the default format."""
     usual = node.args.get("format")
     if usual is not None and usual.name.replace("strict", "") != "%Y-%m-%d %H:%M:%S":
         return None
@@ -112,7 +112,7 @@ def _seconds(node: exp.Expr) -> exp.Expr | None:
 
 
 def _truncated(node: exp.Expr) -> exp.Expr | None:
-    """trunc(day, 'MM'): the store knows units by their whole names."""
+    """trunc(day, 'MM'): the store supports only the full names of units."""
     unit = {"MM": "MONTH", "MON": "MONTH", "YY": "YEAR", "YYYY": "YEAR"}.get(str(node.args["unit"].name).upper())
     cut = node.copy()
     if unit is not None:
@@ -126,7 +126,7 @@ def _date(node: exp.Expr) -> exp.Expr:
 
 
 def _up_to(node: exp.Expr) -> exp.Expr:
-    """substring_index(text, ',', 2): what stands before the second comma, or behind it from the end."""
+    """substring_index(text, ',', 2): the text before the second comma, or after it when counted from the end."""
     count = node.args["count"]
     sign = "[{n}:]" if isinstance(count, exp.Neg) else "[1:{n}]"
     cut = f"array_to_string(string_split({{s}}, {{d}}){sign}, {{d}})"
@@ -134,7 +134,7 @@ def _up_to(node: exp.Expr) -> exp.Expr:
 
 
 def _in_zone(node: exp.Expr) -> exp.Expr:
-    """from_utc_timestamp(ts, zone), and ``ts AT TIME ZONE zone``: what the clocks of a zone show."""
+    """from_utc_timestamp(ts, zone), and ``ts AT TIME ZONE zone``: the local time in a zone."""
     time = node.this.this if isinstance(node.this, exp.Cast) and node.this.is_type("timestamp") else node.this
     return _moment(_call("timezone", node.args["zone"], exp.cast(time.copy(), "TIMESTAMPTZ")))
 
@@ -195,7 +195,7 @@ _LENGTH = (
     "to_microseconds(CAST(((CAST({d} AS BIGINT) * 24 + {h}) * 60 + {m}) * 60000000 "
     "+ CAST({s} AS DECIMAL(18, 6)) * 1000000 AS BIGINT))"
 )
-"""A length in days, hours, minutes and seconds."""
+"""An interval from days, hours, minutes and seconds."""
 
 _ENCODED = "replace(replace(replace(url_encode({x}), '%20', '+'), '~', '%7E'), '%2A', '*')"
 _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
@@ -244,7 +244,7 @@ _NODES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr | None]] = {
     exp.Kurtosis: lambda n: _call("kurtosis_pop", n.this),
 }
 _NAMES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
-    "reverse": lambda x: _call("list_reverse", x),  # of arrays: that of texts the parser knows
+    "reverse": lambda x: _call("list_reverse", x),  # for arrays; the parser handles strings
     "cardinality": lambda x: _call("len", x),
     "octet_length": lambda x: _call("strlen", x),
     "isnull": lambda x: exp.paren(exp.Is(this=x.copy(), expression=exp.null())),
@@ -258,7 +258,7 @@ _NAMES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
     "some": lambda x: _call("bool_or", x),
     "any": lambda x: _call("bool_or", x),
     "std": lambda x: _call("stddev", x),
-    "url_encode": lambda x: written(_ENCODED, x=x),  # as forms of web pages are: Java's way
+    "url_encode": lambda x: written(_ENCODED, x=x),  # form encoding, as in Java
     "url_decode": lambda x: written("url_decode(replace({x}, '+', ' '))", x=x),
     "hash": lambda _: _refused("hash", "compute it in a view and ask for its column"),
     "xxhash64": lambda _: _refused("xxhash64", "compute it in a view and ask for its column"),

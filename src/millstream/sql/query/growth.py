@@ -1,13 +1,13 @@
-"""Which questions may need much more memory or time for a value than the rows they read.
+"""Growth analysis: finds queries that may need much more memory or time for a value than the rows they read.
 
-DuckDB bounds the memory of joins, sorts, groups and collecting aggregates. It does not bound what a function makes of
-its arguments: `sequence(1, 3000000000)` is one value. Such a question is answered in a process of its own, whose
-memory the system bounds (`store/subprocess_query.py`). Here is decided which ones: all that call a function which is
-not known to give back about as much as it takes in, unless literals show that it cannot make much. When in doubt it
-grows.
+DuckDB bounds the memory of joins, sorts, groups and collecting aggregates. It does not bound the results of functions:
+`sequence(1, 3000000000)` is one value. Such a query runs in a separate process, whose memory the operating system
+bounds (`store/subprocess_query.py`). This module decides which queries those are: all that call a function whose result
+is not known to be about as large as its arguments, unless literals show that it cannot be large. In case of doubt, a
+query is considered to grow.
 
-DuckDB cannot be interrupted inside a function either: only between two vectors of 2,048 rows. A function whose time is
-not about linear in the size of its arguments counts as growing too; a process can be killed at any time.
+DuckDB cannot be interrupted inside a function either, only between two vectors of 2,048 rows. A function whose time is
+not roughly linear in the size of its arguments is also considered to grow; a process can be killed at any time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from millstream.model.functions import AGGREGATE
 from millstream.sql.parse.allow_list import CLOCK, KEYWORDS, WINDOW, called
 
 MOST = 1000
-"""How many times as large as the values they are made of values may become at most in the process of the home."""
+"""The largest growth factor of values that is allowed in the home's own process."""
 
 _LONGEST_PATTERN, _MOST_CHOICES = 64, 4
-"""A regular expression within these bounds is matched in the process of the home."""
+"""A regular expression within these bounds is evaluated in the home's own process."""
 
 TABLES = 30
-"""Tables that a question joins at most in the process of the home: DuckDB looks for the best order of joins without an
-end in sight when there are many, and cannot be interrupted while it does."""
+"""The most tables that a query may join in the home's own process. With many tables DuckDB's search for the best join
+order can take arbitrarily long, and it cannot be interrupted.
+"""
 
 _COLLECTING = (exp.ArrayAgg, exp.ArrayUniqueAgg, exp.GroupConcat, exp.ArrayConcatAgg)
 _COLLECTING_NAMES = frozenset({"histogram_numeric", "collect_union", "approx_top_k", "map_agg"})
@@ -54,7 +55,7 @@ _STEADY = frozenset(
     width_bucket xxhash64 year zeroifnull explode unnest
     """.split()
 )
-"""Functions whose value is about as large as their arguments, or of fixed size."""
+"""Functions whose result is about as large as their arguments, or of fixed size."""
 
 _MEASURED = frozenset(
     """
@@ -62,13 +63,13 @@ _MEASURED = frozenset(
     regexp_replace translate split hex base64 initcap array_join format_string to_json array_append array_prepend
     """.split()
 )
-"""Functions whose growth `_factor` tells."""
+"""Functions whose growth `_factor` computes."""
 
 _KNOWN = _STEADY | _MEASURED | AGGREGATE | WINDOW | CLOCK | KEYWORDS
 
 
 def may_grow(tree: exp.Expr) -> bool:
-    """Whether a question may make values that are much larger than those it reads, or is too hard to plan."""
+    """Whether a query may create values that are much larger than those it reads, or is too hard to plan."""
     if any(name not in _KNOWN for name in called(tree, "spark")):
         return True
     if sum(1 for _ in tree.find_all(exp.Table, exp.Join)) > 2 * TABLES:
@@ -86,7 +87,7 @@ def may_grow(tree: exp.Expr) -> bool:
 
 
 def _factor(node: exp.Expr) -> float:
-    """How many times as large as its arguments the value of a node may be."""
+    """The maximum size of a node's value relative to its arguments."""
     measure = _FACTORS.get(type(node))
     return 1.0 if measure is None else max(1.0, measure(node))
 
@@ -96,7 +97,7 @@ def _several(node: exp.Expr) -> float:
 
 
 def _piped(node: exp.Expr) -> float:
-    """Of ``a || b || c``, the number of parts."""
+    """The number of operands of ``a || b || c``."""
     return 1 if isinstance(node.parent, exp.DPipe) else len(list(node.flatten()))
 
 
@@ -129,13 +130,13 @@ def _text(node: object) -> float:
 
 
 def _lambda(node: exp.Expr) -> float:
-    """A lambda is called for every element. One that reads a column, or calls another lambda, multiplies the two."""
+    """A lambda runs for every element. One that reads a column, or calls another lambda, multiplies the two."""
     inner = node.this
     return math.inf if inner.find(exp.Column, exp.Lambda) is not None else 1
 
 
 def _pattern(node: exp.Expr) -> float:
-    """A regular expression: one with counted repetitions or many choices takes long for every character."""
+    """A regular expression: counted repetitions or many alternatives are slow for every character."""
     found = node.args.get("expression")
     if isinstance(node, exp.Anonymous):
         found = node.expressions[1] if len(node.expressions) > 1 else None
@@ -159,13 +160,13 @@ def _literal(node: object) -> float | None:
 
 
 def _has_several_parts(tree: exp.Expr) -> bool:
-    """Whether a value that one part collects may be repeated by another: joins, subqueries, set operations, windows."""
+    """Whether one part may repeat a value that another part collects: joins, subqueries, set operations, windows."""
     parts = sum(1 for n in tree.walk() if isinstance(n, exp.Select | exp.SetOperation | exp.Join | exp.Lateral))
     return parts > 1 or tree.find(exp.Window) is not None
 
 
 def _multiplies(tree: exp.Expr) -> bool:
-    """Whether queries stand inside one another, each reading the one before several times: columns double each time."""
+    """Whether there are nested queries that each read the previous one several times: columns double each time."""
     names = [t.name.lower() for t in tree.find_all(exp.Table)]
     ctes = {c.alias.lower() for c in tree.find_all(exp.CTE)}
     twice = sum(1 for c in ctes if names.count(c) > 1)

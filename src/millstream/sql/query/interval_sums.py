@@ -1,7 +1,7 @@
-"""sum and avg of intervals in questions: DuckDB has no sum of them, and rounds their mean in a way of its own.
+"""sum and avg of intervals in queries: DuckDB cannot sum them, and rounds their mean differently.
 
-The types of columns come from the store (`store/names.py`), those of computed ones are derived. A name that means
-columns of several types is left as it is.
+The types of columns come from the store (`store/names.py`); those of computed columns are derived. A name that refers
+to columns of several types is left unchanged.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _KINDS = {
     "TIMESTAMP": LOCAL_TIMESTAMP,
     "DATE": pa.date32(),
 }
-"""The store's types that intervals are, or are made of."""
+"""The store's types that are intervals, or from which intervals are computed."""
 _SAME = (exp.Sum, exp.Avg, exp.Min, exp.Max, exp.First, exp.Last, exp.AnyValue)
-"""Aggregates that give an interval of intervals."""
+"""Aggregates that return an interval for intervals."""
 
 Types = dict[str, pa.DataType | None]
 
 
 def in_store(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
-    """Write sums and means of intervals with whole microseconds, in place."""
+    """Rewrite sums and means of intervals to use whole microseconds, in place."""
     found = list(tree.find_all(exp.Sum, exp.Avg))
     if not found:
         return

@@ -1,4 +1,4 @@
-"""Intervals in questions: what DuckDB writes, reads or computes in another way than Spark."""
+"""Intervals in queries: handles what DuckDB formats, parses or computes differently from Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TEXT = r"\s*(INTERVAL\s+'')?\s*([+-]?)(\d+) (\d{1,2}):(\d{1,2}):(\d{1,2})(\.\d{
 
 
 def literal_sql(node: exp.Interval) -> str | None:
-    """``INTERVAL '1 02:03:04' DAY TO SECOND`` and its like in DuckDB's SQL; None where DuckDB reads it, too."""
+    """``INTERVAL '1 02:03:04' DAY TO SECOND`` and similar literals in DuckDB's SQL; None if DuckDB parses them too."""
     unit = node.unit
     if not isinstance(unit, exp.IntervalSpan):
         return None
@@ -30,7 +30,7 @@ def literal_sql(node: exp.Interval) -> str | None:
 
 
 def _micros(said: str, first: str, last: str) -> int | None:
-    """The length of an interval whose units go from the first to the last."""
+    """The length of an interval with units from the first to the last."""
     whole = "DAY", "HOUR", "MINUTE", "SECOND"
     if first not in whole or last not in whole:
         return None
@@ -46,7 +46,7 @@ def _micros(said: str, first: str, last: str) -> int | None:
 
 
 def text_sql(x: str) -> str:
-    """SQL for an interval as Spark writes it; `x` is microseconds."""
+    """SQL for an interval in Spark's format; `x` is in microseconds."""
     part = f"abs({x})"
     clock = ":".join(f"lpad(CAST({part} // {per} % {most} AS TEXT), 2, '0')" for per, most in _CLOCK)
     clock = clock.replace("):lpad", ") || ':' || lpad")
@@ -62,7 +62,7 @@ _CLOCK = ((3_600_000_000, 24), (60_000_000, 60), (1_000_000, 60))
 
 
 def parsed_sql(t: str, refused: str) -> str:
-    """SQL for the interval that a text is, written as Spark does."""
+    """SQL that parses an interval from text in Spark's format."""
     pattern = _TEXT.replace("''", "'").replace("'", "''")
     found = f"regexp_extract({t}, '{pattern}', ['pre', 'sign', 'd', 'h', 'm', 's', 'f', 'post'], 'i')"
     good = (

@@ -1,8 +1,7 @@
-"""Questions to the store: Spark SQL in, checked against an allow-list, out in the store's dialect.
+"""Queries to the store: translates Spark SQL, checked against an allow-list, to the store's dialect.
 
-Only one SELECT (with joins, subqueries, CTEs and set operations) over the views and tables of the home is let
-through. What
-is checked is the tree, never the text: no other statement, no function that reads files, network or settings.
+Only a single SELECT (with joins, subqueries, CTEs and set operations) over the views and tables of the home is allowed.
+The check applies to the tree, never to the text: no other statement, no function that reads files, network or settings.
 """
 
 from __future__ import annotations
@@ -37,15 +36,16 @@ from millstream.sql.query.duckdb_sql import duck_sql
 from millstream.sql.query.growth import may_grow
 from millstream.sql.relations import array_functions, as_of_syntax
 
-logging.getLogger("sqlglot").setLevel(logging.ERROR)  # our errors say it
+logging.getLogger("sqlglot").setLevel(logging.ERROR)  # our errors report it
 
 _DOLLAR = re.compile(
     r"""('(?:[^'\\]|\\.|'')*')|"(?:[^"\\]|\\.)*"|`[^`]*`|--[^\n]*|/\*.*?\*/|(?:['"`]|/\*).*|"""
     r"""(?<![\w$])([A-Za-z_]\w*\$[a-z]+)(?![\w$])""",
     re.DOTALL,
 )
-"""A name with a dollar sign; what stands in quotes or comments is passed over. A quote or comment that does not end
-takes the rest of the text, so that it is searched for its end only once."""
+"""A name with a dollar sign; quoted text and comments are skipped. An unclosed quote or comment consumes the rest of
+the text, so that the search for its end runs only once.
+"""
 _ALLOWED = SCALAR | AGGREGATE | WINDOW | CLOCK | KEYWORDS | {"explode", "range", "timestampdiff"}
 
 
@@ -54,23 +54,23 @@ _TWICE = re.compile(r"\\.|''", re.DOTALL)
 
 @dataclass(frozen=True)
 class Question:
-    """A question that was found harmless."""
+    """A query that was checked to be safe."""
 
     sql: str
     """In DuckDB's SQL."""
     tables: tuple[str, ...] = ()
     """The tables it reads."""
     apart: tuple[str, ...] | None = None
-    """The tables it reads, if it may need so much memory that it is answered in a process of its own."""
+    """The tables it reads, if it may need so much memory that it runs in a separate process."""
 
 
 def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
-    """The same question in DuckDB's SQL; refuses everything but a SELECT over `tables`."""
+    """The query in DuckDB's SQL; rejects everything but a SELECT over `tables`."""
     return question(sql, tables).sql
 
 
 def question(sql: str, tables: Mapping[str, Sequence[str]]) -> Question:
-    """The same question in DuckDB's SQL, and where to answer it; refuses everything but a SELECT over `tables`."""
+    """The query in DuckDB's SQL, and where to run it; rejects everything but a SELECT over `tables`."""
     if len(sql) > 100_000:
         raise StatementRefused("the statement is longer than 100,000 characters")
     try:
@@ -90,14 +90,14 @@ def question(sql: str, tables: Mapping[str, Sequence[str]]) -> Question:
 
 
 def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
-    """A SELECT in DuckDB's SQL, once all that is in it was found harmless."""
+    """A SELECT in DuckDB's SQL, after checking that all of it is safe."""
     try:
         tree = as_of_syntax.in_store(tree)
         _check_nodes(tree)
         _check_tables(tree, tables)
         _check_functions(tree)
         read = tuple(dict.fromkeys(t.name for t in tree.find_all(exp.Table) if t.name in tables))
-        grows = may_grow(tree)  # as it was asked: the store's own words for it are steady
+        grows = may_grow(tree)  # as written: the store's equivalents count as steady
         return Question(duck_sql(in_store(tree, tables), whole=True), read, read if grows else None)
     except RecursionError:
         raise StatementRefused("too many parts of the query stand inside one another") from None
@@ -135,9 +135,7 @@ def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
 
 
 def in_sight(table: exp.Expression) -> set[str]:
-    """The CTEs a table name may mean where it stands: those of the queries around it, in a CTE only the ones before
-    it.
-    """
+    """The CTEs that a table name may refer to: those of the enclosing queries and, inside a CTE, only earlier ones."""
     names: set[str] = set()
     node = table
     while (above := node.parent) is not None:
@@ -160,12 +158,12 @@ def _check_functions(tree: exp.Expr) -> None:
 
 
 def _quoted(sql: str) -> str:
-    """Names like bids$errors, which Spark would want in backticks."""
+    """Quotes names like bids$errors, which Spark requires in backticks."""
     return _DOLLAR.sub(lambda found: f"`{found[2]}`" if found[2] else _escaped(found[1]) or found[0], sql)
 
 
 def _escaped(text: str | None) -> str | None:
-    """A text in which a quote that is written twice has a backslash instead."""
+    """A text in which doubled quotes are replaced by escaped quotes."""
     return text and "'" + _TWICE.sub(lambda found: found[0].replace("''", "\\'"), text[1:-1]) + "'"
 
 
@@ -178,7 +176,7 @@ def _problem(error: Exception) -> str:
     if found:
         first = found[0]
         said = first["description"]
-        if "<class" in str(said):  # a part is missing, which the parser says in words of its own
+        if "<class" in str(said):  # a part is missing; the parser's message names its class
             said = "a part of it is missing"
         return f"{said}, line {first['line']}, column {first['col']}: {first['highlight']}"
     return str(error).splitlines()[0] if str(error) else "too many parts stand inside one another"

@@ -1,4 +1,4 @@
-"""Expressions in the store's own words, with parts of a question put in."""
+"""Expression templates in the store's dialect, filled with parts of a query."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sqlglot import exp, parse_one
 
 
 def written(sql: str, **parts: exp.Expr) -> exp.Expr:
-    """An expression in the store's words, with parts put in."""
+    """An expression in the store's dialect, with placeholders replaced by parts."""
     made = parse_one(sql.format(**{n: f"_of_{n}" for n in parts}), dialect="duckdb")
     for column in list(made.find_all(exp.Column)):
         if column.name.startswith("_of_"):

@@ -1,1 +1,1 @@
-"""What can appear in FROM, one module per kind of relation."""
+"""Relations: what can appear in FROM, one module per kind."""

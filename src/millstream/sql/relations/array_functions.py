@@ -1,4 +1,4 @@
-"""Table functions of arrays and numbers in FROM: generate_series, range, unnest and explode, alone or beside each row.
+"""Table functions over arrays and numbers in FROM: generate_series, range, unnest and explode, alone or for each row.
 
 FROM generate_series(1, 10) AS g(n)          FROM t, range(t.count) AS r(i)
 FROM t, unnest(t.tags) AS u(tag)             FROM t LEFT JOIN LATERAL explode(t.tags) AS u(tag) ON true
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from millstream.sql.bind.binder import _Query
 
 LONGEST = 1_000_000
-"""Numbers of a series whose bounds are constants, at most."""
+"""The maximum length of a series with constant bounds."""
 _ARRAYS = (exp.Explode, exp.ExplodeOuter, exp.Unnest)
 
 
 def call_of(node: exp.Expr) -> exp.Expr | None:
-    """The call of such a function in a thing in FROM; None when it is none."""
+    """The call of such a function in an item of FROM; None if it is not one."""
     inner = node.this if isinstance(node, exp.Table | exp.Lateral) else node
     if isinstance(inner, (*_ARRAYS, exp.GenerateSeries)):
         return inner
@@ -33,7 +33,7 @@ def call_of(node: exp.Expr) -> exp.Expr | None:
 
 
 def beside(query: _Query, relation: Relation, node: exp.Expr, *, outer: bool = False) -> Relation:
-    """A relation with the rows of a function beside each of its own; `outer`: NULL where there are none."""
+    """A relation joined with the rows that a function returns for each of its rows; `outer`: NULL if there are none."""
     call = call_of(node)
     assert call is not None
     alias = node.args.get("alias")
@@ -41,7 +41,7 @@ def beside(query: _Query, relation: Relation, node: exp.Expr, *, outer: bool = F
     of = alias.name if alias is not None else ""
     ordinal = call.args.get("offset") if isinstance(call, exp.Unnest) else None
     if isinstance(ordinal, exp.Identifier) and alias is not None and ordinal.name not in named:
-        named.append(ordinal.name)  # the parser takes the second name away
+        named.append(ordinal.name)  # the parser drops the second name
     names = named or [column_of(call, of)]
     if len(names) != (2 if ordinal else 1):
         raise DefinitionError(
@@ -58,7 +58,7 @@ def beside(query: _Query, relation: Relation, node: exp.Expr, *, outer: bool = F
 
 
 def column_of(call: exp.Expr, alias: str) -> str:
-    """What the column of a call is named where nobody names it."""
+    """The default column name of a call."""
     if isinstance(call, exp.Anonymous):
         return "id"
     if isinstance(call, exp.Explode | exp.ExplodeOuter):
@@ -93,7 +93,7 @@ def array_of(text: Text | None, call: exp.Expr) -> exp.Expr:
 def _series(
     text: Text | None, call: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr | None, *, within: bool
 ) -> exp.Expr:
-    """The numbers or times from one to another; none where the step leads away. `within`: the end is one of them."""
+    """The numbers or times of a series; empty if the step has the wrong direction. `within`: the end is included."""
     by = 1 if step is None else _constant(step)
     if by is None and not isinstance(step, exp.Interval):
         raise Unsupported(

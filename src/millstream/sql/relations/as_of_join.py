@@ -1,8 +1,8 @@
-"""ASOF JOIN: which row of the right each row of the left is joined to, and which of two ways computes it.
+"""ASOF JOIN: which row of the right side each row of the left side is joined to, and which implementation computes it.
 
-Where both sides are compared by their event times, and it is known for how long to wait, each result comes when the
-watermark has passed it and is final (`JoinedAsOf`). Everywhere else it is there at once and is revised
-(`model/steps/as_of_any.py`): stored tables, rows that change, numbers, the next row however far it is.
+If both sides are compared by their event times, and the time to wait is known, each result is emitted once the
+watermark has passed it, and is final (`JoinedAsOf`). In all other cases it is emitted immediately and revised
+(`model/steps/as_of_any.py`): stored tables, changing rows, numbers, the next row at any distance.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COMPARISONS = (exp.GTE, exp.GT, exp.LTE, exp.LT)
 
 @dataclass(frozen=True)
 class _Match:
-    """The comparison that chooses: a value of the left, one of the right, and which way to look."""
+    """The comparison that selects the partner: a value of the left side, one of the right side, and the direction."""
 
     left: exp.Expr
     right: exp.Expr
@@ -44,33 +44,33 @@ class _Match:
 
 @dataclass(frozen=True)
 class _Bound:
-    """A further comparison: how far from the row of the left that of the right may be."""
+    """An additional comparison: the maximum distance of the right row from the left row."""
 
     tree: exp.Expr
     direction: str
-    """Which way it bounds: rows before, or after."""
+    """The direction it bounds: rows before, or after."""
     gap: exp.Expr | None
-    """The distance, where it is a plain length from the compared value of the left; not below 0."""
+    """The distance, if it is a constant offset from the compared value of the left side; not negative."""
     micros: int | None
-    """The distance in micros, the row itself included."""
+    """The distance in micros, including the row itself."""
 
 
 @dataclass(frozen=True)
 class _Sides:
-    """The columns of a pair by their side."""
+    """The columns of a pair by side."""
 
     mine: frozenset[str]
     theirs: frozenset[str]
 
     def of(self, tree: exp.Expr) -> str:
-        """Which side an expression is over: left, right, both, or none."""
+        """The side that an expression refers to: left, right, both, or none."""
         names = set(Expr(tree).columns())
         if not names:
             return "none"
         return "left" if names <= self.mine else "right" if names <= self.theirs else "both"
 
     def halves(self, tree: exp.Expr) -> tuple[exp.Expr, exp.Expr, str, bool] | None:
-        """A comparison as its left and its right side, which way the right is looked for, and whether it is strict."""
+        """A comparison as its left and right operand, the direction of the search, and whether it is strict."""
         if not isinstance(tree, _COMPARISONS):
             return None
         first, second = tree.left.unnest(), tree.right.unnest()
@@ -84,7 +84,7 @@ class _Sides:
 
 
 def joined(query: _Query, left: Relation, join: exp.Join, right: Relation, at: exp.Expr | None) -> Relation:
-    """ASOF JOIN, or a join to a table FOR SYSTEM_TIME AS OF a time of the left."""
+    """ASOF JOIN, or a join to a table FOR SYSTEM_TIME AS OF a time of the left side."""
     text = query.text
     side, kind = (join.side or "").upper(), (join.kind or "").upper()
     if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
@@ -115,7 +115,7 @@ def joined(query: _Query, left: Relation, join: exp.Join, right: Relation, at: e
 
 
 def _place(text: Text, join: exp.Join) -> Origin | None:
-    """Where a join stands."""
+    """The position of a join."""
     return text.of_node(join.this)
 
 
@@ -135,7 +135,7 @@ def _split(tree: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _stated(text: Text, both: Relation, sides: _Sides, given: exp.Expr) -> _Match:
-    """What MATCH_CONDITION says."""
+    """The comparison in MATCH_CONDITION."""
     tree = both.resolved(text, given).unnest()
     if isinstance(tree, exp.Anonymous) and str(tree.this).lower() == NEAREST:
         values = [checked(text, v).node.unnest() for v in tree.expressions]
@@ -158,7 +158,9 @@ def _stated(text: Text, both: Relation, sides: _Sides, given: exp.Expr) -> _Matc
 
 
 def _chosen(text: Text, sides: _Sides, trees: Sequence[exp.Expr], join: exp.Join) -> tuple[_Match, list[exp.Expr]]:
-    """The comparison of ON that chooses, and the other conditions: the one of two plain columns, if there are more."""
+    """The comparison of ON that selects the partner, and the other conditions; if there are several, the one of two
+    plain columns.
+    """
     found = [(t, h) for t in trees if (h := sides.halves(t)) is not None]
     plain = [(t, h) for t, h in found if isinstance(h[0], exp.Column) and isinstance(h[1], exp.Column)]
     if not found:
@@ -181,7 +183,7 @@ def _chosen(text: Text, sides: _Sides, trees: Sequence[exp.Expr], join: exp.Join
 def _system_time(
     text: Text, both: Relation, right: Relation, renamed: Mapping[str, str], join: exp.Join, at: exp.Expr
 ) -> _Match:
-    """FOR SYSTEM_TIME AS OF a time of the left: the version that was valid then."""
+    """FOR SYSTEM_TIME AS OF a time of the left side: the version that was valid then."""
     own = both.resolved(text, at)
     version = nearest(right.stream.step)
     if version is None:
@@ -208,7 +210,7 @@ def _bound(
     *,
     required: bool,
 ) -> Relation:
-    """The joined rows, once it is known which comparison chooses."""
+    """The joined rows, once the selecting comparison is known."""
     back = {new: col(old) for old, new in renamed.items()}
     equal: list[tuple[Expr, Expr]] = []
     bounds: list[_Bound] = []
@@ -268,7 +270,7 @@ def _name(value: Expr) -> str:
 def _tolerance(
     match: _Match, bounds: Sequence[_Bound], left: Stream, right: Stream, back: Mapping[str, Expr]
 ) -> tuple[int | None] | None:
-    """How far apart two event times may be, if the join can wait for the watermark; None: it cannot."""
+    """The maximum distance of two event times, if the join can wait for the watermark; None if it cannot."""
     columns = isinstance(match.left, exp.Column) and isinstance(match.right, exp.Column)
     if not columns or match.left.name not in times_of(left.step):
         return None
@@ -285,7 +287,7 @@ def _tolerance(
 
 
 def _bounded(text: Text, sides: _Sides, match: _Match, tree: exp.Expr, join: exp.Join) -> _Bound:
-    """A condition over both sides as a bound on how far apart they may be."""
+    """A condition over both sides as a bound on their distance."""
     found = sides.halves(tree)
     refused = Unsupported(f"`{_said(tree)}` in an as-of join", hint=_HINT, origin=_place(text, join))
     if found is None:
@@ -312,7 +314,7 @@ def _bounded(text: Text, sides: _Sides, match: _Match, tree: exp.Expr, join: exp
 
 
 def _said(tree: exp.Expr) -> str:
-    """A condition as it was written."""
+    """A condition as written."""
     return str(tree.meta.get("said") or tree.sql(dialect="spark")[:60])
 
 
@@ -327,7 +329,7 @@ def _shifted(tree: exp.Expr) -> tuple[exp.Expr, tuple[exp.Expr, bool] | None]:
 
 
 def _gap(own: tuple[exp.Expr, bool] | None, other: tuple[exp.Expr, bool] | None, *, after: bool) -> exp.Expr | None:
-    """The distance of two values, if only one of them is moved, and away from the other."""
+    """The distance of two values, if only one of them is shifted, and away from the other."""
     if (own is None) is (other is None):
         return None
     by, minus = own or other  # type: ignore[misc]

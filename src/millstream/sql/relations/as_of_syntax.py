@@ -1,4 +1,4 @@
-"""ASOF JOIN as it is written: the words of Snowflake in those that the parser and the store know."""
+"""ASOF JOIN syntax: converts Snowflake's form to the one that the parser and the store support."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from sqlglot import exp
 from millstream.errors import StatementRefused
 
 NEAREST = "asof_nearest"
-"""What NEAREST(...) in MATCH_CONDITION is called in the tree of a query."""
+"""The name of NEAREST(...) in MATCH_CONDITION in the tree of a query."""
 
 
 def in_store(tree: exp.Query) -> exp.Query:
-    """A question with its ASOF JOINs as the store says them: MATCH_CONDITION is part of ON."""
+    """A query with its ASOF JOINs in the store's syntax: MATCH_CONDITION is part of ON."""
     if not any(j.args.get("match_condition") for j in tree.find_all(exp.Join)):
         return tree
     tree = tree.copy()

@@ -19,7 +19,7 @@ _NAMES = (SHOWN_OP, SHOWN_EPOCH, CHANGED_AT)
 
 
 def relation(query: _Query, node: exp.Table, ctes: Mapping[str, Relation], columns: Sequence[str]) -> Relation:
-    """The changes of what stands in the brackets; `columns` are names for them, those of the changelog first."""
+    """The changes of the relation in the parentheses; `columns` are names for them, those of the changelog first."""
     text, given = query.text, list(node.this.expressions)
     of = given[0] if len(given) == 1 else None
     if isinstance(of, exp.Kwarg | exp.PropertyEQ) and of.this.name.lower() == "input":

@@ -1,4 +1,4 @@
-"""Computed columns of a source: ``ts AS timestamp_millis(ms)``, and a WATERMARK for one of them."""
+"""Computed columns of a source: ``ts AS timestamp_millis(ms)``, and a WATERMARK on one of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millstream.sql.relations.relation import Relation
 
 
 def event_time(entry: CreateSource, connector: Connector, schema: Schema | None) -> dict[str, Expr] | None:
-    """The event time of a source by its name, over the columns that are read; None where it is not a computed one."""
+    """The name and expression of a computed event time, over the columns that are read; None if it is not computed."""
     named = "" if entry.watermark is None else entry.watermark[0].lower()
     wanted = next((c for c in _computed(entry) if c.name.lower() == named), None)
     if wanted is None:
@@ -45,8 +45,8 @@ def event_time(entry: CreateSource, connector: Connector, schema: Schema | None)
 
 
 def processing_time(entry: CreateSource) -> str | None:
-    """The first PROCTIME() column of a source with a WATERMARK: a column like any other, with the clock of the epoch.
-    Without a WATERMARK it is only a name for the time that windows go by.
+    """The first PROCTIME() column of a source with a WATERMARK: an ordinary column with the clock of the epoch. Without
+    a WATERMARK it is only a name for the time that windows use.
     """
     if entry.watermark is None:
         return None
@@ -55,7 +55,7 @@ def processing_time(entry: CreateSource) -> str | None:
 
 
 def relation(entry: CreateSource, stream: Stream) -> Relation:
-    """The relation of a source: what is read, and its computed columns in the order of their declaration."""
+    """The relation of a source: the columns that are read, and its computed columns in declaration order."""
     assert isinstance(stream.step, Source)
     text, time = entry.piece.text, stream.step.options.event_time
     found = Relation(stream, times=frozenset() if time is None else frozenset({time}))
@@ -86,7 +86,7 @@ def _added(given: Relation, column: ColumnDef, made: Expr) -> Relation:
 
 
 def _in_order(entry: CreateSource, stream: Stream) -> Stream:
-    """Columns as they were declared, where the event time or the time of processing came too early."""
+    """Columns in declaration order, if the event time or the processing time was added too early."""
     last = [c.name for c in _computed(entry) if c.name in stream.schema]
     names = [*(n for n in stream.schema.names if n not in last), *last]
     return stream if names == list(stream.schema.names) else stream.select(**{n: col(n) for n in names})

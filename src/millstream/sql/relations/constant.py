@@ -1,4 +1,4 @@
-"""Rows that a query states itself: VALUES and SELECT without FROM, over one row that is there from the first epoch."""
+"""Constant rows: VALUES and SELECT without FROM, over one row that exists from the first epoch."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from millstream.sql.bind.binder import _Query
 
 MOST = 10_000
-"""Rows of one VALUES in a view, at most."""
+"""The most rows of one VALUES in a view."""
 _ONE, _ROW = f"{HIDDEN}one", f"{HIDDEN}row"
 
 
 def one_row(query: _Query) -> Relation:
-    """One row without a column that anybody could name."""
+    """One row without visible columns."""
     return Relation(query.binder.flow._one_row(_ONE))
 
 
 def values(query: _Query, node: exp.Values) -> Relation:
-    """The rows of VALUES; their columns are called col1, col2, ... unless an alias names them."""
+    """The rows of VALUES; by default their columns are named col1, col2, ..."""
     text = query.text
     rows = [list(r.expressions) if isinstance(r, exp.Tuple) else [r] for r in node.expressions]
     if len(rows) > MOST:
@@ -54,7 +54,7 @@ def values(query: _Query, node: exp.Values) -> Relation:
 
 
 def _column(query: _Query, one: Relation, values: list[exp.Expr]) -> Expr:
-    """One column: the value of each row by the row's number."""
+    """One column: the value of each row by row number."""
     made = [one.expr(query.text, v) for v in values]
     if len(made) == 1:
         return made[0]

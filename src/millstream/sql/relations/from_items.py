@@ -1,4 +1,4 @@
-"""What joins a relation in FROM: stored tables, arrays made into rows, other names."""
+"""Items of FROM that extend a relation: joins, stored tables, expanded arrays and renamed columns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def renamed(text: Text, relation: Relation, names: Sequence[str], node: exp.Expr) -> Relation:
-    """A relation with other names for its columns, in order."""
+    """A relation with new column names, in order."""
     if not names or tuple(names) == relation.names:
         return relation
     if len(names) != len(relation.names):
@@ -44,7 +44,7 @@ def renamed(text: Text, relation: Relation, names: Sequence[str], node: exp.Expr
 
 
 def widened(stream: Stream, other: Stream) -> Stream:
-    """A stream whose numbers are as wide as those of another, column by column, as Spark has it in a UNION."""
+    """A stream whose numeric columns are as wide as those of another, as in Spark's UNION."""
     columns = {}
     for mine, theirs in zip(stream.schema, other.schema, strict=True):
         wide = widest((mine.type, theirs.type)) or mine.type
@@ -55,7 +55,7 @@ def widened(stream: Stream, other: Stream) -> Stream:
 def joined(
     query: _Query, relation: Relation, join: exp.Join, ctes: Mapping[str, Relation]
 ) -> tuple[Relation, pairs.Joining | None]:
-    """A relation with one JOIN applied; and what is needed to make it anew, where it is one of two streams."""
+    """A relation with one JOIN applied; and what is needed to rebuild it, if it joins two streams."""
     other = join.this
     if other.args.get("joins"):
         raise Unsupported(
@@ -90,7 +90,7 @@ def joined(
 def _beside(
     query: _Query, relation: Relation, join: exp.Join, inner: exp.Query, ctes: Mapping[str, Relation]
 ) -> Relation:
-    """A relation with LATERAL (SELECT ...): the rows that a subquery has for each of its own."""
+    """A relation with LATERAL (SELECT ...): the rows that a subquery has for each of its rows."""
     text, other = query.text, join.this
     side, kind = (join.side or "").upper(), (join.kind or "").upper()
     if side not in ("", "LEFT") or kind not in ("", "INNER", "CROSS", "OUTER") or join.args.get("using"):
@@ -116,7 +116,7 @@ def _beside(
 
 
 def lateral(query: _Query, relation: Relation, view: exp.Lateral) -> Relation:
-    """A relation with a LATERAL VIEW: of an array, or of a function that gives rows."""
+    """A relation with a LATERAL VIEW over an array, or over a function that returns rows."""
     text, outer = query.text, bool(view.args.get("outer"))
     call = None if array_functions.call_of(view) is not None else table_call(view.this)
     if call is not None:
@@ -127,7 +127,7 @@ def lateral(query: _Query, relation: Relation, view: exp.Lateral) -> Relation:
 
 
 def _generated(query: _Query, relation: Relation, join: exp.Join) -> Relation:
-    """A join to a function of the row's own columns."""
+    """A join to a table function of the row's own columns."""
     text, on = query.text, join.args.get("on")
     plain = on is None or (isinstance(on, exp.Boolean) and on.this)
     if join.side not in ("", "LEFT") or join.args.get("using") or (join.side == "LEFT" and not plain):
@@ -195,7 +195,9 @@ def _looked_up(query: _Query, relation: Relation, join: exp.Join, table: CreateT
 def _matched(
     text: Text, relation: Relation, join: exp.Join, alias: str, schema: Schema
 ) -> tuple[Relation, list[tuple[str, str]]]:
-    """The columns that must be equal, mine and the table's; what is no column of mine becomes one."""
+    """The columns that must be equal, of the relation and of the table; other expressions are added
+    as columns first.
+    """
     on = join.args.get("on")
     for name in using.names_of(text, relation, join):
         if name.lower() not in {n.lower() for n in schema.names}:
@@ -235,7 +237,7 @@ def _is_theirs(node: exp.Expr, alias: str, theirs: Mapping[str, str], relation: 
 
 
 def _out_of_the_way(relation: Relation, names: list[str]) -> tuple[Relation, dict[str, str]]:
-    """Give columns of the stream that are called like new ones a hidden name."""
+    """Rename columns of the stream to hidden names if new columns have the same name."""
     taken = {n.lower() for n in names}
     clash = [n for n in relation.stream.schema.names if n.lower() in taken]
     if not clash:

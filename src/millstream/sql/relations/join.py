@@ -1,7 +1,7 @@
-"""Joins of streams in FROM: their conditions, from ON and from WHERE, put where they belong.
+"""Joins of streams in FROM: distributes the conditions of ON and WHERE.
 
-Of inner joins, a condition on one relation is applied before the join and one on two of them becomes part of it, so
-that less is kept, and for as long as the times in it say.
+For inner joins, a condition on one relation is applied before the join, and one on two relations becomes part of it. So
+less state is kept, and only as long as the times in the conditions require.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HOW = {
 
 @dataclass(frozen=True)
 class Joining:
-    """A relation that joins those before it: how, under which names, and on what."""
+    """A relation that joins the preceding ones: how, under which names, and on which conditions."""
 
     relation: Relation
     how: str
@@ -56,7 +56,7 @@ class Joining:
 
 
 def joining(query: _Query, left: Relation, join: exp.Join, right: Relation) -> tuple[Relation, Joining]:
-    """A join as it is written: the relation that it makes, and what is needed to make it anew."""
+    """A join as written: the resulting relation, and what is needed to rebuild it."""
     text = query.text
     how = _how(text, join)
     renamed = pair_names(left.stream.schema.names, right.stream.schema.names)
@@ -80,7 +80,7 @@ def joining(query: _Query, left: Relation, join: exp.Join, right: Relation) -> t
 def _present(
     text: Text, right: Relation, how: str, renamed: Mapping[str, str], on: Sequence[exp.Expr]
 ) -> tuple[Relation, list[exp.Expr]]:
-    """The right side with the conditions of ON applied that compare one of its times with the present; and the
+    """The right side with those conditions of ON applied that compare one of its times with the current time; and the
     others.
     """
     back = {new: old for old, new in renamed.items()}
@@ -95,10 +95,11 @@ def _present(
 def pushed(
     text: Text, first: Relation, joins: Sequence[Joining], whole: Relation, where: Sequence[exp.Expr]
 ) -> tuple[Relation, list[exp.Expr]]:
-    """A chain of joins made anew with the conditions of WHERE inside, where that means the same; and the others.
+    """A chain of joins rebuilt with the conditions of WHERE pushed down, where that is equivalent; and the others.
 
-    Conditions on the present time go before the joins, so that rows are kept no longer than they are there; but not
-    where event times bound what a join keeps: of rows that come and go by the clock, they say nothing.
+    Conditions on the current time are applied before the joins, so that rows are kept only while they are present. An
+    exception are joins whose state event times bound: event times do not bound rows that appear and disappear by the
+    clock.
     """
     timed = [p for p in where if p.find(exp.Query) is None and has_clock(p)]
     if timed and not any(j.how in ("right", "full") for j in joins):
@@ -140,8 +141,9 @@ def _pushed(
 
 
 def in_order(where: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """Conditions in the order in which they are applied: as written, but those on the present time after the plain
-    ones, which leave fewer rows to hold, and before subqueries, which then keep rows no longer than they are there.
+    """Conditions in the order in which they are applied. This is the order as written, except that conditions on the
+    current time follow the plain ones, which leave fewer rows to hold, and precede subqueries, which then keep rows
+    only while they are present.
     """
     if not any(has_clock(p) for p in where):
         return list(where)
@@ -149,8 +151,8 @@ def in_order(where: Sequence[exp.Expr]) -> list[exp.Expr]:
 
 
 def shared_by_or(text: Text, whole: Relation, where: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """Equalities of two columns that every branch of an OR has: ``(a = b AND x) OR (a = b AND y)`` needs ``a = b``, and
-    a join by a key looks at fewer pairs than one that looks at all.
+    """Equalities of two columns that every branch of an OR contains: ``(a = b AND x) OR (a = b AND y)`` implies ``a =
+    b``, and a join on a key examines fewer pairs than one without.
     """
     found: list[exp.Expr] = []
     for part in where:
@@ -170,7 +172,7 @@ def shared_by_or(text: Text, whole: Relation, where: Sequence[exp.Expr]) -> list
 def _filtered(
     text: Text, stream: Stream, back: Mapping[str, str], given: Sequence[tuple[exp.Expr, exp.Expr]]
 ) -> tuple[Stream, list[tuple[exp.Expr, exp.Expr]]]:
-    """A stream with those conditions applied that are about it alone; and the others."""
+    """A stream with the conditions applied that refer to it alone; and the others."""
     rest = []
     for part, tree in given:
         names = _columns(tree)
@@ -229,7 +231,7 @@ def _how(text: Text, join: exp.Join) -> str:
 
 
 def pair_names(mine: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
-    """Names for the columns of the right side that no column of the left side has."""
+    """Names for the columns of the right side that do not collide with columns of the left side."""
     taken, found = {n.lower() for n in mine}, {}
     for name in theirs:
         new, number = name, 0
@@ -244,7 +246,7 @@ def pair_names(mine: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
 def joined_names(
     text: Text, left: Relation, right: Relation, renamed: Mapping[str, str], using: Sequence[str], join: exp.Join
 ) -> Relation:
-    """The names of a joined row; the stream is that of the left until it is joined."""
+    """The names of a joined row; its stream is that of the left side until the join is applied."""
     theirs = {a: {k: renamed.get(v, v) for k, v in c.items()} for a, c in right.aliases.items()}
     twice = set(theirs) & set(left.aliases)
     if twice:
@@ -267,7 +269,7 @@ def joined_names(
 
 
 def named_column(text: Text, relation: Relation, name: str, join: exp.Join) -> str:
-    """A column of USING as a relation calls it."""
+    """The relation's column for a name in USING."""
     found = next((n for n in relation.stream.schema.names if n.lower() == name.lower()), None)
     if found is None:
         raise same_names.missing(text, name, relation.stream.schema.names, join)

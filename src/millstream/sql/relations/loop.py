@@ -1,4 +1,4 @@
-"""WITH RECURSIVE: a query that is computed from itself, as a loop."""
+"""WITH RECURSIVE: binds a query that is computed from itself to a loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from millstream.sql.bind.binder import _Query
 
 ROUNDS = 1_000
-"""Rounds of one epoch before a loop is taken to be endless."""
+"""The number of rounds in one epoch after which a loop is considered infinite."""
 
 
 def calls_itself(cte: exp.CTE) -> bool:
@@ -25,7 +25,7 @@ def calls_itself(cte: exp.CTE) -> bool:
 
 
 def loop(query: _Query, cte: exp.CTE, columns: Sequence[str], ctes: Mapping[str, Relation]) -> Relation:
-    """The rows of a recursive CTE: those it begins with UNION those that follow from them."""
+    """The rows of a recursive CTE: its initial rows UNION those derived from them."""
     text, node = query.text, cte.this
     if not isinstance(node, exp.Union):
         raise Unsupported(

@@ -1,4 +1,4 @@
-"""MATCH_RECOGNIZE: its clauses read from tokens, and bound as the step of a pattern.
+"""MATCH_RECOGNIZE: parses its clauses from tokens and binds them to the pattern-matching step.
 
     MATCH_RECOGNIZE (
       PARTITION BY auction ORDER BY ts
@@ -10,7 +10,7 @@
       DEFINE a AS price > 100, b AS price < PREV(price)
     )
 
-Before parsing the clause is cut out of the query; a LATERAL VIEW that names its place stands for it in the tree.
+Before parsing, the clause is cut out of the query; in the tree, a LATERAL VIEW that records its position represents it.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ _MOST_PERMUTED = 5
 
 
 def clause_of(node: exp.Select) -> exp.Lateral | None:
-    """The LATERAL VIEW of a SELECT that stands for a MATCH_RECOGNIZE."""
+    """The LATERAL VIEW of a SELECT that represents a MATCH_RECOGNIZE."""
     return next((v for v in node.args.get("laterals") or () if stands_for(v)), None)
 
 
 def recognized(query: _Query, relation: Relation, node: exp.Select, clause: exp.Lateral) -> Relation:
-    """A relation with the MATCH_RECOGNIZE behind it applied."""
+    """A relation with its MATCH_RECOGNIZE applied."""
     text = query.text
     start, end = (int(n.name) for n in clause.this.expressions)
     for join in node.args.get("joins") or ():
@@ -83,7 +83,7 @@ def recognized(query: _Query, relation: Relation, node: exp.Select, clause: exp.
 
 @dataclass
 class _Clauses:
-    """What a MATCH_RECOGNIZE says."""
+    """The clauses of a MATCH_RECOGNIZE."""
 
     text: Text
     first: Token
@@ -99,7 +99,7 @@ class _Clauses:
     conditions: dict[str, tuple[Token, ...]] = field(default_factory=dict)
 
     def step(self, query: _Query, relation: Relation):  # type: ignore[no-untyped-def]
-        """The step that it means."""
+        """The pattern-matching step."""
         text = self.text
         if self.pattern is None:
             raise DefinitionError("PATTERN is missing", hint="e.g. PATTERN (a b+)", origin=text.of_token(self.first))
@@ -156,7 +156,7 @@ class _Clauses:
 
 
 def _tree(query: _Query, given: tuple[Token, ...]) -> exp.Expr:
-    """An expression in a clause, checked as all of a query is."""
+    """An expression in a clause, checked like any expression of a query."""
     text = query.text
     tree = queries.parsed(text, tuple(tokens_prepared(given)))
     queries.check(text, tree, given[0], functions=NAMES | set(query.binder.catalog.functions))
@@ -172,7 +172,7 @@ def _variables(part: Part) -> Iterator[str]:
 
 
 def _read(text: Text, given: tuple[Token, ...]) -> _Clauses:
-    """The clauses, from the tokens of MATCH_RECOGNIZE (...)."""
+    """Parse the clauses from the tokens of MATCH_RECOGNIZE (...)."""
     piece = StatementText(text, given)
     whole = Cursor(piece, first=1)
     inside = whole.bracketed()
@@ -238,7 +238,7 @@ def _clause(found: _Clauses, name: str, cursor: Cursor) -> None:
 
 
 def _small(found: _Clauses, name: str, cursor: Cursor) -> None:
-    """The clauses of a few words."""
+    """Parse the short clauses."""
     if name == "ONE":
         cursor.expect("ROW", "PER", "MATCH")
     elif name == "ALL":
@@ -271,7 +271,7 @@ def _skip(cursor: Cursor) -> Skip:
 
 
 def _listed(cursor: Cursor) -> list[tuple[Token, ...]]:
-    """The parts between commas."""
+    """The comma-separated parts."""
     found: list[list[Token]] = [[]]
     depth = 0
     while not cursor.done:

@@ -1,4 +1,4 @@
-"""Relations: what stands in FROM, as a stream with the names by which its columns can be called."""
+"""Relations: an item of FROM as a stream with the names of its columns."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from millstream.sql.parse.text import Text
 
 BORDERS = ("window_start", "window_end", "window_time")
 HIDDEN = OF
-"""Begins the name of a column that a query gives a name of its own."""
+"""The prefix of hidden columns that a query adds."""
 
 
 @dataclass(frozen=True)
 class WindowedColumns:
-    """A window that was asked for in FROM and waits for its GROUP BY."""
+    """A window from FROM that is applied by a later GROUP BY."""
 
     window: AnyWindow
     partition: tuple[str, ...] = ()
     time: str | None = None
-    """The column it goes by."""
+    """Its time column."""
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A ROW_NUMBER() that waits for its bound."""
+    """A ROW_NUMBER() that has no bound yet."""
 
     name: str
     bounded: Callable[[int, bool], Relation]
-    """The relation of the first n rows; with or without the number as a column."""
+    """The relation of the first n rows, with or without the number as a column."""
     whole: Callable[[], Relation]
     """The relation of all rows with their numbers."""
 
@@ -53,37 +53,39 @@ class Relation:
 
     stream: Stream
     aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """alias -> column as it may be called (in lower case) -> column of the stream."""
+    """From alias to a map from column name (in lower case) to stream column."""
     times: frozenset[str] = frozenset()
     """Columns that are the event time."""
     clocks: frozenset[str] = frozenset()
-    """Names for the time of processing; the stream has no such columns."""
+    """Names for the processing time; the stream has no such columns."""
     windowed: WindowedColumns | None = None
     ranked: Ranked | None = None
     ambiguous: frozenset[str] = frozenset()
     """Names (in lower case) that several relations of a join have."""
     unseen: frozenset[str] = frozenset()
-    """Columns of the stream that hold the values of subqueries, and have no name in the text."""
+    """Stream columns that hold the values of subqueries and have no name in the text."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns, as `*` gives them."""
+        """The columns that `*` expands to."""
         hidden = tuple(n for n in self.stream.schema.names if not n.startswith(HIDDEN) and n not in self.unseen)
         return (*hidden, *BORDERS) if self.windowed is not None else hidden
 
     def called(self, alias: str | None) -> Relation:
-        """The same under an alias."""
+        """The same relation under an alias."""
         if not alias:
             return self
         return replace(self, aliases={alias.lower(): {n.lower(): n for n in (*self.names, *self.clocks)}})
 
     def with_stream(self, stream: Stream) -> Relation:
-        """The same names over a stream that has changed its rows only."""
+        """The same names over a stream in which only the rows changed."""
         assert self.ranked is None, "a ROW_NUMBER() that is still to be computed would not see these rows"
         return replace(self, stream=stream)
 
     def resolved(self, text: Text, node: exp.Expr, *, also: Iterable[str] = ()) -> exp.Expr:
-        """A copy of an expression with every column as the stream calls it; `also` names columns that come later."""
+        """A copy of an expression with every column resolved to a stream column; `also` names columns that are added
+        later.
+        """
         inner = node.find(exp.Query)
         if inner is not None:
             raise Unsupported(
@@ -101,7 +103,7 @@ class Relation:
         return tree
 
     def expr(self, text: Text, node: exp.Expr, *, clock: bool = False) -> Expr:
-        """An expression over the columns of the stream; with `clock` it may read the present time."""
+        """An expression over the columns of the stream; with `clock` it may read the current time."""
         tree = self.resolved(text, node)
         for column in tree.find_all(exp.Column):
             if self.windowed is not None and column.name in BORDERS:
@@ -118,7 +120,7 @@ class Relation:
         return checked(text, tree, clock=clock)
 
     def has_fields(self, column: str) -> bool:
-        """Whether a dot behind a column can mean one of its fields; if not, the column may be an alias further out."""
+        """Whether a dot after a column can refer to one of its fields; if not, the column may be an outer alias."""
         kind = next((f.type for f in self.stream.schema if f.name == column), None)
         return kind is None or bool(pa.types.is_nested(kind))
 
@@ -159,22 +161,22 @@ class Relation:
             early_checks.check_elements(text, column.parent, found, self._type(found))
         made: exp.Expr = exp.column(found)
         made.this.meta.update(column.this.meta)
-        made.meta["resolved"] = True  # it may be looked at again
+        made.meta["resolved"] = True  # it may be visited again
         for part in rest:
             made = exp.Dot(this=made, expression=exp.to_identifier(part))
         return made
 
 
 def own(column: str) -> exp.Column:
-    """A column as the stream calls it, which needs no alias to say whose it is."""
+    """A stream column, which needs no alias to qualify it."""
     found = exp.column(column)
     found.meta["resolved"] = True
     return found
 
 
 def checked(text: Text, tree: exp.Expr, *, clock: bool = False) -> Expr:
-    """An expression of a live view: one that gives the same whenever it is computed. A condition with `clock` may also
-    compare with the present time.
+    """An expression of a live view, checked to be deterministic. A condition with `clock` may also compare with the
+    current time.
     """
     total = next(aggregates.found(tree), None)
     if total is not None:
@@ -222,7 +224,7 @@ def checked(text: Text, tree: exp.Expr, *, clock: bool = False) -> Expr:
 
 
 def swap(node: exp.Expr, table: Callable[[exp.Expr], exp.Expr | None]) -> exp.Expr:
-    """A tree with parts put in the place of others, from the outside in."""
+    """A tree with parts replaced, from the outside in."""
     found = table(node)
     if found is not None:
         return found

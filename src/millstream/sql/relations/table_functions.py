@@ -1,6 +1,6 @@
-"""Table functions in FROM: ``FROM bids, LATERAL words(text) AS t(word, length)``, one row of many.
+"""Table functions in FROM: ``FROM bids, LATERAL words(text) AS t(word, length)``, many rows from one.
 
-Such a function is declared to return an array of structs; a row comes of each, with the fields as columns.
+Such a function is declared to return an array of structs. Each struct becomes a row, with the fields as columns.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from millstream.sql.relations.relation import Relation
 
 
 def table_call(node: exp.Expr) -> exp.Anonymous | None:
-    """The call of a function that gives rows: ``words(text)`` or ``TABLE(words(text))``; None when it is none."""
+    """The call of a function that returns rows: ``words(text)`` or ``TABLE(words(text))``; None if it is not one."""
     if isinstance(node, exp.Anonymous) and node.name.upper() == "TABLE" and len(node.expressions) == 1:
         node = node.expressions[0]
     return node if isinstance(node, exp.Anonymous) else None
 
 
 def tabled(text: Text, relation: Relation, call: exp.Anonymous, place: exp.Expr, *, outer: bool) -> Relation:
-    """A relation with the rows that a function gives beside each of its own; `outer`: NULLs where it gives none."""
+    """A relation joined with the rows that a function returns for each of its rows; `outer`: NULLs
+    if there are none.
+    """
     known = relation.stream.flow.functions
     function = known.get(call.name.lower())
     if function is None:

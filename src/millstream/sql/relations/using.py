@@ -1,4 +1,4 @@
-"""NATURAL JOIN and USING: the columns that both sides of a join have, and that are one column behind it."""
+"""NATURAL JOIN and USING: the columns that both sides of a join share, and that the result has once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millstream.sql.relations.relation import HIDDEN, Relation
 
 
 def spelled_out(text: Text, left: Relation, right: Sequence[str], join: exp.Join) -> exp.Join:
-    """A NATURAL JOIN as one with USING; any other join as it is. `right` are the columns of the right side."""
+    """A NATURAL JOIN as a join with USING; any other join unchanged. `right` has the columns of the right side."""
     if (join.args.get("method") or "").upper() != "NATURAL":
         return join
     theirs = {n.lower() for n in right}
@@ -33,7 +33,7 @@ def spelled_out(text: Text, left: Relation, right: Sequence[str], join: exp.Join
 
 
 def names_of(text: Text, left: Relation, join: exp.Join) -> list[str]:
-    """The columns of USING. Refuses those that the left side has several of."""
+    """The columns of USING. Rejects those that are ambiguous on the left side."""
     names = [i.name for i in join.args.get("using") or ()]
     for name in names:
         if name.lower() in left.ambiguous:
@@ -56,9 +56,10 @@ def missing(text: Text, name: str, known: Sequence[str], join: exp.Join) -> Sche
 
 
 def merged(relation: Relation, left: Relation, names: Mapping[str, str]) -> Relation:
-    """The rows of a RIGHT or FULL join whose USING columns have the value of whichever side has one.
+    """The rows of a RIGHT or FULL join whose USING columns have the value of the side that has one.
 
-    `names` are the columns of the left and of the right. The left's own stay under a hidden name: ``a.id`` means them.
+    `names` has the columns of the left and of the right side. The left side's own columns keep a hidden name, to which
+    ``a.id`` refers.
     """
     moved: dict[str, str] = {}
     for name in names:

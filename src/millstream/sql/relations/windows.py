@@ -1,4 +1,4 @@
-"""Windows as SQL says them: table functions in FROM, functions in GROUP BY, and Spark's own."""
+"""Windows in SQL: table functions in FROM, functions in GROUP BY, and Spark's own functions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _FORMS = {
 
 @dataclass(frozen=True)
 class WindowTableCall:
-    """A window function as it was called."""
+    """The call of a window function."""
 
     name: str
     table: str | None
@@ -69,12 +69,12 @@ class WindowTableCall:
 
 
 def name_of(node: exp.Expr) -> str:
-    """The name of a function that sqlglot has no class for, in lower case."""
+    """The lower-case name of a function without a class in sqlglot."""
     return str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
 
 
 def table_call(text: Text, node: exp.Anonymous) -> WindowTableCall:
-    """A window function in FROM: its table, then its time, then its lengths; by place or by name."""
+    """A window function in FROM: its table, its time, then its lengths; by position or by name."""
     name = name_of(node)
     given = list(node.expressions)
     table = partition = time = None
@@ -110,7 +110,7 @@ def group_call(text: Text, node: exp.Anonymous) -> WindowTableCall:
 
 
 def check_border(text: Text, node: exp.Expr, window: AnyWindow) -> None:
-    """Refuse ``TUMBLE_START(ts, INTERVAL '1' MINUTE)`` over windows of another length: it would show those."""
+    """Reject ``TUMBLE_START(ts, INTERVAL '1' MINUTE)`` over windows of another length, whose start it would return."""
     kind, _, border = name_of(node).partition("_")
     if kind not in ("tumble", "hop", "session") or not border or len(node.expressions) < 2:
         return
@@ -126,7 +126,7 @@ def check_border(text: Text, node: exp.Expr, window: AnyWindow) -> None:
 
 
 def window_of(text: Text, call: WindowTableCall) -> AnyWindow:
-    """The window that a call asks for."""
+    """The window of a call."""
     v = call.values
     with text.at(call.node):
         if call.name == "count_window":
@@ -153,7 +153,7 @@ def window_of(text: Text, call: WindowTableCall) -> AnyWindow:
 
 
 def windowed(text: Text, call: WindowTableCall, relation: Relation) -> Relation:
-    """A relation with a window that waits for its GROUP BY."""
+    """A relation with a window that a later GROUP BY applies."""
     time = check_time(text, call, relation)
     named = (*BORDERS, INDEX) if call.name == "count_window" else BORDERS
     clash = [n for n in relation.stream.schema.names if n.lower() in named and not _is_border(relation.stream.step, n)]
@@ -170,12 +170,12 @@ def windowed(text: Text, call: WindowTableCall, relation: Relation) -> Relation:
 
 
 def _is_border(step: Step, name: str) -> bool:
-    """Whether a column is a border of an earlier window, of which the new one takes the place."""
+    """Whether a column is a bound of an earlier window, which the new one replaces."""
     return changes(step) and (name in times_of(step, certain=False) or not _is_given(step, name))
 
 
 def _is_given(step: Step, name: str) -> bool:
-    """Whether a column is one of a source or a table, as it is."""
+    """Whether a column is an unchanged column of a source or a table."""
     if isinstance(step, Source | TableRows):
         return name in step.schema
     named = dict(step.columns if isinstance(step, Select) else step.keys if isinstance(step, Aggregated) else ())
@@ -186,7 +186,7 @@ def _is_given(step: Step, name: str) -> bool:
 
 
 def rows(text: Text, relation: Relation, node: exp.Expr) -> Relation:
-    """The rows of a window function one by one, each with the borders of its window (one copy for each)."""
+    """The individual rows of a window function, each with the bounds of its window (one copy per window)."""
     pending = relation.windowed
     assert pending is not None
     time = pending.time or next(iter(sorted(relation.times)), None)
@@ -205,8 +205,8 @@ def rows(text: Text, relation: Relation, node: exp.Expr) -> Relation:
 
 
 def known_times(relation: Relation, window: AnyWindow, time: str) -> Stream:
-    """The rows of a relation without those that are in no window, because the column it goes by is NULL there. (An
-    event time is never NULL; calendar windows and sessions leave such rows out themselves.)
+    """The rows of a relation without those that are in no window because their time column is NULL. (An event time is
+    never NULL; calendar windows and sessions exclude such rows themselves.)
     """
     stream = relation.stream
     if isinstance(window, SessionWindow | Calendar) or has_watermark(stream, time):
@@ -215,8 +215,8 @@ def known_times(relation: Relation, window: AnyWindow, time: str) -> Stream:
 
 
 def check_time(text: Text, call: WindowTableCall, relation: Relation) -> str | None:
-    """The column that a window goes by: any TIMESTAMP or DATE. Only of event times, and of the time of processing where
-    a source has no event time, does a watermark say when the window is over.
+    """The time column of a window: any TIMESTAMP or DATE. A watermark determines the end of a window only for event
+    times, and for the processing time of a source without an event time.
     """
     if call.time is None:
         return None

@@ -1,1 +1,1 @@
-"""Subqueries in expressions, correlated or not, as joins."""
+"""Converts subqueries in expressions, correlated or not, to joins."""

@@ -1,9 +1,9 @@
-"""Subqueries that use columns of the rows around them, as relations that have these columns, too.
+"""Correlated subqueries: binds them as relations that include the columns of the outer query that they use.
 
-A subquery is bound once for all rows around it. Each column of theirs that it uses becomes a column of its own rows
-(`Outer`), under a name that nobody else has: groups, numbers and first rows are those of one value of it, and the
-result is joined to the rows around by it. Where a condition says ``inner = outer``, the column is the inner side of it;
-else the subquery is joined to all values that the rows around have.
+A subquery is bound once for all outer rows. Each outer column that it uses becomes a column of its own rows (`Outer`),
+under a unique name. Groups, row numbers and first rows are computed per value of it, and the result is joined to the
+outer rows on it. If a condition states ``inner = outer``, the column is the inner side of it; otherwise the subquery is
+joined to all values of the outer rows.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 _ZERO = frozenset({"count", "count_distinct", "approx_count_distinct"})
 """Aggregates that are 0 over no rows."""
 _EMPTY = frozenset({"collect", "collect_set", "approx_top_k"})
-"""Aggregates that are an array without elements over no rows."""
+"""Aggregates that are an empty array over no rows."""
 
 
 @dataclass(frozen=True)
 class Outer:
-    """The columns of the rows around a subquery that it uses."""
+    """The outer columns that a subquery uses."""
 
     relation: Relation
     columns: Mapping[str, str]
-    """By the name inside the subquery: the column of the rows around."""
+    """From the name inside the subquery to the outer column."""
     equal: set[str] = field(default_factory=set)
-    """The names that a condition of the subquery makes equal to something of its own, so that they are never NULL."""
+    """The names that a condition of the subquery equates with an inner expression, so that they are never NULL."""
 
     @property
     def names(self) -> list[str]:
@@ -48,13 +48,13 @@ class Outer:
         return list(self.columns)
 
     def values(self, names: Sequence[str]) -> Relation:
-        """Every combination of values that the rows around have."""
+        """The distinct combinations of values in the outer rows."""
         columns = {n: col(self.columns[n]) for n in names}
         return Relation(self.relation.stream.select(**columns).distinct())
 
     def on(self, inside: Mapping[str, str], *, values: bool = False) -> list[exp.Expr]:
-        """The conditions that join the subquery to the rows around, or to their `values`; `inside` has its columns as
-        the joined rows call them.
+        """The conditions that join the subquery to the outer rows, or to their `values`; `inside` maps its columns to
+        their names in the joined rows.
         """
         found = []
         for name, column in self.columns.items():
@@ -66,16 +66,16 @@ class Outer:
 
 
 def type_of(relation: Relation, column: str) -> pa.DataType | None:
-    """The type of a column, where it is known."""
+    """The type of a column, if known."""
     return next((f.type for f in relation.stream.schema if f.name == column), None)
 
 
 def same_or_null(left: exp.Expr, right: exp.Expr, kind: pa.DataType | None) -> exp.Expr:
-    """A condition for two columns of one type and origin to have the same value, or both none, as an equality."""
+    """An equality that holds if two columns of one type and origin have the same value, or are both NULL."""
 
     def text(column: exp.Expr) -> exp.Expr:
         value = column.copy()
-        if kind is not None and pa.types.is_floating(kind):  # -0.0 and 0.0 are one value
+        if kind is not None and pa.types.is_floating(kind):  # -0.0 and 0.0 are equal
             value = exp.Add(this=value, expression=exp.cast(exp.Literal.number("0.0"), "double"))
         binary = kind is not None and pa.types.is_binary(kind)
         said = exp.func("hex", value) if binary else exp.cast(value, "string")
@@ -87,7 +87,7 @@ def same_or_null(left: exp.Expr, right: exp.Expr, kind: pa.DataType | None) -> e
 def correlated(
     query: _Query, node: exp.Expr, ctes: Mapping[str, Relation], around: Relation
 ) -> tuple[exp.Expr, Outer | None]:
-    """A subquery with names of its own for the columns of the rows around it; None: it uses none."""
+    """A subquery with unique names for its outer columns; None if it uses none."""
     tree = node.copy()
     named: dict[str, str] = {}
     for column in free_columns(query, tree, ctes, around):
@@ -106,14 +106,14 @@ def correlated(
 
 
 def uses(node: exp.Expr, outer: Outer | None) -> bool:
-    """Whether a part of a subquery uses columns of the rows around it."""
+    """Whether a part of a subquery uses outer columns."""
     return outer is not None and any(c.name in outer.columns for c in node.find_all(exp.Column))
 
 
 def moved(
     query: _Query, outer: Outer, joins: Sequence[exp.Join], conditions: Sequence[exp.Expr], node: exp.Select
 ) -> tuple[list[exp.Join], list[exp.Expr]]:
-    """The joins of a subquery without conditions that use columns of the rows around it, and all its conditions."""
+    """The joins of a subquery without the conditions that use outer columns, and all its conditions."""
     found, left = list(conditions), []
     sources = [*(j.this for j in joins), *(node.args.get("laterals") or ())]
     dependent = next((s for s in sources if uses(s, outer)), None)
@@ -148,7 +148,7 @@ def _too_deep(query: _Query, node: exp.Expr) -> Unsupported:
 def equalities(
     query: _Query, outer: Outer, relation: Relation, conditions: Sequence[exp.Expr]
 ) -> tuple[dict[str, exp.Expr], list[exp.Expr]]:
-    """What conditions make the columns of the rows around equal to, and the other conditions over that."""
+    """What conditions equate the outer columns with, and the other conditions over that."""
     found: dict[str, exp.Expr] = {}
     rest: list[exp.Expr] = []
     for part in conditions:
@@ -186,7 +186,7 @@ def _put_in(part: exp.Expr, found: Mapping[str, exp.Expr]) -> exp.Expr:
 
 
 def with_values(query: _Query, outer: Outer, relation: Relation, equal: Mapping[str, exp.Expr]) -> Relation:
-    """A relation with the columns of the rows around that conditions make equal to something."""
+    """A relation with the outer columns that conditions equate with an expression."""
     if not equal:
         return relation
     columns = {name: relation.expr(query.text, tree) for name, tree in equal.items()}
@@ -200,8 +200,8 @@ def with_values(query: _Query, outer: Outer, relation: Relation, equal: Mapping[
 def joined(
     query: _Query, left: Relation, right: Relation, how: str, on: Sequence[exp.Expr], node: exp.Expr
 ) -> tuple[Relation, Mapping[str, str]]:
-    """Two relations joined on conditions over the columns of their pairs, `on`, in which a column of the right has the
-    name that `inside` gives; and these names.
+    """Two relations joined on the conditions `on` over their pairs, in which columns of the right side have the names
+    that `inside` returns; and these names.
     """
     made = pairs.Joining(right, how, inside(left, right), tuple(on), node)
     stream = pairs.joined(query.text, left.stream, made, on)
@@ -210,12 +210,12 @@ def joined(
 
 
 def inside(left: Relation, right: Relation) -> Mapping[str, str]:
-    """The names that columns of the right have in joined rows."""
+    """The names of the right side's columns in joined rows."""
     return pairs.pair_names(left.stream.schema.names, right.stream.schema.names)
 
 
 def over_no_rows(kind: str, column: exp.Expr) -> exp.Expr:
-    """A result of an aggregate that is NULL where it has no rows, as the aggregate of no rows."""
+    """The result of an aggregate with the NULL of a missing group replaced by its value over no rows."""
     if kind in _ZERO:
         return exp.func("coalesce", column, exp.Literal.number(0))
     if kind in _EMPTY:
@@ -224,7 +224,7 @@ def over_no_rows(kind: str, column: exp.Expr) -> exp.Expr:
 
 
 def check_over_no_rows(query: _Query, measures: Mapping[str, Aggregate], node: exp.Expr) -> None:
-    """Refuse aggregates whose result over no rows only their own code knows."""
+    """Reject aggregates whose result over no rows is known only to their own code."""
     if any(m.kind == "user" for m in measures.values()):
         raise Unsupported(
             "an aggregate of your own in a subquery that uses columns of the rows around it",

@@ -1,4 +1,4 @@
-"""Which columns of a subquery mean those of the rows around it: the ones that nothing inside it has."""
+"""Scopes: finds the columns of a subquery that refer to the outer query, because nothing inside it defines them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Scope:
-    """The names that one SELECT can use."""
+    """The names in scope in one SELECT."""
 
     aliases: dict[str, set[str]] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     plain: set[str] = field(default_factory=set)
-    """Columns without fields: a dot behind such a name means an alias further out."""
+    """Columns without fields: a dot after such a name refers to an outer alias."""
 
     def add(self, names: Iterator[str], alias: str = "") -> None:
         found = {n.lower() for n in names}
@@ -33,7 +33,7 @@ class _Scope:
             self.aliases[alias.lower()] = found
 
     def has(self, column: exp.Column) -> bool:
-        """Whether a column is one of this SELECT."""
+        """Whether a column belongs to this SELECT."""
         parts = [p.name.lower() for p in column.parts]
         if len(parts) > 1 and parts[0] in self.aliases:
             return True
@@ -59,7 +59,7 @@ def subqueries_of(tree: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def free_columns(query: _Query, node: exp.Expr, ctes: Mapping[str, Relation], around: Relation) -> list[exp.Column]:
-    """The columns inside a query that mean columns of the relation around it."""
+    """The columns inside a query that refer to the outer relation."""
     found = []
     for column in _free(query, node, ctes, []):
         if _means(query, column, around):
@@ -69,7 +69,7 @@ def free_columns(query: _Query, node: exp.Expr, ctes: Mapping[str, Relation], ar
 
 
 def _refuse_in_cte(query: _Query, column: exp.Column, node: exp.Expr) -> None:
-    """Refuse a column of the rows around a query that stands in one of the query's CTEs."""
+    """Reject an outer column in one of the query's CTEs."""
     at = column.parent
     while at is not None and at is not node:
         if isinstance(at, exp.CTE):
@@ -93,7 +93,7 @@ def _means(query: _Query, column: exp.Column, around: Relation) -> bool:
 
 
 def _free(query: _Query, node: exp.Expr, ctes: Mapping[str, Relation], scopes: list[_Scope]) -> Iterator[exp.Column]:
-    """The columns that no SELECT between here and there has."""
+    """The columns that no SELECT in between defines."""
     given = node.args.get("with_")
     if given is not None:
         for cte in given.expressions:
@@ -152,7 +152,7 @@ def _columns_of(
 
 
 def _answer(node: exp.Expr) -> _Scope:
-    """The names of the answer, which ORDER BY and the like can use."""
+    """The output names, which ORDER BY and other clauses can use."""
     select = node.unnest() if isinstance(node, exp.Subquery) else node
     while isinstance(select, exp.SetOperation):
         select = select.left
@@ -162,14 +162,14 @@ def _answer(node: exp.Expr) -> _Scope:
 
 
 def _names(relation: Relation) -> Iterator[str]:
-    """All names of a relation, also that of a row number that waits for its bound."""
+    """All names of a relation, including that of a row number that is not bound yet."""
     yield from (*relation.names, *relation.clocks)
     if relation.ranked is not None:
         yield relation.ranked.name
 
 
 def _starred(query: _Query, node: exp.Query, ctes: Mapping[str, Relation]) -> Relation:
-    """A relation with the names of a query. Its conditions may use columns that are not in sight here."""
+    """A relation with the names of a query. Its conditions may use columns that are not in scope here."""
     try:
         return query.query(node, ctes)
     except SchemaError:
@@ -181,7 +181,7 @@ def _starred(query: _Query, node: exp.Query, ctes: Mapping[str, Relation]) -> Re
 
 
 def _add(query: _Query, scope: _Scope, source: exp.Expr, ctes: Mapping[str, Relation]) -> None:
-    """Add the names of one thing in FROM."""
+    """Add the names of one item of FROM."""
     alias = source.args.get("alias")
     columns = [c.name for c in (alias.args.get("columns") or ())] if isinstance(alias, exp.TableAlias) else []
     inner = source.this if isinstance(source, exp.Lateral) else source

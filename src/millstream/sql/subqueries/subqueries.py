@@ -1,7 +1,7 @@
-"""Subqueries in expressions: IN, EXISTS and single values, as joins.
+"""Converts subqueries in expressions (IN, EXISTS and scalar subqueries) to joins.
 
-A condition of WHERE that is an IN or an EXISTS becomes a semi join or an anti join. Everywhere else a subquery becomes
-a column that a left join adds to the rows around it, and the expression is one over that column.
+An IN or EXISTS that is a condition of WHERE becomes a semi join or an anti join. Everywhere else a subquery becomes a
+column that a left join adds to the outer rows, and the expression uses that column.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SYMBOLS: dict[type, str] = {exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: "
 
 
 def applied(query: _Query, relation: Relation, part: exp.Expr, ctes: Ctes) -> Relation:
-    """A relation with a condition of WHERE applied that has a subquery in it."""
+    """A relation with a WHERE condition applied that contains a subquery."""
     inner, negated = part.unnest(), False
     while isinstance(inner, exp.Not):
         inner, negated = inner.this.unnest(), not negated
@@ -72,7 +72,7 @@ def attached(query: _Query, relation: Relation, node: exp.Expr, ctes: Ctes) -> t
 
 
 def _as_in(query: _Query, node: exp.Expr) -> tuple[exp.Expr, bool]:
-    """``= ANY (SELECT ...)`` as IN, ``<> ALL (SELECT ...)`` as one that is negated."""
+    """``= ANY (SELECT ...)`` as IN, ``<> ALL (SELECT ...)`` as a negated IN."""
     sides = [node.args.get("this"), node.args.get("expression")] if isinstance(node, exp.Binary) else []
     quantified = next((s for s in sides if isinstance(s, exp.Any | exp.All) and s.find(exp.Query)), None)
     if quantified is None:
@@ -93,7 +93,7 @@ def _as_in(query: _Query, node: exp.Expr) -> tuple[exp.Expr, bool]:
 
 
 def _exists(query: _Query, relation: Relation, node: exp.Exists, ctes: Ctes, *, negated: bool) -> Relation | None:
-    """WHERE [NOT] EXISTS as a semi join or an anti join; None where it does not depend on the rows around it."""
+    """WHERE [NOT] EXISTS as a semi join or an anti join; None if it does not depend on the outer rows."""
     tree, outer = correlated(query, node.this, ctes, relation)
     if outer is None:
         return None
@@ -111,8 +111,8 @@ def _exists(query: _Query, relation: Relation, node: exp.Exists, ctes: Ctes, *, 
 def _plain(
     query: _Query, relation: Relation, select: exp.Select, ctes: Ctes, outer: Outer
 ) -> tuple[Relation, list[exp.Expr]] | None:
-    """The rows of a SELECT that only filters and joins, and the conditions on them and the rows around it; None where
-    it does more.
+    """The rows of a SELECT that only filters and joins, and the conditions on them and the outer rows; None if it does
+    more.
     """
     from millstream.sql.bind.select import groups, rows_of
 
@@ -139,7 +139,7 @@ def _plain(
 
 
 def _paired(query: _Query, part: exp.Expr, other: Relation, names: Mapping[str, str], outer: Outer) -> exp.Expr:
-    """A condition of a subquery over pairs of a row around it and one of its own."""
+    """A condition of a subquery over pairs of an outer row and an inner row."""
     tree = exp.Paren(this=part.copy())
     for column in list(tree.find_all(exp.Column)):
         if column.name in outer.columns:
@@ -155,7 +155,9 @@ def _paired(query: _Query, part: exp.Expr, other: Relation, names: Mapping[str, 
 
 
 def _in(query: _Query, relation: Relation, node: exp.In, ctes: Ctes, *, negated: bool) -> Relation | None:
-    """WHERE x IN (SELECT ...) as a semi join; NOT IN as an anti join, where nothing is NULL; None: neither of them."""
+    """WHERE x IN (SELECT ...) as a semi join; NOT IN as an anti join if nothing is NULL; None if
+    neither is possible.
+    """
     values = _compared(query, relation, node)
     if negated and len(values) > 1:
         return None
@@ -186,7 +188,7 @@ def _mark(query: _Query, relation: Relation, node: exp.Exists, ctes: Ctes) -> tu
 
 
 def _membership(query: _Query, relation: Relation, node: exp.In, ctes: Ctes) -> tuple[Relation, exp.Expr]:
-    """IN as a column: TRUE, FALSE, or NULL where a NULL may be the value that is looked for."""
+    """IN as a column: TRUE, FALSE, or NULL if a NULL may be equal to the value."""
     values = _compared(query, relation, node)
     tree, outer = correlated(query, node.args["query"], ctes, relation)
     other = _members(query, tree, ctes, outer, values, node)
@@ -204,7 +206,7 @@ def _membership(query: _Query, relation: Relation, node: exp.In, ctes: Ctes) -> 
 def _found(
     query: _Query, relation: Relation, other: Relation, outer: Outer | None, values: Sequence[exp.Expr], node: exp.Expr
 ) -> tuple[Relation, exp.Expr]:
-    """Rows with a column that says whether the values are among those of a subquery."""
+    """Rows with a column that states whether the values are among those of a subquery."""
     stream = other.stream
     for name in other.names:
         stream = stream.where(Expr(exp.column(name).is_(exp.null()).not_()))
@@ -221,7 +223,7 @@ def _found(
 def _counted(
     query: _Query, relation: Relation, other: Relation, outer: Outer | None, node: exp.Expr
 ) -> tuple[Relation, exp.Expr, exp.Expr]:
-    """Rows with columns that say whether a subquery has no rows for them, and whether it has a NULL."""
+    """Rows with columns that state whether a subquery has no rows for them, and whether it has a NULL."""
     (name,) = other.names
     rows, filled = f"{HIDDEN}n", f"{HIDDEN}filled"
     found = _totals(other.stream, outer, {rows: Aggregate("count"), filled: Aggregate("count", col(name))})
@@ -234,8 +236,8 @@ def _counted(
 def _maybe(
     query: _Query, relation: Relation, other: Relation, outer: Outer | None, values: Sequence[exp.Expr], node: exp.Expr
 ) -> tuple[Relation, exp.Expr]:
-    """Rows with a condition that says whether it is unknown if several values are among those of a subquery: there are
-    some that differ from them in NULLs only.
+    """Rows with a condition that states whether membership of several values in a subquery is unknown: the subquery has
+    rows that differ from them only in NULLs.
     """
     mine = {f"{HIDDEN}x{i}": Expr(v.copy()) for i, v in enumerate(values)}
     around = {} if outer is None else {f"{HIDDEN}y{i}": col(c) for i, c in enumerate(outer.columns.values())}
@@ -260,7 +262,7 @@ def _maybe(
 
 
 def _value(query: _Query, relation: Relation, node: exp.Expr, ctes: Ctes) -> tuple[Relation, exp.Expr]:
-    """A single value as a column."""
+    """A scalar subquery as a column."""
     tree, outer = correlated(query, node, ctes, relation)
     select = tree.unnest()
     if not _is_single(select):
@@ -281,7 +283,7 @@ def _value(query: _Query, relation: Relation, node: exp.Expr, ctes: Ctes) -> tup
 def _total(
     query: _Query, relation: Relation, select: exp.Select, ctes: Ctes, outer: Outer
 ) -> tuple[Relation, exp.Expr]:
-    """An aggregate of the rows that a subquery has for each row around it, 0 or NULL where there are none."""
+    """An aggregate of the rows that a subquery has for each outer row; 0 or NULL if there are none."""
     from millstream.sql.bind.group_by import Grouping
     from millstream.sql.bind.select import _inside_aggregates, _select_items, rows_of
 
@@ -314,20 +316,20 @@ def _total(
     return made, exp.paren(inner, copy=False)
 
 
-# ------------------------------------------------------------ parts of these
+# ------------------------------------------------------------ helpers
 
 
 def _beside(
     query: _Query, relation: Relation, other: Relation, outer: Outer | None, wanted: Sequence[str], node: exp.Expr
 ) -> tuple[Relation, list[exp.Expr]]:
-    """Rows with columns of a relation that has at most one row for each of them."""
+    """Rows with the columns of a relation that has at most one row for each of them."""
     names = inside(relation, other)
     made, _ = joined(query, relation, other, "left", [] if outer is None else outer.on(names), node)
     return made, [own(names[n]) for n in wanted]
 
 
 def _totals(stream: Stream, outer: Outer | None, measures: Mapping[str, Aggregate]) -> Stream:
-    """Aggregates of the rows for each value of the rows around."""
+    """Aggregates of the rows for each value of the outer rows."""
     keyed = Keyed(stream, ()) if outer is None else stream.key_by(*(col(n) for n in outer.names))
     return keyed.aggregate(**measures)
 
@@ -337,7 +339,7 @@ def _shown(stream: Stream, outer: Outer | None, columns: Mapping[str, Expr]) -> 
 
 
 def _compared(query: _Query, relation: Relation, node: exp.In) -> list[exp.Expr]:
-    """The values that IN looks for."""
+    """The values on the left side of IN."""
     left = node.this.unnest()
     parts = left.expressions if isinstance(left, exp.Tuple) else [left]
     return [relation.expr(query.text, p).node for p in parts]
@@ -346,7 +348,7 @@ def _compared(query: _Query, relation: Relation, node: exp.In) -> list[exp.Expr]
 def _members(
     query: _Query, tree: exp.Expr, ctes: Ctes, outer: Outer | None, values: Sequence[exp.Expr], node: exp.Expr
 ) -> Relation:
-    """The rows that IN compares with."""
+    """The rows on the right side of IN."""
     found = query.settled(query.query(tree, ctes, outer), node)
     if len(found.names) != len(values):
         said = "one column" if len(values) == 1 else f"{len(values)} columns"
@@ -372,13 +374,13 @@ def _is_total(select: exp.Select) -> bool:
 
 
 def _is_plain_total(select: exp.Select) -> bool:
-    """Whether a SELECT is such an aggregate, and nothing behind it can take its row away."""
+    """Whether a SELECT is such an aggregate, and no later clause can remove its row."""
     behind = any(select.args.get(a) is not None for a in ("qualify", "limit", "offset", "distinct"))
     return _is_total(select) and not behind and select.find(exp.Window) is None
 
 
 def _is_single(node: exp.Expr) -> bool:
-    """Whether a query is certain to give at most one row."""
+    """Whether a query is certain to return at most one row."""
     limit = node.args.get("limit")
     options = None if limit is None else limit.args.get("limit_options")
     if limit is not None and not (options is not None and options.args.get("with_ties")):
