@@ -1,4 +1,4 @@
-"""What every sink must do, as tests.
+"""The conformance suite of sinks: tests that every sink must pass.
 
     class TestMine(SinkConformance):
         def open(self, folder, generation):
@@ -31,7 +31,7 @@ IDENTITY = ("item",)
 
 
 def changes(first: int, count: int) -> pa.Table:
-    """Inserts of the items first, first + 1, ..."""
+    """Return inserts of the items first, first + 1, ..."""
     numbers = range(first, first + count)
     return pa.table([["+I"] * count, [f"item {n}" for n in numbers], pa.array(numbers, pa.int64())], schema=SCHEMA)
 
@@ -41,23 +41,23 @@ class SinkConformance:
 
     flow: str = "f"
     name: str = "s"
-    """What the sink is called; it writes as ``flow/name/generation``."""
+    """The name of the sink; it writes as ``flow/name/generation``."""
     large: int = 20_000
     exact: bool = True
-    """Whether a transactional sink knows its last epoch exactly; a lower bound is right where writing again is safe."""
+    """Whether a transactional sink knows its last epoch exactly. A lower bound is correct where rewriting is safe."""
     system: str = ""
-    """The name it is registered under."""
+    """The name that the sink is registered under."""
     options: Mapping[str, Any] = {}
-    """Options that it accepts."""
+    """Options that the sink accepts."""
     bad_options: Sequence[Mapping[str, Any]] = ()
     """Options that must be refused, each with a message that names it."""
 
     def open(self, folder: Path, generation: int) -> SinkPort:
-        """Make the sink as a new process would; the suite calls its `open`."""
+        """Create the sink as a new process would; the suite calls its `open`."""
         raise NotImplementedError
 
     def read(self, folder: Path) -> list[dict[str, Any]]:
-        """What is in the target now."""
+        """Return the current content of the target."""
         raise NotImplementedError
 
     def writer(self, generation: int = 0) -> str:
@@ -67,7 +67,7 @@ class SinkConformance:
     # ------------------------------------------------------------ writing
 
     def test_what_is_written_is_there(self, tmp_path: Path) -> None:
-        """Epochs may leave numbers out."""
+        """Epoch numbers may have gaps."""
         sink = self._opened(tmp_path)
         sink.write(1, changes(0, 2), digest="a")
         sink.write(4, changes(2, 1), digest="b")
@@ -75,19 +75,19 @@ class SinkConformance:
         sink.close()
 
     def test_an_epoch_without_rows_adds_none(self, tmp_path: Path) -> None:
-        """It is not given one by a flow, but may be."""
+        """A flow never writes an empty epoch, but it is allowed."""
         sink = self._opened(tmp_path)
         sink.write(1, changes(0, 0), digest="a")
         sink.write(2, changes(0, 1), digest="b")
         assert self._numbers(tmp_path) == [0]
 
     def test_a_large_epoch_is_written_whole(self, tmp_path: Path) -> None:
-        """All rows, once."""
+        """All rows are written exactly once."""
         self._opened(tmp_path).write(1, changes(0, self.large), digest="a")
         assert self._numbers(tmp_path) == list(range(self.large))
 
     def test_an_epoch_that_is_written_again_is_there_as_the_guarantee_says(self, tmp_path: Path) -> None:
-        """Once; or at least once."""
+        """Exactly once or at least once, as declared."""
         sink = self._opened(tmp_path)
         for _ in range(2):
             sink.write(1, changes(0, 2), digest="a")
@@ -101,7 +101,7 @@ class SinkConformance:
 
     @pytest.mark.parametrize("dies", ["before write", "after write", "after last_epoch", "after close"])
     def test_a_crash_at_any_point_leaves_each_epoch_as_the_guarantee_says(self, tmp_path: Path, dies: str) -> None:
-        """A later process asks for the last epoch, and writes what is missing."""
+        """A later process reads the last epoch and writes what is missing."""
         sink = self._opened(tmp_path)
         sink.write(1, changes(0, 2), digest="a")
         if dies != "before write":
@@ -117,7 +117,7 @@ class SinkConformance:
         self._expect(tmp_path, again, list(range(5)))
 
     def test_the_last_epoch_is_never_one_that_is_not_there(self, tmp_path: Path) -> None:
-        """It may be lower than the truth where writing again does no harm, and grows."""
+        """It may be lower than the true one where rewriting is harmless, and it never decreases."""
         sink = self._opened(tmp_path)
         assert sink.last_epoch(self.writer()) in (None, -1)
         seen = -1
@@ -131,7 +131,7 @@ class SinkConformance:
             assert seen == 5, "a transactional sink knows what it has"
 
     def test_writers_are_told_apart(self, tmp_path: Path) -> None:
-        """A flow that was set back writes the same epochs with other content, under another name."""
+        """A flow that was restored writes the same epochs with different content under another name."""
         sink = self._opened(tmp_path)
         sink.write(1, changes(0, 2), digest="a")
         other = self._opened(tmp_path, 1)
@@ -140,7 +140,7 @@ class SinkConformance:
         assert sorted(set(self._numbers(tmp_path))) == [0, 1, 5]
 
     def test_confirming_an_epoch_that_is_there_adds_nothing(self, tmp_path: Path) -> None:
-        """A start makes sure that the target has the last epoch."""
+        """On start, a flow ensures that the target has the last epoch."""
         sink = self._opened(tmp_path)
         sink.write(1, changes(0, 2), digest="a")
         self._opened(tmp_path).confirm(1, changes(0, 2), digest="a")
@@ -160,14 +160,14 @@ class SinkConformance:
     # ------------------------------------------------------------ declarations
 
     def test_the_guarantee_is_the_declared_one(self, tmp_path: Path) -> None:
-        """EXPLAIN shows the declared one."""
+        """EXPLAIN shows the declared guarantee."""
         sink = self._opened(tmp_path)
         assert isinstance(sink.guarantee, SinkGuarantee)
         if self.system:
             assert systems.named(self.system, systems.SINK).guarantee is sink.guarantee
 
     def test_options_that_it_does_not_have_are_refused(self) -> None:
-        """With a message that names the option."""
+        """The message names the option."""
         if not self.system or not systems.named(self.system, systems.SINK).in_sql:
             pytest.skip("it is not registered under a name")
         for bad in ({"no_such_option": 1}, *self.bad_options):
@@ -183,7 +183,7 @@ class SinkConformance:
         return sink
 
     def _deliver(self, sink: SinkPort, epoch: int, rows: pa.Table, digest: str) -> None:
-        """What the outbox does at a start."""
+        """Deliver an epoch as the outbox does on start."""
         last = sink.last_epoch(self.writer())
         if last is not None and epoch <= last:
             sink.confirm(epoch, rows, digest=digest)
