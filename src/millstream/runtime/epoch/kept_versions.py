@@ -1,7 +1,8 @@
-"""Which state files may go: those that no kept version names.
+"""Removal of state files that no retained version references.
 
-The versions of the last epochs stay, so that a flow whose store is put back a little finds its state, and so that a
-version can be copied while the flow goes on. A process that has a file mapped keeps its contents when it is removed.
+The versions of the last epochs are retained, so that a flow whose store is restored to a slightly earlier epoch finds
+its state, and so that a version can be copied while the flow runs. A process that has a file mapped keeps its contents
+when it is removed.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from millstream import paths
 from millstream.state.version import Version
 
 KEEP = 5
-"""How many versions before the present one stay."""
+"""The number of versions before the current one that are retained."""
 
 
 class Upkeep:
-    """Removes the state files of one flow once nobody can need them."""
+    """Removes the state files of one flow once they are no longer needed."""
 
     def __init__(self, root: Path, *, keep: int = KEEP) -> None:
         self._root, self._keep = root, keep
         self._last: dict[str, int] = {}
-        """file -> the last epoch whose version may name it."""
+        """file -> the last epoch whose version may reference it."""
         self._found: set[str] = set()
-        """Files of older versions that were there at the start."""
+        """Files of older versions that existed at the start."""
 
     def after(self, epoch: int, named: Iterable[str], version: Version) -> list[str]:
-        """Called when an epoch is the present: of the files `named` before, remove those that no kept version needs.
-        Returns the removed.
+        """Called when an epoch becomes the current one: of the files `named` before, remove those that no retained
+        version needs. Returns the removed files.
         """
         for file in (set(named) | self._found) - version.files:
             self._last.setdefault(file, epoch)
@@ -40,19 +41,19 @@ class Upkeep:
         return gone
 
     def tidy(self, version: Version) -> None:
-        """Called at the start: what is there and not named by this version goes as soon as it is old enough. (What no
-        version names was removed before, by `recovery.reconcile`.)
+        """Called at the start: existing files that this version does not reference are removed once they are old
+        enough. (Files that no version references were removed before, by `recovery.reconcile`.)
         """
         self._found = files_in(self._root) - version.files
 
 
 def files_in(root: Path) -> set[str]:
-    """The state files of a flow, as versions name them."""
+    """List the state files of a flow, by the names that versions use."""
     return {str(path.relative_to(root)) for path in root.glob("*/*")}
 
 
 def remove_left_overs(root: Path, versions: Iterable[Version]) -> None:
-    """Remove what no committed version names: it was left by an epoch that died."""
+    """Remove files that no committed version references: an epoch that died left them."""
     named = frozenset().union(*(v.files for v in versions))
     for file in files_in(root) - named:
         paths.delete_file(root / file, missing_ok=True)

@@ -1,9 +1,10 @@
-"""Watermarks: up to which event time a source is taken to be complete. They never go back.
+"""Watermarks: the event time up to which a source is assumed to be complete. They never go back.
 
-A partition has come as far as the newest event time it has shown, less the source's lateness; with punctuation, as far
-as it has promised. A source has come as far as the least of its live partitions. A partition is silent while its
-offsets do not move; one that is silent for the idle timeout is no longer live. When all are, event time is taken to
-flow with the clock, from the newest event time on. A source that never showed any goes with the fastest of the others.
+The watermark of a partition is the newest event time in it minus the source's lateness; with punctuation, it is the
+time that the partition has promised. The watermark of a source is the lowest of its live partitions. A partition is
+silent while its offsets do not move. A partition that is silent for the idle timeout is no longer live. When none is
+live, event time advances with the clock, from the newest event time on. A source that never delivered any follows the
+fastest of the others.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from millstream.plan.stages import Plan, SourceStage
 
 @dataclass(frozen=True)
 class SourceStanding:
-    """A source as the loop finds it when it fixes the clock of an epoch."""
+    """The status of a source when the loop fixes the clock of an epoch."""
 
     name: str
     partitions: int
     lateness: int | None = 0
-    """None: the records themselves say how far their partition has come (punctuation)."""
+    """None: the records themselves carry the watermark of their partition (punctuation)."""
     idle: int | None = None
     timed: bool = True
-    """Whether records carry an event time; else processing time is theirs."""
+    """Whether records carry an event time; otherwise they use processing time."""
     waiting: frozenset[int] = frozenset()
-    """Partitions with records for this epoch: they speak, however long they were silent."""
+    """Partitions with records for this epoch: they are live, however long they were silent."""
     finished: bool = False
 
     @property
@@ -45,7 +46,7 @@ def standings(
     offsets: Mapping[str, Offsets],
     slices: Mapping[str, SourceSlice],
 ) -> list[SourceStanding]:
-    """How sources stand that were read up to `offsets`, with `slices` to be read next."""
+    """Return the status of sources that were read up to `offsets`, with `slices` to be read next."""
     found = []
     for source in sources:
         options, start = source.options, offsets.get(source.name, {})
@@ -64,28 +65,30 @@ def standings(
 
 
 def moved(part: SourceSlice) -> frozenset[int]:
-    """The partitions of which a slice has something."""
+    """The partitions that have records in a slice."""
     return frozenset(p for p, (start, end) in part.ranges.items() if end > start)
 
 
 @dataclass
 class Watermarks:
-    """What every partition has shown so far. Plain data in and out, so that it is committed with the epoch."""
+    """What is known of every partition so far. Converts to and from plain data, because
+    it is committed with the epoch.
+    """
 
     newest: dict[str, dict[int, int]] = field(default_factory=dict)
-    """source -> partition -> newest event time; with punctuation, the newest that it promised."""
+    """source -> partition -> newest event time; with punctuation, the newest promised one."""
     active: dict[str, dict[int, int]] = field(default_factory=dict)
-    """source -> partition -> processing time of the last epoch that had something of it."""
+    """source -> partition -> processing time of the last epoch that had records of it."""
     last: dict[str, int] = field(default_factory=dict)
-    """source -> the watermark that was given last."""
+    """source -> the last watermark."""
     since: dict[str, int] = field(default_factory=dict)
-    """source -> processing time of the first epoch that looked at it; a silent partition is as old as that."""
+    """source -> processing time of the first epoch that looked at it; the silence of a partition counts from there."""
     disorder: dict[str, dict[int, int]] = field(default_factory=dict)
-    """source -> bucket of `kernels/disorder.py` -> records that came so far behind; only where a trigger asks."""
+    """source -> bucket of `kernels/disorder.py` -> records with that much delay; only where a trigger needs it."""
     shares: dict[str, dict[str, int]] = field(default_factory=dict)
-    """source -> fraction of its records -> the watermark for it that was given last."""
+    """source -> fraction of its records -> the last watermark for it."""
     rules: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """source -> its lateness and so on in the last epoch, for people who ask without the flow at hand."""
+    """source -> its lateness and other rules in the last epoch, for inspection without the flow."""
     held: dict[str, Any] = field(default_factory=dict)
     """Which partition held the flow back after the last epoch, where, and since when."""
 
@@ -98,7 +101,7 @@ class Watermarks:
         heard: Iterable[int] = (),
         disorder: Mapping[int, int] | None = None,
     ) -> None:
-        """Take in what an epoch saw of a source; `heard` are partitions that spoke, if only to say nothing of time."""
+        """Record what an epoch saw of a source; `heard` are partitions with records, even if none had an event time."""
         times, active = self.newest.setdefault(source, {}), self.active.setdefault(source, {})
         self.since.setdefault(source, now)
         for partition, time in newest.items():
@@ -109,19 +112,21 @@ class Watermarks:
             counts[bucket] = counts.get(bucket, 0) + count
 
     def rested(self, source: str, now: int) -> None:
-        """A source that stands still while the flow does (a generator) was not silent in the meantime."""
+        """Record that a source that pauses while the flow does (a generator) was not silent in the meantime."""
         self.active[source] = dict.fromkeys(self.active.get(source, {}), now)
 
     def of(self, sources: Sequence[SourceStanding], now: int) -> dict[str, int]:
-        """The watermark of every source now."""
+        """Return the current watermark of every source."""
         return self._all(sources, now, {s.name: s.lateness or 0 for s in sources}, self.last)
 
     def of_shares(
         self, sources: Sequence[SourceStanding], now: int, fractions: Iterable[float]
     ) -> dict[str, dict[str, int]]:
-        """Per source and fraction the event time up to which so much of the records is taken to be there.
+        """Return, per source and fraction, the event time up to which that fraction of the records is assumed to have
+        arrived.
 
-        As the watermark, but only so far behind the newest record as this share of the records was so far.
+        Like the watermark, but it trails the newest record only by the delay within which this fraction of the records
+        arrived so far.
         """
         whole = self.of(sources, now)
         found: dict[str, dict[str, int]] = {}
@@ -133,14 +138,16 @@ class Watermarks:
         return found
 
     def newest_counted(self, plan: Plan) -> dict[str, Mapping[int, int]]:
-        """The newest event times of the sources whose disorder is counted: if some trigger of the plan waits for a
+        """Return the newest event times of the sources whose disorder is counted: if a trigger of the plan waits for a
         fraction of the records.
         """
         counted = [s.name for s in plan.sources if s.options.punctuation is None] if plan.fractions else []
         return {name: self.newest.get(name, {}) for name in counted}
 
     def reach(self, sources: Sequence[SourceStanding], now: int) -> dict[str, int]:
-        """The watermarks after an epoch at `now`; also notes who holds them, and since when."""
+        """Compute the watermarks after an epoch at `now`; also record which partition
+        holds them back, and since when.
+        """
         for source in sources:
             self.since.setdefault(source.name, now)
             self.rules[source.name] = source.rules
@@ -156,7 +163,7 @@ class Watermarks:
         return self.of(sources, now)
 
     def holder(self, sources: Sequence[SourceStanding], now: int) -> tuple[str, int] | None:
-        """Source and partition that hold the flow back; None when time itself does, or all sources have ended."""
+        """The source and partition that hold the flow back; None when the clock does, or all sources have ended."""
         marks = self.of(sources, now)
         known = [s for s in sources if not self._unknown(s, now)]
         if not known:
@@ -169,7 +176,7 @@ class Watermarks:
         return slowest.name, min(live, key=lambda p: (times.get(p, BEGINNING), p))
 
     def silent(self, source: SourceStanding, partition: int, now: int) -> bool:
-        """Whether a partition has been silent for the idle timeout, and so holds nothing back."""
+        """Whether a partition has been silent for the idle timeout, so that it holds nothing back."""
         if source.idle is None or partition in source.waiting:
             return False
         heard = self.active.get(source.name, {}).get(partition, self.since.get(source.name, now))
@@ -179,7 +186,7 @@ class Watermarks:
         return [p for p in range(source.partitions) if not self.silent(source, p, now)]
 
     def _unknown(self, source: SourceStanding, now: int) -> bool:
-        """Whether nobody knows where the source is in event time, and it has been silent for the idle timeout."""
+        """Whether the event time of the source is unknown, and it has been silent for the idle timeout."""
         known = source.finished or not source.timed or bool(self.newest.get(source.name))
         return not known and not self._live(source, now)
 
@@ -188,7 +195,7 @@ class Watermarks:
     ) -> dict[str, int]:
         found = {s.name: max(self._at(s, now, behind[s.name]), last.get(s.name, BEGINNING)) for s in sources}
         unknown = {s.name for s in sources if self._unknown(s, now)}
-        # that another source has ended does not mean that nothing comes of this one
+        # the end of another source does not mean that this one has no more records
         others = [
             self._at(replace(s, finished=False), now, behind[s.name]) if s.finished else found[s.name]
             for s in sources
@@ -210,7 +217,7 @@ class Watermarks:
         return max(times.values()) - behind + now - max(self.active[source.name].values())
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for the store."""
+        """Convert to plain data for the store."""
         return dict(vars(self))
 
     @classmethod
