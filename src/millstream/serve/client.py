@@ -110,9 +110,7 @@ class LocalClient:
         wire = Wire(sock)
         try:
             sock.connect(str((self._home / SOCKET).resolve()))  # no timeout yet: a full queue would be refused
-            with suppress(
-                Closed
-            ):  # a server that refuses the connection sends the reason first, which can still be read
+            with suppress(Closed):  # a server that refuses the connection sends the reason first
                 wire.send_bytes(wires.greeting(), seconds=self._patience)
             line = wire.line(seconds=self._patience)
             if wires.greeted(line) == wires.VERSION:
@@ -133,9 +131,7 @@ def _not_greeted(wire: Wire, line: bytes) -> MillstreamError:
     if line.startswith(b"{"):
         with suppress(orjson.JSONDecodeError, Closed, TimeoutError):
             said = orjson.loads(wire.rest_of_line(line))
-            if isinstance(said, dict) and "cannot be answered" not in str(
-                said.get("error")
-            ):  # the message of version 1
+            if isinstance(said, dict) and "cannot be answered" not in str(said.get("error")):  # from version 1
                 return error_from(said.get("error"))
     return QueryError(
         "the process that owns the home runs another version of Millstream",

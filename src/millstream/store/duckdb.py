@@ -1,9 +1,9 @@
 """The embedded store: views are tables of one DuckDB file.
 
 System tables are in the schema ``millstream``: ``flows`` (lease), ``epochs`` (the last ones of every flow), ``views``
-(the description of each view), ``tables`` (the version of each stored table), ``catalog`` (a copy of catalog.json) and
-``generations`` (of flows, and of single sinks as ``flow/sink``; they remain when a flow is dropped). A view with hidden
-columns is stored as ``<name>$rows`` and exposed through an SQL view.
+(their descriptions), ``tables`` (the version of each stored table), ``catalog`` (a copy of catalog.json) and
+``generations`` (of flows, and of sinks as ``flow/sink``; they outlive a flow). A view with hidden columns is stored as
+``<name>$rows`` and exposed through an SQL view.
 """
 
 from __future__ import annotations
@@ -174,9 +174,7 @@ class DuckStore:
                 )
 
     def _fence(self, cursor: duckdb.DuckDBPyConnection, commit: EpochCommit) -> None:
-        """Refuse an owner that was replaced by another; inside the transaction, so that no takeover can come in
-        between.
-        """
+        """Refuse an owner that was replaced by another; inside the transaction, so no takeover can intervene."""
         held = _value(cursor, "SELECT token FROM millstream.flows WHERE flow = ?", [commit.flow])
         if held != commit.token:
             raise LeaseLost(
@@ -433,9 +431,7 @@ class DuckStore:
         return self._answered(sql, given or {}, limits or self.limits, apart, self.budget, as_of)
 
     def _whole(self, table: str) -> pa.Table:
-        """All rows of a table, for internal work of the home: without limits, and not counted against the budget of
-        queries.
-        """
+        """All rows of a table, for internal work of the home: without limits, and outside the budget."""
         return self._answered(f"SELECT * FROM {quoted(table)}", {}, Limits(0, 0), None, Budget(0))
 
     def _answered(

@@ -44,10 +44,7 @@ class Used:
         """The bytes. Measured once for all calls within a few milliseconds."""
         at, size = self._last
         if monotonic() - at > _MEASURE_SECONDS:
-            self._last = (
-                monotonic(),
-                size,
-            )  # before the measurement, so that other threads do not measure at the same time
+            self._last = monotonic(), size  # first: other threads do not measure meanwhile
             with suppress(duckdb.Error):
                 size = int(value(self._cursor(), _USED) or 0)
             self._last = monotonic(), size
