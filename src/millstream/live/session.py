@@ -1,4 +1,4 @@
-"""A session: the statements of one person or program, one after the other, on a home that lives on behind them."""
+"""A session: executes the statements of one user or program in order, on a home that outlives it."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "failed_views": ("error", "what a SELECT from a view that has failed gives: 'error', or 'warn': its last rows"),
     "wait": (60, "seconds that a SELECT waits for what this session has inserted or defined; 0: not at all"),
 }
-"""Options of a session, what they are at first, and what they mean."""
+"""The options of a session, their defaults and their meaning."""
 
 
 class Session:
-    """Carries out SQL. One thread at a time."""
+    """Executes SQL. Not thread-safe."""
 
     def __init__(self, deployment: Deployment, *, administrator: bool = True) -> None:
         self.deployment = deployment
@@ -62,15 +62,15 @@ class Session:
         self.settings["query_timeout"] = deployment.home.limits.seconds
         self.settings["query_memory"] = f"{deployment.home.limits.bytes / (1 << 20):g}MB"
         self.written: set[str] = set()
-        """The sources that this session has inserted into, and no SELECT has waited for yet."""
+        """The sources that this session has inserted into, and that no SELECT has waited for yet."""
         self.begun: set[str] = set()
-        """The flows that it has set to work, and no SELECT has waited for yet."""
+        """The flows that this session has started, and that no SELECT has waited for yet."""
         self._waited: set[str] = set()
         """The flows that a SELECT has waited for since this session last changed something."""
 
     def execute(self, sql: str | SqlScript, *, name: str = "SQL") -> Iterator[Answer]:
-        """Carry out the statements of a text, one by one; what is wrong with one is raised when its turn comes. `name`
-        is what error messages call the text; a script has one.
+        """Execute the statements of a text in order; an error in one is raised when it is reached. `name` is the name
+        of the text in error messages; a script has one.
         """
         try:
             for piece in as_script(sql, name):
@@ -79,7 +79,7 @@ class Session:
             self.deployment.flush()
 
     def one(self, piece: StatementText) -> Answer:
-        """Carry out one statement."""
+        """Execute one statement."""
         statement = grammar.statement(piece, functions=self.deployment.catalog.functions)
         try:
             if not isinstance(statement, Create):
@@ -156,13 +156,13 @@ class Session:
 
     @property
     def limits(self) -> Limits:
-        """What a question of this session may use."""
+        """The limits of a query of this session."""
         return Limits(float(self.settings["query_timeout"]), parsed_bytes(str(self.settings["query_memory"])))
 
     def settle(self, names: Iterable[str] = ()) -> tuple[str, ...]:
-        """Wait until what this session inserted and defined is in the views of these names (of none: in all). Warnings
-        when it is not. A flow that fails does not hold up questions about the views of others; that it has failed is
-        said once, whatever the next question is about.
+        """Wait until what this session inserted and defined is reflected in these views (if none are named: in all).
+        Returns warnings when it is not. A failed flow does not delay queries on the views of other flows; its failure
+        is reported once, whatever the next query reads.
         """
         if not self.begun and not self.written:
             return ()
@@ -180,7 +180,7 @@ class Session:
                 continue
             try:
                 run.catch_up(max(0.0, deadline - time.monotonic()))
-            except TimeoutError:  # the query sees what is there by now; the next one waits again
+            except TimeoutError:  # the query sees what is available now; the next one waits again
                 waited = f"{float(self.settings['wait']):g} seconds"
                 return (*warnings, f"after {waited} the flow `{run.flow}` has not taken in all that this session wrote")
             except MillstreamError as error:
@@ -196,7 +196,7 @@ class Session:
 
 
 def _named_in(piece: StatementText, error: MillstreamError) -> Origin | None:
-    """Where in a statement the first name stands that an error speaks of."""
+    """The position in a statement of the first name that an error refers to."""
     for name in re.findall(r"`([^`]+)`", error.message):
         for token in piece.tokens:
             if str(token.text).lower() == name.lower():
