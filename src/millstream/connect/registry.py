@@ -1,8 +1,7 @@
-"""One entry per system: how its sources and sinks are opened, and what a repair can know of it.
+"""The connector registry: one entry per system, with how its sources and sinks are opened, and what a repair can check.
 
-What is declared of a system (options, spelling in SQL, guarantee) is in `model/systems.py`. The entries of the systems
-that come with Millstream are in `connect/built_in.py`; others are added by `register`, which is
-`millstream.register_connector`.
+The declaration of a system (options, SQL syntax, guarantee) is in `model/systems.py`. The entries of the built-in
+systems are in `connect/built_in.py`; others are added by `register`, which is `millstream.register_connector`.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from millstream.model.systems import Option, System
 from millstream.model.types.schema import Schema
 
 Durably = Callable[[Path, bytes], None]
-"""Writes a whole file, under another name first; durable when it returns."""
+"""Writes a whole file, first under another name; durable when it returns."""
 
 
 @dataclass(frozen=True)
 class SourceContext:
-    """What a source is opened with."""
+    """The arguments for opening a source."""
 
     connector: Connector
     schema: Schema
@@ -37,13 +36,13 @@ class SourceContext:
     flow: str
     name: str
     root: Path
-    """The folder of the flow. A source that keeps files of its own keeps them in ``sources/`` there, under its name."""
+    """The directory of the flow. A source keeps its own files in ``sources/`` there, under its name."""
     at: Offsets
-    """How far the flow has read it, as far as it has."""
+    """How far the flow has read it."""
     log: Log
     """The home's own log."""
     holds: bool = True
-    """Whether the source should keep its records until the flow has read them; not for a single look."""
+    """Whether the source must keep its records until the flow has read them; not for a single read."""
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -53,15 +52,15 @@ class SourceContext:
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What a sink is opened with."""
+    """The arguments for opening a sink."""
 
     sink: Sink
     flow: str
     name: str
     generation: int
-    """Grows when the flow or the sink begins again; epochs of different generations have nothing in common."""
+    """Increases when the flow or the sink is reset; epochs of different generations are unrelated."""
     kind_column: str | None
-    """The column that holds the kind of each change; None where rows are only added."""
+    """The column that holds the kind of each change; None for append-only output."""
     schema: pa.Schema
     log: Log
     durably: Durably
@@ -77,7 +76,7 @@ class SinkContext:
 
     @property
     def writer(self) -> str:
-        """Under which name the sink writes."""
+        """The name under which the sink writes."""
         return f"{self.flow}/{self.name}/{self.generation}"
 
 
@@ -93,7 +92,7 @@ class Offline:
 
 
 class OfflineChecks(Protocol):
-    """What a repair can know of the sources of a system."""
+    """What a repair can determine about the sources of a system."""
 
     def problems(self, place: Offline, at: Mapping[str, int]) -> Iterator[str]:
         """Why a flow cannot resume at these offsets (by partition), in sentences."""
@@ -112,13 +111,13 @@ class ConnectorEntry:
     source: Callable[[SourceContext], SourcePort] | None = None
     sink: Callable[[SinkContext], SinkPort] | None = None
     follow: Callable[[SourceContext], SourcePort | None] | None = None
-    """Opens a source next to the process that owns it, without writing anything; for a standby. None: it cannot be."""
+    """Opens a source next to the process that owns it, without writing anything; for a standby. None: not possible."""
     offline: OfflineChecks | None = None
     columns: Callable[[Connector, Log | None], Schema | None] | None = None
-    """Finds the columns of a source that declares none; None where they have to be declared."""
+    """Infers the columns of a source that declares none; None where they must be declared."""
     generation: Callable[[Sink, str], int | None] | None = None
-    """The newest generation that a sink of this name has written there, if anything is; so that a new sink does not
-    write over what another has written.
+    """The newest generation that a sink of this name has written there, if any, so that a new sink does not overwrite
+    the output of another.
     """
 
 
@@ -131,7 +130,7 @@ _entries = _Entries()
 
 
 def add(entry: ConnectorEntry) -> None:
-    """Add the entry of a system that is declared."""
+    """Add the entry of a declared system."""
     _entries.by_name[entry.system.name] = entry
 
 
@@ -146,7 +145,7 @@ def entry_of(system: System) -> ConnectorEntry:
 
 
 def open_source(context: SourceContext) -> SourcePort:
-    """The source that a connector describes."""
+    """Open the source that a connector describes."""
     opens = entry_of(context.connector.system).source
     if opens is None:
         raise DefinitionError(f"{context.connector.system.name} cannot be read from")
@@ -154,13 +153,13 @@ def open_source(context: SourceContext) -> SourcePort:
 
 
 def follow_source(context: SourceContext) -> SourcePort | None:
-    """The source next to the process that owns it; None when it can only be read by that process."""
+    """Open the source next to the process that owns it; None when only that process can read it."""
     opens = entry_of(context.connector.system).follow
     return None if opens is None else opens(context)
 
 
 def open_sink(context: SinkContext) -> SinkPort:
-    """The sink that a value describes."""
+    """Open the sink that a value describes."""
     opens = entry_of(context.sink.system).sink
     if opens is None:
         raise DefinitionError(f"{context.sink.system.name} cannot be written to")
@@ -168,13 +167,13 @@ def open_sink(context: SinkContext) -> SinkPort:
 
 
 def columns_of(connector: Connector, log: Log | None) -> Schema | None:
-    """The columns of a source that declares none, as far as they can be found."""
+    """Infer the columns of a source that declares none, as far as possible."""
     finds = entry_of(connector.system).columns
     return None if finds is None else finds(connector, log)
 
 
 def offline_checks(kind: str) -> OfflineChecks | None:
-    """What can be known of a source of this kind (`SourceFacts.kind`) without its flow."""
+    """What can be determined about a source of this kind (`SourceFacts.kind`) without its flow."""
     system = systems.find(kind.partition(" ")[0])
     return None if system is None else entry_of(system).offline
 
@@ -193,12 +192,12 @@ def register(
     offline: OfflineChecks | None = None,
     columns: Callable[[Connector, Log | None], Schema | None] | None = None,
 ) -> None:
-    """Register a connector, so that `millstream.connector(name, ...)` and ``FROM name(...)`` in SQL know it.
+    """Register a connector for `millstream.connector(name, ...)` and for ``FROM name(...)`` in SQL.
 
-    `source` and `sink` open one from its context, whose `options` are checked and complete; usually they are classes.
-    `options` are those of both unless a sink has others; `unnamed` is the one that a value without a name is for. A
-    sink declares its `guarantee` here, or as an attribute of its class if that is a `SinkBase`. A package calls this
-    from a function that it names in the entry-point group ``millstream.connectors``.
+    `source` and `sink` open one from its context, whose `options` are validated and complete; usually they are classes.
+    `options` apply to both unless a sink has others; `unnamed` is the option that a positional value sets. A sink
+    declares its `guarantee` here, or as an attribute of its class if that is a `SinkBase`. A package calls this from a
+    function that it names in the entry-point group ``millstream.connectors``.
     """
     if source is None and sink is None:
         raise DefinitionError(f"the connector `{name}` has neither a source nor a sink")
