@@ -1,5 +1,4 @@
-"""Directories of files as sources and sinks. Offset i is the i-th discovered file; a ledger keeps the order of
-discovery.
+"""Directories of files as a source. Offset i is the i-th discovered file; a ledger keeps the order of discovery.
 
 A file is read once: a path in the ledger (`connect/ledger.py`) is never read again, whatever happens to it afterwards.
 A file that does not match the declaration of the source (not Parquet, other columns) has a ``problem``: it is one error
