@@ -1,11 +1,11 @@
 """Every error that Millstream raises, as one class hierarchy.
 
 MillstreamError
-├── DefinitionError      the flow as written is wrong
+├── DefinitionError      the definition of the flow is invalid
 │   ├── SchemaError
 │   ├── DuplicateName
 │   └── UnknownName
-├── PlanError            a right flow, but no plan for it
+├── PlanError            a valid flow, but no plan for it
 │   ├── Unsupported
 │   └── IncompatibleChange
 ├── SourceError          a source cannot be read
@@ -16,7 +16,7 @@ MillstreamError
 │   ├── HomeInUse
 │   ├── HomeTooNew
 │   └── HomeDamaged
-├── RunError             a running flow stopped
+├── RunError             a running flow failed
 │   ├── UserCodeFailed
 │   ├── EngineFailed
 │   │   └── EngineLost
@@ -25,7 +25,7 @@ MillstreamError
 │   ├── MemoryExceeded
 │   ├── LeaseLost
 │   └── RecoveryFailed
-├── QueryError           a question that cannot be answered
+├── QueryError           a query cannot be answered
 │   ├── ViewNotFound
 │   ├── ViewFailed
 │   ├── StatementRefused
