@@ -210,7 +210,7 @@ __all__ = [
 
 
 _RENAMED: dict[str, str] = {}
-"""Old public names, each with the name that takes its place; the old ones work and warn."""
+"""Deprecated public names, each mapped to its replacement. The old names still work but emit a warning."""
 
 
 def __getattr__(name: str) -> Any:
@@ -220,7 +220,7 @@ def __getattr__(name: str) -> Any:
     near = get_close_matches(name, __all__, n=1)
     hint = f"; did you mean `{near[0]}`?" if near else ""
     msg = f"module `millstream` has no attribute `{name}`{hint}"
-    raise AttributeError(msg, name=name)  # (`obj` is left out: Python would look for near names a second time)
+    raise AttributeError(msg, name=name)  # without `obj`: Python would search for similar names again
 
 
 def open(
@@ -230,17 +230,18 @@ def open(
     query_timeout: float | None = None,
     query_memory: str | None = None,
 ) -> Home:
-    """Open a home, create it if it is not there, and own it until it is closed.
+    """Open a home, creating it if it does not exist, and own it until it is closed.
 
-    `memory` is for Spark's Java process (``"4g"``). A query may take `query_timeout` seconds and use `query_memory`
-    (``"512MB"``); 0 is no limit. What is left out is looked up in the environment and in ``millstream.toml``, also the
-    path (`home`): docs/guide/configuration.md lists the settings and their defaults.
+    `memory` is the memory of Spark's Java process (``"4g"``). A query may run for `query_timeout` seconds and use
+    `query_memory` bytes (``"512MB"``); 0 means no limit. Arguments that are omitted, including the path (`home`), are
+    looked up in the environment and in ``millstream.toml``. docs/guide/configuration.md lists the settings and their
+    defaults.
     """
     return Home(_home(path), memory=memory, query_timeout=query_timeout, query_memory=query_memory)
 
 
 def connect(path: str | Path | None = None) -> Reader:
-    """Read a home from any process, whether a flow runs in it or not. Without a path, the one of the settings."""
+    """Read a home from any process, whether or not a flow is running in it. Without a path, use the `home` setting."""
     return Reader(_home(path))
 
 

@@ -1,8 +1,8 @@
-"""The memory that all questions of a home share. `Limits` bounds one question; a `Budget` bounds their sum.
+"""The memory budget that all queries of a home share. `Limits` bounds one query; a `Budget` bounds their sum.
 
-A question holds a `Claim` on the budget. One that is answered in the process of the home adds to its claim as its rows
-come, and is refused when the sum would be too large. One that is answered in a process of its own reserves all that it
-may use, and waits its turn. An answer counts until it is sent: a slow reader keeps its claim.
+Each query holds a `Claim` on the budget. A query that runs in the process of the home increases its claim as its rows
+arrive, and fails when the total would become too large. A query that runs in a subprocess reserves the most memory it
+may use, and waits in a queue for it. A result counts until it has been sent: a slow reader keeps its claim.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millstream.settings import QUERY_MEMORY_TOTAL, find
 from millstream.units import spoken_bytes
 
 FREE = 1 << 20
-"""Bytes of every question that do not count: a small one is answered, whatever others use."""
+"""Bytes per query that do not count, so a small query is always answered, whatever the others use."""
 _TICK = 0.05
 
 _SENT: ContextVar[bool] = ContextVar("sent", default=False)
@@ -31,7 +31,9 @@ _SENT: ContextVar[bool] = ContextVar("sent", default=False)
 
 @contextmanager
 def counted_until_sent() -> Iterator[None]:
-    """The answers of this thread go to a reader: each counts until nothing refers to its table any more."""
+    """Count each result of this thread until nothing references its table any more, because it is being sent to a
+    reader.
+    """
     token = _SENT.set(True)
     try:
         yield
@@ -40,11 +42,11 @@ def counted_until_sent() -> Iterator[None]:
 
 
 class Budget:
-    """Bytes that questions may use together. Its methods may be called from any thread."""
+    """The bytes that all queries may use together. Thread-safe."""
 
     def __init__(self, total: int | None = None) -> None:
         self.total = total if total is not None else usual_total()
-        """Bytes; 0 is no limit."""
+        """The total in bytes; 0 means no limit."""
         self._changed = threading.Condition()
         self._waiting: dict[Claim, None] = {}
         self._held = 0
@@ -52,30 +54,31 @@ class Budget:
 
     @property
     def held(self) -> int:
-        """Bytes that are claimed now."""
+        """The bytes that are currently claimed."""
         with self._changed:
             return self._held
 
     def claim(self) -> Claim:
-        """A claim of one question: nothing yet."""
+        """Create an empty claim for one query."""
         return Claim(self)
 
     def at_most(self, limits: Limits) -> Limits:
-        """Limits of a question, with a bound on its memory that is not above the whole budget."""
+        """Return the limits of a query with its memory capped at the total budget."""
         if not self.total or 0 < limits.bytes <= self.total:
             return limits
         return Limits(limits.seconds, self.total)
 
     def exceeded(self, used: int, own: int) -> LimitExceeded | None:
-        """Why a question is to be stopped: all together use `used` bytes besides their claims, and this one `own` of
-        them. Those that use more than their part are stopped, so a small one never is.
+        """Return the error if a query must be stopped: all queries together use `used` bytes in addition to their
+        claims, and this one `own` of those. Only queries that use more than their share are stopped, so a small one
+        never is.
         """
         with self._changed:
             over = self.total and used + self._held > self.total and own > FREE and own * self._active >= used
         return self.crowded() if over else None
 
     def crowded(self) -> LimitExceeded:
-        """The error for a question that there is no memory left for."""
+        """Return the error for a query when no memory is left for it."""
         return LimitExceeded(
             f"the questions of all readers together would use more than {spoken_bytes(self.total)} of memory",
             detail=f"{spoken_bytes(self.held)} are in use by other questions and by answers that are being read",
@@ -85,7 +88,7 @@ class Budget:
 
 
 class Claim:
-    """What one question holds of the budget. A context manager."""
+    """The share of the budget that one query holds. A context manager."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -106,7 +109,7 @@ class Claim:
             self._resize(0)
 
     def grow_to(self, size: int) -> None:
-        """Hold `size` bytes. Raises LimitExceeded when that is too much for all questions together."""
+        """Hold `size` bytes. Raises LimitExceeded when that exceeds the budget of all queries together."""
         budget, counted = self._budget, max(0, size - FREE)
         with budget._changed:
             if budget.total and budget._held - self._size + counted > budget.total:
@@ -114,7 +117,7 @@ class Claim:
             self._resize(counted)
 
     def reserve(self, size: int, watch: Watch) -> None:
-        """Hold `size` bytes. Waits until they are free, in the order of asking, while the question has time."""
+        """Hold `size` bytes. Waits in first-come, first-served order until they are free or the query times out."""
         budget = self._budget
         with budget._changed:
             budget._waiting[self] = None
@@ -131,7 +134,7 @@ class Claim:
                 budget._changed.notify_all()
 
     def pass_on(self, table: pa.Table) -> None:
-        """The question is answered. If a reader gets the answer, it counts for as long as the table is kept."""
+        """Finish the query. If its result goes to a reader, it counts for as long as its table is referenced."""
         if _SENT.get():
             self._resize(max(0, table.nbytes - FREE))
             self._passed_on = True
@@ -145,5 +148,5 @@ class Claim:
 
 
 def usual_total(home: Path | None = None) -> int:
-    """Bytes that all queries of a home may use together: the setting `query_memory_total`."""
+    """The bytes that all queries of a home may use together: the setting `query_memory_total`."""
     return find(QUERY_MEMORY_TOTAL, home=home).value

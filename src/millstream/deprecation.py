@@ -1,4 +1,4 @@
-"""Old names that keep working: each use warns once per place in the caller's code, and names what to write instead."""
+"""Deprecation warnings. Each use of a deprecated name warns once per call site and names the replacement."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import warnings
 
 
 def deprecated(old: str, new: str, *, stacklevel: int = 3) -> None:
-    """Warn that `old` will be removed and `new` takes its place. The warning points to the caller of the caller."""
+    """Warn that `old` will be removed in favour of `new`. The warning points to the caller of the caller."""
     warnings.warn(f"{old} is deprecated; use {new}", DeprecationWarning, stacklevel=stacklevel)

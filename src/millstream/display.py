@@ -1,4 +1,4 @@
-"""How values show themselves: text that cannot steer a terminal, lines of columns with types, tables in notebooks."""
+"""Display of values: text that is safe for a terminal, lists of typed columns, and HTML tables for notebooks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 from unicodedata import category
 
 MOST_IN_A_LINE = 12
-"""Columns that one line names; the others are counted."""
+"""The number of columns that one line lists by name; the remaining ones are only counted."""
 
 _STEERING = ("Cc", "Cs", "Zl", "Zp")
 _DIRECTIONS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -21,11 +21,11 @@ _STYLE = (
 )
 
 Column = tuple[str, str]
-"""The name of a column and its SQL type."""
+"""A column name and its SQL type."""
 
 
 def visible(text: str) -> str:
-    r"""Text in which characters that steer a terminal are written as escapes: data cannot forge rows or colours.
+    r"""Escape control characters, so that data cannot forge rows or colours in a terminal.
 
     >>> visible("a\tb")
     'a\\tb'
@@ -36,7 +36,7 @@ def visible(text: str) -> str:
 
 
 def columns_line(columns: Sequence[Column]) -> str:
-    """Columns with their types, as in a schema; a long list is cut.
+    """Format columns with their types as in a schema. A long list is truncated.
 
     >>> columns_line([("auction", "BIGINT"), ("ts", "TIMESTAMP")])
     'auction BIGINT, ts TIMESTAMP'
@@ -54,7 +54,9 @@ def html_table(
     numbers: Sequence[bool] = (),
     notes: Sequence[str] = (),
 ) -> str:
-    """A table for a notebook. All text is escaped; None is NULL; `numbers` says which columns are aligned right."""
+    """Render a table for a notebook. All text is escaped, None is NULL, and the columns
+    in `numbers` are right-aligned.
+    """
     right = [*numbers, *([False] * (len(columns) - len(numbers)))]
     opening = [' class="number"' if r else "" for r in right]
     head = "".join(
@@ -74,7 +76,7 @@ def html_table(
 
 
 def schema_html(title: str, columns: Sequence[Column], notes: Sequence[str] = ()) -> str:
-    """The columns of a stream or a view as a table for a notebook: one row per column."""
+    """Render the columns of a stream or a view as a table for a notebook: one row per column."""
     return html_table([("column", ""), ("type", "")], [[n, k or "?"] for n, k in columns], title=title, notes=notes)
 
 

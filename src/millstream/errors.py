@@ -1,11 +1,11 @@
-"""Every error a person can meet, as one tree.
+"""Every error that Millstream raises, as one class hierarchy.
 
 MillstreamError
-├── DefinitionError      the flow as written is wrong
+├── DefinitionError      the definition of the flow is invalid
 │   ├── SchemaError
 │   ├── DuplicateName
 │   └── UnknownName
-├── PlanError            a right flow, but no plan for it
+├── PlanError            a valid flow, but no plan for it
 │   ├── Unsupported
 │   └── IncompatibleChange
 ├── SourceError          a source cannot be read
@@ -16,7 +16,7 @@ MillstreamError
 │   ├── HomeInUse
 │   ├── HomeTooNew
 │   └── HomeDamaged
-├── RunError             a running flow stopped
+├── RunError             a running flow failed
 │   ├── UserCodeFailed
 │   ├── EngineFailed
 │   │   └── EngineLost
@@ -25,7 +25,7 @@ MillstreamError
 │   ├── MemoryExceeded
 │   ├── LeaseLost
 │   └── RecoveryFailed
-├── QueryError           a question that cannot be answered
+├── QueryError           a query cannot be answered
 │   ├── ViewNotFound
 │   ├── ViewFailed
 │   ├── StatementRefused
@@ -38,8 +38,8 @@ MillstreamError
     ├── OffsetsTrimmed
     └── RecordRefused
 
-An error says what happened (`message`), where (`origin`), why (`detail`) and what to do (`hint`). The class
-gives a stable `code` and the exit code of the command line; the wording may change.
+An error reports what happened (`message`), where (`origin`), why (`detail`) and what to do (`hint`). The class
+defines a stable `code` and the exit code of the command line; the wording may change.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ import re
 from dataclasses import dataclass
 
 _KINDS = re.compile(r"(?m)(?:^|(?<=: )|(?<=; ))[A-Z][A-Za-z]*(?: [A-Za-z]+)* Error: ")
-"""How DuckDB begins: ``Conversion Error: ...``."""
+"""The prefix of DuckDB's messages: ``Conversion Error: ...``."""
 _CLASSES = re.compile(
     r"<?\b(?:java|javax|org\.apache|scala|py4j|pyarrow|polars|_?duckdb|pyspark|sqlglot|orjson|numpy|pandas)"
     r"(?:\.\w+)*\.[A-Z]\w*(?:\$\w+)*>?(?:: ?)?"
@@ -56,11 +56,11 @@ _CLASSES = re.compile(
     r"|PanicException|(?:Spark|Analysis|NumberFormat|Parse|Runtime|IllegalArgument|NullPointer|ClassCast|DateTime|"
     r"FileNotFound|SparkArithmetic|SparkRuntime|InvalidInput|Binder|Catalog|Conversion)Exception)\b(?:: ?)?"
 )
-"""Names of classes of other libraries."""
+"""Class names of other libraries."""
 
 
 def plain(text: str) -> str:
-    """What another library says, without the names of its classes.
+    """Remove class names from the message of another library.
 
     >>> plain("Conversion Error: Could not convert string 'x' to INT32")
     "Could not convert string 'x' to INT32"
@@ -72,7 +72,9 @@ def plain(text: str) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """The user's own file and line that an error speaks of; of SQL also the column, and the line itself, marked."""
+    """The location in user code that an error refers to: file and line. For SQL also the column, and the line itself
+    with a marker.
+    """
 
     file: str
     line: int
@@ -85,7 +87,7 @@ class Origin:
 
 
 class MillstreamError(Exception):
-    """The root: message, then optionally origin, detail and hint."""
+    """The base class of all errors: a message and, optionally, origin, detail and hint."""
 
     exit_code = 1
 
@@ -105,7 +107,7 @@ class MillstreamError(Exception):
 
     @property
     def code(self) -> str:
-        """A stable name of the kind of error, e.g. ``home_in_use``."""
+        """A stable identifier of the kind of error, e.g. ``home_in_use``."""
         name = type(self).__name__
         return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
 
@@ -121,35 +123,35 @@ class MillstreamError(Exception):
 
 
 class DefinitionError(MillstreamError):
-    """The flow as written is wrong."""
+    """The definition of the flow is invalid."""
 
     exit_code = 2
 
 
 class SchemaError(DefinitionError):
-    """An unknown column, a wrong type, or a schema that cannot be read."""
+    """A column is unknown, a type is wrong, or a schema cannot be parsed."""
 
 
 class DuplicateName(DefinitionError):
-    """Two sources or views of one flow have the same name."""
+    """Two sources or views of a flow have the same name."""
 
 
 class UnknownName(DefinitionError):
-    """Something is named that does not exist."""
+    """A name refers to something that does not exist."""
 
 
 class PlanError(MillstreamError):
-    """The flow is right, but there is no plan for it."""
+    """The definition of the flow is valid, but Millstream has no plan for it."""
 
     exit_code = 2
 
 
 class Unsupported(PlanError):
-    """Millstream cannot do this yet; docs/limits.md lists what else it cannot do."""
+    """Millstream does not support this yet. docs/limits.md lists all known limits."""
 
 
 class IncompatibleChange(PlanError):
-    """The flow was changed in a way its kept state does not allow."""
+    """The flow was changed in a way that is incompatible with its existing state."""
 
 
 class SourceError(MillstreamError):
@@ -159,21 +161,21 @@ class SourceError(MillstreamError):
 
 
 class SourceMissing(SourceError):
-    """A folder or file that a source names is not there."""
+    """A directory or file of a source does not exist."""
 
 
 class SourceUnreadable(SourceError):
-    """A file is there but is not what the source says it is."""
+    """A file exists but does not match the format or schema of the source."""
 
 
 class SinkError(MillstreamError):
-    """A sink cannot be written to."""
+    """Writing to a sink failed."""
 
     exit_code = 3
 
 
 class HomeError(MillstreamError):
-    """Something is wrong with the home directory."""
+    """The home directory cannot be used."""
 
     exit_code = 4
 
@@ -191,45 +193,45 @@ class HomeDamaged(HomeError):
 
 
 class RunError(MillstreamError):
-    """A running flow stopped."""
+    """A running flow failed."""
 
     exit_code = 5
 
 
 class UserCodeFailed(RunError):
-    """A Python function given by the user raised."""
+    """A user-supplied Python function raised an exception."""
 
 
 class EngineFailed(RunError):
-    """Spark failed; the full report is in the log file that the message names."""
+    """Spark failed. The message names the log file with the full report."""
 
 
 class EngineLost(EngineFailed):
-    """Spark's Java process has ended; the next start brings a new one."""
+    """Spark's Java process has exited. The next start launches a new one."""
 
 
 class EngineMissing(RunError):
-    """No Java, or one that is too old."""
+    """Java was not found or is too old."""
 
 
 class DiskFull(RunError):
-    """No space is left on the disk of the home."""
+    """The disk of the home is full."""
 
 
 class MemoryExceeded(RunError):
-    """An epoch needs more memory than a flow may take."""
+    """An epoch needs more memory than the flow may use."""
 
 
 class LeaseLost(RunError):
-    """Another process has taken this flow over, or the home was moved or replaced; nothing more is written."""
+    """Another process has taken over this flow, or the home was moved or replaced. Nothing more is written."""
 
 
 class RecoveryFailed(RunError):
-    """Store, epoch records and state do not fit together."""
+    """The store, the epoch records and the state are inconsistent."""
 
 
 class QueryError(MillstreamError):
-    """A question that cannot be answered."""
+    """A query cannot be answered."""
 
     exit_code = 6
 
@@ -239,23 +241,23 @@ class ViewNotFound(QueryError):
 
 
 class ViewFailed(QueryError):
-    """A view of the question has failed: its rows are not those that its definition means."""
+    """A view that the query reads has failed, so its rows may not match its definition."""
 
 
 class StatementRefused(QueryError):
-    """The statement is not one that a reader may run."""
+    """The statement is not allowed for a reader."""
 
 
 class LimitExceeded(QueryError):
-    """A question was stopped because it took more time or memory than is allowed."""
+    """The query was stopped because it exceeded its time or memory limit."""
 
 
 class Cancelled(QueryError):
-    """A question was stopped because nobody waits for its answer any more."""
+    """The query was stopped because the client no longer waits for the result."""
 
 
 class ConnectionLost(QueryError):
-    """The connection to the process that owns the home has ended."""
+    """The connection to the process that owns the home was lost."""
 
 
 class LogError(MillstreamError):
@@ -265,16 +267,16 @@ class LogError(MillstreamError):
 
 
 class LogInUse(LogError):
-    """Another writer has the partition; the message names its process."""
+    """Another writer holds the partition; the message names its process."""
 
 
 class LogFailed(LogError):
-    """The disk failed under a writer; nothing more is appended until the topic is opened anew."""
+    """A disk error occurred in a writer. Nothing more is appended until the topic is reopened."""
 
 
 class OffsetsTrimmed(LogError):
-    """The offsets asked for were trimmed and are gone."""
+    """The requested offsets were trimmed and no longer exist."""
 
 
 class RecordRefused(LogError):
-    """A record does not fit its topic; nothing of its append was taken."""
+    """A record does not match the schema of its topic. Nothing of the append was written."""

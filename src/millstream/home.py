@@ -1,6 +1,6 @@
-"""The handle of a home for users: one directory that holds log, state and store, and the flows that run in it.
+"""The public handle of a home: one directory with the log, the state, the store and the flows that run in it.
 
-`runtime/open_home.py` is the home itself; `live` carries out SQL on it; `serve` answers other processes.
+`runtime/open_home.py` implements the home, `live` executes SQL on it, and `serve` answers other processes.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 
 class Home:
-    """A directory with everything that flows keep. One process owns it at a time; others read through that one.
+    """A directory that holds everything flows persist. One process owns it at a time; others read through the owner.
 
-    Made by `millstream.open`; use it as a context manager.
+    Created by `millstream.open`. Use it as a context manager.
     """
 
     opens: ClassVar[type[OpenHome]] = OpenHome
@@ -82,7 +82,7 @@ class Home:
             lock=lock,
             on_store_open=self._serve,
         )
-        """The home itself; `live` and the commands work with it."""
+        """The underlying home, used by `live` and the commands."""
         self._server: LocalServer | None = None
         self._reviving = threading.Lock()
         self._deployment: Deployment | None = None
@@ -90,17 +90,17 @@ class Home:
 
     @property
     def path(self) -> Path:
-        """The directory."""
+        """The home directory."""
         return self.open_home.path
 
     @property
     def clock(self) -> Clock:
-        """The clock that flows work by."""
+        """The clock that flows use."""
         return self.open_home.clock
 
     @property
     def log(self) -> Log:
-        """The log, with all topics."""
+        """The log with all topics."""
         return self.open_home.log
 
     @property
@@ -110,17 +110,17 @@ class Home:
 
     @property
     def store(self) -> DuckStore:
-        """The store, opened when it is first needed."""
+        """The store. It is opened on first use."""
         return self.open_home.store
 
     @property
     def limits(self) -> Limits:
-        """What a query may use: seconds and bytes."""
+        """The time and memory limits of a query."""
         return self.open_home.limits
 
     @property
     def spark_log(self) -> Path:
-        """The file that Spark writes its messages to."""
+        """The log file of Spark."""
         return self.open_home.spark_log
 
     # ------------------------------------------------------------ topics and tables
@@ -135,10 +135,11 @@ class Home:
         retain: str | timedelta | Duration | None = None,
         retain_bytes: int | None = None,
     ) -> Topic:
-        """A topic of the home's log, to append to and to read; it is made if it is not there and a schema is given.
+        """Return a topic of the home's log, to append to and to read from. Creates it if it does not exist and `schema`
+        is set.
 
-        Records with the same `key` go to the same of its `partitions`. Those older than `retain`, or beyond
-        `retain_bytes`, may be removed once every flow that reads the topic has taken them.
+        Records with the same `key` go to the same one of its `partitions`. Records older than `retain`, or beyond
+        `retain_bytes`, may be removed once every flow that reads the topic has consumed them.
         """
         if schema is None or self.log.exists(name):
             return self.log.topic(name)
@@ -151,18 +152,20 @@ class Home:
         )
 
     def topics(self) -> list[str]:
-        """The topics of the log."""
+        """List the topics of the log."""
         return self.log.topics()
 
     def lag(self) -> list[dict[str, Any]]:
-        """For every flow that reads a topic, and every partition, how far it is behind what is there."""
+        """Return how far each flow lags behind each partition of the topics that it reads."""
         return lag_rows(self.store, self.log)
 
     def put_table(self, name: str, data: Any) -> None:
-        """Keep a table (Arrow, pandas, polars or rows) for `enrich` and for queries; a new version replaces the old.
+        """Store a table (Arrow, pandas, polars or rows) for `enrich` and for queries. A new version replaces the old
+        one.
 
-        A flow uses the newest version from its next epoch on, and the epoch's record names it. Rows for a table that
-        SQL has made must fit its columns, NOT NULL and PRIMARY KEY; RecordRefused otherwise.
+        A flow uses the newest version from its next epoch on, and records the version in the epoch record. If the table
+        was created in SQL, the rows must match its columns, NOT NULL and PRIMARY KEY constraints; otherwise
+        RecordRefused is raised.
         """
         from millstream.live.tables.constraints import constrained
 
@@ -173,7 +176,7 @@ class Home:
             self.open_home.store_table(*constrained(self.open_home, self.catalog, name, table))
 
     def drop_table(self, name: str) -> None:
-        """Remove a stored table, with all its versions."""
+        """Remove a stored table with all its versions."""
         self.open_home.drop_table(name)
 
     # ------------------------------------------------------------ flows
@@ -190,14 +193,14 @@ class Home:
         poison: str = SET_APART,
         retract: bool = False,
     ) -> Run:
-        """Start a flow in the background; it resumes where it was when it last ran here.
+        """Start a flow in the background. It resumes where it last stopped in this home.
 
-        A flow that fails is started again according to `restarts` (None: it ends). A record that breaks its epoch again
-        and again is found and put into ``<source>$errors``; with ``poison="stop"``, or a view with ``on_error="fail"``,
-        the flow ends instead.
+        A flow that fails is restarted according to `restarts` (None: it ends). A record that makes its epoch fail
+        repeatedly is located and moved to ``<source>$errors``. With ``poison="stop"``, or for a view with
+        ``on_error="fail"``, the flow ends instead.
 
-        `on_epoch` is called with the report of every epoch; `on_output` too, with all that the epoch changed (and with
-        `retract`, the old rows).
+        `on_epoch` is called with the report of every epoch. `on_output` is also called with all changes of the epoch
+        (and, with `retract`, the old rows).
         """
         options = LoopOptions(placement, shards, retract)
         return self.open_home.start(
@@ -214,14 +217,17 @@ class Home:
         failpoint: Callable[[str], None] = lambda _: None,
         engine: BuildEngine | None = None,
     ) -> FlowLoop:
-        """The loop of a planned flow, to be stepped by hand. `engine` builds another engine than the one on Spark."""
+        """Return the epoch loop of a planned flow, to be stepped manually. `engine` builds an engine other than the
+        Spark engine.
+        """
         return self.open_home.loop(planned, LoopOptions(placement, shards, retract, failpoint, engine))
 
     def replay_late(self, view: str) -> int:
-        """Take the late records of a view (``<view>$late``) into it: their windows are recomputed from all records.
+        """Add the late records of a view (``<view>$late``) to it: their windows are recomputed from all records.
 
-        An explicit act, done and recorded as an epoch of its own. The flow must be running here. Returns how many
-        different event times the records had; their rows in ``<view>$late`` name the epoch that replayed them.
+        This happens only on request, and is recorded as a separate epoch. The flow must be running in this process.
+        Returns the number of distinct event times of the records. Their rows in ``<view>$late`` name the epoch that
+        replayed them.
         """
         flow = self._flow_of(view)
         if flow is None:
@@ -238,7 +244,7 @@ class Home:
     def query(self, sql: str, *, failed_views: str = status.ERROR) -> Result:
         """Answer a SELECT (Spark SQL) over the views, as of one epoch.
 
-        A view that has failed raises ViewFailed; with ``failed_views="warn"`` its last rows come with a warning.
+        A failed view raises ViewFailed. With ``failed_views="warn"``, its last rows are returned with a warning.
         """
         status.checked_failed_views(failed_views)
         query = question(sql, self.store.tables())
@@ -248,7 +254,9 @@ class Home:
         return Result(table, warnings, epochs_read(as_of, query.tables))
 
     def session(self, *, start: bool = True) -> Session:
-        """A session of SQL. The first one sets the definitions of this home to work (unless not to `start`)."""
+        """Open an SQL session. The first one starts the flows that SQL defines in this
+        home, unless `start` is false.
+        """
         from millstream.live.deployment import Deployment
         from millstream.live.session import Session
 
@@ -258,7 +266,7 @@ class Home:
         return Session(self._deployment)
 
     def sql(self, text: str) -> Result | None:
-        """Carry out statements of SQL, and give the rows of the last one, if it has any."""
+        """Execute SQL statements and return the rows of the last one, if it has any."""
         if self._own_session is None:
             self._own_session = self.session()
         answers = list(self._own_session.execute(text))
@@ -266,47 +274,48 @@ class Home:
 
     @property
     def catalog(self) -> Catalog | None:
-        """What SQL has defined; None when no session was opened yet."""
+        """The SQL catalog; None if no session has been opened yet."""
         return None if self._deployment is None else self._deployment.catalog
 
     # ------------------------------------------------------------ inspection
 
     def views(self) -> list[dict[str, Any]]:
-        """The views with rows, last epoch, watermark, freshness, late and error counts."""
+        """List the views with rows, last epoch, watermark, freshness, and the counts of late records and errors."""
         return self.open_home.view_rows()
 
     def flows(self) -> list[dict[str, Any]]:
-        """The flows that have run here, and how far they have come."""
+        """List the flows that have run in this home, with their progress."""
         return self.open_home.flow_rows()
 
     def flow_state(self, flow: str) -> str:
-        """The state of a flow: running, idle, ... or stopped."""
+        """Return the state of a flow: running, idle, ... or stopped."""
         return self.open_home.flow_state(flow)
 
     def watermarks(self) -> list[dict[str, Any]]:
-        """How far every partition of every source has come, and which one holds its flow back."""
+        """Return the progress of every partition of every source, and which partition holds its flow back."""
         return status.watermark_rows(self.store, self.clock.now())
 
     def state(self, view: str) -> pa.Table:
-        """What the process that computes a view remembers, as of the last committed epoch: a row per key."""
+        """Return the state that computes a view, as of the last committed epoch: one row per key."""
         flow = self._flow_of(view)
         root = paths.flow_folder(self.path, str(flow)) / "state"
         return state_table(root, None if flow is None else self.store.last(flow), view)
 
     def accounting(self) -> list[dict[str, Any]]:
-        """Where every record went: one row per source and one per view, each with `balanced`."""
+        """Account for every record: one row per source and one per view, each with `balanced`."""
         return account_rows(self.store, self.open_home.sources, self.clock.now())
 
     def _flow_of(self, view: str) -> str | None:
-        """The flow that computes a view."""
+        """Return the flow that computes a view."""
         return next((v["flow"] for v in self.store.views() if v["view"] == view), None)
 
     # ------------------------------------------------------------ the home as a whole
 
     def checkpoint(self, name: str, to: str | Path | None = None) -> Path:
-        """Save the whole home as it is between two epochs, also while flows run; returns the folder.
+        """Save the whole home, between two epochs, even while flows run. Returns the directory of the checkpoint.
 
-        It is in ``checkpoints/<name>`` of the home, or in `to`. `millstream checkpoint restore` puts the home back.
+        The checkpoint is in ``checkpoints/<name>`` of the home, or in `to`. `millstream checkpoint restore` restores
+        the home from it.
         """
         self.open_home.check_owner()
         folder = None if to is None else Path(to).absolute()
@@ -333,7 +342,7 @@ class Home:
         return f"<Home {self.path}: {runs or 'no flow started'}>"
 
     def _serve(self) -> None:
-        """Answer other processes on this machine, over a socket in the home."""
+        """Serve other processes on this machine over a socket in the home."""
         from millstream.serve.local import LocalServer
 
         self._server = LocalServer(self.path, self)

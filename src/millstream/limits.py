@@ -1,7 +1,7 @@
-"""Limits on ad-hoc questions: how long one may take, how much memory, and whether anybody still waits for the answer.
+"""Limits of ad-hoc queries: run time, memory, and cancellation when no client waits for the result.
 
-`Limits` is what is allowed. `interruptible` says, for all work of this thread inside it, how to find out that nobody
-waits for the answer any more. `Watch` checks both from its own thread while a question runs, and stops the question.
+`Limits` holds the limits. `interruptible` sets, for all work of the current thread inside it, the check for whether the
+client is gone. `Watch` checks both from a separate thread while a query runs, and stops the query.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _GONE: ContextVar[Callable[[], bool]] = ContextVar("gone", default=_never)
 
 @dataclass(frozen=True)
 class Limits:
-    """What one question may use. A limit of 0 is none."""
+    """What one query may use. 0 means no limit."""
 
     seconds: float = 60.0
     bytes: int = 1 << 30
 
     @staticmethod
     def of(seconds: float | None = None, memory: str | None = None, *, home: Path | None = None) -> Limits:
-        """Limits as given, or those of the settings `query_timeout` and `query_memory`."""
+        """Return the limits from the arguments, or from the settings `query_timeout` and `query_memory`."""
         timeout = find(QUERY_TIMEOUT, home=home).value if seconds is None else checked_seconds(seconds)
         return Limits(timeout, find(QUERY_MEMORY, memory, home=home).value)
 
 
 @contextmanager
 def interruptible(gone: Callable[[], bool]) -> Iterator[None]:
-    """Stop the questions of this thread as soon as `gone` says that nobody waits for the answer."""
+    """Stop the queries of this thread as soon as `gone` reports that no client waits for the result."""
     token = _GONE.set(gone)
     try:
         yield
@@ -54,11 +54,12 @@ def interruptible(gone: Callable[[], bool]) -> Iterator[None]:
 
 
 class Watch:
-    """Watches one question from a thread of its own; calls `stop` when it is to end, until it has. A context manager.
+    """Watches one query from a separate thread. Calls `stop` when the query must end, repeatedly until it has ended. A
+    context manager.
 
-    `used` tells how many bytes all questions hold together now. What came since this one began counts as its own, so a
-    short question is not ended for the sake of a large one beside it. `shared` says why to stop this one when all
-    together use too much.
+    `used` returns the bytes that all queries currently hold. Bytes allocated since this query began count as its own,
+    so a short query is not stopped because of a large concurrent one. `shared` returns the error to stop this query
+    with when all queries together use too much.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Watch:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="millstream-watch", daemon=True)
         self.reason: QueryError | None = None
-        """Why the question was stopped."""
+        """The reason the query was stopped."""
 
     def __enter__(self) -> Watch:
         self._since = time.monotonic()
@@ -87,14 +88,14 @@ class Watch:
     ) -> None:
         self._done.set()
         self._thread.join()
-        self.reason = None  # the error knows its frames, and one of them this watch: a cycle would keep the store open
+        self.reason = None  # its frames reference this watch: the cycle would keep the store open
 
     def stop_with(self, stop: Callable[[], None]) -> None:
-        """Another part of the work begins, which `stop` ends."""
+        """Set a new `stop` callback for the next part of the work."""
         self._stop = stop
 
     def check(self) -> None:
-        """Raise the reason if the question was stopped, or is to be."""
+        """Raise the reason if the query was stopped or must stop now."""
         reason = self.reason or self._unwanted()
         if reason is not None:
             raise reason
@@ -103,7 +104,7 @@ class Watch:
         while not self._done.wait(_TICK):
             self.reason = self.reason or self._unwanted() or self._too_large()
             if self.reason is not None:
-                self._stop()  # again and again: what has not begun yet does not hear it
+                self._stop()  # repeatedly: work that has not started yet ignores it
 
     def _unwanted(self) -> QueryError | None:
         if self._limits.seconds and time.monotonic() - self._since > self._limits.seconds:
@@ -125,7 +126,7 @@ class Watch:
 
 
 def too_long(limits: Limits) -> LimitExceeded:
-    """The error for a question that takes too long."""
+    """Return the error for a query that exceeds its time limit."""
     return LimitExceeded(
         f"the question was stopped after {limits.seconds:g} seconds",
         hint="ask for less, or SET query_timeout = 300 (seconds; 0: no limit)",
@@ -133,7 +134,7 @@ def too_long(limits: Limits) -> LimitExceeded:
 
 
 def too_large(limits: Limits) -> LimitExceeded:
-    """The error for a question that needs too much memory."""
+    """Return the error for a query that exceeds its memory limit."""
     return LimitExceeded(
         f"the question was stopped: it needs more than {spoken_bytes(limits.bytes)} of memory",
         hint="ask for less, or SET query_memory = '4GB'",

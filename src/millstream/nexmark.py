@@ -1,4 +1,4 @@
-"""The Nexmark auction house as a source: persons, auctions and bids, each made from its number alone."""
+"""The Nexmark benchmark as a source: persons, auctions and bids, each generated from its number alone."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def nexmark(
     base_time_us: int | None = None,
     out_of_order: int = 1,
 ) -> Generator:
-    """Persons, auctions or bids of the Nexmark benchmark.
+    """Generate persons, auctions or bids of the Nexmark benchmark.
 
-    Event n of the auction house is a person, an auction or a bid by n modulo 50 (1 : 3 : 46). `rate` paces the house in
-    events per second of processing time (None: as fast as possible) and `events` bounds it; `event_rate` is how many
-    events a second of event time holds (10,000 unless the rate says otherwise).
+    Event n is a person, an auction or a bid, depending on n modulo 50 (1 : 3 : 46). `rate` is the pace in events per
+    second of processing time (None: as fast as possible) and `events` limits their number. `event_rate` is the number
+    of events per second of event time (by default 10,000, unless `rate` determines it).
     """
     if kind not in KINDS:
         raise DefinitionError(f"unknown kind of event {kind!r}", hint="one of: " + ", ".join(KINDS), origin=here())
-    Generator("nexmark", _nothing, rate, events)  # refuses what is no rate or number of events
+    Generator("nexmark", _nothing, rate, events)  # validates rate and events
     _check("seed", seed, -(2**63), 2**63 - 1)
     _check("event_rate", event_rate, 1, 10**12)
     _check("base_time_us", base_time_us, EARLIEST, LATEST)
@@ -51,7 +51,7 @@ def nexmark(
 
 
 def _check(name: str, value: object, least: int, most: int) -> None:
-    """Refuse an option that is no whole number of its range."""
+    """Refuse an option that is not an integer in its range."""
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:

@@ -1,9 +1,9 @@
-"""Paths inside a home: names as parts of them, and the calls that delete, rename and truncate what a home holds.
+"""Paths inside a home: names as path components, and the functions that delete, rename and truncate files of a home.
 
-A name becomes part of a path in `part` and the functions named after folders, and nowhere else; it cannot leave its
-folder. Whatever is deleted or renamed is reached from the home one folder at a time, by descriptors and without
-following symbolic links: a link inside a home is refused, and what it leads to stays as it is. The home itself may be
-named through links. `tests/architecture/test_deletions.py` fails on a call that deletes or renames elsewhere.
+A name becomes part of a path only in `part` and in the functions named after directories; it cannot escape its
+directory. Files that are deleted or renamed are reached from the home one directory at a time, by descriptors and
+without following symbolic links: a link inside a home is refused, and its target stays unchanged. The path of the home
+itself may contain links. `tests/architecture/test_deletions.py` fails on a call that deletes or renames elsewhere.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from millstream.errors import DefinitionError, HomeDamaged
 
 MARKER = "millstream.json"
-"""The file that makes a folder a home."""
+"""The file that marks a directory as a home."""
 LONGEST = 200
-"""Bytes of a name in a path: a file name has at most 255, and some get a number, a checksum and a suffix."""
+"""The longest name in a path, in bytes: a file name has at most 255, and some get a number, a checksum and a suffix."""
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -30,7 +30,7 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def is_part(name: object) -> bool:
-    """Whether a name can stand in a path as one part that stays in its folder."""
+    """Whether a name can be used as one path component that stays in its directory."""
     return (
         isinstance(name, str)
         and name.isprintable()
@@ -43,7 +43,9 @@ def is_part(name: object) -> bool:
 
 
 def part(name: str, what: str) -> str:
-    """A name as one part of a path; refuses one that could lead elsewhere. `what` is what it names."""
+    """Return a name as one path component; refuses a name that could lead elsewhere. `what` is the kind of object it
+    names.
+    """
     if not is_part(name):
         shown = repr(name) if len(name) <= 80 else f"{name[:60]!r}... ({len(name)} characters)"
         raise DefinitionError(
@@ -55,17 +57,17 @@ def part(name: str, what: str) -> str:
 
 
 def flow_folder(home: Path, flow: str) -> Path:
-    """Where a flow keeps epochs, state, sources and outputs."""
+    """The directory with the epochs, state, sources and outputs of a flow."""
     return home / "flows" / part(flow, "flow")
 
 
 def table_folder(tables: Path, table: str) -> Path:
-    """Where the versions of a stored table are, below the folder of all tables."""
+    """The directory with the versions of a stored table, below the directory of all tables."""
     return tables / part(table, "table")
 
 
 def topic_folder(log: Path, topic: str) -> Path:
-    """Where a topic is, below the folder of the log."""
+    """The directory of a topic, below the directory of the log."""
     return log / part(topic, "topic")
 
 
@@ -84,15 +86,15 @@ def delete_file(path: Path, *, missing_ok: bool = False, link_ok: bool = False) 
 
 
 def delete_folder(path: Path) -> None:
-    """Delete an empty folder."""
+    """Delete an empty directory."""
     with _folder_of(path) as folder:
         _refuse_link(path, folder)
         os.rmdir(path.name, dir_fd=folder)
 
 
 def delete_tree(path: Path, *, within: Path) -> None:
-    """Delete a folder strictly inside another, with all it holds; nothing happens when it is not there. Links in it are
-    deleted, not followed.
+    """Delete a directory strictly inside another, with all its contents. Does nothing when it does not exist. Links in
+    it are deleted, not followed.
     """
     path, within = _absolute(path), _absolute(within)
     if within not in path.parents:
@@ -109,7 +111,7 @@ def delete_tree(path: Path, *, within: Path) -> None:
 
 
 def rename(old: Path, new: Path, *, link_ok: bool = False) -> None:
-    """Give a file or folder another name, in place of a file that has it. Neither name is reached through a link. A
+    """Rename a file or directory, replacing an existing file of the new name. Neither name is reached through a link. A
     symbolic link is refused, unless the link itself is to be renamed (`link_ok`).
     """
     with _folder_of(new) as target, _folder_of(old) as source:
@@ -122,7 +124,7 @@ def rename(old: Path, new: Path, *, link_ok: bool = False) -> None:
 
 
 def truncate(path: Path, size: int) -> None:
-    """Cut a file, durably."""
+    """Truncate a file durably."""
     with _folder_of(path) as folder:
         _refuse_link(path, folder)
         file = os.open(path.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
@@ -134,7 +136,7 @@ def truncate(path: Path, size: int) -> None:
 
 
 def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
-    """A descriptor of a file that is reached without links."""
+    """Open a file without following links and return its descriptor."""
     with _folder_of(path) as folder:
         try:
             return os.open(path.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
@@ -145,7 +147,7 @@ def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def linked(path: Path) -> HomeDamaged:
-    """The error for a symbolic link inside a home."""
+    """Return the error for a symbolic link inside a home."""
     return HomeDamaged(
         f"{path} is a symbolic link: nothing was changed behind it",
         detail="Millstream deletes and replaces only what is in the home itself",
@@ -155,7 +157,7 @@ def linked(path: Path) -> HomeDamaged:
 
 @contextmanager
 def _folder_of(path: Path, root: Path | None = None) -> Iterator[int]:
-    """A descriptor of the folder that a path is in, reached from the home (or `root`) without following links."""
+    """Open the directory that contains a path, reached from the home (or `root`) without following links."""
     parent = _absolute(path).parent
     root = root or _root(parent)
     folder = os.open(root, _OPEN)
@@ -173,7 +175,7 @@ def _folder_of(path: Path, root: Path | None = None) -> Iterator[int]:
             folder = inner
         at /= path.name
         yield folder
-    except OSError as error:  # a call by descriptor names the last part alone
+    except OSError as error:  # a call by descriptor names only the last component
         if isinstance(error.filename, str) and not os.path.isabs(error.filename):
             error.filename = str(at)
         raise
@@ -182,7 +184,7 @@ def _folder_of(path: Path, root: Path | None = None) -> Iterator[int]:
 
 
 def _root(folder: Path) -> Path:
-    """The home that a folder is in; the folder itself when it is in none."""
+    """Return the home that contains a directory, or the directory itself when it is not in a home."""
     return next((f for f in (folder, *folder.parents) if os.path.lexists(f / MARKER)), folder)
 
 
@@ -192,5 +194,5 @@ def _refuse_link(path: Path, folder: int, *, link_ok: bool = False) -> None:
 
 
 def _absolute(path: Path) -> Path:
-    """A path without `.` and `..`, as it is written: no link is followed."""
+    """Return a path without `.` and `..`. This is purely lexical: no link is followed."""
     return Path(os.path.abspath(path))

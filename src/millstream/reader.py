@@ -1,4 +1,4 @@
-"""Reading a home from any process: through the one that owns it, or the files themselves when nobody does."""
+"""Reading a home from any process: through the process that owns it, or from the files when no process owns it."""
 
 from __future__ import annotations
 
@@ -37,14 +37,13 @@ T = TypeVar("T")
 
 
 PAUSE, PAUSES = 0.05, 100
-"""How long a new owner of the home is waited for until it answers: seconds at a time, and how often."""
+"""How long to wait until a new owner of the home answers: seconds per attempt, and the number of attempts."""
 
 
 class Reader:
-    """Asks questions of a home and changes none of its views. Made by `millstream.connect`.
+    """Queries a home without changing its views. Created by `millstream.connect`.
 
-    It survives the processes that own the home: it connects again to the next one, and reads the files when there is
-    none.
+    It survives a change of owner: it reconnects to the next one, and reads the files when there is none.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -63,7 +62,9 @@ class Reader:
             )
 
     def _ask(self, ask: Callable[[LocalClient], T], look: Callable[[DuckStore], T]) -> T:
-        """Ask the process that owns the home, or look into its store when there is none. Owners may come and go."""
+        """Call the process that owns the home, or read its store when there is no owner. Owners may change in the
+        meantime.
+        """
         waited = 0
         while True:
             client = self._connected()
@@ -73,7 +74,7 @@ class Reader:
                 self._client = None
                 if waited >= PAUSES:
                     raise
-            except (HomeInUse, Cancelled) as error:  # there is an owner now: it answers in a moment
+            except (HomeInUse, Cancelled) as error:  # the home has an owner now, which will answer shortly
                 if waited >= PAUSES:
                     raise HomeInUse(
                         f"the home {self.path} is in use by a process that does not answer yet",
@@ -90,7 +91,7 @@ class Reader:
         return self._client
 
     def _look(self, look: Callable[[DuckStore], T]) -> T:
-        """Look into the store and close it at once. A process that takes the home meanwhile does not have to wait."""
+        """Read the store and close it immediately, so that a process that takes over the home does not have to wait."""
         before = owner_of(self.path / "lock")
         store = open_store(self.path, read_only=True, limits=Limits.of(home=self.path))
         try:
@@ -102,30 +103,30 @@ class Reader:
     def query(self, sql: str, *, failed_views: str = ERROR) -> Result:
         """Answer a SELECT (Spark SQL) over the views, as of one epoch.
 
-        A view that has failed raises ViewFailed; with ``failed_views="warn"`` its last rows come with a warning.
+        A failed view raises ViewFailed. With ``failed_views="warn"``, its last rows are returned with a warning.
         """
         how = checked_failed_views(failed_views)
         return self._ask(lambda c: c.query(sql, how), lambda s: _answered(s, sql, how))
 
     def views(self) -> list[dict[str, Any]]:
-        """The views with rows, last epoch, watermark, freshness, late and error counts."""
+        """List the views with rows, last epoch, watermark, freshness, and the counts of late records and errors."""
         return self._ask(lambda c: c.views(), lambda s: view_rows(s, SystemClock().now()))
 
     def flows(self) -> list[dict[str, Any]]:
-        """The flows that have run here, and how far they have come."""
+        """List the flows that have run in this home, with their progress."""
         return self._ask(lambda c: c.flows(), lambda s: flow_rows(s, {}))
 
     def watermarks(self) -> list[dict[str, Any]]:
-        """How far every partition of every source has come, and which one holds its flow back."""
-        # no flow runs when there is nobody to ask: as it was when the last one did
+        """Return the progress of every partition of every source, and which partition holds its flow back."""
+        # without an owner no flow runs: this is the state at the end of the last run
         return self._ask(lambda c: c.watermarks(), lambda s: watermark_rows(s, None))
 
     def topic(self, name: str) -> Topic:
-        """A topic of the home's log, to read and to append to; the log has locks of its own."""
+        """Return a topic of the home's log, to read from and to append to. The log has its own locks."""
         return self._log.topic(name)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._log.close()
         if self._client is not None:
             self._client.close()

@@ -1,4 +1,4 @@
-"""Answers: a table that prints itself and becomes Arrow, pandas, polars or plain rows."""
+"""Query results: a table that prints itself and converts to Arrow, pandas, polars or plain rows."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     import polars as pl
 
 SHOWN_ROWS = 20
-"""Rows that `repr` shows of a result."""
+"""The number of rows in the `repr` of a result."""
 HTML_ROWS, HTML_COLUMNS, HTML_CHARACTERS = 50, 50, 300
-"""What a notebook shows of a result at most: rows, columns, and characters of a value."""
+"""The limits of a result in a notebook: rows, columns, and characters per value."""
 
 
 class Result:
-    """The answer to a query: rows, and the epochs that they are as of.
+    """The result of a query: its rows, and the epoch of each flow that they reflect.
 
-    It has a length, gives its rows as dicts when iterated over, prints as a table, and shows itself in notebooks.
-    Libraries that take Arrow data (the PyCapsule interface) take it as it is.
+    It has a length, iterates over its rows as dicts, prints as a table, and renders itself in notebooks.
+    Libraries that accept Arrow data (the PyCapsule interface) accept it directly.
 
     >>> result = Result(pa.table({"auction": [1007], "bids": [3]}), epochs={"auctions": 7})
     >>> print(result)
@@ -53,16 +53,16 @@ class Result:
     ) -> None:
         self._table = table
         self.warnings = warnings
-        """What to know about the rows: that a view has failed, how old its rows are, and why."""
+        """Warnings about the rows: a view has failed, how old its rows are, and why."""
         self.epochs = dict(epochs or {})
-        """The flows whose views were read, each with the epoch that the rows are as of."""
+        """The flows whose views were read, each with the epoch that the rows reflect."""
 
     def to_arrow(self) -> pa.Table:
-        """As a pyarrow Table."""
+        """Convert to a pyarrow Table."""
         return self._table
 
     def to_pandas(self) -> pd.DataFrame:
-        """As a pandas DataFrame. pandas is an extra: ``pip install "millstream[pandas]"``."""
+        """Convert to a pandas DataFrame. pandas is an extra: ``pip install "millstream[pandas]"``."""
         try:
             import pandas  # noqa: F401
         except ImportError as error:
@@ -73,7 +73,7 @@ class Result:
         return representable(self._table).to_pandas()
 
     def to_polars(self) -> pl.DataFrame:
-        """As a polars DataFrame."""
+        """Convert to a polars DataFrame."""
         import polars as pl
 
         frame = pl.from_arrow(self._table)
@@ -81,27 +81,29 @@ class Result:
         return frame
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """As a list of dicts. A time that Python cannot hold, before the year 1 or after 9999, is text."""
+        """Convert to a list of dicts. A timestamp before the year 1 or after 9999, which Python cannot represent,
+        becomes text.
+        """
         distinct(self.columns)
         return python_rows(self._table)
 
     def arrow(self) -> pa.Table:
-        """The old name of `to_arrow`."""
+        """Deprecated alias of `to_arrow`."""
         deprecated("Result.arrow()", "Result.to_arrow()")
         return self.to_arrow()
 
     def pandas(self) -> pd.DataFrame:
-        """The old name of `to_pandas`."""
+        """Deprecated alias of `to_pandas`."""
         deprecated("Result.pandas()", "Result.to_pandas()")
         return self.to_pandas()
 
     def polars(self) -> pl.DataFrame:
-        """The old name of `to_polars`."""
+        """Deprecated alias of `to_polars`."""
         deprecated("Result.polars()", "Result.to_polars()")
         return self.to_polars()
 
     def rows(self) -> list[dict[str, Any]]:
-        """The old name of `to_dicts`."""
+        """Deprecated alias of `to_dicts`."""
         deprecated("Result.rows()", "Result.to_dicts()")
         return self.to_dicts()
 
@@ -112,7 +114,7 @@ class Result:
 
     @property
     def types(self) -> list[str]:
-        """The types of the columns, as SQL writes them."""
+        """The SQL types of the columns."""
         return [_type_name(f.type) for f in self._table.schema]
 
     def __len__(self) -> int:
@@ -122,15 +124,15 @@ class Result:
         return iter(self.to_dicts())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The rows for other libraries, e.g. ``polars.DataFrame(result)``; nothing is copied."""
+        """Export the rows to other libraries without copying, e.g. ``polars.DataFrame(result)``."""
         return self._table.__arrow_c_stream__(requested_schema)
 
     def __str__(self) -> str:
-        """All rows, as a plain table."""
+        """Format all rows as a plain table."""
         return text_table(self.columns, self._values(len(self)))
 
     def __repr__(self) -> str:
-        """The first rows, with types and epochs."""
+        """Format the first rows, with types and epochs."""
         rows = self._values(SHOWN_ROWS)
         more = f", the first {len(rows)} shown" if len(rows) < len(self) else ""
         as_of = f", {self._as_of()}" if self.epochs else ""
@@ -138,7 +140,7 @@ class Result:
         return text_table(self.columns, rows, types=self.types, count=count)
 
     def _repr_html_(self) -> str:
-        """The first rows, with types and epochs, for notebooks."""
+        """Render the first rows, with types and epochs, for notebooks."""
         columns = list(zip(self.columns, self.types, strict=True))
         values = self._values(HTML_ROWS)
         numbers = [_are_numbers(values, i) for i in range(min(len(columns), HTML_COLUMNS))]
@@ -150,7 +152,7 @@ class Result:
         return html_table(columns[:HTML_COLUMNS], rows, numbers=numbers, notes=notes)
 
     def _values(self, most: int) -> list[list[Any]]:
-        """The first rows as lists: two columns may have one name."""
+        """Return the first rows as lists, because two columns may have the same name."""
         columns = [python_values(column) for column in self._table.slice(0, most).columns]
         return [list(row) for row in zip(*columns, strict=True)]
 
@@ -174,12 +176,12 @@ def _cut(text: str) -> str:
 
 
 def _are_numbers(rows: Sequence[Sequence[Any]], column: int) -> bool:
-    """Whether a column holds numbers, or nothing: those are aligned right."""
+    """Whether a column is right-aligned: it holds numbers, or only NULL."""
     return bool(rows) and all(isinstance(row[column], int | float | Decimal | None) for row in rows)
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON would have it: times as ISO 8601, in UTC if they have a zone; decimals and intervals as text."""
+    """Convert a value to JSON: times as ISO 8601, in UTC if they have a zone; decimals and intervals as text."""
     if isinstance(value, datetime) and value.tzinfo:
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if isinstance(value, timedelta):
@@ -196,7 +198,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as a person reads it in a table."""
+    """Format a value for a table."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -211,7 +213,7 @@ def shown(value: Any) -> str:
 
 
 def distinct(columns: Sequence[str]) -> None:
-    """Refuse columns that have one name, where each row is an object: the last of them would hide the others."""
+    """Refuse duplicate column names where each row becomes an object: the last column would hide the others."""
     twice = next((c for i, c in enumerate(columns) if c in columns[:i]), None)
     if twice is not None:
         raise QueryError(
@@ -222,7 +224,9 @@ def distinct(columns: Sequence[str]) -> None:
 
 
 def text_table(columns: list[str], rows: list[list[Any]], *, types: Sequence[str] = (), count: str = "") -> str:
-    """A plain table: numbers to the right, everything else to the left; `types` are a second line of headings."""
+    """Format a plain table. Numbers are right-aligned, everything else left-aligned. `types` become a second header
+    line.
+    """
     headings = [[visible(c) for c in columns], *([list(types)] if types else [])]
     cells = [[shown(v) for v in row] for row in rows]
     right = [_are_numbers(rows, i) for i in range(len(columns))]

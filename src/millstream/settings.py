@@ -1,9 +1,9 @@
-"""Settings: each has one name, and one order in which it is looked for.
+"""Settings: each has one name and one lookup order.
 
 ``query_timeout`` is the Python argument and the key in ``millstream.toml``; ``MILLSTREAM_QUERY_TIMEOUT`` is its
-environment variable and ``--query-timeout`` its option, where a command has one. The first of these that is given
-counts: argument or option, environment variable, ``millstream.toml`` in the current directory, ``millstream.toml`` in
-the home, default. docs/guide/configuration.md lists them all.
+environment variable and ``--query-timeout`` its option, where a command has one. The first value in this order is used:
+argument or option, environment variable, ``millstream.toml`` in the current directory, ``millstream.toml`` in the home,
+default. docs/guide/configuration.md lists all settings.
 """
 
 from __future__ import annotations
@@ -31,44 +31,44 @@ _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 class SettingDeprecated(FutureWarning):
-    """An environment variable with an old name is set."""
+    """An environment variable with a deprecated name is set."""
 
 
 @dataclass(frozen=True)
 class Setting(Generic[T]):
-    """A setting: its name, how a value is read, and what it is when nothing is said."""
+    """A setting: its name, how its value is parsed, and its default."""
 
     name: str
     read: Callable[[object], T]
-    """Makes a value of a text of the environment, or of a value of the file. Raises DefinitionError."""
+    """Parses the text of an environment variable or a value from a file. Raises DefinitionError."""
     default: Callable[[], T]
     meaning: str
     usual: str
-    """The default, for the documentation."""
+    """The default, as the documentation shows it."""
     show: Callable[[Any], str] = str
     old_variables: tuple[str, ...] = ()
     """Earlier names of its environment variable."""
     in_home: bool = True
-    """Whether it may stand in the file of a home."""
+    """Whether it may be set in the file of a home."""
     secret: bool = False
-    """Whether its value is never shown."""
+    """Whether its value must never be shown."""
 
     @property
     def variable(self) -> str:
-        """The environment variable."""
+        """The name of the environment variable."""
         return PREFIX + self.name.upper()
 
 
 @dataclass(frozen=True)
 class Found(Generic[T]):
-    """The value of a setting, and where it is from."""
+    """The value of a setting, and where it comes from."""
 
     setting: Setting[T]
     value: T
     origin: str
 
     def shown(self) -> str:
-        """The value for a person: of a secret only that it is set, of an address no password."""
+        """Format the value for display: a secret only as being set, an address without its password."""
         if self.setting.secret:
             return "(set)" if self.origin != DEFAULT else "(not set)"
         return re.sub(r"://[^/@\s]+@", "://***@", self.setting.show(self.value))
@@ -162,7 +162,7 @@ _NAMES = tuple(s.name for s in SETTINGS)
 
 
 def find(setting: Setting[T], argument: object | None = None, *, home: Path | None = None) -> Found[T]:
-    """The value that counts: the argument, or else that of the environment, of a file, or the default."""
+    """Return the effective value: the argument, or else the value from the environment, a file, or the default."""
     if argument is not None:
         return Found(setting, setting.read(argument), "argument")
     for variable in (setting.variable, *setting.old_variables):
@@ -179,12 +179,12 @@ def find(setting: Setting[T], argument: object | None = None, *, home: Path | No
 
 
 def files(home: Path | None) -> tuple[Path, ...]:
-    """The files that are read, the one that counts first; those that are not there are read as empty."""
+    """The configuration files, highest precedence first. Missing files are read as empty."""
     return (Path(FILE), *([] if home is None else [home / FILE]))
 
 
 def file_values(path: Path, *, in_home: bool) -> Mapping[str, object]:
-    """The values of a file; none if it is not there. Raises DefinitionError for what is not a setting."""
+    """Read the values of a file; empty if it does not exist. Raises DefinitionError for unknown settings."""
     try:
         status = path.stat()
         return _parsed(path.absolute(), path, in_home, status.st_mtime_ns, status.st_size)
@@ -215,7 +215,7 @@ def _parsed(absolute: Path, path: Path, in_home: bool, _changed: int, _size: int
 
 
 def _checked(setting: Setting[T], value: object, where: str) -> T:
-    """Read a value; what is wrong with it names where it stands, and of a secret not the value."""
+    """Parse a value. The error names the location of the value, but never the value of a secret."""
     try:
         return setting.read(value)
     except DefinitionError as error:
@@ -226,18 +226,18 @@ def _checked(setting: Setting[T], value: object, where: str) -> T:
 
 
 def nearest(name: str) -> str:
-    """A hint: the setting that a name may stand for, or all of them."""
+    """Return a hint: the setting with the most similar name, or all of them."""
     close = difflib.get_close_matches(name.lower(), _NAMES, n=1)
     return f"did you mean `{close[0]}`?" if close else "settings are: " + ", ".join(_NAMES)
 
 
 def old_variables() -> list[str]:
-    """A note for each environment variable that is set under an old name."""
+    """Return a warning for each environment variable that is set under a deprecated name."""
     return [_renamed(v, s) for s in SETTINGS for v in s.old_variables if os.environ.get(v)]
 
 
 def unknown_variables() -> list[str]:
-    """A note for each environment variable that looks like a setting and is none."""
+    """Return a warning for each environment variable that looks like a setting but is unknown."""
     known = [s.variable for s in SETTINGS]
     old = [v for s in SETTINGS for v in s.old_variables]
     notes = []

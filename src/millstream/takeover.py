@@ -1,4 +1,4 @@
-"""Taking over a home: wait, ready to go on, until its owner dies or freezes."""
+"""Taking over a home: wait as a standby until its owner dies or freezes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ def standby(
     memory: str | None = None,
     lease: str | timedelta | Duration = "5 seconds",
 ) -> Home:
-    """Wait, ready to go on with these flows, until the process that owns a home dies or freezes, and open it then.
+    """Wait as a standby, ready to run these flows, until the process that owns the home dies or freezes. Then open the
+    home.
 
-    An owner that was not heard for the `lease` time is ended. An ``"active"`` standby performs the owner's epochs too,
-    and throws away what comes out, so that it is as warm as the owner. Start the flows when this returns.
+    An owner that gives no sign of life for the `lease` time is killed. An ``"active"`` standby also computes the
+    owner's epochs and discards the output, so that its caches are as warm as the owner's. Start the flows when this
+    returns.
     """
     seconds = Duration.positive(lease, what="lease").micros / 1e6
     chosen = find(MEMORY, memory, home=Path(path)).value

@@ -1,4 +1,4 @@
-"""Amounts that users write and read: seconds and bytes of memory."""
+"""Parsing and formatting of amounts: seconds and bytes of memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def checked_seconds(value: float) -> float:
-    """A time limit. Raises DefinitionError."""
+    """Validate a time limit. Raises DefinitionError."""
     if not 0 <= value <= 10**9:
         raise DefinitionError(f"a time limit of {value!r} seconds", hint="give a number of seconds; 0: no limit")
     return float(value)
 
 
 def parsed_bytes(text: str) -> int:
-    """An amount of memory: ``512MB``, ``2g``, ``1073741824``; ``0`` is no limit. Raises DefinitionError.
+    """Parse an amount of memory: ``512MB``, ``2g``, ``1073741824``; ``0`` means no limit. Raises DefinitionError.
 
     >>> parsed_bytes("512 MB"), parsed_bytes("2g"), parsed_bytes("0")
     (536870912, 2147483648, 0)
@@ -34,14 +34,14 @@ def parsed_bytes(text: str) -> int:
 
 
 def java_memory(text: str) -> str:
-    """An amount of memory as Java takes it: a whole number, then m or g. Raises DefinitionError."""
+    """Validate an amount of memory in Java's syntax: a whole number, then m or g. Raises DefinitionError."""
     if not re.fullmatch(r"[1-9][0-9]{0,5}[mMgG]", text):
         raise DefinitionError(f"{text!r} is not an amount of memory", hint="write it like 512m or 4g")
     return text
 
 
 def spoken_bytes(size: int) -> str:
-    """An amount of memory for a person.
+    """Format an amount of memory for display.
 
     >>> spoken_bytes(1 << 30), spoken_bytes(1_500_000)
     ('1.0 GiB', '1.4 MiB')
@@ -53,5 +53,5 @@ def spoken_bytes(size: int) -> str:
 
 
 def machine_memory() -> int:
-    """Bytes of memory that this machine has."""
+    """The memory of this machine in bytes."""
     return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

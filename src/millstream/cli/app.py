@@ -1,4 +1,4 @@
-"""The `millstream` command: finds the commands, and turns errors into messages and exit codes."""
+"""The `millstream` command: finds the commands, and converts errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ COMMANDS = (
     *("demo", "init", "sql", "run", "check", "test", "query", "views", "flows", "watermarks"),
     *("log", "explain", "doctor", "config", "checkpoint", "repair"),
 )
-"""In the order in which a newcomer meets them; each is `command` in the module of its name."""
+"""In the order in which a new user needs them; each is `command` in the module of its name."""
 
 
 class Commands(click.Group):
-    """A group that loads a command's module when the command is asked for."""
+    """A group that imports a command's module when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands, in the order of the help page."""
@@ -50,7 +50,7 @@ class Commands(click.Group):
 
 
 def guarded(settings: Settings, work: Callable[[], Any]) -> int:
-    """The exit code of a piece of work; what went wrong is told on standard error."""
+    """Run a function and return its exit code; errors are printed on standard error."""
     try:
         code = work()
     except click.Abort:
@@ -119,4 +119,4 @@ def cli(ctx: click.Context, debug: bool) -> None:
     settings = ctx.ensure_object(Settings)
     settings.debug = find(DEBUG, debug or None).value
     print_warnings(old_variables())
-    warnings.filterwarnings("ignore", category=SettingDeprecated)  # printed above
+    warnings.filterwarnings("ignore", category=SettingDeprecated)  # already printed

@@ -1,4 +1,4 @@
-"""JSON lines on their way into a topic: read in chunks, parsed, and checked against its schema."""
+"""Reads JSON lines for a topic: in chunks, parsed, and checked against its schema."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from millstream.log import Log, Topic
 
 CHUNK = 10_000
-"""Lines that are appended together, if they come fast enough."""
+"""Lines that are appended together, if they arrive fast enough."""
 
 PAUSE = 0.05
 
 
 def chunks(file: IO[bytes], size: int | None) -> Iterator[list[tuple[int, bytes]]]:
-    """Numbered lines in chunks: a full one, or what has come when no more comes for a moment."""
+    """Numbered lines in chunks: a full one, or the lines so far when no more arrive for a moment."""
     lines: queue.Queue[tuple[int, bytes] | None] = queue.Queue(maxsize=2 * CHUNK)
 
     def read() -> None:
@@ -59,7 +59,7 @@ def chunks(file: IO[bytes], size: int | None) -> Iterator[list[tuple[int, bytes]
 def parsed(
     lines: list[tuple[int, bytes]], *, exact: bool
 ) -> tuple[list[tuple[int, dict[str, Any]]], list[tuple[int, str]]]:
-    """The records of some lines, and what is wrong with the others; `exact` keeps all digits of numbers."""
+    """Parse lines into records, and report what is wrong with the others; `exact` keeps all digits of numbers."""
     records, bad = [], []
     for number, line in lines:
         try:
@@ -78,7 +78,7 @@ def parsed(
 def fitting(
     topic: Topic, records: list[tuple[int, dict[str, Any]]]
 ) -> tuple[list[tuple[int, dict[str, Any]]], list[tuple[int, str]]]:
-    """The records that the topic takes, and what is wrong with the others."""
+    """The records that match the topic's schema, and what is wrong with the others."""
     from millstream.log.rows import from_dicts, oversized
 
     limit = topic.about.record_bytes
@@ -98,7 +98,7 @@ def fitting(
 
 
 def refused(line: tuple[int, str], taken: int) -> RecordRefused:
-    """The error for a line that is not taken, after `taken` records."""
+    """Return the error for a refused line, after `taken` records."""
     number, why = line
     return RecordRefused(
         f"line {number}: {why}",
@@ -112,7 +112,7 @@ def refused(line: tuple[int, str], taken: int) -> RecordRefused:
 def made(
     log: Log, name: str, ddl: str | None, records: list[dict[str, Any]], partitions: int, key: str | None
 ) -> Topic:
-    """A new topic, with the schema that was given or that the first records suggest."""
+    """Create a topic with the specified schema, or with one inferred from the first records."""
     from millstream.log.rows import infer
     from millstream.model.types.schema import Schema, ddl_type
 

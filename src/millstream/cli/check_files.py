@@ -1,4 +1,4 @@
-"""Files of SQL read into one catalog, statement by statement; every mistake is noted, and nothing runs."""
+"""Reads SQL files into one catalog, statement by statement; every error is recorded, and nothing runs."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from millstream.sql.parse.text import Text, word
 
 
 class Checking:
-    """Reads files of SQL into one catalog, statement by statement."""
+    """Reads SQL files into one catalog, statement by statement."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
         self.catalog = Catalog()
         self.unsure: set[str] = set()
-        """Names whose definition is wrong or not known: what depends on them is not looked at."""
+        """Names whose definition is wrong or unknown: what depends on them is not checked."""
 
     def file(self, path: Path) -> None:
         """Check the statements of a file."""
@@ -80,7 +80,7 @@ class Checking:
                 self.unsure.add(statement.name.lower())
 
     def _doubt(self, piece: StatementText) -> None:
-        """A definition that cannot be read still takes its name, so that what uses it is not called unknown."""
+        """Register the name of a definition that cannot be read, so that its uses are not reported as unknown."""
         words = [word(t) for t in piece.tokens[:10]]
         kind = next((i for i, w in enumerate(words) if w in statement_parser.KINDS), None)
         if words[:1] != ["CREATE"] or kind is None:
@@ -112,7 +112,7 @@ class Checking:
             self._bind(entry)
 
     def _columns_known(self, entry: CreateSource) -> bool:
-        """Whether the columns of a source are declared, or can be found; else that is a warning."""
+        """Whether the columns of a source are declared or can be inferred; otherwise that is a warning."""
         if schema_of(self.catalog, entry) is not None or entry.place.kind == "GENERATOR":
             return True
         why, connector = "they are those of its topic", connector_of(entry, {})

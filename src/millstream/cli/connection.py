@@ -1,4 +1,4 @@
-"""The way to the one who carries SQL out: the process that owns the home, or this one when nobody does."""
+"""The connection to the process that executes SQL: the owner of the home, or this process when there is none."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from millstream.serve.replies import Speaks
 
 READS = ("SELECT", "WITH", "VALUES", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "SET", "(")
-"""How statements begin that can be repeated: they change nothing but the session."""
+"""The first words of statements that can be repeated: they change nothing but the session."""
 
 RECONNECT_SECONDS = 0.2
-"""How long a subscription waits before it tries again to connect."""
+"""How long a subscription waits before it reconnects."""
 
 NAMED = ("SOURCES", "VIEWS", "TABLES")
-"""What SHOW lists whose names can be completed."""
+"""The objects of SHOW whose names can be completed."""
 
 
 Begin: TypeAlias = "Callable[[], tuple[Speaks, Callable[[], None]]]"
-"""Begins a session; gives it, and what ends it."""
+"""Opens a session; returns it, and the function that ends it."""
 
 
 class Connection:
-    """A session that can be left for a new one, and the names that are known in it. One thread at a time."""
+    """A session that can be replaced by a new one, and the names that are known in it. Not thread-safe."""
 
     def __init__(
         self,
@@ -53,25 +53,25 @@ class Connection:
         self._begin, self._pause, self._tries = begin, pause, tries
         self._session, self._end = begin()
         self.where = where
-        """The home, and who carries statements out, for a person."""
+        """The home and the process that executes statements, as text."""
         self.starting = starting
-        """Whether Spark is being started just now."""
+        """Whether Spark is starting."""
         self.failing = failing
-        """How many flows have failed."""
+        """The number of failed flows."""
         self.hangs_up = hangs_up
         """Whether a subscription ends only with its session."""
         self._number = 0
         """Counts the sessions."""
         self._set: dict[str, str] = {}
-        """What SET has said, to be said again in a new session."""
+        """The effects of SET, to be repeated in a new session."""
         self._names: tuple[str, ...] | None = None
         self._columns: dict[str, tuple[str, ...]] = {}
 
     def execute(self, sql: str | SqlScript, *, name: str = "SQL") -> Iterator[Answer]:
-        """Carry out the statements of a text or script; what is wrong with one is raised when its turn comes.
+        """Execute the statements of a text or script; an error in one is raised when it is reached.
 
-        When the connection to the process that owns the home has ended, this connects again. Statements that only read
-        are then repeated; of others it says that they may have been carried out.
+        When the connection to the process that owns the home is lost, this reconnects. Statements that only read are
+        then repeated; for others the error states that they may have been executed.
         """
         script = as_script(sql, name)
         reads = all(word(s.tokens[0]) in READS for s in script)
@@ -84,7 +84,7 @@ class Connection:
                     yield answer
                 return
             except ConnectionLost as error:
-                if not self.hangs_up or number != self._number:  # somebody has left this session
+                if not self.hangs_up or number != self._number:  # the session was replaced
                     raise
                 self.anew()
                 if not reads or done:
@@ -102,7 +102,7 @@ class Connection:
             yield answer
 
     def _resumed(self, changes: Iterator[Changes]) -> Iterator[Changes]:
-        """The changes of a subscription; when the connection ends, those after the last ones that came."""
+        """The changes of a subscription; after a lost connection, those after the last received ones."""
         resume = ""
         while True:
             number = self._number
@@ -130,8 +130,8 @@ class Connection:
             self._pause(RECONNECT_SECONDS)
 
     def anew(self) -> None:
-        """Leave the session, with what still runs in it, and begin another one with the same settings."""
-        self._number += 1  # before what waits in the old one is woken
+        """Leave the session, with what still runs in it, and open another one with the same settings."""
+        self._number += 1  # before the waiting threads of the old one wake up
         self._end()
         try:
             self._session, self._end = self._begin()
@@ -155,20 +155,20 @@ class Connection:
         )
 
     def names(self) -> tuple[str, ...]:
-        """The sources, views and tables that are there."""
+        """The names of the sources, views and tables."""
         if self._names is None:
             listed = [n for kind in NAMED for n in self._first_column(f"SHOW {kind};")]
             self._names = tuple(dict.fromkeys(listed))
         return self._names
 
     def columns(self, name: str) -> tuple[str, ...]:
-        """The columns of one of them; none when it is not known."""
+        """The columns of one of them; empty when it is unknown."""
         if name not in self._columns:
             self._columns[name] = self._first_column(f"DESCRIBE {name};")
         return self._columns[name]
 
     def forget_names(self) -> None:
-        """Something was made or dropped: look again when names are next asked for."""
+        """Invalidate the cached names after an object was created or dropped."""
         self._names = None
         self._columns.clear()
 
@@ -186,7 +186,7 @@ class Connection:
 
 @contextmanager
 def connected(home: Path, memory: str | None = None) -> Iterator[Connection]:
-    """A connection to a home: through the process that owns it; else this one opens it, and its flows run here."""
+    """Connect to a home: through the process that owns it; otherwise this process opens it and runs its flows."""
     client = _client(home)
     if client is None:
         from millstream.home import Home

@@ -1,4 +1,4 @@
-"""Errors as a person reads them: what happened, where, why, what to do; full reports go to a file."""
+"""Prints errors: what happened, where, why, what to do; full reports go to a file."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from millstream.errors import MillstreamError, RunError, plain
 
 
 def report_millstream(error: MillstreamError, settings: Settings) -> None:
-    """An error that Millstream foresaw."""
+    """Print an error that Millstream foresaw."""
     detail = error.detail
-    if type(error) is RunError and error.__cause__ is not None:  # a fault that nobody foresaw, in a flow's thread
+    if type(error) is RunError and error.__cause__ is not None:  # an unforeseen fault in a flow's thread
         named = f"the full report is in {write_report(error, settings)}"
         detail = f"{detail}\n{named}" if detail else named
     _say(error.message, at=str(error.origin) if error.origin else None, detail=detail, hint=error.hint)
 
 
 def report_usage(error: click.UsageError) -> None:
-    """A command written wrongly."""
+    """Print a usage error of a command."""
     command = error.ctx.command_path if error.ctx else "millstream"
     message = error.format_message().rstrip(".")
     _say(message[:1].lower() + message[1:], hint=f"see `{command} --help`")
 
 
 def report_unexpected(error: Exception, settings: Settings) -> None:
-    """A fault of ours: one line, and where the rest is."""
+    """Print an internal fault: one line, and the location of the full report."""
     text = plain(next(iter(str(error).strip().splitlines()), ""))
     said = f"{type(error).__name__}: {text}" if type(error).__module__ == "builtins" else text
     where = write_report(error, settings)

@@ -1,6 +1,6 @@
-"""Counts what the epochs of a run report, for the lines and screens that show how it goes.
+"""Aggregates the reports of epochs, for the lines and screens that show progress.
 
-Fed by the runs' threads, read by the command's own.
+Fed by the threads of the runs, read by the thread of the command.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RATE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class MeterReading:
-    """What a meter shows at a moment. Seconds, rows per second; None where nothing is known yet."""
+    """The values of a meter at a moment. Seconds, rows per second; None where nothing is known yet."""
 
     epochs: int
     epoch: int
@@ -35,7 +35,7 @@ class MeterReading:
     watermark: datetime | None
     all_read: bool
     behind: float | None
-    """How far the watermark is behind the clock."""
+    """How far the watermark lags behind the clock."""
     freshness: float | None
     """How long ago the last epoch began."""
 
@@ -70,7 +70,7 @@ class Meter:
         self._rows = self._late = self._errors = self._epochs = 0
 
     def take(self, report: EpochReport) -> None:
-        """Count an epoch; given to `Home.start` as `on_epoch`."""
+        """Count an epoch; passed to `Home.start` as `on_epoch`."""
         now = time.monotonic()
         with self._lock:
             self._epochs += 1
@@ -83,7 +83,7 @@ class Meter:
                 self._recent.append((now, report.rows, report.seconds))
 
     def read(self) -> MeterReading:
-        """How it goes now."""
+        """The current values."""
         with self._lock:
             last, now = self._last, time.time_ns() // 1000
             mark = last.watermark if last else BEGINNING

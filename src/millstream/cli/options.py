@@ -1,4 +1,4 @@
-"""What the commands have in common: the home, the output format, memory, durations, and how errors are shown."""
+"""Common options of the commands: the home, the output format, memory, durations, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass
 class Settings:
-    """How this call of the command line behaves, and the home it speaks of; the context's `obj`."""
+    """How this call of the command line behaves, and the home it uses; the context's `obj`."""
 
     debug: bool = False
     home: Path | None = None
@@ -80,7 +80,7 @@ class DurationType(click.ParamType[Duration]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Duration:
-        """Read it, or fail with how to write one."""
+        """Parse a duration, or fail with an explanation of the syntax."""
         if isinstance(value, Duration):
             return value
         text = f"{value} s" if str(value).replace(".", "", 1).isdigit() else str(value)

@@ -1,4 +1,4 @@
-"""Rows on standard output: a table for people, CSV and JSON for programs."""
+"""Prints rows on standard output: a table for users, CSV and JSON for programs."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def print_listing(
     spoken: Callable[[str, Any], Any],
     none: str,
 ) -> None:
-    """What a home has, one record per row: `columns` names them and gives the headings for people.
+    """Print the objects of a home, one per row: `columns` maps their names to headings for users.
 
-    A program gets names and values as they are. A person gets the values as `spoken` says them, and the sentence
+    A program gets names and values unchanged. A user gets the values as `spoken` formats them, and the sentence
     `none` when there is nothing to list.
     """
     if form != "table":

@@ -1,4 +1,4 @@
-"""How `millstream run` comes to own a home: at once, by waiting as a standby, or by ending a frozen owner."""
+"""How `millstream run` gets ownership of a home: at once, by waiting as a standby, or by killing a frozen owner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def owned(
     standby: str | None,
     take_over: bool,
 ) -> Iterator[tuple[Home, TakenOver | None] | None]:
-    """The home, owned, and whom it was taken from, if it was; None when somebody asked to stop before."""
+    """The owned home and its previous owner, if it was taken over; None when a stop was requested before."""
     from millstream.engine.spark_engines import SparkEngines
     from millstream.home import Home
     from millstream.plan.planner import plan
@@ -60,7 +60,7 @@ def owned(
 
 
 class TakeoverGap:
-    """Tells, once, for how long a flow made no progress while it changed hands."""
+    """Reports, once, for how long a flow made no progress during a takeover."""
 
     def __init__(self, flow: str, taken: TakenOver | None, show: Shows) -> None:
         self._flow, self._taken, self._show = flow, taken, show

@@ -1,4 +1,4 @@
-"""`millstream run FLOW.sql`: the statements of a file in a home, then the flows of all its views."""
+"""`millstream run FLOW.sql`: executes the statements of a file in a home, then runs the flows of all its views."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUFFIX = ".sql"
 
 
 class RunMeter(Meter):
-    """A meter that reads what a run has reported since it was last looked at."""
+    """A meter that shows what a run has reported since the last read."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class RunMeter(Meter):
         self._seen = 0
 
     def read(self) -> MeterReading:
-        """How it goes now."""
+        """The current values."""
         for report in [r for r in list(self._run.reports) if r.number > self._seen]:
             self._seen = report.number
             self.take(report)
@@ -49,7 +49,7 @@ def run_sql(
     standby: str | None = None,
     take_over: bool = False,
 ) -> None:
-    """Carry out the statements of a file in a home, and run what SQL has defined there until somebody asks to stop."""
+    """Execute the statements of a file in a home, and run what SQL has defined there until a stop is requested."""
     if name is not None:
         raise Unsupported(
             "--flow is for Python files", hint="PAUSE a flow that is to rest: millstream sql -c 'PAUSE f'"
@@ -82,7 +82,7 @@ def run_sql(
 
 
 def perform(session: Session, text: str, name: str, show: Shows) -> None:
-    """Carry out statements; definitions that are there as they are written stay as they are, and are not spoken of."""
+    """Execute statements; definitions that exist with the same text stay unchanged, and are not mentioned."""
     answers = session.execute(text, name=name)
     while (answer := patiently(lambda: next(answers, None))) is not None:
         if answer.changes is not None:

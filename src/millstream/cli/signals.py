@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to stop: the first is granted after the current epoch, a second at once."""
+"""Ctrl-C and SIGTERM as stop requests: the first takes effect after the current epoch, a second at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AT_ONCE = 130
 
 
 class Stop:
-    """Whether somebody asked to stop. `wait` sleeps until then."""
+    """Whether a stop was requested. `wait` sleeps until then."""
 
     def __init__(self, on_ask: Callable[[], None] = lambda: None) -> None:
         self._event = threading.Event()
@@ -27,11 +27,13 @@ class Stop:
         return self._event.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep for so long, or until asked to stop."""
+        """Sleep for this long, or until a stop is requested."""
         return self._event.wait(seconds)
 
     def ask(self, *_: int | FrameType | None) -> None:
-        """Ask; asking again ends the process at once, without loss: an epoch is committed whole or not."""
+        """Request a stop; a second request ends the process at once, without loss: an
+        epoch is committed whole or not.
+        """
         if self._event.is_set():
             click.echo("\nstopped at once; the next start goes on from the last whole epoch", err=True)
             os._exit(AT_ONCE)
@@ -41,7 +43,7 @@ class Stop:
 
 @contextmanager
 def stop_on_signals(on_ask: Callable[[], None] = lambda: None) -> Iterator[Stop]:
-    """Take SIGINT and SIGTERM as wishes to stop while inside; only the main thread can."""
+    """Treat SIGINT and SIGTERM as stop requests inside the block; only in the main thread."""
     stop = Stop(on_ask)
     if threading.current_thread() is not threading.main_thread():
         yield stop

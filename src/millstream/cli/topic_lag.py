@@ -1,4 +1,4 @@
-"""How far the readers of a topic have come, for `millstream log list`."""
+"""The progress of the readers of a topic, for `millstream log list`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def committed(home: Path) -> dict[tuple[str, int], int]:
-    """How far flows have come, by the name of their hold and the partition; what they hold lies further back."""
+    """The progress of flows, by the name of their hold and the partition; their holds are further back."""
     from millstream.errors import MillstreamError
     from millstream.reader import Reader
 
@@ -19,7 +19,7 @@ def committed(home: Path) -> dict[tuple[str, int], int]:
 
 
 def spoken(holds: dict[str, int]) -> str:
-    """Readers with the number of records behind them: those that a flow has to read, or that a checkpoint needs."""
+    """Readers with their lag in records: those that a flow has to read, or that a checkpoint needs."""
     from millstream.runtime.inspect.lag import CHECKPOINT
 
     keeps = [r.startswith(f"{CHECKPOINT}.") for r in holds]

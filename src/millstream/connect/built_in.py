@@ -1,5 +1,5 @@
-"""The systems that come with Millstream: the entry of each in the registry. Stored tables are a sink of the runtime
-(`runtime/wiring.py`).
+"""The built-in systems: the registry entry of each. Stored tables are a sink of the
+runtime (`runtime/wiring.py`).
 """
 
 from __future__ import annotations

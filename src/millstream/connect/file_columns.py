@@ -1,4 +1,4 @@
-"""The columns of files, found in the first one."""
+"""Infers the columns of files from the first one."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from millstream.model.connectors import Files
 from millstream.model.types.schema import TIMESTAMP, Schema
 
 _SAMPLE = 1 << 20
-"""Bytes of a file that are looked at to find its columns."""
+"""Bytes of a file that are read to infer its columns."""
 
 
 def columns_of(connector: Connector, log: Log | None) -> Schema:
-    """The columns of a source of files that declares none."""
+    """Infer the columns of a file source that declares none."""
     del log
     assert isinstance(connector, Files)
     return inferred(connector)
 
 
 def inferred(files: Files) -> Schema:
-    """The columns of a folder of files, as the first of them has them."""
+    """Infer the columns of a directory of files from the first one."""
     path = Path(files.path)
     found = sorted(glob.glob(files.path)) if glob.has_magic(files.path) else [str(path)]
     if path.is_dir():
@@ -59,7 +59,7 @@ def inferred(files: Files) -> Schema:
 
 
 def _known(kind: pa.DataType) -> pa.DataType:
-    """A type that was found, as one that a schema can have."""
+    """Convert an inferred type to one that a schema can have."""
     if pa.types.is_timestamp(kind):
         return TIMESTAMP
     if pa.types.is_null(kind) or pa.types.is_time(kind) or pa.types.is_large_string(kind):

@@ -1,4 +1,4 @@
-"""What is wrong with a file, as far as it can be known without reading its rows, or by reading all of it."""
+"""Finds what is wrong with a file, as far as possible without reading its rows, or by reading all of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADER_BYTES = 100_000
 
 
 def gone(path: str) -> SourceMissing:
-    """The error for a file that is no longer there."""
+    """Return the error for a file that no longer exists."""
     return SourceMissing(
         f"a file that was to be read is gone: {path}",
         hint="put it back: files of a source must stay until they are read",
@@ -25,7 +25,7 @@ def gone(path: str) -> SourceMissing:
 
 
 def parquet_problem(path: str, schema: Schema) -> str | None:
-    """A Parquet file says what it holds: why it is a broken one, or one whose types cannot become ours."""
+    """Check the metadata of a Parquet file: why it is damaged, or which types cannot be converted."""
     try:
         found = pq.read_schema(path)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -38,7 +38,7 @@ def parquet_problem(path: str, schema: Schema) -> str | None:
 
 
 def parquet_damage(path: str) -> str | None:
-    """Why a Parquet file cannot be read to its end."""
+    """Return why a Parquet file cannot be read to its end."""
     try:
         with pq.ParquetFile(path) as file:
             for _ in file.iter_batches():
@@ -55,7 +55,7 @@ def _first_line(error: Exception) -> str:
 
 
 def header_problem(path: str, schema: Schema) -> str | None:
-    """A CSV file with a header says which columns it has, in order."""
+    """Check the header of a CSV file, which lists its columns in order."""
     try:
         data = next((line for line in lines_of(path) if line.strip()), None)
     except (OSError, EOFError, zlib.error) as error:
@@ -89,7 +89,7 @@ def _fits(found: pa.DataType, wanted: pa.DataType | None) -> bool:
         pa.types.is_nested,
         lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),
     )
-    if pa.types.is_duration(wanted):  # as other systems write it, a number of microseconds
+    if pa.types.is_duration(wanted):  # other systems write it as a number of microseconds
         return bool(pa.types.is_int64(found))
     same = any(g(found) and g(wanted) for g in groups)
     if same and pa.types.is_integer(found):

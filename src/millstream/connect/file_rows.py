@@ -1,4 +1,4 @@
-"""Files as rows of a table, all at once: what COPY reads. A row that cannot be read is named by file and line."""
+"""Reads files as the rows of a table, all at once, for COPY. An unreadable row is named by file and line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONGEST_FIELD = 1 << 27
 
 @dataclass(frozen=True)
 class Form:
-    """How the files are written."""
+    """The format of the files."""
 
     format: str
     header: bool = True
@@ -39,13 +39,13 @@ class Form:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The rows of some files, and a way to name one of them."""
+    """The rows of some files, and the location of each."""
 
     rows: pa.Table
     files: tuple[tuple[str, int, Callable[[int], str]], ...]
 
     def named(self, number: int) -> str:
-        """Where a row stands, which is counted from 1 over all files."""
+        """The location of a row, counted from 1 over all files."""
         left = number - 1
         for path, count, place in self.files:
             if left < count:
@@ -55,7 +55,7 @@ class Loaded:
 
 
 def found_files(path: str) -> list[str]:
-    """The files that a path names: one, those of a folder, or those of a pattern."""
+    """The files that a path matches: one, those of a directory, or those of a pattern."""
     if os.path.isdir(path):
         found = [e.path for e in os.scandir(path) if e.is_file() and not e.name.startswith((".", "_"))]
     elif os.path.isfile(path):
@@ -68,7 +68,7 @@ def found_files(path: str) -> list[str]:
 
 
 def load(path: str, form: Form, schema: pa.Schema) -> Loaded:
-    """The rows of all files under a path, with these columns; NULL where a file has no such column."""
+    """Read the rows of all files under a path, with these columns; NULL where a file lacks a column."""
     read = {"csv": _csv, "json": _json, "parquet": _parquet}[form.format]
     tables, files = [], []
     for each in found_files(path):
@@ -93,7 +93,7 @@ def _csv(path: str, form: Form, schema: pa.Schema) -> _Read:
     names, blank = _header(path, form, schema) if form.header else (list(schema.names), 0)
     if names is None:
         return schema.empty_table(), lambda row: f"row {row + 1}"
-    alone = len(names) == 1  # an empty line is a row then
+    alone = len(names) == 1  # then an empty line is a row
     data = path if not path.endswith((".gz", ".bz2")) else pa.input_stream(path, compression="detect")
     try:
         table = pa.csv.read_csv(
@@ -123,8 +123,8 @@ def _csv(path: str, form: Form, schema: pa.Schema) -> _Read:
 
 
 def _header(path: str, form: Form, schema: pa.Schema) -> tuple[list[str] | None, int]:
-    """The columns that a header names, as the table spells them (None for a file without a line), and the number of
-    blank lines before it.
+    """The columns in a header, as the table spells them (None for a file without a line), and the number of blank lines
+    before it.
     """
     blank, line = next(((i, b) for i, b in enumerate(lines_of(path)) if b.strip()), (0, None))
     if line is None:
@@ -134,8 +134,8 @@ def _header(path: str, form: Form, schema: pa.Schema) -> tuple[list[str] | None,
 
 
 def _records(path: str, form: Form, *, alone: bool) -> Any:
-    """The records of a file one by one, each with the line that it begins on. With a column `alone`, an empty line is
-    one.
+    """The records of a file, each with the line that it begins on. With a single column (`alone`), an empty line is a
+    record.
     """
     csv.field_size_limit(_LONGEST_FIELD)
     lines = ((line.decode("utf-8", "surrogateescape") + "\n") for line in lines_of(path))
@@ -157,7 +157,7 @@ def _line_of(path: str, form: Form, row: int, *, alone: bool) -> int:
 
 
 def _unreadable(path: str, form: Form, columns: int, error: Exception) -> RecordRefused:
-    """The error for a file that is not CSV with so many columns: its first line that is not."""
+    """Return the error for a file that is not CSV with this many columns, naming its first bad line."""
     line = 0
     try:
         for line, record in _records(path, form, alone=columns == 1):
@@ -205,7 +205,7 @@ def _json(path: str, form: Form, schema: pa.Schema) -> _Read:
         numbers.append(number)
         for name, column in values.items():
             column.append(record.pop(name, None))
-        for name, value in record.items():  # others, or in another case
+        for name, value in record.items():  # unknown columns, or in another case
             spelled = known.get(name.lower())
             if spelled is None or values[spelled][-1] is not None:
                 raise RecordRefused(
@@ -257,7 +257,7 @@ def _columns(
 
 
 def _spelled(what: str, given: Sequence[str], schema: pa.Schema, hint: str | None = None) -> list[str]:
-    """Names of columns as the table spells them."""
+    """Column names as the table spells them."""
     known = {n.lower(): n for n in schema.names}
     found = []
     for name in given:

@@ -1,7 +1,7 @@
-"""Folders of files. Offset i is the i-th file that was discovered; the order of discovery is kept in a ledger.
+"""Directories of files as a source. Offset i is the i-th discovered file; a ledger keeps the order of discovery.
 
-A file is read once: a path that is in the ledger (`connect/ledger.py`) is never read again, whatever happens to it
-afterwards. A file that is not what the source declares (no Parquet, other columns) has a ``problem``: it is one error
+A file is read once: a path in the ledger (`connect/ledger.py`) is never read again, whatever happens to it afterwards.
+A file that does not match the declaration of the source (not Parquet, other columns) has a ``problem``: it is one error
 of its source, and its rows are not read.
 """
 
@@ -31,7 +31,7 @@ _ROW_BYTES = {"json": 100, "csv": 60, "parquet": 12}
 
 
 class FileSource(SourceBase):
-    """The files of a folder, in the order they were discovered."""
+    """The files of a directory, in the order of discovery."""
 
     def __init__(self, files: Files, schema: Schema, ledger: Path) -> None:
         self.files = files
@@ -46,7 +46,7 @@ class FileSource(SourceBase):
             self._check_place()
 
     def head(self, now: int) -> Offsets:
-        """Look for new files and write them into the ledger."""
+        """Discover new files and write them to the ledger."""
         del now
         with self._discovering:
             self._discover()
@@ -73,7 +73,7 @@ class FileSource(SourceBase):
             self._closed = True
 
     def admit(self, start: Offsets, head: Offsets, limit: int | None) -> SourceSlice:
-        """Whole files, until the bytes (or the rows, as estimated) of one epoch are reached; at least one file."""
+        """Whole files, up to the bytes (or estimated rows) of one epoch; at least one file."""
         first, end, size = start.get(0, 0), start.get(0, 0), 0
         budget = BYTES_PER_EPOCH if limit is None else limit * _ROW_BYTES[self.files.format]
         while end < head[0] and (end == first or size + self.entries[end].size <= budget):
@@ -100,11 +100,11 @@ class FileSource(SourceBase):
         return {0: 0}
 
     def end(self) -> Offsets | None:
-        """The files that were discovered."""
+        """The discovered files."""
         return {0: len(self.entries)}
 
     def pending(self, at: Offsets, now: int) -> int | None:
-        """None while files wait: it is not known how many records are in them."""
+        """None while files are pending: the number of their records is unknown."""
         return 0 if len(self.entries) <= at.get(0, 0) else None
 
     def describe(self) -> SourceFacts:
@@ -112,7 +112,7 @@ class FileSource(SourceBase):
         return SourceFacts("files")
 
     def finished(self, start: Offsets) -> bool:
-        """A bounded folder ends with the files that were there at the start."""
+        """A bounded directory ends with the files that existed at the start."""
         return self.files.bounded and self._closed and start.get(0, 0) >= len(self.entries)
 
     def _candidates(self) -> list[str]:
@@ -138,7 +138,7 @@ class FileSource(SourceBase):
             )
 
     def _is_plain(self, path: str) -> bool:
-        """Whether Spark may read a text file by itself (see `connect/text_lines.py`)."""
+        """Whether Spark can read a text file directly (see `connect/text_lines.py`)."""
         if path not in self._plain:
             if len(self._plain) >= _REMEMBERED:
                 self._plain.clear()
@@ -149,7 +149,7 @@ class FileSource(SourceBase):
         return self._plain[path]
 
     def examine(self, part: SourceSlice) -> bool:
-        """Read the Parquet files of a slice to their ends, and note which cannot be."""
+        """Read the Parquet files of a slice to their ends, and record which cannot be read."""
         start, end = part.ranges.get(0, (0, 0))
         damaged = False
         for n in range(start, end) if self.files.format == "parquet" else ():
@@ -163,7 +163,7 @@ class FileSource(SourceBase):
         return damaged
 
     def _problem(self, path: str) -> str | None:
-        """Why a file cannot be read as the source says; an error where its permissions forbid to find out."""
+        """Return why a file cannot be read as declared; raises if its permissions prevent the check."""
         if not os.access(path, os.R_OK):
             raise SourceUnreadable(
                 f"the file {path} may not be read", hint="check its permissions, or move it out of the folder"
@@ -178,7 +178,7 @@ class FileSource(SourceBase):
 
 
 class FollowedFiles(FileSource):
-    """The files of a folder as another process has discovered them: its ledger is read and never written."""
+    """The files of a directory as another process has discovered them: its ledger is read and never written."""
 
     def __init__(self, files: Files, ledger: Path) -> None:
         self.files = files
@@ -189,7 +189,7 @@ class FollowedFiles(FileSource):
         self._discovering = threading.Lock()
 
     def _discover(self) -> None:
-        """Take in what was added to the ledger; a line that is not whole yet is left for the next time."""
+        """Read what was added to the ledger; an incomplete line is left for the next time."""
         if not self._ledger.exists():
             return
         with self._ledger.open("rb") as file:
@@ -201,12 +201,14 @@ class FollowedFiles(FileSource):
             ledgers.read_line(self.entries, line)
 
     def examine(self, part: SourceSlice) -> bool:
-        """The owner notes what is damaged."""
+        """Do nothing: the owner records damage."""
         return False
 
 
 class FilesOffline:
-    """What a repair can know of a folder of files without the flow: its ledger, and whether the files are there."""
+    """What a repair can determine about a directory of files without the flow: its
+    ledger, and whether the files exist.
+    """
 
     def problems(self, place: Offline, at: Mapping[str, int]) -> Iterator[str]:
         """A ledger that cannot be read, or has fewer files than were read."""
@@ -218,25 +220,25 @@ class FilesOffline:
             yield f"the ledger {ledger} has {len(entries)} files, but {at['0']} were read"
 
     def cannot_begin(self, place: Offline) -> str | None:
-        """A file that is gone."""
+        """A file that no longer exists."""
         entries = ledgers.looked_at(_ledger(place.root, place.source)) or ()
         missing = next((e.path for e in entries if not os.path.exists(e.path)), None)
         return None if missing is None else f"the file {missing} of `{place.source}` is gone"
 
 
 def has_ledger(root: Path, source: str) -> bool:
-    """Whether a flow whose files are under `root` has read a folder of files under this name."""
+    """Whether a flow whose files are under `root` has read a directory of files under this name."""
     return _ledger(root, source).exists()
 
 
 def open_files(context: SourceContext) -> FileSource:
-    """A folder of files as a source."""
+    """Open a directory of files as a source."""
     assert isinstance(context.connector, Files)
     return FileSource(context.connector, context.schema, _ledger(context.root, context.name))
 
 
 def follow_files(context: SourceContext) -> FileSource:
-    """The same next to the process that owns it."""
+    """Open the same source next to the process that owns it."""
     assert isinstance(context.connector, Files)
     return FollowedFiles(context.connector, _ledger(context.root, context.name))
 

@@ -1,14 +1,14 @@
-"""The forms in which a source gives a slice. The engine has one reader for each (`engine/input/readers/`).
+"""The forms in which a source returns a slice. The engine has one reader for each (`engine/input/readers/`).
 
-A slice may be several forms together: a topic gives its sealed segments to Spark and its tail as an Arrow table. All
-forms give rows with the columns of the source, and for each row the system columns
+A slice may consist of several forms: a topic passes its sealed segments to Spark and its tail as an Arrow table. All
+forms produce rows with the columns of the source and the system columns
 
     $part   INT      the partition
     $pos    BIGINT   the position in it; it grows with the order of the records, and is the same in every reading
     $bad    INT      0, or why the record is an error (`connect/port.py`); may be left out
     $raw    STRING   the text of a record that is an error; may be left out
 
-Forms are values: they can be compared, kept, and sent to another process.
+Forms are values: they can be compared, stored, and sent to another process.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class FilePart:
     path: str
     size: int
     problem: str | None = None
-    """Why it cannot be read: it is one error then, and its rows are not looked for."""
+    """Why it cannot be read: then it is one error, and its rows are not read."""
     plain: bool = True
-    """Whether Spark's own reader reads it without losses (`connect/text_lines.py`); else it is read line by line."""
+    """Whether Spark's own reader reads it without loss (`connect/text_lines.py`); otherwise it is read line by line."""
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,24 @@ class FileSet:
     """json (an object per line), csv or parquet."""
     files: tuple[FilePart, ...]
     header: bool = True
-    """Whether CSV files begin with the names of the columns."""
+    """Whether CSV files begin with a header."""
 
 
 @dataclass(frozen=True)
 class ByteRange:
-    """Whole lines of a text file: the bytes from `start` to before `end`. The position of a row is where it begins."""
+    """Whole lines of a text file: the bytes from `start` to before `end`. The position of a row is its first byte."""
 
     path: str
     start: int
     end: int
     partition: int = 0
     base: int = 0
-    """Added to the place in the file, where several files follow each other in one partition."""
+    """Added to the position in the file, where several files form one partition."""
 
 
 @dataclass(frozen=True)
 class ByteRanges:
-    """Stretches of text files that grow, as of a log file that is followed."""
+    """Ranges of growing text files, such as a log file that is followed."""
 
     format: str
     """json or csv, without a header."""
@@ -68,7 +68,7 @@ class ByteRanges:
 
 @dataclass(frozen=True, eq=False)
 class ArrowRows:
-    """Rows that are in memory already."""
+    """Rows that are already in memory."""
 
     table: pa.Table
     """The columns of the source, ``$part``, ``$pos``, and ``$bad`` and ``$raw`` where they are known."""
@@ -82,7 +82,7 @@ class ArrowRows:
 
 @dataclass(frozen=True)
 class SparkFormat:
-    """What a batch reader of Spark gives: ``spark.read.format(format).options(...).load(*paths)``."""
+    """The output of a batch reader of Spark: ``spark.read.format(format).options(...).load(*paths)``."""
 
     format: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
@@ -92,11 +92,13 @@ class SparkFormat:
     position: str = "$offset"
     """The column that holds its position."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Spark SQL for columns of the source that the reader does not give under their own name."""
+    """Spark SQL for columns of the source that the reader does not return under their own name."""
     typed: bool = True
-    """Whether the reader takes a schema (files do, Kafka does not)."""
+    """Whether the reader accepts a schema (files do, Kafka does not)."""
     ranges: Mapping[int, tuple[int, int]] | None = None
-    """The range of positions of each partition, where the reader gives more than the slice; None where it does not."""
+    """The range of positions of each partition, where the reader returns more than the
+    slice; None where it does not.
+    """
 
 
 Range = tuple[int, int, int]
@@ -104,7 +106,7 @@ Range = tuple[int, int, int]
 
 
 class ReadsRanges(Protocol):
-    """Reads a range of offsets of a partition, in any process. It must be possible to pickle it."""
+    """Reads a range of offsets of a partition, in any process. It must be picklable."""
 
     def __call__(self, partition: int, start: int, end: int) -> pa.Table | Iterable[pa.Table]:
         """The records, in order: the columns of the source, and ``$pos``, ``$bad`` and ``$raw`` as in all forms. Rows
@@ -115,20 +117,20 @@ class ReadsRanges(Protocol):
 
 @dataclass(frozen=True)
 class PythonRanges:
-    """Ranges that a Python function reads: in the driver where they are short, else on the executors."""
+    """Ranges that a Python function reads: in the driver where they are short, otherwise on the executors."""
 
     read: ReadsRanges
     ranges: tuple[Range, ...]
     chunk: int | None = None
-    """Offsets that one call reads at most, so that ranges are read in parallel; None: each range by one call."""
+    """The most offsets per call, so that ranges are read in parallel; None: one call per range."""
     marks: bool = False
-    """Whether the function may give ``$bad`` and ``$raw``: records that are errors."""
+    """Whether the function may return ``$bad`` and ``$raw``: records that are errors."""
     costly: bool = False
-    """Whether reading them twice costs twice: several views then share one reading."""
+    """Whether reading is expensive: then several views share one read."""
 
     @property
     def offsets(self) -> int:
-        """How many offsets there are."""
+        """The number of offsets."""
         return sum(end - start for _, start, end in self.ranges)
 
     def calls(self) -> list[Range]:
@@ -140,7 +142,7 @@ class PythonRanges:
         ]
 
     def tables(self, schema: pa.Schema, calls: Iterable[Range] | None = None) -> Iterable[pa.Table]:
-        """What calls give, with the columns of a schema and the system columns."""
+        """The results of calls, with the columns of a schema and the system columns."""
         for partition, start, end in self.calls() if calls is None else calls:
             read = self.read(partition, start, end)
             for table in [read] if isinstance(read, pa.Table) else read:

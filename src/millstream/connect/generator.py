@@ -15,13 +15,13 @@ from millstream.model.connectors import Generator
 
 ROWS_PER_EPOCH = 1_000_000
 CHUNK = 50_000
-"""Numbers that one call of a generator makes at most where it is called on the executors."""
+"""The most numbers per call of a generator on the executors."""
 ENDLESS = 2**62
 
 
 @dataclass(frozen=True)
 class MakesNumbers:
-    """A generator's function as a reader of ranges; it has one partition."""
+    """The function of a generator as a reader of ranges; it has one partition."""
 
     make: Callable[[int, int], pa.Table]
 
@@ -32,10 +32,10 @@ class MakesNumbers:
 
 
 class GeneratorSource(SourceBase):
-    """A sequence of records that can be made again at any time from their numbers.
+    """A sequence of records that can be regenerated at any time from their numbers.
 
-    A paced generator begins its schedule at the first call of `head`, at the number reached; record n of the
-    schedule is due n / rate seconds later. It never skips a number, however late the reader is.
+    A paced generator begins its schedule at the first call of `head`, at the current number; record n of the schedule
+    is due n / rate seconds later. It never skips a number, however late the reader is.
     """
 
     def __init__(self, generator: Generator, start: int) -> None:
@@ -58,22 +58,22 @@ class GeneratorSource(SourceBase):
         return min(end, self._first + int((now - since) * self.generator.rate / 1_000_000))
 
     def admit(self, start: Offsets, head: Offsets, limit: int | None) -> SourceSlice:
-        """The next records that are due."""
+        """The next due records."""
         first = start.get(0, 0)
         return SourceSlice({0: (first, max(first, min(head[0], first + (limit or ROWS_PER_EPOCH))))})
 
     def slice(self, part: SourceSlice) -> Sequence[Form]:
-        """The numbers, to be made anywhere."""
+        """The numbers, to be generated anywhere."""
         start, end = part.ranges.get(0, (0, 0))
         return [PythonRanges(MakesNumbers(self.generator.make), ((0, start, end),), CHUNK)] if end > start else []
 
     def pending(self, at: Offsets, now: int) -> int | None:
-        """The records that are due; none of a generator without an end that is not paced."""
+        """The due records; none for an unbounded generator that is not paced."""
         due = self._due(now, now if self._since is None else self._since)
         return 0 if due >= ENDLESS else max(0, due - at.get(0, 0))
 
     def describe(self) -> SourceFacts:
-        """It makes nothing while no flow reads it."""
+        """It generates nothing while no flow reads it."""
         return SourceFacts("generator", rests=True)
 
     def finished(self, start: Offsets) -> bool:
@@ -82,6 +82,6 @@ class GeneratorSource(SourceBase):
 
 
 def open_generator(context: SourceContext) -> GeneratorSource:
-    """A generator as a source."""
+    """Open a generator as a source."""
     assert isinstance(context.connector, Generator)
     return GeneratorSource(context.connector, context.at.get(0, 0))

@@ -1,10 +1,10 @@
-"""The ledger of a folder of files: which files were discovered, in which order, and which of them cannot be read.
+"""The ledger of a directory of files: the discovered files, their order, and which of them cannot be read.
 
-It is a file of JSON lines, one per discovered file, appended and fsynced before an epoch may name it:
+It is a file of JSON lines, one per discovered file, appended and fsynced before an epoch may reference it:
 
     {"n":0,"path":"/data/bids/a.json","size":812,"mtime":1767225600000000}
 
-A problem that shows only when the file is read is added as a line of its own, ``{"n":0,"problem":"..."}``.
+A problem that is found only when the file is read is appended as a separate line, ``{"n":0,"problem":"..."}``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FileEntry:
 
 
 def read_line(entries: list[FileEntry], line: bytes) -> None:
-    """Take a line of a ledger in. ValueError, KeyError, TypeError or IndexError where it is not one."""
+    """Parse a line of a ledger. Raises ValueError, KeyError, TypeError or IndexError where it is not one."""
     content = orjson.loads(line)
     number = content["n"]
     if "path" not in content:
@@ -47,7 +47,7 @@ def read_line(entries: list[FileEntry], line: bytes) -> None:
 
 
 def load(ledger: Path) -> list[FileEntry]:
-    """Read a ledger to write it; a torn last line (no epoch has named it) is cut off."""
+    """Read a ledger for writing; a torn last line (no epoch references it) is cut off."""
     if not ledger.exists():
         return []
     data = ledger.read_bytes()
@@ -81,7 +81,7 @@ def looked_at(ledger: Path) -> list[FileEntry] | None:
 
 
 def file_line(number: int, entry: FileEntry) -> bytes:
-    """The line of a file. A name that is not UTF-8 is kept as hexadecimal digits, too."""
+    """The line of a file. A name that is not UTF-8 is also stored as hexadecimal digits."""
     plain = readable(os.fsencode(entry.path))
     content: dict[str, Any] = {"n": number, "path": plain, "size": entry.size, "mtime": entry.mtime}
     if plain != entry.path:
@@ -97,7 +97,7 @@ def problem_line(number: int, problem: str) -> bytes:
 
 
 def append(ledger: Path, lines: Sequence[bytes]) -> None:
-    """Add to a ledger, durably."""
+    """Append to a ledger durably."""
     new = not ledger.exists()
     ledger.parent.mkdir(parents=True, exist_ok=True)
     with ledger.open("ab") as file:

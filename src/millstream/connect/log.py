@@ -1,4 +1,4 @@
-"""A topic of the log as a source: slices are offset ranges, exact, parallel, and the same for ever."""
+"""A topic of the log as a source: slices are offset ranges, exact, parallel and immutable."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LogSource(SourceBase):
             topic.hold(reader, {**self._first, **at})
 
     def head(self, now: int) -> Offsets:
-        """What is durable by now."""
+        """The durable end."""
         del now
         return self.topic.end() if self._until is None else self._until
 
@@ -53,21 +53,21 @@ class LogSource(SourceBase):
         return self.topic.start()
 
     def end(self) -> Offsets | None:
-        """What is durable by now."""
+        """The durable end."""
         return self.head(0)
 
     def first(self) -> Offsets:
-        """Where a flow begins, as was declared."""
+        """Where a new flow begins, as declared."""
         return self._first
 
     def finished(self, start: Offsets) -> bool:
-        """Whether a bounded reader has read all that was there at the start."""
+        """Whether a bounded reader has read everything that existed at the start."""
         return self._until is not None and all(
             start.get(p, self._first.get(p, 0)) >= end for p, end in self._until.items()
         )
 
     def slice(self, part: SourceSlice) -> Sequence[Form]:
-        """Sealed segments are read by Spark itself; what is still in the tail comes from this process."""
+        """Spark reads sealed segments itself; the tail comes from this process."""
         parts = [
             piece
             for partition, (start, end) in sorted(part.ranges.items())
@@ -87,7 +87,7 @@ class LogSource(SourceBase):
         return [*forms, ArrowRows(self._rows_of(tail))] if tail or not sealed else forms
 
     def _rows_of(self, parts: list[Part]) -> pa.Table:
-        """Some stretches of the topic, read in this process."""
+        """Read some ranges of the topic in this process."""
         wanted = pa.schema([*self._schema.to_arrow(), pa.field("$part", pa.int32()), pa.field("$pos", pa.int64())])
         pieces = []
         for piece in parts:
@@ -97,11 +97,11 @@ class LogSource(SourceBase):
         return pa.concat_tables(pieces) if pieces else wanted.empty_table()
 
     def hold(self, offsets: Offsets) -> None:
-        """Tell the topic from where on this flow may still need its records."""
+        """Place a hold on the topic: this flow may still need its records from here on."""
         self.topic.hold(self._reader, dict(offsets))
 
     def pending(self, at: Offsets, now: int) -> int | None:
-        """What was appended and not read."""
+        """The records that were appended and not read."""
         return sum(max(0, end - at.get(p, 0)) for p, end in self.head(now).items())
 
     def describe(self) -> SourceFacts:
@@ -109,12 +109,12 @@ class LogSource(SourceBase):
         return SourceFacts(f"log {self.topic.name}", record_per_offset=True)
 
     def tap(self) -> SparkTap | None:
-        """What lands records in the topic, if it is for that."""
+        """The tap that lands records in the topic, if it has one."""
         return self._tap
 
 
 def _check(topic: Topic, schema: Schema) -> None:
-    """The columns that a source declares must be there, with types that fit."""
+    """Check that the declared columns exist with matching types."""
     for field in schema:
         index = topic.schema.get_field_index(field.name)
         if index < 0:
@@ -146,7 +146,7 @@ def _first(topic: Topic, start: str | Mapping[int, int]) -> Offsets:
 
 
 class LogOffline:
-    """What a repair can know of a topic without the flow: where it begins and ends. The detail is its name."""
+    """What a repair can determine about a topic without the flow: its start and end. The detail is its name."""
 
     def problems(self, place: Offline, at: Mapping[str, int]) -> Iterator[str]:
         """A topic that cannot be read, or does not hold the offsets at which a flow resumes."""
@@ -181,7 +181,7 @@ def _bounds(place: Offline) -> tuple[dict[int, int] | None, dict[int, int] | Non
 
 
 def columns_of(connector: Connector, log: Log | None) -> Schema | None:
-    """The columns of a topic that is there."""
+    """The columns of an existing topic."""
     name = connector.topic_of_its_own
     if name is None or log is None or not log.exists(name):
         return None
@@ -189,7 +189,7 @@ def columns_of(connector: Connector, log: Log | None) -> Schema | None:
 
 
 def open_topic(context: SourceContext) -> LogSource:
-    """A topic as a source."""
+    """Open a topic as a source."""
     assert isinstance(context.connector, LogTopic)
     topic = context.log.topic(context.connector.topic)
     reader = f"{context.flow}.{context.name}"
@@ -197,7 +197,7 @@ def open_topic(context: SourceContext) -> LogSource:
 
 
 def open_tapped(context: SourceContext) -> LogSource:
-    """The topic that a tap lands the records of a Spark stream in, made if it is not there."""
+    """Open the topic in which a tap lands the records of a Spark stream, creating it if it does not exist."""
     stream = context.connector
     assert isinstance(stream, SparkStream)
     name = stream.topic or _landing(context.flow, context.name)
@@ -210,13 +210,13 @@ def open_tapped(context: SourceContext) -> LogSource:
 
 
 def follow_topic(context: SourceContext) -> LogSource | None:
-    """A topic next to the process that owns it; None when it is not there yet."""
+    """Open a topic next to the process that owns it; None when it does not exist yet."""
     assert isinstance(context.connector, LogTopic)
     return _followed(context, context.connector.topic)
 
 
 def follow_tapped(context: SourceContext) -> LogSource | None:
-    """The topic of a tap next to the process that lands records in it; None when it is not there yet."""
+    """Open the topic of a tap next to the process that lands records in it; None when it does not exist yet."""
     assert isinstance(context.connector, SparkStream)
     return _followed(context, context.connector.topic or _landing(context.flow, context.name))
 
@@ -229,7 +229,7 @@ def _followed(context: SourceContext, name: str) -> LogSource | None:
 
 
 def _landing(flow: str, source: str) -> str:
-    """The topic of a Spark stream that names none. One that is cut short could be that of another source."""
+    """The topic of a Spark stream that names none. A truncated name could be that of another source."""
     name = f"{flow}_{source}"
     if len(name) > 63:
         raise DefinitionError(

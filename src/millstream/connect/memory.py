@@ -1,4 +1,4 @@
-"""Rows sent by hand, for tests and small programs; partitions and offsets are exact."""
+"""Rows sent by the program itself, for tests and small programs; partitions and offsets are exact."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MemorySource(SourceBase):
         return {p: len(sent[p]) if p < len(sent) else 0 for p in range(self._memory.partitions)}
 
     def admit(self, start: Offsets, head: Offsets, limit: int | None) -> SourceSlice:
-        """All that was sent, or `limit` rows of every partition."""
+        """Everything that was sent, or `limit` rows of every partition."""
         ranges = {}
         for partition, end in head.items():
             first = start.get(partition, 0)
@@ -39,7 +39,7 @@ class MemorySource(SourceBase):
         return SourceSlice(ranges)
 
     def finished(self, start: Offsets) -> bool:
-        """Whether `end` was called and all that was sent has been read."""
+        """Whether `end` was called and everything was read."""
         return self._memory.ended.is_set() and all(start.get(p, 0) >= end for p, end in self.head(0).items())
 
     def end(self) -> Offsets | None:
@@ -59,7 +59,7 @@ class MemorySource(SourceBase):
         return [ArrowRows(self.table(part))]
 
     def table(self, part: SourceSlice) -> pa.Table:
-        """The rows of a slice; those that do not fit the schema are marked."""
+        """The rows of a slice; those that do not match the schema are marked."""
         records, places = [], []
         for partition, (start, end) in sorted(part.ranges.items()):
             for offset in range(start, end):
@@ -85,7 +85,7 @@ class MemorySource(SourceBase):
 
 
 def _raw(record: dict[str, Any]) -> str:
-    """A bad record as text, whatever is in it."""
+    """A bad record as text, whatever it contains."""
     try:
         return orjson.dumps(record, default=in_json, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:
@@ -104,19 +104,19 @@ def _one_by_one(values: list[Any], kind: pa.DataType, bad: list[int]) -> pa.Arra
 
 
 class MemoryOffline:
-    """What a repair can know of rows that were sent by hand: that they are gone."""
+    """What a repair can determine about rows that a program sent: they are gone."""
 
     def problems(self, place: Offline, at: Mapping[str, int]) -> Iterator[str]:
-        """None: they are sent again, or not."""
+        """None: the program may send them again."""
         del place, at
         return iter(())
 
     def cannot_begin(self, place: Offline) -> str | None:
-        """They went with the process."""
+        """They were lost with the process."""
         return f"the rows of `{place.source}` were in memory and are gone"
 
 
 def open_memory(context: SourceContext) -> MemorySource:
-    """Rows of this process as a source."""
+    """Open rows of this process as a source."""
     assert isinstance(context.connector, Memory)
     return MemorySource(context.connector, context.schema)

@@ -28,7 +28,7 @@ CYCLE = 50
 _FIRST_ID = 1000
 _FIRST_CATEGORY, _CATEGORIES = 10, 5
 _IN_FLIGHT_AUCTIONS, _ACTIVE_PEOPLE, _LEAD = 100, 1000, 10
-"""Cold ids are drawn from the latest auctions and people, and `_LEAD` ids that are not born yet."""
+"""Cold ids are drawn from the latest auctions and persons, and `_LEAD` ids that do not exist yet."""
 _HOT_STEP = 100
 """A hot id is the latest one divisible by this."""
 _FIRST_NAMES = "Peter Paul Luke John Saul Vicky Kate Julie Sarah Deiter Walter".split()
@@ -40,7 +40,7 @@ _CHANNELS = 10_000
 
 
 def time_of(numbers: Ints, rate: int, base_time_us: int) -> Ints:
-    """When the events happened, in microseconds, cut to whole milliseconds."""
+    """The event times, in microseconds, truncated to whole milliseconds."""
     micros = numbers * 1_000_000 // rate + base_time_us
     return micros // 1000 * 1000
 
@@ -148,7 +148,7 @@ def _channels(seed: int) -> tuple[pa.Array, pa.Array]:
 
 
 class Chunk:
-    """Some events of one kind, known by their numbers; its methods give what their fields are made of."""
+    """Some events of one kind, identified by their numbers; its methods return the building blocks of their fields."""
 
     def __init__(self, kind: str, numbers: Ints, seed: int, rate: int, base_time_us: int) -> None:
         self.kind, self.numbers, self.seed = kind, numbers, seed
@@ -186,7 +186,7 @@ class Chunk:
         return _text(self.seed, f"{self.kind}.{field}", self.numbers, lengths, table)
 
     def time(self) -> pa.Array:
-        """When the events happened."""
+        """The event times."""
         return pa.array(self._time_of(self.numbers)).view(TIME)
 
     def _time_of(self, numbers: Ints) -> Ints:
@@ -198,7 +198,7 @@ class Chunk:
         return self.cycle * 3 + place
 
     def person(self, field: str, hot_offset: int) -> Ints:
-        """The id of somebody: three times in four the hot one, else anybody active."""
+        """The id of a person: three times in four the hot one, otherwise any active one."""
         word = self.word(field)
         active = np.minimum(self.cycle + 1, _ACTIVE_PEOPLE)
         anybody = self.cycle + 1 - active + _below(word, active + _LEAD)

@@ -1,16 +1,16 @@
-"""The contracts of sources and sinks: what the epoch loop, the engine and the tools call, and in which thread.
+"""The contracts of sources and sinks: what the epoch loop, the engine and the tools call, and on which thread.
 
-A source is a set of partitions, each a sequence of offsets that grows. The loop calls `head`, fixes a slice (a range of
-offsets per partition) with `admit`, writes it down durably, and only then reads: `slice` gives the forms
-(`connect/forms.py`) that the engine reads. **The same slice gives the same rows, always**: after a crash the epoch is
-run again from its record.
+A source is a set of partitions, each an append-only sequence of offsets. The loop calls `head`, fixes a slice (a range
+of offsets per partition) with `admit`, records it durably, and only then reads: `slice` returns the forms
+(`connect/forms.py`) that the engine reads. **The same slice returns the same rows, always**: after a crash the epoch is
+rerun from its record.
 
-A sink takes the changes of epochs in order. After a crash it is given the last one again, and declares what it makes of
-that (`SinkGuarantee`).
+A sink receives the changes of epochs in order. After a crash it receives the last one again, and declares how it
+handles that (`SinkGuarantee`).
 
-Threads: `head`, `pending` and `describe` of a source may be called by any thread at any time, also at once. All other
-methods, and those of sinks, are called by the thread of one flow, one at a time. `testing/conformance/` checks all of
-this for any connector.
+Threads: `head`, `pending` and `describe` of a source may be called by any thread at any time, also concurrently. All
+other methods, and those of sinks, are called by the thread of one flow, one at a time. `testing/conformance/` checks
+all of this for any connector.
 """
 
 from __future__ import annotations
@@ -68,18 +68,18 @@ class SourceSlice:
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What is known of an open source, for the loop, for accounting, and for a repair without the flow."""
+    """Facts about an open source, for the loop, for accounting, and for a repair without the flow."""
 
     kind: str
-    """The name of its system, and what a repair needs to find it again: ``files``, ``log bids``. Kept on disk."""
+    """The name of its system, and what a repair needs to find it again: ``files``, ``log bids``. Stored on disk."""
     record_per_offset: bool = False
-    """Whether every offset is one record, so that records read and offsets passed can be compared."""
+    """Whether every offset is one record, so that the numbers of records and offsets can be compared."""
     rests: bool = False
     """Whether no records arrive while no flow reads it, as with a generator: it was not silent then."""
 
 
 class Lands(Protocol):
-    """A topic, as far as a tap needs it."""
+    """The part of a topic that a tap needs."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -87,13 +87,13 @@ class Lands(Protocol):
         ...
 
     def append(self, rows: pa.Table, *, producer: str, sequence: int) -> object:
-        """Take rows once for each sequence of a producer."""
+        """Append rows once for each sequence of a producer."""
         ...
 
 
 @dataclass(frozen=True)
 class SparkTap:
-    """A source of Spark Structured Streaming whose records land in a topic while the flow runs, each once."""
+    """A source of Spark Structured Streaming whose records land in a topic while the flow runs, each exactly once."""
 
     format: str
     options: Mapping[str, str] = field(repr=False)
@@ -101,18 +101,18 @@ class SparkTap:
 
 
 class SourcePort(Protocol):
-    """An open source. `SourceBase` has sensible answers for most of it."""
+    """An open source. `SourceBase` implements most of it with sensible defaults."""
 
     def head(self, now: int) -> Offsets:
-        """How far every partition has come. What it reports must be readable from then on, also after a crash: anything
-        the answer rests on is durable when this returns. Any thread.
+        """The end of every partition. What it reports must be readable from then on, also after a crash: everything
+        that the result depends on is durable when this returns. Any thread.
         """
         ...
 
     def admit(self, start: Offsets, head: Offsets, limit: int | None) -> SourceSlice:
-        """The next slice: from `start` to at most `head`, about `limit` rows where the source can tell, else as much as
-        one epoch should read. It may not be empty while there is something to read. A partition that `start` does not
-        name was never read.
+        """The next slice: from `start` to at most `head`, about `limit` rows where the source can tell, otherwise as
+        much as one epoch should read. It may not be empty while there is something to read. A partition that is missing
+        in `start` was never read.
         """
         ...
 
@@ -123,7 +123,7 @@ class SourcePort(Protocol):
         ...
 
     def rows(self, part: SourceSlice) -> int:
-        """About how many rows a slice has; decides the placement only."""
+        """The approximate number of rows of a slice; used for placement only."""
         ...
 
     def finished(self, start: Offsets) -> bool:
@@ -131,28 +131,28 @@ class SourcePort(Protocol):
         ...
 
     def start(self) -> Offsets | None:
-        """The oldest offsets that can still be read; None where the source does not keep its records itself."""
+        """The oldest readable offsets; None where the source does not store its records itself."""
         ...
 
     def end(self) -> Offsets | None:
-        """Up to where it can be read now, without looking for more; None where that has no bound. A flow that has come
-        further than this is not started.
+        """The readable end, without discovery; None where it is unbounded. A flow that is
+        ahead of this is not started.
         """
         ...
 
     def hold(self, offsets: Offsets) -> None:
-        """The flow may still have to read from these offsets on; what is before them may be removed."""
+        """The flow may still have to read from these offsets on; earlier records may be removed."""
         ...
 
     def pending(self, at: Offsets, now: int) -> int | None:
-        """How many records wait after these offsets; None where that is not known. Must not change anything. Any
+        """The number of pending records after these offsets; None where it is unknown. Must not change anything. Any
         thread.
         """
         ...
 
     def examine(self, part: SourceSlice) -> bool:
-        """Look for damage after a slice could not be read, and note it durably, so that `slice` gives errors in its
-        place; whether there was any.
+        """Look for damage after a slice could not be read, and record it durably, so that `slice` returns errors in its
+        place; returns whether there was any.
         """
         ...
 
@@ -161,19 +161,19 @@ class SourcePort(Protocol):
         ...
 
     def tap(self) -> SparkTap | None:
-        """The stream of Spark whose records have to be landed while the flow runs, if there is one."""
+        """The Spark stream whose records must be landed while the flow runs, if there is one."""
         ...
 
     def close(self) -> None:
-        """Let go of what is open. Afterwards only `pending` and `describe` may be called."""
+        """Release resources. Afterwards only `pending` and `describe` may be called."""
         ...
 
 
 class SourceBase:
-    """A base for sources: `head`, `slice` and `describe` are what a simple one has to add."""
+    """A base class for sources: a simple one implements `head`, `slice` and `describe`."""
 
     rows_per_epoch = 1_000_000
-    """Offsets that `admit` takes at most when no limit is given."""
+    """The most offsets that `admit` takes without a limit."""
 
     def head(self, now: int) -> Offsets:
         """See `SourcePort`."""
@@ -188,7 +188,7 @@ class SourceBase:
         raise NotImplementedError
 
     def admit(self, start: Offsets, head: Offsets, limit: int | None) -> SourceSlice:
-        """So many offsets, shared fairly by the partitions."""
+        """This many offsets, shared fairly by the partitions."""
         first = self.first()
         starts = {p: start.get(p, first.get(p, 0)) for p in head}
         waiting = {p: max(0, end - starts[p]) for p, end in head.items()}
@@ -196,7 +196,7 @@ class SourceBase:
         return SourceSlice({p: (starts[p], starts[p] + share[p]) for p in sorted(head)})
 
     def first(self) -> Offsets:
-        """Where a flow begins that has not read a partition yet; 0 unless given."""
+        """Where a flow begins that has not read a partition yet; 0 by default."""
         return {}
 
     def rows(self, part: SourceSlice) -> int:
@@ -251,63 +251,63 @@ def fair_shares(waiting: Mapping[int, int], most: int) -> dict[int, int]:
 
 
 class SinkPort(Protocol):
-    """An open sink of one flow. `SinkBase` has sensible answers for most of it."""
+    """An open sink of one flow. `SinkBase` implements most of it with sensible defaults."""
 
     @property
     def guarantee(self) -> SinkGuarantee:
-        """What it makes of an epoch that is given again."""
+        """How it handles an epoch that is delivered again."""
         ...
 
     def open(self, schema: pa.Schema, identity: tuple[str, ...] | None) -> None:
-        """Called once, before anything else. `schema` is that of the changes; `identity` are the columns by which a row
-        that changes is known, or None where rows are only added. Refuses what the target cannot take.
+        """Called once, before anything else. `schema` is that of the changes; `identity` are the columns that identify
+        a changed row, or None for append-only output. Refuses what the target cannot accept.
         """
         ...
 
     def last_epoch(self, writer: str) -> int | None:
-        """The last epoch of a writer that the target certainly has whole, with all before it; -1 where it has none, and
-        None where the target cannot tell. `writer` names flow, sink and generation: a flow that was set back to an
-        earlier epoch writes with another name.
+        """The last epoch of a writer that the target certainly has completely, with all before it; -1 where it has
+        none, and None where the target cannot tell. `writer` names flow, sink and generation: a flow that was restored
+        to an earlier epoch writes under another name.
         """
         ...
 
     def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
-        """Take the changes of an epoch, durably when this returns. Epochs grow, but not all are written: one without
-        changes is left out. `digest` identifies the content of the epoch; None where the flow does not need to
+        """Write the changes of an epoch, durably when this returns. Epochs increase, but not all are written: one
+        without changes is skipped. `digest` identifies the content of the epoch; None where the flow does not need to
         recognise epochs (its guarantee is not exactly once).
         """
         ...
 
     def confirm(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
-        """At a start: make sure that the target still has the last epoch that was written to it, and write it again if
-        not.
+        """On start: ensure that the target still has the last epoch that was written to
+        it, and write it again if not.
         """
         ...
 
     def position(self) -> Mapping[str, Any] | None:
-        """How far it has written the target, as plain data that is committed with the next epoch; None where nothing
-        needs to be known.
+        """How far it has written the target, as plain data that is committed with the next epoch; None where it is not
+        needed.
         """
         ...
 
     def resume(self, position: Mapping[str, Any]) -> None:
-        """At a start, with what `position` gave for the last epoch: refuse a target that lacks what was written."""
+        """On start, with the result of `position` for the last epoch: refuse a target that lacks what was written."""
         ...
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Release resources."""
         ...
 
 
 class SinkBase:
-    """A base for sinks: `write` is what a simple one has to add, and `last_epoch` for a transactional one."""
+    """A base class for sinks: a simple one implements `write`, a transactional one also `last_epoch`."""
 
     guarantee: SinkGuarantee = SinkGuarantee.AT_LEAST_ONCE
     writer: str = ""
-    """Under which name this sink writes, if that matters to it."""
+    """The name under which this sink writes, if it needs one."""
 
     def open(self, schema: pa.Schema, identity: tuple[str, ...] | None) -> None:
-        """Takes everything."""
+        """Accept everything."""
 
     def last_epoch(self, writer: str) -> int | None:
         """Cannot tell."""
@@ -318,7 +318,7 @@ class SinkBase:
         raise NotImplementedError
 
     def confirm(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
-        """Write the epoch again if the target can tell that it does not have it."""
+        """Write the epoch again if the target can tell that it lacks it."""
         last = self.last_epoch(self.writer)
         if last is not None and last < epoch:
             self.write(epoch, changes, digest=digest)

@@ -1,7 +1,7 @@
-"""Where changes go: a topic of the log, a folder of files, or the terminal. One object per sink of a flow.
+"""The sinks: a topic of the log, a directory of files, or the terminal. One object per sink of a flow.
 
-An epoch is given to `write` once, or again after a crash; what keeps it from being there twice is the topic's producer
-and sequence, or the name of the file. A terminal may show it twice.
+An epoch is passed to `write` once, or again after a crash. The topic's producer and sequence, or the name of the file,
+prevent duplicates. A terminal may show an epoch twice.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Reach:
         return cls(data["topic"], data["id"], {int(p): o for p, o in data["ends"].items()})
 
     def missing_in(self, topic: Topic) -> str | None:
-        """What a topic of this name lacks of what was written to it; None when it has all."""
+        """What a topic of this name lacks of what was written to it; None when it has everything."""
         if topic.id != self.id:
             return "it is another topic of the same name"
         ends = topic.end()
@@ -81,13 +81,13 @@ class TopicSink(SinkBase):
             )
 
     def last_epoch(self, writer: str) -> int | None:
-        """What every partition has. One without rows in the last epochs makes this a lower bound, which does no harm: a
-        partition takes an epoch once.
+        """The last epoch that every partition has. A partition without rows in the last epochs makes this a lower
+        bound, which is harmless: a partition accepts an epoch once.
         """
         return min(self.topic.last_sequence(writer).values(), default=-1)
 
     def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
-        """Append; with a digest the topic knows an epoch that it has."""
+        """Append; with a digest the topic recognises an epoch that it has."""
         if digest is None:
             ack = self.topic.append(changes)
         else:
@@ -97,7 +97,7 @@ class TopicSink(SinkBase):
         self.reach = Reach(self.topic.name, self.topic.id, {**before, **ends})
 
     def confirm(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
-        """Give the epoch to the topic again: it compares the content with what it has."""
+        """Offer the epoch to the topic again: it compares the content with what it has."""
         self.write(epoch, changes, digest=digest)
 
     def position(self) -> Mapping[str, Any] | None:
@@ -105,7 +105,7 @@ class TopicSink(SinkBase):
         return None if self.reach is None else self.reach.to_json()
 
     def resume(self, position: Mapping[str, Any]) -> None:
-        """Refuse a topic that lacks what was written. What was written to another one is of no importance."""
+        """Refuse a topic that lacks what was written. What was written to another topic does not matter."""
         reach = Reach.from_json(position)
         if self.topic.name != reach.topic:
             return
@@ -120,7 +120,7 @@ class TopicSink(SinkBase):
 
 
 def open_topic(context: SinkContext) -> TopicSink:
-    """A topic as a sink; it is made if it is not there."""
+    """Open a topic as a sink, creating it if it does not exist."""
     assert isinstance(context.sink, LogTopic)
     name = context.sink.topic
     if name in context.read_topics:
@@ -134,7 +134,7 @@ def open_topic(context: SinkContext) -> TopicSink:
 
 
 class FilesSink(SinkBase):
-    """One file per epoch that changes something: ``<sink>-<generation>-<epoch>.json``; written aside and renamed."""
+    """One file per epoch with changes: ``<sink>-<generation>-<epoch>.json``, written under another name and renamed."""
 
     guarantee = SinkGuarantee.IDEMPOTENT
 
@@ -143,7 +143,7 @@ class FilesSink(SinkBase):
         self._durably = durably
 
     def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
-        """Write the file of this epoch, in the place of one that is there."""
+        """Write the file of this epoch, replacing an existing one."""
         del digest
         path = self._folder / f"{self._name}-{self._generation:03d}-{epoch:012d}.{self._form}"
         try:
@@ -158,14 +158,14 @@ class FilesSink(SinkBase):
 
 
 def open_files(context: SinkContext) -> FilesSink:
-    """A folder as a sink."""
+    """Open a directory as a sink."""
     assert isinstance(context.sink, Files)
     folder = Path(context.sink.path).absolute()
     return FilesSink(folder, context.sink.format, context.name, context.generation, context.durably)
 
 
 def newest_generation(sink: Sink, name: str) -> int | None:
-    """The highest generation that the files of a sink have in its folder; None when there are none."""
+    """The highest generation of the files of a sink in its directory; None when there are none."""
     assert isinstance(sink, Files)
     folder = Path(sink.path).absolute()
     shape = re.compile(rf"{re.escape(name)}-(\d+)-\d+\.\w+", re.IGNORECASE)
@@ -181,7 +181,7 @@ class ConsoleSink(SinkBase):
     def __init__(self, name: str, kind: str | None, out: TextIO | None = None) -> None:
         self._name, self._out = name, out
         self._kind = kind
-        """The column that holds the kind of a change; None where rows are only added."""
+        """The column that holds the kind of a change; None for append-only output."""
 
     def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
         """Print the changes."""
@@ -194,7 +194,7 @@ class ConsoleSink(SinkBase):
 
 
 def open_console(context: SinkContext) -> ConsoleSink:
-    """The terminal as a sink."""
+    """Open the terminal as a sink."""
     return ConsoleSink(context.name, context.kind_column)
 
 
@@ -203,7 +203,7 @@ def _columns(schema: pa.Schema) -> str:
 
 
 def encoded(rows: pa.Table, form: str) -> bytes:
-    """Rows as the bytes of a file."""
+    """Encode rows as the bytes of a file."""
     out = io.BytesIO()
     if form == "parquet":
         pa.parquet.write_table(rows, out)
@@ -216,7 +216,7 @@ def encoded(rows: pa.Table, form: str) -> bytes:
 
 
 def _texts(rows: pa.Table) -> pa.Table:
-    """Rows in which intervals are the text that a source of CSV reads."""
+    """Convert intervals to the text that a CSV source reads."""
     for i, field in enumerate(rows.schema):
         if pa.types.is_duration(field.type):
             text = [None if v is None else interval_text(v) for v in python_values(rows.column(i))]

@@ -1,10 +1,10 @@
-"""Text files line by line, for the files that Spark's own readers would read with losses.
+"""Reads text files line by line where Spark's own readers would lose data.
 
-Spark's JSON reader drops what follows an object on its line, makes several rows of an array and a question mark of half
-a surrogate pair; its CSV reader replaces what is not UTF-8 and guesses where an open quote ends. Both leave out empty
-lines, so that they cannot say on which line a record was. A file in which none of this can happen is **plain**, and
-Spark reads it. `is_plain` decides by counting bytes, which costs little next to parsing. All other files are split
-and checked here; Spark then only converts lines that are known to be whole.
+Spark's JSON reader drops what follows an object on its line, turns an array into several rows and half a surrogate pair
+into a question mark; its CSV reader replaces what is not UTF-8 and guesses where an open quote ends. Both skip empty
+lines, so that they cannot report the line of a record. A file in which none of this can happen is **plain**, and Spark
+reads it. `is_plain` decides by counting bytes, which is cheap compared to parsing. All other files are split and
+checked here; Spark then only converts lines that are known to be complete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millstream.connect.port import DAMAGED, UNPARSABLE
 from millstream.model.types.values import readable
 
 LINES = pa.schema([("$text", pa.string()), ("$line", pa.int64()), ("$wrong", pa.int32()), ("$raw", pa.string())])
-"""A line: its text and number from 0, or what is wrong with it and the bytes it had."""
+"""A line: its text and number from 0, or what is wrong with it and its bytes."""
 
 MOST_RAW = 1 << 20
 """Bytes of a bad line that are kept."""
@@ -86,8 +86,8 @@ def _plain_csv(data: bytes) -> bool:
 
 
 def lines(path: str, form: str, *, header: bool) -> Iterator[pa.RecordBatch]:
-    """The lines of a file in batches of LINES. Empty lines are left out, but counted, and so is the header of a CSV
-    file. A compressed file that cannot be read to its end gives what could be read, and one line that says so.
+    """The lines of a file in batches of LINES. Empty lines and the header of a CSV file are skipped, but counted. A
+    compressed file that cannot be read to its end yields what could be read, and one line that reports the damage.
     """
     taken = _Batch()
     check = _wrong_json if form == "json" else _wrong_csv
@@ -112,8 +112,8 @@ def lines(path: str, form: str, *, header: bool) -> Iterator[pa.RecordBatch]:
 
 
 def range_lines(path: str, form: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """The lines of a stretch of a file, which begins and ends with whole lines, in batches of LINES. The number of a
-    line is the byte at which it begins.
+    """The lines of a range of a file, which begins and ends with whole lines, in batches of LINES. The number of a line
+    is its first byte.
     """
     taken = _Batch()
     check = _wrong_json if form == "json" else _wrong_csv
@@ -160,7 +160,7 @@ class _Batch:
 
 
 def shortened(line: bytes) -> str:
-    """The bytes of a bad line as text; of a very long one its beginning."""
+    """The bytes of a bad line as text; a very long one is truncated."""
     if len(line) <= MOST_RAW:
         return readable(line)
     return f"{readable(line[:MOST_RAW])} ... ({len(line):,} bytes)"
@@ -178,7 +178,7 @@ def lines_of(path: str) -> Iterator[bytes]:
             first = False
             if b"\r" not in data:
                 *whole, rest = data.split(b"\n")
-            elif data.endswith(b"\r"):  # the line feed may come with the next chunk
+            elif data.endswith(b"\r"):  # the line feed may be in the next chunk
                 *whole, rest = _BREAK.split(data[:-1])
                 rest += b"\r"
             else:
@@ -196,7 +196,7 @@ def _wrong_json(line: bytes) -> bool:
 
 
 def _wrong_csv(line: bytes) -> bool:
-    """Whether a line is no text, or a quote in it is not closed. A quote inside quotes is written twice."""
+    """Whether a line is not text, or has an unclosed quote. A quote inside quotes is doubled."""
     return b"\x00" in line or line.count(b'"') % 2 == 1 or not _is_text(line)
 
 

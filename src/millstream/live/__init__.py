@@ -1,1 +1,1 @@
-"""SQL carried out on a home: definitions that live on, questions, subscriptions. `Session` is the way in."""
+"""Executes SQL on a home: persistent definitions, queries, subscriptions. `Session` is the entry point."""

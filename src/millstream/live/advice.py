@@ -1,4 +1,4 @@
-"""What a statement notes about a new view: state that grows without bound, and an ORDER BY without effect."""
+"""Warnings about a new view: state that grows without bound, and an ORDER BY without effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_BOUND = "only a window over an event time bounds it, and no source has one: W
 
 
 def notes(entry: Create, planned: Plan | None) -> str:
-    """The notes on a definition, each on a line of its own; `planned` is the flow that it runs in, if it has one."""
+    """Return the warnings about a definition, one per line; `planned` is the flow that it runs in, if it has one."""
     return ("" if planned is None else _about_state(_with_upstream(planned, entry.name))) + _about_order(entry)
 
 
@@ -37,15 +37,15 @@ def _about_order(entry: Create) -> str:
 
 
 def only_view(planned: Plan, view: str) -> Plan:
-    """A plan as far as one view is concerned."""
+    """Restrict a plan to one view."""
     names = [v.name for v in planned.views if view_of(v.name).lower() == view.lower()]
     return _restricted(planned, names) if names else planned
 
 
 def _with_upstream(planned: Plan, view: str) -> Plan:
-    """A plan as far as one view is concerned, with the views of the same flow that it is computed from."""
+    """Restrict a plan to one view and the views of the same flow that it is computed from."""
     names = [v.name for v in planned.views if view_of(v.name).lower() == view.lower()]
-    for name in names:  # grows while it is read
+    for name in names:  # grows during the iteration
         names += [n for n in planned.view(name).operator.inputs if n not in names]
     return _restricted(planned, names) if names else planned
 

@@ -1,4 +1,4 @@
-"""What a statement gives: a sentence, rows, a text, or changes for as long as somebody listens."""
+"""The result of a statement: a message, rows, a text, or a stream of changes."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from millstream.result import Result
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to one statement; which of its parts is there depends on the statement."""
+    """The result of one statement; which of its parts are set depends on the statement."""
 
     message: str = ""
-    """A sentence for a person: ``created the view hot_auctions``."""
+    """A message for the user: ``created the view hot_auctions``."""
     result: Result | None = None
     """Rows."""
     text: str = ""
     """Several lines: a plan."""
     unchanged: bool = False
-    """Whether a definition was there already."""
+    """Whether a definition existed already."""
     changes: Iterator[Changes] | None = field(default=None, repr=False)
-    """Of SUBSCRIBE: one after the other, without end; closing the iterator ends the subscription."""
+    """The changes of a SUBSCRIBE, without end; closing the iterator ends the subscription."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What one epoch changed in a view, or records of a topic. The first column, `op` (`_op` where the view has an `op`
-    of its own), is the kind of change. Nothing (None) says that the line is alive.
+    """What one epoch changed in a view, or records of a topic. The first column, `op` (`_op` where the view has a
+    column `op`), is the kind of change. None is a keep-alive.
     """
 
     epoch: int
     table: pa.Table | None
     snapshot: bool = False
-    """Whether these are the rows that were there when the subscription began."""
+    """Whether these are the rows that existed when the subscription began."""
     resume: str = ""
     """The statement that continues the subscription after these changes."""

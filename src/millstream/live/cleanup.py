@@ -1,8 +1,8 @@
-"""What follows the commit of a statement: what was kept for definitions that are gone is removed, and what a new one
-needs is made.
+"""The steps after the commit of a statement: remove what was kept for dropped definitions, and create what a new one
+needs.
 
-Each step may be taken any number of times, and no flow starts before all are done. Steps that were cut off are taken
-when the home is opened again, or before the next statement that changes something.
+Each step is idempotent, and no flow starts before all are done. Interrupted steps are repeated when the home is opened
+again, or before the next statement that changes something.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAKE_TOPIC, DROP_TOPIC = "make topic", "drop topic"
 
 
 def finish(deployment: Deployment, name: str | None = None) -> None:
-    """Take the steps that are still to be taken; with a `name`, only if one of them makes or removes what has it."""
+    """Execute the pending steps; with a `name`, only if one of them creates or removes the object of that name."""
     pending = deployment.definitions.pending
     if name is not None and all(step.lower() != name.lower() for _, step in pending):
         return
@@ -52,7 +52,7 @@ def _drop_flow(deployment: Deployment, flow: str) -> None:
     deployment.home.forget_run(flow)
     deployment.home.store.forget_flow(flow)
     release_flow(flow, deployment.home.log)
-    if paths.is_part(flow):  # a name that no flow can have was kept by an earlier version, and never ran
+    if paths.is_part(flow):  # an earlier version accepted names that no flow can have; such a flow never ran
         paths.delete_tree(paths.flow_folder(deployment.home.path, flow), within=deployment.home.path)
 
 
@@ -71,11 +71,11 @@ def _step(deployment: Deployment, what: str, name: str) -> None:
         try:
             home.log.drop(name)
         except UnknownName:
-            pass  # it is gone
+            pass  # it does not exist any more
 
 
 def topic(deployment: Deployment, statement: Drop) -> Answer:
-    """DROP TOPIC: records and all; refused while a source reads it or a sink writes to it."""
+    """DROP TOPIC, with its records; refused while a source reads it or a sink writes to it."""
     name = statement.name
     for entry in deployment.catalog.entries.values():
         if topic_of(entry) == name:
@@ -86,14 +86,14 @@ def topic(deployment: Deployment, statement: Drop) -> Answer:
     if not deployment.home.log.exists(name):
         if statement.if_exists:
             return Answer(message=f"there is no topic {name}")
-        deployment.home.log.topic(name)  # says which there are
+        deployment.home.log.topic(name)  # raises with a list of the topics
     before, kept = deployment.definitions, deployment.definitions.copy()
     kept.pending.append((DROP_TOPIC, name))
     deployment.commit(deployment.catalog, kept)
     try:
         finish(deployment)
     except MillstreamError:
-        if deployment.home.log.exists(name):  # refused, as when somebody writes to it
+        if deployment.home.log.exists(name):  # refused, as when another process writes to it
             before.revision = deployment.definitions.revision
             deployment.commit(deployment.catalog, before)
         raise

@@ -1,16 +1,16 @@
-"""Definitions on disk: ``catalog.json`` in the home, written whole (temp, fsync, rename) whenever one changes, and then
-once more as ``catalog.json.copy`` and into the store. A file that is missing or older than a copy is damage; a repair
-puts it back.
+"""Definitions on disk: ``catalog.json`` in the home, written whole (temp, fsync, rename) on every change, and then
+again as ``catalog.json.copy`` and to the store. A file that is missing or older than a copy is damage; a repair
+restores it.
 
     {"format": 1, "entries": [{"name": "bids", "kind": "source", "sql": "CREATE SOURCE bids ...", "schema": "..."},
                               {"name": "hot", "kind": "view", "sql": "CREATE VIEW hot AS ...", "flow": "bids"}],
      "flows": {"bids": {"start": "", "paused": false}}, "dropped": [], "pending": [], "revision": 7, "crc": 123}
 
-A definition is kept as it was written. `schema` is that of a source whose columns were found in its data.
+The text of a definition is kept unchanged. `schema` is that of a source whose columns were inferred from its data.
 
-The write of this file is the commit point of a statement. What the statement does elsewhere follows it: flows in
-`dropped` are removed with all they keep, and the steps in `pending` are taken (see `cleanup.py`). Both stay listed
-until that is done, by this process or by the next one that opens the home.
+The write of this file is the commit point of a statement. Its effects elsewhere follow: flows in
+`dropped` are removed with all their data, and the steps in `pending` are executed (see `cleanup.py`). Both stay listed
+until this process, or the next one that opens the home, has done that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OLDER = "what was defined since would be lost"
 
 @dataclass
 class Definition:
-    """One definition as it is kept."""
+    """One stored definition."""
 
     sql: str
     kind: str
@@ -45,7 +45,7 @@ class Definition:
 
 @dataclass
 class FlowNote:
-    """What is known of a flow that SQL made."""
+    """What is known about a flow that SQL created."""
 
     start: str = ""
     paused: bool = False
@@ -53,21 +53,21 @@ class FlowNote:
 
 @dataclass
 class Definitions:
-    """All definitions of a home, in the order they were made, by name in lower case."""
+    """All definitions of a home, in order of creation, by name in lower case."""
 
     path: Path
     entries: dict[str, Definition] = field(default_factory=dict)
     flows: dict[str, FlowNote] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
     pending: list[tuple[str, str]] = field(default_factory=list)
-    """Steps that follow the last commit: what is to be done, and the name that it is done to."""
+    """The steps that follow the last commit: the action and the name of its object."""
     revision: int = 0
-    """How often they were written."""
+    """The number of writes."""
     keep: Callable[[bytes], None] = lambda _: None
-    """Puts a copy of what was written into the store."""
+    """Writes a copy to the store."""
 
     def copy(self) -> Definitions:
-        """Definitions to change, and then to commit."""
+        """Return a copy to modify and then commit."""
         flows = {n: replace(f) for n, f in self.flows.items()}
         entries = {n: replace(d) for n, d in self.entries.items()}
         rest = list(self.dropped), list(self.pending), self.revision, self.keep
@@ -78,8 +78,8 @@ class Definitions:
         return list(dict.fromkeys(d.flow for d in self.entries.values() if d.flow))
 
     def remove(self, names: Iterable[str]) -> set[str]:
-        """Take definitions out, and flows that have none left; gives the flows that had one of them. What is kept for
-        them is listed as to be removed.
+        """Remove definitions, and flows that have none left; returns the flows that had one of them. Their stored data
+        is listed for removal.
         """
         touched = set()
         for name in names:
@@ -96,8 +96,8 @@ class Definitions:
 
     @classmethod
     def load(cls, home: Path, kept: bytes | None = None, keep: Callable[[bytes], None] = lambda _: None) -> Definitions:
-        """Read them; none when there is no file, nor a copy of it. Only for the owner of the home. `kept` is the copy
-        in the store, and `keep` puts one there.
+        """Read the definitions; empty when there is neither a file nor a copy of it. Only for the owner of the home.
+        `kept` is the copy in the store, and `keep` writes one there.
         """
         path, copy, known = home / FILE, home / COPY, catalog_file.revision_of(kept)
         if not os.path.lexists(path) and not os.path.lexists(copy):
@@ -131,8 +131,8 @@ class Definitions:
         return cls(path, entries, flows, dropped, pending, revision)
 
     def save(self) -> None:
-        """Write them, and then the copies; durable when this returns. Without copies they are committed, too: whoever
-        opens the home next writes those.
+        """Write the definitions and then the copies; durable when this returns. They are committed even if the copies
+        fail: the next process that opens the home writes those.
         """
         data = self._written()
         try:
@@ -140,7 +140,7 @@ class Definitions:
                 write_durably(self.path, data)
         except (OSError, MillstreamError):
             if not self.path.exists() or self.path.read_bytes() != data:
-                raise  # as before; else the new ones are there, and only the last sync of the folder failed
+                raise  # unchanged; otherwise the new ones are in place, and only the last sync of the directory failed
         self.revision += 1
         self._write_copy(data)
         self._keep(data)

@@ -1,5 +1,5 @@
-"""The deployment of what SQL has defined in a home: its catalog, the flows that its views run in, and what follows a
-change. `flow_choice.py` chooses the flow of a new view; `flow_plans.py` binds and plans it.
+"""The deployment of the SQL definitions of a home: its catalog, the flows of its views, and the steps after a change.
+`flow_choice.py` chooses the flow of a new view; `flow_plans.py` binds and plans it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Deployment:
-    """The definitions of one home and their flows. One for each home; its methods may be called from any thread."""
+    """The definitions of one home and their flows. One per home. Thread-safe."""
 
     def __init__(self, home: OpenHome, *, start: bool = True) -> None:
         self.home = home
@@ -59,9 +59,9 @@ class Deployment:
         self.feeds: dict[str, ChangeFeed] = {}
         self.closed = threading.Event()
         self.pending: set[str] = set()
-        """Flows that are to be run as their definitions say now: once for all statements of a text."""
+        """Flows to restart with their current definitions: once for all statements of a text."""
         self.lock = threading.RLock()
-        """Held while the definitions are changed, and until what follows is done."""
+        """Held while the definitions are changed, and until the following steps are done."""
         self._plans = FlowPlans(home.store.fingerprints)
         self._starts = start
         home.log.settle()
@@ -73,7 +73,9 @@ class Deployment:
     # ------------------------------------------------------------ definitions
 
     def _load(self) -> None:
-        """Read the kept definitions, and bind and plan each flow; what no longer works is noted and left out."""
+        """Read the stored definitions, and bind and plan each flow; those that no longer work are recorded and left
+        out.
+        """
         for name, kept in self.definitions.entries.items():
             try:
                 if kept.flow:
@@ -93,7 +95,7 @@ class Deployment:
         self.broken = {n: self.broken[n] for n in self.definitions.entries if n in self.broken}
 
     def create(self, entry: Create, session: Session) -> Answer:
-        """Take a new definition in, and set it to work."""
+        """Add a new definition and deploy it."""
         with self.lock:
             kind, name = KIND_OF[type(entry)], entry.name.lower()
             if isinstance(entry, CreateFunction):
@@ -140,8 +142,8 @@ class Deployment:
             )
 
     def _add(self, entry: Create, session: Session) -> str:
-        """Add a definition, in the place of one that is there. All that can be refused is refused before the commit;
-        until then nothing has changed, and the one that is there keeps running.
+        """Add a definition, replacing an existing one. Everything that can be refused is refused before the commit.
+        Until then nothing has changed, and the existing one keeps running.
         """
         cleanup.finish(self)
         name, kind = entry.name.lower(), KIND_OF[type(entry)]
@@ -181,14 +183,14 @@ class Deployment:
         return f"created the {kind} {entry.name}{where}{advice.notes(entry, planned)}"
 
     def _place(self, catalog: Catalog, definitions: Definitions, entry: Create, session: Session) -> Plan:
-        """Choose the flow of a new view or sink, and bind and plan it there, next to the others. Notes a new flow in
+        """Choose the flow of a new view or sink, and bind and plan it there, next to the others. Records a new flow in
         the definitions.
         """
         while True:
             try:
                 choice = choose_flow(self, catalog, definitions, entry, session.settings)
             except MillstreamError:
-                check_alone(catalog, entry)  # what is wrong with the definition itself comes first
+                check_alone(catalog, entry)  # errors in the definition itself come first
                 self._check_target(catalog, entry)
                 raise
             if choice.is_new:
@@ -201,13 +203,13 @@ class Deployment:
                 return planned
 
     def _check_target(self, catalog: Catalog, entry: Create) -> None:
-        """Refuse a sink that cannot write where it is to."""
+        """Refuse a sink that cannot write to its target."""
         if isinstance(entry, CreateSink):
             sink_of(entry, catalog)
             sources.refuse_cycle(catalog, entry)
 
     def commit(self, catalog: Catalog, definitions: Definitions) -> None:
-        """Make a change of the definitions durable, and true here: the one moment at which a statement takes place."""
+        """Commit a change of the definitions and apply it here: the commit point of a statement."""
         self.home.check_owner()
         definitions.save()
         self.catalog, self.definitions = catalog, definitions
@@ -215,7 +217,7 @@ class Deployment:
         self.broken = {n: e for n, e in self.broken.items() if n in definitions.entries}
 
     def _settle(self, touched: Iterable[str]) -> None:
-        """Take the steps that follow a commit; flows that have lost a view run without it when the text ends."""
+        """Execute the steps after a commit. Flows that have lost a view restart without it at the end of the text."""
         for flow in touched:
             self.stop(flow)
         self.pending |= set(touched) & set(self.flows())
@@ -224,20 +226,20 @@ class Deployment:
     # ------------------------------------------------------------ flows
 
     def flows(self) -> list[str]:
-        """The flows that SQL has made."""
+        """The flows that SQL has created."""
         return self.definitions.used_flows()
 
     def members(self, flow: str) -> list[Create]:
-        """The views and sinks of a flow that work."""
+        """The working views and sinks of a flow."""
         return self.members_of(self.catalog, self.definitions, flow)
 
     def members_of(self, catalog: Catalog, definitions: Definitions, flow: str) -> list[Create]:
-        """The views and sinks of a flow that work, by a catalog and definitions that may not be committed yet."""
+        """The working views and sinks of a flow, by a catalog and definitions that may not be committed yet."""
         names = [n for n, d in definitions.entries.items() if d.flow == flow and n not in self.broken]
         return [e for n in names if (e := catalog.get(n)) is not None]
 
     def flow_name(self, name: str) -> str:
-        """The flow of a view or sink; nothing when it has none, as when it is dropped meanwhile."""
+        """The flow of a view or sink; empty when it has none, for example when it is being dropped."""
         kept = self.definitions.entries.get(name.lower())
         return kept.flow if kept is not None else ""
 
@@ -251,12 +253,12 @@ class Deployment:
         raise self.catalog.missing(name, "view, sink or flow")
 
     def has_read(self, definitions: Definitions, flow: str) -> bool:
-        """Whether a flow has read something, so that a view that joins it would miss that."""
+        """Whether a flow has read something that a view joining it now would miss."""
         return flow not in definitions.dropped and self.home.store.last(flow) is not None
 
     def _stopped_unread(self, definitions: Definitions, flow: str) -> bool:
-        """Stop a flow that has read nothing, for a definition that joins it; False when it has read something by then:
-        its first epoch may have been under way. It is started again when the text ends, whatever comes of the
+        """Stop a flow that has read nothing, for a definition that joins it; False when it has read something by then,
+        because its first epoch was running. It is restarted at the end of the text, whatever the outcome of the
         statement.
         """
         if flow in self.runs:
@@ -265,13 +267,13 @@ class Deployment:
         return not self.has_read(definitions, flow)
 
     def _start(self, definitions: Definitions, flow: str) -> str:
-        """Where a flow begins to read; nothing for one that has begun."""
+        """Where a flow begins to read; empty for one that has begun."""
         note = definitions.flows.get(flow, FlowNote())
         return "" if self.has_read(definitions, flow) else note.start
 
     def planned(self, flow: str) -> Plan | None:
-        """The plan of a flow with all of its views; None when it has none that works. What no longer works is noted as
-        broken, and left out.
+        """The plan of a flow with all its views; None when none of them works. Definitions that no longer work are
+        recorded as broken, and left out.
         """
         while members := self.members(flow):
             try:
@@ -281,7 +283,7 @@ class Deployment:
         return None
 
     def _runnable(self, flow: str) -> Plan | None:
-        """The plan of a flow; when the flow as a whole cannot be planned, all its views are noted as broken."""
+        """The plan of a flow; when the flow as a whole cannot be planned, all its views are recorded as broken."""
         try:
             return self.planned(flow)
         except MillstreamError as error:
@@ -289,7 +291,7 @@ class Deployment:
             return None
 
     def restart(self, flow: str) -> None:
-        """Run a flow as its definitions are now; it resumes where it stopped."""
+        """Run a flow with its current definitions; it resumes where it stopped."""
         with self.lock:
             self.stop(flow)
             cleanup.finish(self)
@@ -305,12 +307,12 @@ class Deployment:
                     LoopOptions(retract=True),
                     on_output=lambda r: feed.take(r.number, dict(r.output.changes)),
                 )
-            except MillstreamError as error:  # of these views; nothing else has to do with it
+            except MillstreamError as error:  # affects only these views
                 self.broken.update({e.name.lower(): error for e in self.members(flow)})
 
     def flush(self) -> None:
-        """Set to work what was defined. Does not wait where there is nothing to do: another statement may hold the lock
-        for as long as an epoch takes, and questions are answered meanwhile.
+        """Start what was defined. Does not wait where there is nothing to do: another statement may hold the lock for a
+        whole epoch, and queries must be answered in the meantime.
         """
         while self.pending:
             with self.lock:
@@ -325,7 +327,7 @@ class Deployment:
                     raise
 
     def runs_of(self, flows: Iterable[str]) -> list[Run]:
-        """The runs of some flows, after statements under way that may be starting them."""
+        """The runs of some flows, after the current statements, which may be starting them."""
         wanted = sorted(flows)
         if not wanted:
             return []
@@ -333,8 +335,8 @@ class Deployment:
             return [r for f in wanted if (r := self.runs.get(f)) is not None]
 
     def stop(self, flow: str) -> None:
-        """Let a flow rest, after the epoch that is being performed, however long that takes: what follows may remove
-        what the flow works with.
+        """Stop a flow after its current epoch, however long that takes: the next steps
+        may remove what the flow uses.
         """
         run = self.runs.get(flow)
         if run is not None:
@@ -342,12 +344,12 @@ class Deployment:
             del self.runs[flow]
 
     def broken_views_of(self, flow: str) -> str:
-        """Which views of a flow do not work, and why; nothing when all do."""
+        """Which views of a flow do not work, and why; empty when all do."""
         mine = [n for n, d in self.definitions.entries.items() if d.flow == flow and n in self.broken]
         return "; ".join(f"the view `{n}` does not work: {self.broken[n].message}" for n in mine)
 
     def drop(self, statement: Drop) -> Answer:
-        """DROP something, and with CASCADE what depends on it."""
+        """DROP an object, and with CASCADE everything that depends on it."""
         with self.lock:
             kind, name = statement.kind.lower(), statement.name.lower()
             cleanup.finish(self)
@@ -378,7 +380,7 @@ class Deployment:
             return Answer(message=f"dropped the {kind} {spelled}{also}")
 
     def attach(self, sink: CreateSink, query_text: str, session: Session) -> Answer:
-        """INSERT INTO sink SELECT: what the query gives is written to the sink from now on."""
+        """INSERT INTO sink SELECT: the output of the query is written to the sink from now on."""
         if sink.is_fed:
             if sink.piece.sql.endswith(f" AS {query_text}"):
                 return Answer(message=f"the sink {sink.name} gets what this query gives already", unchanged=True)
@@ -402,7 +404,7 @@ class Deployment:
         return readers
 
     def close(self) -> None:
-        """Let everything rest."""
+        """Stop everything."""
         self.closed.set()
         self._starts = False
         for feed in list(self.feeds.values()):
@@ -417,7 +419,7 @@ def _head(sink: CreateSink) -> str:
 
 
 def _same(there: Create, entry: Create) -> bool:
-    """Whether a definition is written as the one that is there. INSERT INTO adds a query to the text of a sink."""
+    """Whether a definition has the same text as the existing one. INSERT INTO adds a query to the text of a sink."""
     if isinstance(there, CreateSink) and isinstance(entry, CreateSink) and there.query is not None and not entry.is_fed:
         return there.piece.sql.startswith(f"{_head(entry)} AS ")
     return there.piece.sql == entry.piece.sql

@@ -1,4 +1,4 @@
-"""Feeds: the changes of a flow's last epochs, for those who listen. Kept in memory, up to a bound."""
+"""Feeds: the changes of a flow's last epochs, for subscribers. Kept in memory, up to a limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Heard:
 
 
 class ChangeFeed:
-    """What a flow has done lately."""
+    """The recent changes of a flow."""
 
     def __init__(self) -> None:
         self._kept: deque[Heard] = deque()
@@ -31,10 +31,10 @@ class ChangeFeed:
         self._changed = threading.Condition()
         self.ended = False
         self.last = 0
-        """The newest epoch that was heard of."""
+        """The newest known epoch."""
 
     def take(self, epoch: int, changes: Mapping[str, pa.Table]) -> None:
-        """Hear of an epoch."""
+        """Add an epoch."""
         size = sum(t.nbytes for t in changes.values())
         with self._changed:
             self._kept.append(Heard(epoch, changes, size))
@@ -45,18 +45,20 @@ class ChangeFeed:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Nothing more will come: the flow was dropped or the home is being closed."""
+        """End the feed: the flow was dropped or the home is being closed."""
         with self._changed:
             self.ended = True
             self._changed.notify_all()
 
     def oldest(self) -> int | None:
-        """The oldest epoch that is kept."""
+        """The oldest retained epoch."""
         with self._changed:
             return self._kept[0].epoch if self._kept else None
 
     def after(self, epoch: int, patience: float) -> Heard | None:
-        """The first epoch that is kept after one; waits a while for it. A slow listener keeps no more than this."""
+        """The first retained epoch after the specified one; waits for it for a while. A slow subscriber does not
+        increase memory use.
+        """
         with self._changed:
             if self.last <= epoch and not self.ended:
                 self._changed.wait(patience)

@@ -1,8 +1,8 @@
-"""Which flow a new view or sink runs in.
+"""Chooses the flow in which a new view or sink runs.
 
-Views that are made before their flow has read anything share it, and with it one pass over their sources. One that is
-made later, and is to see the history, gets a flow of its own, which begins where it says and catches up while the
-others keep running; with ``start = 'now'`` it joins the running flow at the next epoch instead.
+Views that are created before their flow has read anything share it, and with it one pass over their sources. A view
+that is created later and needs the history gets a separate flow, which begins at the declared start and catches up
+while the others keep running. With ``start = 'now'`` it joins the running flow at the next epoch instead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FlowChoice:
 def choose_flow(
     deployment: Deployment, catalog: Catalog, definitions: Definitions, entry: Create, settings: Mapping[str, object]
 ) -> FlowChoice:
-    """The flow that a new view or sink is to run in. Changes nothing."""
+    """Choose the flow in which a new view or sink will run. Changes nothing."""
     options = entry.options if isinstance(entry, CreateView) else {}
     wanted = str(options.get("flow") or settings["flow"] or "")
     start = str(options.get("start") or settings["start"] or "")
@@ -78,21 +78,21 @@ def choose_flow(
 def _stops_others(
     deployment: Deployment, catalog: Catalog, definitions: Definitions, flow: str, options: Mapping[str, object]
 ) -> bool:
-    """Whether a view that is to fail with its first bad row would stop others if it shared their flow."""
+    """Whether a view that fails on its first bad row would stop others if it shared their flow."""
     members = deployment.members_of(catalog, definitions, flow)
     all_options = [options, *(e.options for e in members if isinstance(e, CreateView))]
     return any(str(o.get("on_error", "")).lower() == FAIL for o in all_options)
 
 
 def _knows(deployment: Deployment, flow: str, view: str) -> bool:
-    """Whether state of an earlier view of this name may still be in a flow."""
+    """Whether a flow may still have state of an earlier view of this name."""
     last = deployment.home.store.last(flow)
     return last is not None and any(view_of(step) == view for step in last.version)
 
 
 def _unused_name(deployment: Deployment, definitions: Definitions, name: str) -> str:
-    """A name for a new flow: this one, or one like it that nothing has. Those of flows that go with this statement are
-    free.
+    """Return an unused name for a new flow: this one, or a similar one. The names of flows that this statement drops
+    are free.
     """
     home = deployment.home
     there = {*home.store.flows(), *(f.name for f in (home.path / "flows").glob("*"))}

@@ -1,5 +1,5 @@
-"""The plans of the flows that SQL has made. Every definition is bound once into its flow, and the flow is planned once
-for each definition that it gains: the plan that a statement was checked with is the one that runs.
+"""The plans of the flows that SQL has created. Every definition is bound once into its flow, and the flow is planned
+once for each added definition: the plan that a statement was checked with is the one that runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millstream.sql.catalog import Catalog
 from millstream.sql.parse.statement_values import Create
 
 Fingerprints = Callable[[str], Mapping[str, str]]
-"""The fingerprints of the views of a flow, as the store has them."""
+"""The fingerprints of the views of a flow, from the store."""
 
 
 class BrokenDefinition(Exception):
@@ -31,7 +31,7 @@ class BrokenDefinition(Exception):
 
 @dataclass(frozen=True)
 class PlannedFlow:
-    """A flow with its definitions: bound, planned, and what the names in them meant then."""
+    """A flow with its definitions, bound and planned, and what the names in them referred to."""
 
     binder: Binder
     members: tuple[Create, ...]
@@ -39,7 +39,7 @@ class PlannedFlow:
     plan: Plan
 
     def fits(self, flow: str, start: str, catalog: Catalog, members: Sequence[Create]) -> bool:
-        """Whether it is this flow, with these members, and all that they read is what it was."""
+        """Whether this is the plan of this flow with these members, and everything that they read is unchanged."""
         known, now = self.catalog, catalog
         return (
             (self.binder.flow.name, self.binder.start) == (flow, start)
@@ -52,7 +52,7 @@ class PlannedFlow:
 
 
 class FlowPlans:
-    """Binds and plans flows, and remembers what it has planned. Its methods may be called from any thread."""
+    """Binds and plans flows, and caches the plans. Thread-safe."""
 
     def __init__(self, fingerprints: Fingerprints) -> None:
         self._fingerprints = fingerprints
@@ -60,9 +60,9 @@ class FlowPlans:
         self._lock = threading.Lock()
 
     def add(self, flow: str, start: str, catalog: Catalog, members: Sequence[Create], entry: Create) -> Plan:
-        """The plan of a flow that gains a definition. Refuses one that does not work next to the members."""
+        """Plan a flow with an added definition. Refuses one that does not work next to the members."""
         with self._lock:
-            known = self._planned.pop(flow, None)  # a binder that has failed keeps a part of what it bound
+            known = self._planned.pop(flow, None)  # after a failure, a binder keeps a part of what it bound
             complete = True
             if known is not None and known.fits(flow, start, catalog, members):
                 binder = known.binder
@@ -81,7 +81,7 @@ class FlowPlans:
             return planned
 
     def of(self, flow: str, start: str, catalog: Catalog, members: Sequence[Create]) -> Plan:
-        """The plan of a flow with these members. Raises BrokenDefinition for one of them that no longer works."""
+        """The plan of a flow with these members. Raises BrokenDefinition for a member that no longer works."""
         with self._lock:
             known = self._planned.get(flow)
             if known is None or not known.fits(flow, start, catalog, members):
@@ -94,12 +94,12 @@ class FlowPlans:
             return known.plan
 
     def keep(self, flows: Container[str]) -> None:
-        """Forget the plans of all other flows."""
+        """Drop the plans of all other flows from the cache."""
         with self._lock:
             self._planned = {flow: planned for flow, planned in self._planned.items() if flow in flows}
 
     def _keyed_otherwise(self, known: PlannedFlow) -> set[str]:
-        """Which views have state from before their joins took keys out of OR."""
+        """The views with state from before their joins extracted keys from OR."""
         keyed = known.binder.keyed_by_or
         if not keyed:
             return set()
@@ -109,7 +109,7 @@ class FlowPlans:
 
 
 def check_alone(catalog: Catalog, entry: Create) -> None:
-    """Refuse a definition that does not work, whatever flow it is to run in."""
+    """Refuse a definition that does not work, whichever flow it will run in."""
     binder = Binder(Flow("trial"), catalog, sources.GENERATORS)
     if binder.definition(entry) is not None:
         plan(binder.flow)

@@ -1,4 +1,4 @@
-"""What lies inside: the state of a view as a table, and all records that a source holds now."""
+"""Inspection: the state of a view as a table, and all records that a source currently holds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TIMES = ("slice_start", "window_end", "expires")
 
 
 def state(deployment: Deployment, view: str) -> pa.Table:
-    """What the last committed epoch keeps for a view: one row per key and slice or window."""
+    """The state of a view in the last committed epoch: one row per key and slice or window."""
     flow = deployment.flow_of(view)
     planned = deployment.planned(flow)
     operator = next((v.operator for v in planned.views if v.name.lower() == view.lower()), None) if planned else None
@@ -63,7 +63,7 @@ def state(deployment: Deployment, view: str) -> pa.Table:
 
 
 def history(deployment: Deployment, names: set[str], sql: str, limits: Limits) -> pa.Table:
-    """Answer a question of Spark SQL over all that some sources hold now."""
+    """Answer a Spark SQL query over everything that some sources currently hold."""
     from millstream.engine.input.history import answered
 
     frames: list[tuple[str, Plan, Stream]] = []

@@ -1,4 +1,4 @@
-"""PAUSE and RESUME: let a flow rest, and let it run again and say what came of it."""
+"""PAUSE and RESUME: stop a flow, and run it again and report the outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pause(deployment: Deployment, statement: Pause, wait: float) -> Answer:
-    """PAUSE and RESUME. RESUME waits for up to `wait` seconds, to say what came of it."""
+    """PAUSE and RESUME. RESUME waits up to `wait` seconds to report the outcome."""
     with deployment.lock:
         flow = deployment.flow_of(statement.name)
         definitions = deployment.definitions.copy()
@@ -36,7 +36,7 @@ def pause(deployment: Deployment, statement: Pause, wait: float) -> Answer:
 
 
 def _resumed(deployment: Deployment, flow: str, before: str, wait: float) -> str:
-    """What came of a flow that was resumed. Raises ViewFailed when it does not run."""
+    """Report the outcome of a resumed flow. Raises ViewFailed when it does not run."""
     broken, run, had = deployment.broken_views_of(flow), deployment.runs.get(flow), has_failed(before)
     if broken:
         raise ViewFailed(broken, hint=f"mend the reason, then RESUME {flow}")

@@ -1,4 +1,4 @@
-"""Questions: a SELECT over views and tables is answered by the store; one over the history of a source by Spark."""
+"""Queries: the store answers a SELECT over views and tables; Spark answers one over the history of a source."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def ask(deployment: Deployment, statement: Ask, session: Session) -> Answer:
 
 
 def check_views(deployment: Deployment, query: exp.Query, session: Session) -> tuple[str, ...]:
-    """What to know about the views of a question: those that no longer work, and those whose flow has failed. Raises
-    ViewFailed instead where a view that has failed is an error.
+    """Return the warnings about the views of a query: those that no longer work, and those whose flow has failed.
+    Raises ViewFailed instead where a failed view is an error.
     """
     how, names = str(session.settings["failed_views"]), list(dict.fromkeys(tables_of(query)))
     warnings = []
@@ -68,14 +68,14 @@ def rows_of(home: OpenHome, sql: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class WithFiles:
-    """A query and the rows of the FILES(...) in it, by the names that stand in their place."""
+    """A query and the rows of the FILES(...) in it, by their placeholder names."""
 
     query: exp.Query
     rows: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
 def with_files(query: exp.Query) -> WithFiles:
-    """A query whose files are read. A statement that changes a table does this before it locks the tables."""
+    """Read the files of a query. A statement that changes a table does this before it locks the tables."""
     if _reads_history(query):
         return WithFiles(query)
     rows: dict[str, pa.Table] = {}
@@ -94,7 +94,7 @@ def _reads_history(query: exp.Query) -> bool:
 
 
 def answered(deployment: Deployment, of: WithFiles, session: Session, as_of: AsOf | None = None) -> pa.Table:
-    """The rows of a SELECT, as they are now; the epochs that they are as of are added to `as_of`."""
+    """Return the current rows of a SELECT; the epochs that they reflect are added to `as_of`."""
     if _reads_history(of.query):
         return _history(deployment, of.query, session)
     extra_tables = dict(of.rows)
@@ -115,12 +115,12 @@ def answered(deployment: Deployment, of: WithFiles, session: Session, as_of: AsO
 
 
 def _is_told_elsewhere(table: exp.Table) -> bool:
-    """Whether a call in FROM is one that the store has, or one that is refused with a reason of its own."""
+    """Whether a call in FROM is one that the store has, or one that is refused with a specific error."""
     return array_functions.call_of(table) is not None or name_of(table.this) == CHANGELOG
 
 
 def _explain_sources(deployment: Deployment, query: exp.Query, known: dict[str, list[str]]) -> None:
-    """A source has no rows of its own: say what can be meant."""
+    """Explain that a source has no rows of its own, and suggest alternatives."""
     there = {n.lower() for n in known}
     for name in tables_of(query):
         entry = deployment.catalog.get(name)
@@ -149,7 +149,7 @@ def _explain_sources(deployment: Deployment, query: exp.Query, known: dict[str, 
 
 
 def _history(deployment: Deployment, query: exp.Query, session: Session) -> pa.Table:
-    """A SELECT over what a source holds now: an ordinary batch query of Spark."""
+    """Run a SELECT over what a source currently holds, as an ordinary batch query of Spark."""
     spark_query = query.copy()
     clauses.without_ties(spark_query)
     names: set[str] = set()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def show(deployment: Deployment, statement: Show) -> Answer:
-    """All things of a kind."""
+    """List all objects of a kind."""
     return {
         "SOURCES": _sources,
         "VIEWS": _views,
@@ -54,7 +54,7 @@ def show(deployment: Deployment, statement: Show) -> Answer:
 
 
 def settings(values: Mapping[str, Any], known: Mapping[str, tuple[Any, str]]) -> Answer:
-    """Options of a session."""
+    """List the options of a session."""
     return _table(("option", "value", "meaning"), [(n, str(v), known[n][1]) for n, v in values.items()])
 
 
@@ -133,7 +133,7 @@ def _topics(deployment: Deployment) -> Answer:
 
 
 def describe(deployment: Deployment, statement: Describe) -> Answer:
-    """The columns of a source, table, view or system table."""
+    """Describe the columns of a source, table, view or system table."""
     name = statement.name
     entry = deployment.catalog.get(name)
     schema: Schema | pa.Schema | None = None
@@ -166,7 +166,7 @@ def describe(deployment: Deployment, statement: Describe) -> Answer:
 
 
 def explain(deployment: Deployment, statement: Explain) -> Answer:
-    """The plan of a view (with ANALYZE, and how it goes), or of a query that would be one."""
+    """Explain the plan of a view (with ANALYZE also its metrics), or of a query that would be one."""
     if statement.query is not None:
         flow = Flow("query")
         binder = Binder(flow, deployment.catalog, sources.GENERATORS)
@@ -184,7 +184,7 @@ def explain(deployment: Deployment, statement: Explain) -> Answer:
 
 
 def _going(deployment: Deployment, planned: Plan, flow: str, view: str) -> list[str]:
-    """Deployment figures of a flow and of one view in it."""
+    """The metrics of a flow and of one view in it."""
     run = deployment.runs.get(flow)
     last = deployment.home.store.last(flow)
     lines = [f"flow {flow}: {_flow_state(deployment, flow)}, guarantee {planned.guarantee}"]
@@ -219,7 +219,7 @@ def _state(deployment: Deployment, name: str, flow: str = "") -> str:
 
 
 def _source_state(deployment: Deployment, entry: CreateSource) -> str:
-    """Of a source: broken, or not read any more by a flow that has failed, or ready."""
+    """The state of a source: broken, no longer read because its flow has failed, or ready."""
     for flow in deployment.flows():
         state = _flow_state(deployment, flow)
         if has_failed(state) and any(

@@ -1,4 +1,4 @@
-"""What a definition needs in the home before it can work: topics, tables, columns found in the data, functions."""
+"""Prepares what a definition needs in the home: topics, tables, columns inferred from the data, functions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from millstream.runtime.open_home import OpenHome
 
 GENERATORS = {"nexmark": nexmark}
-"""What GENERATOR('name', ...) can name."""
+"""The names that GENERATOR('name', ...) accepts."""
 
 
 def columns(home: OpenHome, entry: CreateSource, catalog: Catalog) -> Schema | None:
-    """The columns of a source that declares none, found in its topic or its files; None for all others."""
+    """Infer the columns of a source that declares none from its topic or its files; None for all others."""
     declared = schema_of(catalog, entry)
     place = entry.place
     if place.kind == "LOG":
@@ -39,7 +39,7 @@ def columns(home: OpenHome, entry: CreateSource, catalog: Catalog) -> Schema | N
 
 def _topic_columns(home: OpenHome, entry: CreateSource, declared: Schema | None) -> Schema | None:
     name = topic_name(entry.place, entry.name)
-    connector_of(entry, {})  # refuses options that it does not know
+    connector_of(entry, {})  # refuses unknown options
     if home.log.exists(name):
         return None if declared is not None else Schema.from_arrow(home.log.topic(name).schema, exact=True)
     if declared is None:
@@ -52,12 +52,12 @@ def _topic_columns(home: OpenHome, entry: CreateSource, declared: Schema | None)
 
 
 def lacks_topic(home: OpenHome, entry: CreateSource) -> bool:
-    """Whether a source reads a topic that is not there yet."""
+    """Whether a source reads a topic that does not exist yet."""
     return entry.place.kind == "LOG" and not home.log.exists(topic_name(entry.place, entry.name))
 
 
 def make_topic(home: OpenHome, catalog: Catalog, entry: CreateSource) -> None:
-    """Make the topic of a source, unless it is there."""
+    """Create the topic of a source, unless it exists."""
     schema, name = schema_of(catalog, entry), topic_name(entry.place, entry.name)
     if schema is not None and not home.log.exists(name):
         home.log.create(name, schema.to_arrow(), **_topic_options(entry))
@@ -75,17 +75,17 @@ def _topic_options(entry: CreateSource) -> dict[str, Any]:
 
 
 def ddl(schema: Schema) -> str:
-    """A schema as text."""
+    """Format a schema as text."""
     return ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in schema)
 
 
 def parsed(text: str) -> Schema | None:
-    """A schema from text; None where there is none."""
+    """Parse a schema; None where there is none."""
     return Schema.parse(text) if text else None
 
 
 def check_table(catalog: Catalog, entry: CreateTable) -> None:
-    """Refuse a table that cannot be made."""
+    """Refuse a table that cannot be created."""
     schema = schema_of(catalog, entry)
     assert schema is not None
     check_keyable(schema, entry.key)
@@ -95,7 +95,7 @@ def check_table(catalog: Catalog, entry: CreateTable) -> None:
 
 
 def make_table(home: OpenHome, catalog: Catalog, entry: CreateTable) -> None:
-    """Make an empty stored table, unless it is there."""
+    """Create an empty stored table, unless it exists."""
     schema = schema_of(catalog, entry)
     assert schema is not None
     if entry.name.lower() not in {n.lower() for n in home.store.tables()}:
@@ -104,7 +104,7 @@ def make_table(home: OpenHome, catalog: Catalog, entry: CreateTable) -> None:
 
 def refuse_cycle(catalog: Catalog, entry: CreateSink) -> None:
     """Refuse a sink that writes to a topic or table from which its own records come, directly or through other flows:
-    it would read its own answers for ever.
+    it would read its own output forever.
     """
     target = _place_of(entry)
     if target is None:
@@ -130,7 +130,7 @@ def refuse_cycle(catalog: Catalog, entry: CreateSink) -> None:
 
 
 def _read_by(catalog: Catalog, entry: Create) -> list[str]:
-    """The sources and tables that a definition reads, directly or not."""
+    """The sources and tables that a definition reads, directly or indirectly."""
     return sorted(catalog.sources_of(entry) | catalog.tables_of(entry))
 
 
@@ -148,7 +148,7 @@ _ANNOTATED_NAMES = {python.__name__: sql for python, sql in _ANNOTATED.items()}
 
 
 def function(entry: CreateFunction) -> Function:
-    """The Python function that a definition names; refuses the name of one that SQL has."""
+    """Load the Python function that a definition names; refuses the name of an SQL function."""
     module, _, name = entry.target.partition(":")
     if not name:
         raise DefinitionError(f"`{entry.target}` does not name a function", hint="AS 'module:function'")
@@ -168,7 +168,7 @@ def function(entry: CreateFunction) -> Function:
 
 
 def _returns(entry: CreateFunction, loaded: Callable[..., object]) -> str:
-    """The SQL type of what a function gives: as declared, or as its annotation says."""
+    """The SQL type of the result of a function: as declared, or from its annotation."""
     if entry.returns:
         Schema.parse(f"x {entry.returns}")
         return entry.returns

@@ -1,4 +1,4 @@
-"""SUBSCRIBE: the changes of a view as they are committed, or the records of a topic as they come."""
+"""SUBSCRIBE: the changes of a view as they are committed, or the records of a topic as they arrive."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from millstream.log.topic import Topic
 
 PATIENCE = 0.5
-"""Seconds after which a silent subscription shows that it is alive."""
+"""Seconds after which a silent subscription sends a keep-alive."""
 
 _EPOCH = "(SELECT coalesce(max(number), 0) FROM millstream.epochs WHERE flow = '{flow}')"
 
 
 def subscribe(deployment: Deployment, statement: Subscribe) -> Answer:
-    """Begin to listen; the answer's changes go on until somebody closes them."""
+    """Start a subscription; the changes of the result continue until they are closed."""
     entry = deployment.catalog.get(statement.view)
     if isinstance(entry, CreateSource) or (entry is None and deployment.home.log.exists(statement.view)):
         name = statement.view if entry is None else topic_of(entry)
@@ -70,12 +70,12 @@ def _changes(deployment: Deployment, feed: ChangeFeed, flow: str, view: str, sta
             _check_runs(deployment, flow, view)
             yield Changes(at, None, resume=after(at))
             continue
-        if epoch_changes.epoch > at + 1:  # the listener reads more slowly than the flow writes
+        if epoch_changes.epoch > at + 1:  # the subscriber reads more slowly than the flow writes
             raise _not_kept(flow, at, epoch_changes.epoch)
         at = epoch_changes.epoch
         table = epoch_changes.changes.get(view)
         del epoch_changes
-        # an epoch without changes of this view is a sign of life, too: a listener that has gone is noticed by it
+        # an epoch without changes of this view is also a keep-alive: it detects a subscriber that is gone
         yield Changes(at, _shown(table) if table is not None and table.num_rows else None, resume=after(at))
     if not deployment.closed.is_set():
         raise QueryError(f"the view `{view}` was dropped: nothing more will come")
@@ -107,7 +107,7 @@ def _check_runs(deployment: Deployment, flow: str, view: str) -> None:
 
 
 def _snapshot(deployment: Deployment, flow: str, view: str, present: int) -> tuple[int, pa.Table]:
-    """The rows of a view and the epoch they are of, seen together; `present` is the last epoch of its flow."""
+    """The rows of a view and their epoch, read together; `present` is the last epoch of its flow."""
     if view not in deployment.home.store.tables():
         return present, None
     epoch = _EPOCH.format(flow=flow)
@@ -121,7 +121,7 @@ def _snapshot(deployment: Deployment, flow: str, view: str, present: int) -> tup
 
 
 def _shown(table: pa.Table) -> pa.Table:
-    """Rows as a listener gets them: their kind of change first, then the columns of the view or topic."""
+    """Convert rows for a subscriber: the kind of change first, then the columns of the view or topic."""
     columns = [c for c in table.column_names if not c.startswith("$")]
     kinds = table[OP] if OP in table.column_names else pa.array(["+I"] * table.num_rows, pa.string())
     return table.select(columns).add_column(0, free_name(SHOWN_OP, columns), kinds)
@@ -151,7 +151,7 @@ def _after(name: str, at: dict[int, int]) -> str:
 
 
 def _from_offsets(topic: Topic, offsets: tuple[int, ...]) -> dict[int, int]:
-    """Where to begin in each partition; refused when these records are not there, or not any more."""
+    """Where to begin in each partition; refused when these records do not exist, or no longer exist."""
     start, end = topic.start(), topic.end()
     if len(offsets) != topic.partitions:
         raise QueryError(

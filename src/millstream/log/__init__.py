@@ -1,4 +1,4 @@
-"""Records kept: topic, partition, segment, offset. `Log` is the way in."""
+"""The durable log: topic, partition, segment, offset. `Log` is the entry point."""
 
 from millstream.log.append_ack import Ack
 from millstream.log.log import Log

@@ -1,4 +1,4 @@
-"""What an append is answered with, and what of it waits in the groups of its partitions."""
+"""The acknowledgement of an append, and its entries in the groups of its partitions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import pyarrow as pa
 
 
 class Ack(NamedTuple):
-    """That records are durable, and where."""
+    """The acknowledgement that records are durable, with their offsets."""
 
     offsets: dict[int, tuple[int, int]]
     """By partition, the first offset and the one after the last."""
     repeated: bool = False
-    """Whether they were there before: the retry of a producer's sequence."""
+    """Whether they existed before: a retry of a producer's sequence."""
 
 
 class Sent(Future[Ack]):
     """The future of one row. All rows of a partition share one condition.
 
-    A Future makes a condition of its own, with a dozen small objects that the garbage collector then follows; for tens
-    of thousands of rows in a second that is most of the work. `__init__` sets what Future's own does, but for the
-    condition, and as one that is running: what was sent cannot be cancelled.
+    A Future creates its own condition, with a dozen small objects that the garbage collector then tracks; for tens of
+    thousands of rows per second that is most of the work. `__init__` sets what Future's own does, except for the
+    condition, and in the running state: what was sent cannot be cancelled.
     """
 
     def __init__(self, condition: threading.Condition) -> None:
@@ -36,7 +36,7 @@ class Sent(Future[Ack]):
         self._done_callbacks: list[Any] = []
 
     def set_result(self, result: Ack) -> None:
-        """Answer; the short way when nobody has asked to be called."""
+        """Set the result; takes a fast path when there are no callbacks."""
         with self._condition:
             if not self._waiters and not self._done_callbacks:
                 self._result, self._state = result, "FINISHED"
@@ -45,21 +45,21 @@ class Sent(Future[Ack]):
         super().set_result(result)
 
     def result(self, timeout: float | None = None) -> Ack:
-        """The answer, when it is there; others that are answered meanwhile wake nobody for good."""
+        """Wait for the result. A wake-up for another row's result does not end the wait."""
         if self._state != "FINISHED":
             with self._condition:
                 self._condition.wait_for(self.done, timeout)
         return super().result(0) if self._result is None else self._result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What went wrong, when it is known."""
+        """Wait for the exception."""
         with self._condition:
             self._condition.wait_for(self.done, timeout)
         return super().exception(0)
 
 
 class Gather:
-    """An append to several partitions; answered when each of them has answered."""
+    """An append to several partitions; completes when each of them has completed."""
 
     def __init__(self, future: Future[Ack], partitions: int) -> None:
         self._future = future
@@ -70,7 +70,7 @@ class Gather:
         self._mutex = threading.Lock()
 
     def settle(self, partition: int, offsets: tuple[int, int] | None, *, repeated: bool) -> None:
-        """One partition has its records."""
+        """One partition has written its records."""
         with self._mutex:
             self._known = self._known and repeated
             if offsets is not None:
@@ -78,7 +78,7 @@ class Gather:
             self._answered()
 
     def fail(self, error: BaseException) -> None:
-        """One partition has not taken its records."""
+        """One partition has refused its records."""
         with self._mutex:
             self._error = self._error or error
             self._answered()
@@ -94,7 +94,7 @@ class Gather:
 
 
 class Entry:
-    """What an append has for one partition: a batch, or one row as it was given."""
+    """The part of an append for one partition: a batch, or one row in its original form."""
 
     __slots__ = ("_answer", "_gather", "answered", "digest", "future", "producer", "rows", "sequence", "weight")
 
@@ -119,7 +119,7 @@ class Entry:
         self._answer: tuple[int, int] | BaseException | None = None
 
     def settle(self, partition: int, offsets: tuple[int, int] | None, *, repeated: bool) -> None:
-        """Its records are there."""
+        """Its records are durable."""
         self._answer, self.answered = offsets, True
         if self._gather is None:
             self.future.set_result(Ack({} if offsets is None else {partition: offsets}, repeated))
@@ -127,7 +127,7 @@ class Entry:
             self._gather.settle(partition, offsets, repeated=repeated)
 
     def fail(self, error: BaseException) -> None:
-        """Its records are not taken."""
+        """Its records are refused."""
         if self.answered:
             return
         self._answer, self.answered = error, True
@@ -137,7 +137,7 @@ class Entry:
             self._gather.fail(error)
 
     def follow(self, first: Entry, partition: int) -> None:
-        """Be answered as the same sequence was that stood before it in the group."""
+        """Complete with the result of the same sequence that was earlier in the group."""
         if isinstance(first._answer, BaseException):
             self.fail(first._answer)
         else:

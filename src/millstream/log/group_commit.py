@@ -1,7 +1,7 @@
-"""Group commit: appends that wait together go to the disk together, as one frame and one fsync.
+"""Group commit: appends that wait together are written to disk together, as one frame and one fsync.
 
-Whoever finds no other at work commits for all who wait. What was sent without waiting is committed by a thread.
-The linger is waited for only while others are about: when the group before had more than one append in it.
+A caller that finds no other at work commits for all waiting callers. A thread commits what was sent without waiting.
+The linger applies only while there are other callers: when the previous group had more than one append.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class Group:
         self._bytes = 0
         self._changed = threading.Condition()
         self.answers = threading.Condition()
-        """What the futures of single rows wait on."""
+        """The condition that the futures of single rows share."""
         self._busy = False
         self._last = 1
         self._closing = False
         self._threads: list[threading.Thread] = []
-        """One at most, once something was sent without waiting."""
+        """At most one, once something was sent without waiting."""
 
     # ------------------------------------------------------------ for those who append
 
     def put(self, entry: Entry) -> None:
-        """Queue an append; waits while too much is queued."""
+        """Queue an append; blocks while the queue is full."""
         with self._changed:
             while self._bytes > QUEUE_BYTES and not self._closing:
                 self._changed.wait()
@@ -59,7 +59,7 @@ class Group:
                 self._changed.notify_all()
 
     def drive(self, entry: Entry) -> None:
-        """Return when an append is answered; commits for all who wait when nobody else does."""
+        """Return when an append is complete; commits for all waiting callers when no other thread does."""
         while self._has_turn(entry):
             self._commit_next()
 
@@ -71,7 +71,7 @@ class Group:
             return not entry.answered
 
     def start_thread(self) -> None:
-        """Let a thread commit what is sent without waiting."""
+        """Start a thread that commits what is sent without waiting."""
         if not self._threads:
             with self._changed:
                 if not self._threads and not self._closing:
@@ -140,7 +140,9 @@ class Group:
             self._changed.wait(left)
 
     def _commit(self, group: list[Entry]) -> None:
-        """Write what is new as one frame; answer what is there already, and what cannot be taken."""
+        """Write the new records as one frame; acknowledge those that exist already, and refuse those that cannot be
+        written.
+        """
         fresh: list[Entry] = []
         ahead: dict[str, Entry] = {}
         again: list[tuple[Entry, Entry]] = []
@@ -150,7 +152,7 @@ class Group:
                 if before is not None and entry.sequence == before.sequence and entry.digest == before.digest:
                     again.append((entry, before))
                     continue
-                if before is not None:  # settle what it sent before, then look again
+                if before is not None:  # settle the entries before it, then look again
                     self._write(fresh)
                     fresh, ahead = [], {}
                 try:
@@ -169,7 +171,7 @@ class Group:
         assert all(entry.answered for entry in group), "every append is answered"
 
     def _known(self, entry: Entry) -> tuple[int, int] | None:
-        """Where a sequence that is there already begins and ends; (0, 0) for one that is no longer known in detail."""
+        """The begin and end of a sequence that exists already; (0, 0) for one whose details are no longer known."""
         mark = self.writer.producers.get(entry.producer or "")
         if mark is None or entry.sequence > mark.sequence:
             return None
@@ -200,13 +202,15 @@ class Group:
             for entry in fresh:
                 entry.fail(error)
             return
-        with self.answers:  # who waits for one of them wakes up once, when all are answered
+        with self.answers:  # a waiting caller wakes up once, when all are complete
             for entry, rows in kept:
                 entry.settle(self._partition, (first, first + rows), repeated=False)
                 first += rows
 
     def _batch(self, taken: list[Entry]) -> tuple[pa.RecordBatch | None, list[tuple[Entry, int]]]:
-        """The records of all appends as one batch, and how many each has; those that do not fit are told."""
+        """The records of all appends as one batch, and the number of each; those that do not match the schema are
+        refused.
+        """
         pieces: list[pa.RecordBatch] = []
         kept: list[tuple[Entry, int]] = []
         waiting: list[Entry] = []
@@ -232,7 +236,7 @@ class Group:
         return (pieces[0] if pieces else None), kept
 
     def _from_single(self, entries: list[Entry]) -> tuple[pa.RecordBatch, list[Entry]]:
-        """Single rows as one batch; when one of them does not fit, they are tried one by one."""
+        """Convert single rows to one batch; when one of them does not match the schema, they are tried one by one."""
         try:
             batch = from_dicts([e.rows for e in entries], self._schema)
         except RecordRefused:
@@ -254,7 +258,7 @@ class Group:
 
 
 def too_large(row: int, limit: int) -> RecordRefused:
-    """The error for a record above the limit of its topic."""
+    """Return the error for a record above the size limit of its topic."""
     return RecordRefused(
         f"row {row} is larger than the topic takes: {limit:,} bytes",
         hint="keep large things elsewhere and their address in the record, or create the topic with record_bytes=...",

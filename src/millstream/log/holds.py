@@ -1,4 +1,4 @@
-"""Keeping and removing: holds, trims and retention of a topic. None of them crosses another while it works."""
+"""Retention of a topic: holds, trims and retention. They exclude each other while they work."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Keeper:
         self._depth = 0
 
     def holds(self) -> dict[str, dict[int, int]]:
-        """What each reader holds, by partition."""
+        """The holds of each reader, by partition."""
         return self._holds.all()
 
     def hold(self, reader: str, offsets: Offsets) -> None:
-        """Keep a reader's bounds, unless what it needs is gone already."""
+        """Place a reader's hold, unless what it needs is gone already."""
         with self._alone():
             for partition, offset in offsets.items():
                 start = self._readers[partition].start()
@@ -56,11 +56,11 @@ class Keeper:
             self._holds.put(reader, offsets)
 
     def release(self, reader: str) -> bool:
-        """Forget a reader; whether there was one."""
+        """Release the hold of a reader; returns whether there was one."""
         return self._holds.remove(reader)
 
     def trim(self, before: Offsets, *, force: bool) -> TrimReport:
-        """Remove by hand."""
+        """Trim on request."""
         with self._alone():
             holds = self._holds.all()
             for partition, offset in before.items():
@@ -75,7 +75,7 @@ class Keeper:
             return self._remove(before, holds)
 
     def retain(self, *, hard: bool) -> TrimReport:
-        """Remove by age and size."""
+        """Remove records by age and size."""
         about = self._about
         if about.retain_time is None and about.retain_bytes is None:
             return TrimReport()
@@ -95,7 +95,7 @@ class Keeper:
             return replace(self._remove(before, holds), held=held)
 
     def retain_quietly(self) -> None:
-        """Retention after a segment was sealed; what fails has another chance with the next one."""
+        """Apply retention after a segment was sealed; a failure is retried with the next one."""
         try:
             self.retain(hard=False)
         except (MillstreamError, OSError):
@@ -126,7 +126,7 @@ class Keeper:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """While inside, no other thread or process places a hold or crosses one."""
+        """Prevent other threads and processes from placing or crossing a hold inside the block."""
         with self._mutex:
             with disk_full_named(self._holds.lock()):
                 require_topic(self._disk, self._holds.lock().parent.parent)

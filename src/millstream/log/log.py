@@ -35,11 +35,11 @@ from millstream.log.topic_info import (
 from millstream.paths import topic_folder
 
 LOCK = "topics.lock"
-"""No topic can have this name."""
+"""A name that no topic can have."""
 
 
 class Log:
-    """Topics under one directory. Opening it writes nothing."""
+    """The topics under one directory. Opening it writes nothing."""
 
     def __init__(self, root: Path, clock: Clock, disk: Disk | None = None) -> None:
         self._root = Path(root)
@@ -49,15 +49,15 @@ class Log:
         self._mutex = threading.Lock()
 
     def topics(self) -> list[str]:
-        """Their names, sorted."""
+        """The names of the topics, sorted."""
         return [n for n in self._disk.list(self._root) if NAME.fullmatch(n) and self.exists(n)]
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a topic."""
+        """Whether this topic exists."""
         return NAME.fullmatch(name) is not None and is_topic(self._disk, self._root / name)
 
     def topic(self, name: str) -> Topic:
-        """The topic of this name; the same object until it is closed."""
+        """Return the topic of this name; the same object until it is closed."""
         with self._mutex:
             topic = self._open.get(name)
             if topic is not None and not topic.closed:
@@ -84,10 +84,10 @@ class Log:
         segment_rows: int = SEGMENT_ROWS,
         linger: float = LINGER,
     ) -> Topic:
-        """Make a topic; it is durable when this returns.
+        """Create a topic; it is durable when this returns.
 
-        `retain_time` (microseconds) and `retain_bytes` (per partition) bound what is kept; `hard_cap` lets retention
-        cross what readers still need. A record above `record_bytes` is refused.
+        `retain_time` (microseconds) and `retain_bytes` (per partition) limit what is kept; `hard_cap` lets retention
+        remove records that readers still need. A record above `record_bytes` is refused.
         """
         about = self.check(
             name,
@@ -107,9 +107,9 @@ class Log:
             self._disk.mkdir(self._root)
         with disk_full_named(folder), self._alone():
             if self.exists(name):
-                read_about(self._disk, folder)  # says so if it is damaged
+                read_about(self._disk, folder)  # raises if it is damaged
                 raise DuplicateName(f"there is a topic {name} already", hint=f"open it: log.topic({name!r})")
-            self._clear(folder)  # what a drop that was cut short has left
+            self._clear(folder)  # remove what an interrupted drop has left
             for inner in (folder / "holds", *(folder_of(folder, p) for p in range(partitions))):
                 self._disk.mkdir(inner)
             self._disk.fsync_dir(folder)  # a topic.json without its directories would be damage
@@ -133,7 +133,7 @@ class Log:
         segment_rows: int = SEGMENT_ROWS,
         linger: float = LINGER,
     ) -> About:
-        """What `create` would make; refuses what it would refuse, and makes nothing."""
+        """Return what `create` would create; refuses what it would refuse, and creates nothing."""
         about = About(
             name,
             uuid.uuid4().hex,
@@ -168,7 +168,7 @@ class Log:
             raise self._unknown(name)
         with disk_full_named(folder), self._alone(), ExitStack() as locks:
             if not self.exists(name):
-                self._clear(folder)  # another drop was cut short: what it began is durable now
+                self._clear(folder)  # an earlier drop was interrupted: what it began is durable now
                 raise self._unknown(name)
             topic = self.topic(name)
             topic.close()
@@ -183,7 +183,7 @@ class Log:
             self._clear(folder)
 
     def settle(self) -> None:
-        """Decide about appends that were cut off by the death of their process. What is damaged is left to its use."""
+        """Resolve appends that were interrupted by the death of their process. Damage is left to be reported on use."""
         for name in self.topics():
             with suppress(MillstreamError, OSError):
                 self.topic(name).settle()
@@ -197,7 +197,7 @@ class Log:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """While inside, no other process makes or drops a topic."""
+        """Prevent other processes from creating or dropping a topic inside the block."""
         lock = self._disk.lock(self._root / LOCK, wait=True)
         try:
             yield
@@ -205,8 +205,8 @@ class Log:
             lock.release()
 
     def _clear(self, folder: Path) -> None:
-        """Remove what is left of a topic. That it is being removed is durable before anything of it goes, and is known
-        until all else is gone: records without a topic.json or that note are damage.
+        """Remove what is left of a topic. The removal is recorded durably before anything is deleted, and the record
+        remains until everything else is gone: records without a topic.json or that record are damage.
         """
         if folder.name not in self._disk.list(self._root):
             return

@@ -1,4 +1,4 @@
-"""Which partition a record goes to by its key: the same for ever, on every machine."""
+"""Maps the key of a record to its partition: stable over time and across machines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 
 
 def check_key(schema: pa.Schema, key: str | None) -> None:
-    """Refuse a key column that is not there, or of a type that has no one form."""
+    """Refuse a key column that does not exist, or whose type has no canonical form."""
     if key is None:
         return
     if key not in schema.names:

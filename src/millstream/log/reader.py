@@ -1,4 +1,4 @@
-"""Reading a partition: takes no lock, sees durable records only, and lives with a writer that rolls and trims."""
+"""Reads a partition: takes no lock, sees durable records only, and tolerates a writer that rolls and trims."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from millstream.log.storage.segment import PLACE, ROW_GROUP, Owner, check_segmen
 from millstream.log.storage.wal import Piece, Wal, chain
 
 LOOKS = 50
-"""How often a reader looks again when files change under it."""
+"""How often a reader retries when files change during a read."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A stretch of offsets in one file."""
+    """A range of offsets in one file."""
 
     partition: int
     start: int
@@ -41,7 +41,7 @@ class Part:
     path: Path | None
     """The sealed segment as a Parquet file; None while the records are in a write-ahead file: use `Topic.read`."""
     whole: bool
-    """Whether it is all of the file."""
+    """Whether it covers the whole file."""
     base: int
     """The first offset of the file."""
 
@@ -56,7 +56,7 @@ class Layout:
 
 
 class PartitionReader:
-    """What can be read of a partition."""
+    """The readable records of a partition."""
 
     def __init__(self, disk: Disk, folder: Path, owner: Owner) -> None:
         self._disk = disk
@@ -74,10 +74,10 @@ class PartitionReader:
         return read_start(self._disk, self._folder)
 
     def durable(self) -> Durable:
-        """How far the records are durable.
+        """The end of the durable records.
 
-        The writer publishes that without an fsync of its own. When the machine was started since, the files are
-        looked at: what is read from them then has come from the medium.
+        The writer publishes it without an fsync. After a reboot of the machine, the files themselves are checked: what
+        is read from them then comes from the medium.
         """
         published = read_durable(self._disk, self._folder)
         if published is not None and published.boot == self._disk.boot() and any(published.boot):
@@ -132,7 +132,7 @@ class PartitionReader:
         return found
 
     def read(self, start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """These records with their places, checked."""
+        """Read these records with their positions, checked."""
         names = self._names(columns)
 
         def look(layout: Layout) -> pa.Table:
@@ -192,7 +192,7 @@ class PartitionReader:
             self._checked.add(segment)
 
     def size(self, piece: Piece) -> int:
-        """The bytes of a file; none when it is gone meanwhile."""
+        """The size of a file in bytes; 0 when it was removed in the meantime."""
         try:
             name = str(piece.segment) if piece.segment is not None else f"{piece.base:020d}.wal"
             return self._disk.size(self._folder / name)
@@ -210,7 +210,7 @@ class PartitionReader:
         return [*wanted, *PLACE.names]
 
     def _steady(self, look: Callable[[Layout], T]) -> T:
-        """Look, and look again when a file went away between listing and opening it."""
+        """Retry a read when a file was removed between listing and opening it."""
         for _ in range(LOOKS):
             try:
                 return look(self.layout())

@@ -1,8 +1,9 @@
-"""What a writer does before its first append: sees that the files fit together, and cuts off a torn tail.
+"""Recovery of a partition before the first append of a writer: checks the files for consistency, and cuts off a torn
+tail.
 
-Only the last frame of the newest write-ahead file can be torn, because every frame has its own fsync. Anything else
-that does not fit is damage: it is named and left as it is. Every step may be cut short by a crash and is done again
-then. `check` says what a writer would say, and changes nothing.
+Only the last frame of the newest write-ahead file can be torn, because every frame has its own fsync. Any other
+inconsistency is damage: it is reported and left unchanged. A step that a crash interrupts is repeated. `check` reports
+what a writer would report, and changes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from millstream.log.storage.wal import Wal, chain
 
 @dataclass(frozen=True)
 class Recovered:
-    """A partition that is ready to be appended to."""
+    """A partition that is ready for appends."""
 
     wal: Wal
     producers: Producers
@@ -42,32 +43,30 @@ class Recovered:
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """The files of a partition that fit together, and what is left over."""
+    """The consistent files of a partition, and the leftovers."""
 
     files: PartitionFiles
     gone: tuple[str, ...]
-    """Names that a crash has left: temporary files, what was trimmed, and write-ahead files that became segments."""
+    """Names that a crash has left: temporary files, trimmed files, and write-ahead files that became segments."""
     wal: Wal | None
     """The newest write-ahead file, read to its last whole frame; None if nothing was ever written."""
     published: Durable | None
 
     @property
     def known(self) -> int:
-        """Up to which place in the newest write-ahead file a writer has said that it is durable."""
+        """The position in the newest write-ahead file up to which a writer has published it as durable."""
         assert self.wal is not None
         last = self.published
         return last.position if last is not None and last.base == self.wal.base else self.wal.begin
 
 
 def recover(disk: Disk, folder: Path, owner: Owner) -> Recovered:
-    """Make a partition ready; only for who holds its lock."""
+    """Recover a partition; the caller must hold its lock."""
     require_folder(disk, folder)
-    disk.fsync_dir(
-        folder
-    )  # a process that was killed may have left names that are not durable; what follows builds on them
+    disk.fsync_dir(folder)  # a killed process may have left names that are not durable; the next steps depend on them
     found = check(disk, folder, owner)
     if found.wal is None:
-        for above in folder.parents[:3]:  # who made the topic may have been killed before it did so
+        for above in folder.parents[:3]:  # the creator of the topic may have been killed before it did so
             disk.fsync_dir(above)
         write_whole(disk, folder / wal_name(0), Header(owner.topic, owner.partition, 0, 0).pack())
         found = check(disk, folder, owner)
@@ -88,7 +87,7 @@ def recover(disk: Disk, folder: Path, owner: Owner) -> Recovered:
 
 
 def check(disk: Disk, folder: Path, owner: Owner) -> FoundFiles:
-    """What a writer would find; raises what it would raise, and changes nothing."""
+    """Check what a writer would find; raises what it would raise, and changes nothing."""
     require_folder(disk, folder)
     start, published = read_start(disk, folder), read_durable(disk, folder)
     files = list_files(disk, folder)
@@ -118,7 +117,7 @@ def check(disk: Disk, folder: Path, owner: Owner) -> FoundFiles:
 
 
 def _needed(disk: Disk, folder: Path, files: PartitionFiles, start: int) -> tuple[PartitionFiles, tuple[str, ...]]:
-    """The files that are still needed, and those that are left over."""
+    """The files that are still needed, and the leftovers."""
     gone: list[str] = list(files.temporary)
     segments: list[SegmentName] = []
     for segment in files.segments:
@@ -132,7 +131,7 @@ def _needed(disk: Disk, folder: Path, files: PartitionFiles, start: int) -> tupl
         if base in sealed:
             check_segment(disk, folder, sealed[base])
             gone.append(wal_name(base))
-        elif base < start:  # it was left behind by a trim: the one that is written to never begins below the start
+        elif base < start:  # left by a trim: the file being written never begins below the start
             gone.append(wal_name(base))
         else:
             wals.append(base)
@@ -149,11 +148,11 @@ def _check_complete(disk: Disk, folder: Path, owner: Owner, base: int, end: int)
 
 
 def _settle_tail(disk: Disk, found: FoundFiles) -> int:
-    """Cut off what follows the last whole frame, and say how many bytes that were.
+    """Cut off what follows the last whole frame, and return the number of bytes.
 
-    Frames behind the place that was published are kept: a writer may have died before it published them, and what is
-    published may be an older copy. After an fsync that failed, memory shows bytes that the medium does not have; so,
-    unless the machine was started since, they are written once more before the fsync that makes them durable.
+    Frames after the published position are kept: a writer may have died before it published them, and the published
+    position may be an older copy. After a failed fsync, memory shows bytes that the medium does not have; so, unless
+    the machine was rebooted since, they are written again before the fsync that makes them durable.
     """
     wal = found.wal
     assert wal is not None

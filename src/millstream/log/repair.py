@@ -1,7 +1,7 @@
-"""What is wrong with the files of a log that nobody writes to, and what can be put back from what is left.
+"""Finds damage in the files of a log without a writer, and what can be restored from the rest.
 
-Small files are put back from their copies, the note of what is durable from the records themselves. Records are in one
-place only: what is wrong with them is said, and nothing is done about it.
+Small files are restored from their copies, and the durable position from the records themselves. Records exist only
+once: damage to them is reported, and cannot be repaired.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from millstream.log.topic_info import NOTE, About, read_about
 
 @dataclass(frozen=True)
 class Wrong:
-    """Something that is wrong with a topic. `data` takes the place of `path`; without data it is taken away; without a
-    path nothing can be done.
+    """A problem of a topic. `data` replaces `path`; without data, the file is removed; without a path, it cannot be
+    repaired.
     """
 
     topic: str
@@ -36,12 +36,12 @@ class Wrong:
     path: Path | None = None
     data: bytes | None = None
     harmless: bool = False
-    """Whether the next writer does it by itself."""
+    """Whether the next writer repairs it automatically."""
 
 
 def look(root: Path, clock: Clock, disk: Disk | None = None) -> Iterator[Wrong]:
-    """What is wrong with the topics under `root`. Where something can be put back, what depends on it is not looked
-    at: look again when that is done.
+    """Find problems of the topics under `root`. Where something can be restored, what depends on it is not checked:
+    check again after the repair.
     """
     disk = disk or RealDisk()
     for name in Log(root, clock, disk).topics():
@@ -87,14 +87,14 @@ def _about(disk: Disk, folder: Path, name: str) -> About | HomeDamaged:
 
 
 def _partition(disk: Disk, folder: Path, owner: Owner) -> Iterator[Wrong]:
-    """Small files that can be put back."""
+    """Find small files that can be restored."""
     path = folder / "start.json"
     main, copy = _small(disk, path), _small(disk, copy_of(path))
     first = 0 if main is None else main
     if isinstance(copy, HomeDamaged):
         if isinstance(main, int):
             yield _put_back(copy_of(path), _said(copy), main, "it is written anew")
-        else:  # the copy of nothing, or both are damaged: the files say where they begin
+        else:  # an empty copy, or both are damaged: the files themselves show where they begin
             begin = min(_bases(disk, folder), default=0)
             yield _put_back(path, _said(copy), begin, f"the partition begins with its first file, at {begin:,}")
             yield _put_back(copy_of(path), _said(copy), begin, "it is written anew")
@@ -125,13 +125,13 @@ def _bases(disk: Disk, folder: Path) -> list[int]:
 
 
 def _reaches(disk: Disk, folder: Path, start: int) -> bool:
-    """Whether the files of a partition follow each other from this start on."""
+    """Whether the files of a partition are contiguous from this start on."""
     files = list_files(disk, folder)
     return not files.wals or not isinstance(chain(files, start, files.wals[-1]), int)
 
 
 def _holds(disk: Disk, folder: Path, about: About) -> Iterator[Wrong]:
-    """A hold that is damaged is put back from its copy, or keeps all that there is: its reader moves it on."""
+    """A damaged hold is restored from its copy, or keeps everything until its reader moves it forward."""
     names = {n.removesuffix(COPY) for n in disk.list(folder / "holds") if n.removesuffix(COPY).endswith(".json")}
     for path in (folder / "holds" / n for n in sorted(names)):
         main, copy = _small(disk, path), _small(disk, copy_of(path))
@@ -147,7 +147,7 @@ def _holds(disk: Disk, folder: Path, about: About) -> Iterator[Wrong]:
 
 
 def _small(disk: Disk, path: Path) -> Any:
-    """The value of a small file, None if it is not there, or what is wrong with it."""
+    """The value of a small file, None if it does not exist, or what is wrong with it."""
     try:
         return read_small(disk, path)
     except HomeDamaged as error:

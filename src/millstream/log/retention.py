@@ -1,4 +1,6 @@
-"""What of a partition may go: holds of readers, trims by hand, retention by time and size. Whole files only."""
+"""Decides what may be removed from a partition: holds of readers, explicit trims, retention by time and size. Whole
+files only.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,16 @@ Offsets = Mapping[int, int]
 
 @dataclass(frozen=True)
 class TrimReport:
-    """What was removed, and what stood in the way."""
+    """What was removed, and what prevented a removal."""
 
     removed: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By partition, the first offset that is gone and the new start."""
+    """By partition, the first removed offset and the new start."""
     bytes: int = 0
     files: int = 0
     crossed: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Readers whose hold was crossed, with what they held: they have lost records."""
+    """Readers whose hold was crossed, with their holds: they have lost records."""
     held: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Readers who keep more than retention would, with what they hold."""
+    """Readers that keep more than retention would, with their holds."""
 
 
 class Holds:
@@ -42,7 +44,7 @@ class Holds:
         return self._folder / "lock"
 
     def put(self, reader: str, offsets: Offsets) -> None:
-        """Keep a reader's bounds durably."""
+        """Store a reader's bounds durably."""
         path = self._path(reader)
         if not reader or len(path.name) > paths.LONGEST:
             raise DefinitionError(
@@ -53,11 +55,11 @@ class Holds:
             value = {"reader": reader, "offsets": {str(p): o for p, o in sorted(offsets.items())}}
             if path.name not in self._disk.list(self._folder):
                 write_kept(self._disk, path, value)
-            else:  # the copy says less: who reads it keeps more than is needed
+            else:  # the copy has lower bounds: using it keeps more than is needed
                 write_small(self._disk, path, value)
 
     def remove(self, reader: str) -> bool:
-        """Forget a reader; whether there was one."""
+        """Release the hold of a reader; returns whether there was one."""
         return remove_kept(self._disk, self._path(reader))
 
     def all(self) -> dict[str, dict[int, int]]:
@@ -79,7 +81,7 @@ class Holds:
 
 
 def floor(holds: Mapping[str, Offsets], partition: int) -> int | None:
-    """The least offset that a reader of this partition still needs."""
+    """The lowest offset that a reader of this partition still needs."""
     return min((o[partition] for o in holds.values() if partition in o), default=None)
 
 
@@ -89,7 +91,7 @@ def below(holds: Mapping[str, Offsets], partition: int, start: int) -> dict[str,
 
 
 def merge(into: dict[str, dict[int, int]], more: Mapping[str, Offsets]) -> None:
-    """Add what readers hold in another partition."""
+    """Add the holds of readers in another partition."""
     for reader, offsets in more.items():
         into.setdefault(reader, {}).update(offsets)
 
@@ -97,7 +99,7 @@ def merge(into: dict[str, dict[int, int]], more: Mapping[str, Offsets]) -> None:
 def expired(
     reader: PartitionReader, layout: Layout, now: int, retain_time: int | None, retain_bytes: int | None
 ) -> int:
-    """Up to which offset nothing has to be kept by age and size."""
+    """The offset up to which age and size allow removal."""
     upto = layout.start
     sizes = [reader.size(p) for p in layout.pieces]
     total = sum(sizes)

@@ -1,4 +1,4 @@
-"""Rows as people give them, as one Arrow record batch of a topic's schema, or refused with row and column."""
+"""Converts user rows to one Arrow record batch of a topic's schema, or refuses them with row and column."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millstream.model.types.assignment import Unfit, assigned, from_values
 from millstream.model.types.schema import TIMESTAMP, Schema, ddl_type, zoned
 
 Rows = Any
-"""A dict, dicts, a record batch, a table, or anything that hands over Arrow (polars, pandas)."""
+"""A dict, dicts, a record batch, a table, or any object that exports Arrow (polars, pandas)."""
 
 REFUSED = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError, TypeError)
 
@@ -23,7 +23,7 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:
 
 
 def to_batch(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows as one batch of this schema; all of them, or RecordRefused."""
+    """Convert the rows to one batch of this schema; all of them, or RecordRefused."""
     if isinstance(rows, Mapping):
         return from_dicts([rows], schema)
     table = as_table(rows)
@@ -37,7 +37,7 @@ def to_batch(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def as_table(rows: Rows) -> pa.Table | None:
-    """The rows as a table when they are Arrow of some kind."""
+    """The rows as a table when they are Arrow data of some kind."""
     if isinstance(rows, pa.Table):
         return rows
     if isinstance(rows, pa.RecordBatch):
@@ -48,7 +48,7 @@ def as_table(rows: Rows) -> pa.Table | None:
 
 
 def from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows given one by one; a column that a row does not have is NULL."""
+    """Convert dicts; a column that a row lacks is NULL."""
     known = frozenset(schema.names)
     for row, record in enumerate(rows):
         if type(record) is not dict and not isinstance(record, Mapping):
@@ -70,7 +70,7 @@ def from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Recor
 
 
 def refused(unfit: Unfit, field: pa.Field, does: str = "is not") -> RecordRefused:
-    """The error for a value that a column cannot take."""
+    """Return the error for a value that a column cannot hold."""
     if unfit.row is None:
         return RecordRefused(f"the values of `{field.name}` do not fit {_called(field.type)}", detail=unfit.why)
     return RecordRefused(
@@ -87,7 +87,7 @@ def _called(kind: pa.DataType) -> str:
 
 
 def _from_table(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
-    """A table's columns by name; types are changed only where nothing is lost."""
+    """Select a table's columns by name; types are converted only without loss."""
     strange = [n for n in table.column_names if n not in schema.names]
     if strange or len(set(table.column_names)) < table.num_columns:
         raise RecordRefused(
@@ -104,7 +104,7 @@ def _from_table(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def assigned_column(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.Array:
-    """A column as one of another type, where nothing is lost; or RecordRefused with row, column and value."""
+    """Convert a column to another type without loss; or RecordRefused with row, column and value."""
     try:
         return assigned(column, field.type)
     except Unfit as unfit:
@@ -115,7 +115,7 @@ def assigned_column(column: pa.ChunkedArray | pa.Array, field: pa.Field) -> pa.A
 
 
 def oversized(batch: pa.RecordBatch, limit: int) -> list[int]:
-    """The rows that are larger than the limit, in bytes of their values."""
+    """The rows whose values exceed the size limit in bytes."""
     if batch.nbytes <= limit:
         return []
     sizes = np.zeros(batch.num_rows, np.int64)
@@ -135,7 +135,7 @@ def _sizes(column: pa.Array) -> np.ndarray | int:
 
 
 def weight(rows: Rows) -> int:
-    """Roughly how much memory rows take while they wait."""
+    """The approximate memory of rows while they are queued."""
     if type(rows) is not dict and isinstance(rows, pa.RecordBatch):
         return int(rows.nbytes)
     size = 64
@@ -148,7 +148,7 @@ def weight(rows: Rows) -> int:
 
 
 def topic_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema as a topic keeps it: types that SQL can name, times in microseconds, no dictionaries."""
+    """The schema of a topic: types that SQL can name, times in microseconds, no dictionaries."""
     fields = [pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in schema]
     known = Schema.from_arrow(pa.schema(fields), exact=True).to_arrow()
     for field in known:
@@ -159,7 +159,7 @@ def topic_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def infer(rows: Rows) -> pa.Schema:
-    """The schema that the first rows suggest: text that is an ISO 8601 instant everywhere is a time."""
+    """Infer a schema from the first rows: a text column with only ISO 8601 instants is a timestamp."""
     table = as_table(rows)
     if table is not None:
         return topic_schema(zoned(table.schema))

@@ -1,4 +1,4 @@
-"""A topic: what producers append to and readers read from. Partitions do the work; see `writer` and `reading`."""
+"""A topic: producers append to it and readers read from it. Partitions do the work; see `writer` and `reader`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = ["Ack", "Part", "PartitionStats", "Topic", "TrimReport"]
 
 @dataclass(frozen=True)
 class PartitionStats:
-    """What is in a partition."""
+    """Statistics of a partition."""
 
     partition: int
     start: int
@@ -55,7 +55,7 @@ class PartitionStats:
     bytes: int
     segments: int
     problem: str | None = None
-    """Why a segment could not be sealed; nothing is lost by it."""
+    """Why a segment could not be sealed; no data is lost."""
 
 
 class Topic:
@@ -78,12 +78,12 @@ class Topic:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the topic."""
         return self._about.name
 
     @property
     def id(self) -> str:
-        """A random text that no other topic has, also none that had this name before."""
+        """A random id that no other topic has, not even an earlier one of the same name."""
         return self._about.id
 
     @property
@@ -93,17 +93,17 @@ class Topic:
 
     @property
     def partitions(self) -> int:
-        """How many partitions it has."""
+        """The number of partitions."""
         return self._about.partitions
 
     @property
     def key(self) -> str | None:
-        """The column whose value decides about the partition."""
+        """The column whose value determines the partition."""
         return self._about.key
 
     @property
     def about(self) -> About:
-        """All its settings."""
+        """All settings of the topic."""
         return self._about
 
     # ------------------------------------------------------------ appending
@@ -119,9 +119,9 @@ class Topic:
     ) -> Ack:
         """Append a dict, dicts, a record batch, a table or a data frame; returns when they are durable.
 
-        All rows are taken or none. With a `producer` and a growing `sequence` a retry is recognised in each partition
-        and answered with the offsets of the first time; `digest` says what the content is, so that other content is
-        refused.
+        All rows are written or none. With a `producer` and an increasing `sequence`, a retry is recognised in each
+        partition and acknowledged with the original offsets. `digest` identifies the content, so that different content
+        is refused.
         """
         future, entries = self._queue(rows, partition, producer, sequence, digest)
         for group, entry in entries:
@@ -137,9 +137,9 @@ class Topic:
         sequence: int | None = None,
         digest: str | None = None,
     ) -> Future[Ack]:
-        """Append without waiting; the future is done when the rows are durable. Waits only when much is queued.
+        """Append without waiting; the future completes when the rows are durable. Blocks only when the queue is full.
 
-        A callback of the future must not append to the topic: it runs where appends are committed.
+        A callback of the future must not append to the topic: it runs on the thread that commits appends.
         """
         try:
             if type(rows) is dict and producer is None and sequence is None:
@@ -157,12 +157,12 @@ class Topic:
         return future
 
     def _send_one(self, row: dict[str, Any], partition: int | None) -> Future[Ack]:
-        """One row and nothing else: the same as `_queue`, without what only larger appends need."""
+        """Append a single row: the same as `_queue`, without what only larger appends need."""
         if partition is None:
             partition = 0 if self.partitions == 1 else self._partition(row, None, None)
         group = self._groups.get(partition)
         if group is None:
-            self._reader(partition)  # says so when there is no such partition
+            self._reader(partition)  # raises when there is no such partition
             group = self._group(partition)
         future = Sent(group.answers)
         entry = Entry(row.copy(), given.weight(row), future)
@@ -186,7 +186,7 @@ class Topic:
         if not pieces:
             future.set_result(Ack({}))
         gather = Gather(future, len(pieces)) if len(pieces) > 1 else None
-        groups = [self._groups.get(p) or self._group(p) for p in pieces]  # all the locks before the first record
+        groups = [self._groups.get(p) or self._group(p) for p in pieces]  # all locks before the first record
         entries = []
         for group, piece in zip(groups, pieces.values(), strict=True):
             entry = Entry(piece, given.weight(piece), future, gather, producer, sequence or 0, digest)
@@ -195,7 +195,7 @@ class Topic:
         return future, entries
 
     def _placed(self, rows: given.Rows, partition: int | None, sequence: int | None) -> dict[int, Any]:
-        """The rows of each partition: a batch, or one row as it was given, to become a batch with others."""
+        """The rows of each partition: a batch, or one row in its original form, to be batched with others."""
         if partition is not None and not 0 <= partition < self.partitions:
             raise DefinitionError(f"{self.name} has no partition {partition}", hint=f"0 to {self.partitions - 1}")
         if isinstance(rows, Mapping):
@@ -231,7 +231,7 @@ class Topic:
         try:
             return partition_of(row.get(self.key), kind, self.partitions)
         except given.REFUSED:
-            given.from_dicts([row], self.schema)  # says what is wrong with it
+            given.from_dicts([row], self.schema)  # raises with the reason
             raise
 
     def _group(self, partition: int) -> Group:
@@ -249,7 +249,7 @@ class Topic:
         about = self._about
         require_folder(self._disk, folder_of(self._folder, partition))
         if not self._disk.exists(copy_of(self._folder / NOTE)):
-            # an older version made the topic, or one that was killed
+            # created by an older version, or by a process that was killed
             self._disk.fsync_dir(self._folder)
             write_copy(self._disk, self._folder / NOTE, about.to_json())
         writer = PartitionWriter(
@@ -264,7 +264,7 @@ class Topic:
         return Group(writer, self.schema, partition, record_bytes=about.record_bytes, linger=about.linger)
 
     def last_sequence(self, producer: str) -> dict[int, int]:
-        """By partition, the last sequence of a producer that it has durably; -1: none."""
+        """By partition, the last durable sequence of a producer; -1: none."""
         marks = {p: self._group(p).writer.producers.get(producer) for p in range(self.partitions)}
         return {p: -1 if mark is None else mark.sequence for p, mark in marks.items()}
 
@@ -283,7 +283,7 @@ class Topic:
         return {p: r.at(time) for p, r in enumerate(self._readers)}
 
     def read(self, partition: int, start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """Durable records with ``$part``, ``$offset`` and ``$time``."""
+        """Read durable records with ``$part``, ``$offset`` and ``$time``."""
         return self._reader(partition).read(start, end, columns)
 
     def parts(self, partition: int, start: int, end: int) -> list[Part]:
@@ -298,17 +298,17 @@ class Topic:
     # ------------------------------------------------------------ keeping and removing
 
     def hold(self, reader: str, offsets: Offsets) -> None:
-        """Let nothing from these offsets on be removed until the reader moves on or releases it."""
+        """Prevent removal from these offsets on until the reader moves its hold or releases it."""
         for partition in offsets:
             self._reader(partition)
         self._keeper.hold(reader, offsets)
 
     def release(self, reader: str) -> bool:
-        """Forget what a reader holds; whether it held something."""
+        """Release the hold of a reader; returns whether there was one."""
         return self._keeper.release(reader)
 
     def holds(self) -> dict[str, dict[int, int]]:
-        """What each reader holds, by partition."""
+        """The holds of each reader, by partition."""
         return self._keeper.holds()
 
     def trim(self, before: Offsets, force: bool = False) -> TrimReport:
@@ -318,14 +318,14 @@ class Topic:
         return self._keeper.trim(before, force=force)
 
     def retain(self, hard: bool = False) -> TrimReport:
-        """Remove what is older or more than the topic keeps; with `hard` also what readers still need.
+        """Apply retention by age and size; with `hard`, also to what readers still need.
 
-        It is done by itself whenever a segment is sealed; a topic that nothing is appended to has to be asked.
+        This happens automatically whenever a segment is sealed; call it for a topic without appends.
         """
         return self._keeper.retain(hard=hard)
 
     def roll(self) -> None:
-        """Seal what is in the write-ahead files, in the background; it happens by itself when they are full."""
+        """Seal the write-ahead files in the background; this happens automatically when they are full."""
         for partition in range(self.partitions):
             if self._readers[partition].durable().offset > self._readers[partition].start():
                 self._group(partition).writer.roll()
@@ -333,7 +333,7 @@ class Topic:
     # ------------------------------------------------------------ care
 
     def verify(self) -> list[HomeDamaged]:
-        """Read everything and compare it with its checksums; what is damaged, each with its file."""
+        """Read everything and compare it with its checksums; returns the damage, each with its file."""
         found: list[HomeDamaged] = []
 
         def look(work: Callable[[], object]) -> None:
@@ -355,7 +355,8 @@ class Topic:
         return list({str(e): e for e in found}.values())
 
     def settle(self) -> None:
-        """Decide about an append that the death of its process cut off: from here on its records are there, or not.
+        """Resolve an append that was interrupted by the death of its process: afterwards its records exist, or they do
+        not.
 
         Otherwise readers would not see them until the next append, which keeps all whole frames.
         """
@@ -371,11 +372,11 @@ class Topic:
                 try:
                     held.callback(self._disk.lock(folder / "lock").release)
                 except LOCKED_OUT:
-                    continue  # its writer lives
+                    continue  # its writer is alive
                 recovery.recover(self._disk, folder, owner)
 
     def _verify_writing(self, folder: Path, owner: Owner) -> None:
-        """Say what a writer would say; not while there is one."""
+        """Report what a writer would report; not while there is one."""
         require_folder(self._disk, folder)
         for path in (folder / name for name in self._disk.list(folder)):
             if path.is_symlink():
@@ -398,7 +399,7 @@ class Topic:
             look(lambda p=piece: reader.read(p.base, p.end))  # type: ignore[misc]
 
     def verify_segment(self, path: Path) -> None:
-        """Compare a sealed segment with the checksum in its name; looked at once per process."""
+        """Compare a sealed segment with the checksum in its name; once per process."""
         name = SegmentName.parse(path.name)
         for partition, reader in enumerate(self._readers):
             if name is not None and path.parent == folder_of(self._folder, partition):
@@ -411,7 +412,7 @@ class Topic:
         return {p: g.writer.cut for p, g in sorted(self._groups.items()) if g.writer.cut}
 
     def stats(self) -> list[PartitionStats]:
-        """What is in each partition."""
+        """The statistics of each partition."""
         found = []
         for partition, reader in enumerate(self._readers):
             layout = reader.layout()
@@ -430,7 +431,7 @@ class Topic:
         return found
 
     def close(self) -> None:
-        """Commit what was sent, and give the locks back."""
+        """Commit what was sent, and release the locks."""
         with self._mutex:
             self.closed = True
             groups, self._groups = self._groups, {}

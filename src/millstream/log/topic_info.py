@@ -1,4 +1,4 @@
-"""What a topic is: the content of its topic.json."""
+"""The settings of a topic: the content of its topic.json."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINGER = 0.005
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a name that a topic cannot have."""
+    """Refuse an invalid topic name."""
     if not NAME.fullmatch(name):
         raise DefinitionError(
             f"a topic cannot be called {name[:80]!r}",
@@ -53,7 +53,7 @@ class About:
     linger: float
 
     def check(self) -> None:
-        """Refuse settings that make no sense."""
+        """Refuse invalid settings."""
         check_topic_name(self.name)
         if not 1 <= self.partitions <= 10_000:
             raise DefinitionError(f"a topic cannot have {self.partitions} partitions", hint="give 1 to 10,000")
@@ -70,7 +70,7 @@ class About:
             raise DefinitionError(f"linger must not be below zero, but is {self.linger}")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; the columns are there for people, the schema for us."""
+        """Convert to plain data; the columns are for human readers, the schema for Millstream."""
         return {
             "format": FORMAT,
             "name": self.name,
@@ -90,12 +90,14 @@ class About:
 
 
 def write_about(disk: Disk, folder: Path, about: About) -> None:
-    """Keep it; the topic exists from then on."""
+    """Write the settings; the topic exists from then on."""
     write_kept(disk, folder / NOTE, about.to_json())
 
 
 def is_topic(disk: Disk, folder: Path) -> bool:
-    """Whether a folder is a topic: also one that has lost its topic.json, but not one that is being made or removed."""
+    """Whether a directory is a topic: also one that has lost its topic.json, but not one that is being created or
+    removed.
+    """
     names = disk.list(folder)
     if NOTE in names or DROPPED in names or not names:
         return NOTE in names
@@ -105,12 +107,12 @@ def is_topic(disk: Disk, folder: Path) -> bool:
 
 
 def _inside(disk: Disk, folder: Path) -> list[str]:
-    """The names in the folder of a partition, or of holds."""
+    """The names in the directory of a partition, or of holds."""
     return disk.list(folder) if folder.name == "holds" or PARTITION.fullmatch(folder.name) else []
 
 
 def read_about(disk: Disk, folder: Path, name: str = NOTE) -> About:
-    """Read it, or (as `name`) the copy of it."""
+    """Read the settings, or (as `name`) their copy."""
     path = folder / name
     said = read_small(disk, path)
     if said is None:

@@ -1,7 +1,8 @@
-"""The one writer of a partition: one frame and one fsync per group of appends, then rolled and sealed.
+"""The single writer of a partition: one frame and one fsync per group of appends, then rolled and sealed.
 
-State machine: open (recovered, lock held) -> failed (an fsync or a write did not work) or closed. A failed writer takes
-nothing more, because after a failed fsync nobody knows what the medium has; opened anew, the files are looked at again.
+State machine: open (recovered, lock held) -> failed (an fsync or a write failed) or closed. A failed writer accepts
+nothing more, because after a failed fsync the content of the medium is unknown; when it is reopened, the files are
+checked again.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class WriterLimits:
 
 
 class PartitionWriter:
-    """Appends to a partition; not for two threads at once, but for `trim` and sealing."""
+    """Appends to a partition. Not thread-safe, except for `trim` and sealing."""
 
     def __init__(
         self,
@@ -67,9 +68,9 @@ class PartitionWriter:
         self._on_sealed = on_sealed
         self._seed = seed_of(owner.topic, owner.partition)
         self._files = threading.RLock()
-        """Held while segments and old write-ahead files come and go."""
+        """Held while segments and old write-ahead files are created and removed."""
         self._writing = threading.RLock()
-        """Held while the write-ahead file grows or is changed for a new one."""
+        """Held while the write-ahead file grows or is replaced by a new one."""
         self.failed: LogFailed | None = None
         self.seal_problem: Exception | None = None
         self._sealing: Future[None] | None = None
@@ -126,7 +127,7 @@ class PartitionWriter:
             return first
 
     def _cut_back(self, error: OSError) -> None:
-        """Take a frame back that was not written whole; fatal unless it was for want of space."""
+        """Remove a frame that was not written completely; fatal unless the disk was full."""
         try:
             self._disk.truncate(self._wal, self._position)
             self._disk.fsync(self._wal)
@@ -136,7 +137,7 @@ class PartitionWriter:
             raise self._fail("a write failed", error) from None
 
     def _publish(self) -> None:
-        """Tell readers, also those in other processes, how far they may read."""
+        """Publish to readers, also in other processes, how far they may read."""
         published = Durable(self._disk.boot(), self.end, self._base, self._position, self._time)
         try:
             self._disk.write_at(self._folder / "durable", 0, published.pack())
@@ -154,7 +155,7 @@ class PartitionWriter:
     # ------------------------------------------------------------ rolling and sealing
 
     def roll(self, *, seal: bool = True) -> bool:
-        """Begin a new write-ahead file; the old one becomes a segment. False when there is nothing, or no space."""
+        """Start a new write-ahead file; the old one becomes a segment. False when it is empty, or the disk is full."""
         with self._writing:
             if self.end == self._base or self.failed is not None:
                 return False
@@ -165,12 +166,12 @@ class PartitionWriter:
             except OSError as error:
                 if isinstance(error, NotSynced) or not is_full(error):
                     self._fail("a new file could not be begun", error)
-                return False  # without space the old file goes on growing, and it is tried again with the next append
+                return False  # without space the old file keeps growing, and the next append tries again
             old = self._base
             self._disk.close(self._wal)
             self._wal, self._base = path, self.end
             self._begin = self._position = len(header)
-            with contextlib.suppress(LogFailed):  # the next append says so
+            with contextlib.suppress(LogFailed):  # the next append reports it
                 self._publish()
             self._unsealed.append(old)
         if seal:
@@ -178,7 +179,7 @@ class PartitionWriter:
         return True
 
     def seal_soon(self) -> None:
-        """Make segments of what is complete: in the background where there is one."""
+        """Convert complete write-ahead files to segments, in the background where possible."""
         if not self._unsealed:
             return
         if self._sealer is None:
@@ -187,7 +188,7 @@ class PartitionWriter:
             self._sealing = self._sealer.submit(self.seal)
 
     def seal(self) -> None:
-        """Make segments of the write-ahead files that are complete; what fails is kept and tried again later."""
+        """Convert complete write-ahead files to segments; a failure is kept and retried later."""
         with self._files:
             if not self._unsealed:
                 return
@@ -231,12 +232,12 @@ class PartitionWriter:
                 for name in names:
                     self._disk.unlink(self._folder / name)
                 self._disk.fsync_dir(self._folder)
-            except OSError as error:  # it is trimmed all the same; the files go when it is opened anew
+            except OSError as error:  # it is trimmed nevertheless; the files are removed when it is reopened
                 self.seal_problem = error
             self._unsealed = [b for b in self._unsealed if b >= start]
 
     def close(self) -> None:
-        """Wait for sealing and give the lock back."""
+        """Wait for sealing and release the lock."""
         if self._sealing is not None:
             self._sealing.result()
         with self._writing, self._files:

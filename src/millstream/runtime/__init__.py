@@ -1,3 +1,1 @@
-"""Flows alive: the loop of epochs, epoch records, watermarks, recovery. Never imports pyspark; the engine comes as a
-port.
-"""
+"""Runs flows: the epoch loop, epoch records, watermarks and recovery. Never imports pyspark; the engine is a port."""

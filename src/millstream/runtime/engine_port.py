@@ -1,5 +1,5 @@
-"""What the runtime needs of an engine. `engine/spark_engines.py` builds engines on Spark; tests of recovery bring small
-ones. The runtime itself never touches Spark.
+"""The engine port: what the runtime requires of an engine. `engine/spark_engines.py` builds engines on Spark; recovery
+tests use small ones. The runtime itself never touches Spark.
 """
 
 from __future__ import annotations
@@ -15,27 +15,25 @@ from millstream.state.version import Version
 
 
 class TapPort(Protocol):
-    """Lands records in the log alongside the epochs."""
+    """Lands records in the log while epochs run."""
 
     def check(self) -> None:
-        """Raise what stopped it, if anything has."""
+        """Raise the error that stopped it, if any."""
         ...
 
     def close(self) -> None:
-        """Stop landing."""
+        """Stop landing records."""
         ...
 
 
 class EnginePort(Protocol):
-    """Performs epochs of one bound plan."""
+    """Runs the epochs of one bound plan."""
 
     plan: Plan
     cache: Any
 
     def run(self, version: Version, given: Any) -> Any:
-        """Perform one epoch; deterministic. Leaves nothing behind that counts until the returned version is
-        committed.
-        """
+        """Run one epoch; deterministic. Nothing that it writes counts until the returned version is committed."""
         ...
 
 
@@ -43,8 +41,8 @@ class EngineFactory(Protocol):
     """Builds the engines of a process."""
 
     def warm_up(self, plan: Plan | None = None) -> Future[Any]:
-        """Start what engines need, in the background; `plan` is the first one to be run. The future gives the session
-        that they share.
+        """Start what engines need, in the background; `plan` is the first one that will run. The future returns the
+        session that they share.
         """
         ...
 
@@ -59,13 +57,13 @@ class EngineFactory(Protocol):
         shards: int,
         retract: bool,
     ) -> EnginePort:
-        """An engine for a plan that keeps its state in a folder; `tables` are the files of its stored tables."""
+        """Build an engine for a plan, with its state in a directory. `tables` are the files of its stored tables."""
         ...
 
     def taps(self, plan: Plan, sources: Mapping[str, SourcePort], folder: Path) -> Sequence[TapPort]:
-        """Start what lands records of the plan's sources in the log while its flow runs."""
+        """Start landing the records of the plan's sources in the log while its flow runs."""
         ...
 
 
 BuildEngine = Callable[[Plan, Mapping[str, SourcePort], Path], EnginePort]
-"""Builds another engine than the factory's from a plan, its sources and the folder for state."""
+"""Builds an engine from a plan, its sources and the state directory, in place of the factory's engine."""

@@ -1,5 +1,5 @@
-"""Assembling the loop of a flow: its sources, its engine, its sinks and what the store knows of it, made ready to
-perform epochs from where the flow stopped.
+"""Assembles the loop of a flow: its sources, its engine, its sinks and its state in the store, ready to run epochs from
+where the flow stopped.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoopOptions:
-    """How the loop of a flow is to work."""
+    """Options of the loop of a flow."""
 
     placement: str = "auto"
     shards: int | None = None
     retract: bool = False
-    """Whether changes carry the old rows, too."""
+    """Whether changes also carry the old rows."""
     failpoint: Callable[[str], None] = lambda _: None
     engine: BuildEngine | None = None
-    """Builds another engine than the home's factory does."""
+    """Builds an engine in place of the one from the home's factory."""
 
 
 def assemble_loop(home: OpenHome, plan: Plan, options: LoopOptions) -> FlowLoop:
-    """The loop of a planned flow. Raises when the flow does not fit what it has left in the home."""
+    """Assemble the loop of a planned flow. Raises when the flow does not match its state in the home."""
     root = paths.flow_folder(home.path, plan.flow)
-    starting = home.engines.warm_up(plan) if options.engine is None else None  # the rest is done meanwhile
+    starting = home.engines.warm_up(plan) if options.engine is None else None  # starts in the background
     last = home.store.last(plan.flow)
     progress = Progress.from_json(last.progress) if last is not None else Progress()
     sources = {

@@ -1,5 +1,5 @@
-"""The directory of a home: made where there is none, and refused where it is something else or of a newer version.
-What the operating system says of its files is said in our words.
+"""The directory of a home: created if missing, and refused if it is something else or of a newer version. Errors of the
+operating system about its files become Millstream errors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millstream.store.files import STORE_FILE, STORE_FILES
 FORMAT = 1
 FOLDERS = ("flows", "tables", "log", "checkpoints", "repair", "shadow", "logs", "tmp")
 FILES = (paths.MARKER, "lock", "catalog.json", "catalog.json.copy", *STORE_FILES)
-"""What a home has, each of them once there is something to keep."""
+"""The contents of a home; each exists once there is something to keep."""
 NEW = orjson.dumps({"format": FORMAT})
 HINT = "`millstream repair` says what can be done"
 
@@ -34,7 +34,7 @@ def was_home(path: Path) -> bool:
 
 @contextmanager
 def files_named(home: Path) -> Iterator[None]:
-    """A file of the home that cannot be opened, read or replaced is damage, and is named."""
+    """Report a file of the home that cannot be opened, read or replaced as damage, with its name."""
     try:
         yield
     except OSError as error:
@@ -53,7 +53,7 @@ def files_named(home: Path) -> Iterator[None]:
 
 
 def make_home(path: Path) -> None:
-    """Make a home, unless there is one."""
+    """Create a home, unless it exists."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not (path / paths.MARKER).exists():
@@ -69,7 +69,7 @@ def make_home(path: Path) -> None:
 
 
 def refuse_other(path: Path) -> None:
-    """Refuse a path that is there and is neither a home nor an empty directory."""
+    """Refuse an existing path that is neither a home nor an empty directory."""
     try:
         taken = any(p.name not in ("lock", SETTINGS_FILE) for p in path.iterdir())
     except FileNotFoundError:
@@ -88,7 +88,9 @@ def refuse_other(path: Path) -> None:
 
 
 def check_layout(home: Path) -> None:
-    """Refuse a home in which a file stands for a folder, a folder for a file, or a link for either."""
+    """Refuse a home with a file in place of a directory, a directory in place of a file,
+    or a link in place of either.
+    """
     for names, fits, what in ((FOLDERS, Path.is_dir, "folder"), (FILES, Path.is_file, "file")):
         for path in (home / n for n in names):
             if path.is_symlink():

@@ -13,7 +13,7 @@
       logs/spark.log     the messages of Spark
       query.sock         where other processes send queries
 
-`live` carries out SQL on it; `millstream.Home` is the handle for users.
+`live` executes SQL on it; `millstream.Home` is the public handle.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ DEFAULT_RESTARTS = Restarts()
 
 
 def spark_log(home: Path) -> Path:
-    """The file of a home that Spark writes its messages to."""
+    """The Spark log file of a home."""
     return home.absolute() / "logs" / "spark.log"
 
 
 class OpenHome:
-    """A home that this process owns. Its methods may be called from any thread."""
+    """A home that this process owns. Thread-safe."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class OpenHome:
         self.engines = engines
         self.clock = clock or SystemClock()
         self.limits = limits or Limits.of(home=self.path)
-        """What a query may use: seconds and bytes."""
+        """The time and memory limits of a query."""
         self.tables = Tables(self.path / "tables")
         self.log = Log(self.path / "log", self.clock)
         self.runs: dict[str, Run] = {}
-        """The flows that were started here, by name; also those that have ended."""
+        """The flows that were started here, by name, including those that have ended."""
         self.sources: dict[str, Mapping[str, SourcePort]] = {}
         """The sources of each flow that was started here."""
         self.table_lock = threading.RLock()
@@ -91,7 +91,7 @@ class OpenHome:
         self._lock = self._claim(lock)
 
     def _claim(self, lock: HomeLock | None) -> HomeLock:
-        """Take the lock, unless a standby brings it, and finish what an earlier owner left half done."""
+        """Take the lock, unless a standby already holds it, and finish what an earlier owner left half done."""
         try:
             with files_named(self.path):
                 make_home(self.path)
@@ -113,7 +113,7 @@ class OpenHome:
 
     @property
     def store(self) -> DuckStore:
-        """The store, opened when it is first needed."""
+        """The store. It is opened on first use."""
         with self._opening:
             if self._store is None:
                 with files_named(self.path):
@@ -125,7 +125,7 @@ class OpenHome:
 
     @property
     def spark_log(self) -> Path:
-        """The file that Spark writes its messages to."""
+        """The log file of Spark."""
         return spark_log(self.path)
 
     def check_owner(self) -> None:
@@ -135,7 +135,7 @@ class OpenHome:
     # ------------------------------------------------------------ flows
 
     def loop(self, plan: Plan, options: LoopOptions) -> FlowLoop:
-        """The loop of a planned flow, to be stepped by hand (the test kit) or by a thread (`start`)."""
+        """Return the loop of a planned flow, to be stepped manually (the test kit) or by a thread (`start`)."""
         with files_named(self.path):
             return assemble_loop(self, plan, options)
 
@@ -168,17 +168,17 @@ class OpenHome:
         """Record that a flow has failed, for readers when nothing runs here; or that it runs again."""
         if isinstance(run.error, LeaseLost):
             return  # it runs elsewhere
-        with suppress(MillstreamError, OSError):  # a disk that is full, or a store that is damaged, is why it failed
+        with suppress(MillstreamError, OSError):  # a full disk or a damaged store is why it failed
             self.store.note_failure(run.flow, run.status if run.state in BROKEN else None)
 
     def forget_run(self, flow: str) -> None:
-        """Forget the run of a flow that was stopped and dropped, and what it read from."""
+        """Remove the run of a flow that was stopped and dropped, and its sources."""
         self.runs.pop(flow, None)
         self.sources.pop(flow, None)
 
     @property
     def run_states(self) -> dict[str, str]:
-        """The state of every flow that was started here, for a person."""
+        """The state of every flow that was started here, as text."""
         return {name: run.status for name, run in list(self.runs.items())}
 
     def flow_state(self, flow: str) -> str:
@@ -186,22 +186,22 @@ class OpenHome:
         return status.state_of(flow, self.run_states, self.store.failures())
 
     def warnings_for(self, tables: Iterable[str], failed_views: str = status.WARN) -> tuple[str, ...]:
-        """What to know about the rows of some views: which of them have failed, and why (see `Home.query`)."""
+        """Return the warnings about the rows of some views: which of them have failed, and why (see `Home.query`)."""
         return status.warnings_for(self.store, self.run_states, tables, self.clock.now(), failed_views)
 
     def view_rows(self) -> list[dict[str, Any]]:
-        """The views with rows, last epoch, watermark, freshness, late and error counts."""
+        """List the views with rows, last epoch, watermark, freshness, and the counts of late records and errors."""
         return status.view_rows(self.store, self.clock.now(), self.sources, self.run_states)
 
     def flow_rows(self) -> list[dict[str, Any]]:
-        """The flows that have run here, and how far they have come."""
+        """List the flows that have run in this home, with their progress."""
         return status.flow_rows(self.store, self.run_states)
 
     # ------------------------------------------------------------ stored tables
 
     def store_table(self, name: str, table: pa.Table, taken: Taken | None = None) -> None:
-        """Replace the rows of a stored table by some that were checked; `taken` is the sink and epoch they are from."""
-        store = self.store  # opened before the new version is written: opening removes what was cut off
+        """Replace the rows of a stored table with validated ones; `taken` is the sink and epoch they come from."""
+        store = self.store  # opened before the new version is written: opening removes interrupted changes
         self.check_owner()
         with self.table_lock, files_named(self.path):
             self.tables.put(name, table, lambda version: store.put_table(name, table, version, taken))
@@ -213,7 +213,7 @@ class OpenHome:
                 self.store_table(name, *new)
 
     def drop_table(self, name: str) -> None:
-        """Remove a stored table, with all its versions."""
+        """Remove a stored table with all its versions."""
         store = self.store
         with self.table_lock, files_named(self.path):
             self.tables.drop(name, lambda: store.forget_table(name))
@@ -221,12 +221,12 @@ class OpenHome:
     # ------------------------------------------------------------ end
 
     def stop_flows(self) -> None:
-        """Stop the flows, each after the epoch that it performs."""
+        """Stop the flows, each after its current epoch."""
         for run in list(self.runs.values()):
             run.stop()
 
     def close(self) -> None:
-        """Close the store and the log, and release the lock. The flows have been stopped."""
+        """Close the store and the log, and release the lock. The flows must have been stopped."""
         if self._store is not None:
             self._store.close()
             self._store = None

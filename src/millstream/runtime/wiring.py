@@ -1,5 +1,5 @@
-"""What a planned flow reads from and writes to, made ready: a port for every source and every sink, a table for every
-view.
+"""Opens what a planned flow reads from and writes to: a port for every source and every
+sink, a table for every view.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from millstream.store.port import EpochStore, ViewSpec
 
 
 def source_port(root: Path, flow: str, source: SourceStage, at: Offsets, log: Log, *, holds: bool = True) -> SourcePort:
-    """The source of a flow whose files are under `root`, and which has read it up to `at`."""
+    """Open the source of a flow whose files are under `root`, and which has read it up to `at`."""
     return open_source(SourceContext(source.connector, source.schema, flow, source.name, root, at, log, holds))
 
 
 def sink_generations(plan: Plan, store: EpochStore) -> dict[str, int]:
-    """The generation of every sink of a plan, by the name of the view. A sink that its flow did not have before begins
-    with one above that of every file of its name in its folder, so that it never writes over the files of another:
-    of a sink that was dropped, or of another home.
+    """Return the generation of every sink of a plan, by the name of the view. A sink that is new to its flow begins
+    with a generation above that of every file of its name in its directory, so that it never overwrites the files of
+    another sink: of one that was dropped, or of another home.
     """
     known = store.members(plan.flow)
     for view in plan.views:
@@ -50,7 +50,7 @@ def sink_generations(plan: Plan, store: EpochStore) -> dict[str, int]:
 def sink_ports(
     plan: Plan, log: Log, generations: Mapping[str, int], change: ChangesTable, store: KeepsTables
 ) -> dict[str, SinkPort]:
-    """The sinks of a bound plan, by the name of the view; topics are made where they are missing."""
+    """Open the sinks of a bound plan, by the name of the view; missing topics are created."""
     topics = frozenset(t for s in plan.sources if (t := s.connector.topic_of_its_own) is not None)
     ports: dict[str, SinkPort] = {}
     for view in plan.views:
@@ -81,7 +81,7 @@ add(ConnectorEntry(connector_declarations.TABLE, sink=_open_table))
 
 
 def view_specs(plan: Plan) -> list[ViewSpec]:
-    """What the store must know of the views of a bound plan."""
+    """Describe the views of a bound plan to the store."""
     return [
         ViewSpec(
             v.name,
@@ -102,12 +102,12 @@ def view_specs(plan: Plan) -> list[ViewSpec]:
 
 
 def errors_of(plan: Plan) -> list[str]:
-    """The sources and views of which rows may be set apart as errors."""
+    """The sources and views whose rows may be quarantined as errors."""
     return [*(s.name for s in plan.sources), *quarantines(plan)]
 
 
 def _may_come_late(plan: Plan, view: ViewStage) -> bool:
-    """Whether rows may come too late for an operator that hands them on to a view."""
+    """Whether rows may be late for an operator that passes them on to a view."""
     operator = view.operator
     if operator.reads_scans:
         return operator.takes_late_rows

@@ -1,1 +1,1 @@
-"""Results out: readers in other processes."""
+"""Serves results to readers in other processes."""

@@ -1,4 +1,4 @@
-"""The client of the socket in a home: asks the process that owns it."""
+"""The client of the socket in a home: sends requests to the process that owns it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 
 class LocalClient:
-    """Asks the process that owns a home. One thread at a time.
+    """A connection to the process that owns a home. Not thread-safe.
 
-    When the connection has ended, the next request connects again. Reads that were under way are repeated once. When no
-    process answers any more they raise ConnectionLost.
+    After a connection was lost, the next request reconnects. Interrupted reads are repeated once. When no process
+    answers any more, they raise ConnectionLost.
     """
 
     def __init__(self, home: Path, *, patience: float = PATIENCE) -> None:
@@ -49,28 +49,28 @@ class LocalClient:
         return Result(table, warnings_of(head), epochs_of(head))
 
     def views(self) -> list[dict[str, Any]]:
-        """The views."""
+        """List the views."""
         return self._rows("views")
 
     def flows(self) -> list[dict[str, Any]]:
-        """The flows."""
+        """List the flows."""
         return self._rows("flows")
 
     def watermarks(self) -> list[dict[str, Any]]:
-        """The partitions of all sources."""
+        """List the partitions of all sources."""
         return self._rows("watermarks")
 
     def checkpoint(self, name: str, to: str | None) -> str:
-        """Have the home keep a checkpoint; returns its folder."""
+        """Have the owner save a checkpoint; returns its directory."""
         head, _ = self._ask("checkpoint", more={"name": name, "to": to}).next()
         return str(head["folder"])
 
     def session(self) -> RemoteSession:
-        """A session of SQL in the process that owns the home. It ends with the connection."""
+        """Open an SQL session in the process that owns the home. It ends with the connection."""
         return RemoteSession(self._ask)
 
     def close(self) -> None:
-        """Hang up; wakes a thread that waits for an answer."""
+        """Close the connection; wakes a thread that waits for a reply."""
         if self._wire is not None:
             self._wire.close()
 
@@ -78,7 +78,9 @@ class LocalClient:
         return list(self._again(lambda: self._ask(call).json()))
 
     def _again(self, ask: Callable[[], T]) -> T:
-        """Ask; if the connection ends meanwhile, connect again and ask once more. For what changes nothing."""
+        """Send a request; if the connection is lost in the meantime, reconnect and send
+        it once more. Only for reads.
+        """
         try:
             return ask()
         except ConnectionLost:
@@ -103,12 +105,12 @@ class LocalClient:
         return Received(self._wire, self._last, self._patience)
 
     def _connected(self) -> Wire:
-        """Connect and exchange greetings. Raises OSError when nobody answers."""
+        """Connect and exchange greetings. Raises OSError when there is no server."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         wire = Wire(sock)
         try:
-            sock.connect(str((self._home / SOCKET).resolve()))  # (no time-out yet: a full queue would be refused then)
-            with suppress(Closed):  # a server that refuses the connection says so first, and that can still be read
+            sock.connect(str((self._home / SOCKET).resolve()))  # no timeout yet: a full queue would be refused
+            with suppress(Closed):  # a server that refuses the connection sends the reason first
                 wire.send_bytes(wires.greeting(), seconds=self._patience)
             line = wire.line(seconds=self._patience)
             if wires.greeted(line) == wires.VERSION:
@@ -125,11 +127,11 @@ class LocalClient:
 
 
 def _not_greeted(wire: Wire, line: bytes) -> MillstreamError:
-    """Why a server did not return the greeting."""
+    """Return why a server did not return the greeting."""
     if line.startswith(b"{"):
         with suppress(orjson.JSONDecodeError, Closed, TimeoutError):
             said = orjson.loads(wire.rest_of_line(line))
-            if isinstance(said, dict) and "cannot be answered" not in str(said.get("error")):  # (what version 1 says)
+            if isinstance(said, dict) and "cannot be answered" not in str(said.get("error")):  # from version 1
                 return error_from(said.get("error"))
     return QueryError(
         "the process that owns the home runs another version of Millstream",

@@ -1,7 +1,8 @@
-"""The server for readers on the same machine: a Unix socket in the home, open to the owner of the home only.
+"""The server for readers on the same machine: a Unix socket in the home, accessible only to the user that owns the
+home.
 
 `wire.py` defines the frames. A request is ``{"id": 7, "call": "query"}`` with the SQL in its body; the other calls are
-``views``, ``flows`` and ``watermarks``, ``checkpoint`` with a name, and ``sql``, which carries out statements in the
+``views``, ``flows`` and ``watermarks``, ``checkpoint`` with a name, and ``sql``, which executes statements in the
 session of the connection (see `replies.py`).
 """
 
@@ -33,19 +34,19 @@ from millstream.serve.wire import Closed, Malformed, TooLarge, Wire, WireFrame
 
 SOCKET = "query.sock"
 LISTINGS = ("views", "flows", "watermarks")
-"""Calls without an argument, whose answer is a list of rows; the methods of a home have the same names."""
+"""Calls without an argument that return a list of rows; the methods of a home have the same names."""
 
 _LONGEST = 100
 GRACE = 10
-"""Seconds that answers under way are waited for when a home is closed."""
+"""Seconds to wait for pending replies when a home is closed."""
 
 
 @dataclass(frozen=True)
 class ServerBounds:
-    """What a server allows its clients."""
+    """The limits of a server for its clients."""
 
     connections: int = 256
-    """How many may be open at a time."""
+    """The maximum number of open connections."""
     greeting_seconds: float = 10.0
     frame_seconds: float = wires.FRAME_SECONDS
     clock: wires.Clock = time.monotonic
@@ -53,41 +54,41 @@ class ServerBounds:
 
 
 class HomeRequests(Protocol):
-    """What a reader may ask of a home."""
+    """The requests that a reader may send to a home."""
 
     def query(self, sql: str, *, failed_views: str = "error") -> Result:
         """Answer a SELECT."""
         ...
 
     def views(self) -> list[dict[str, Any]]:
-        """The views."""
+        """List the views."""
         ...
 
     def flows(self) -> list[dict[str, Any]]:
-        """The flows."""
+        """List the flows."""
         ...
 
     def watermarks(self) -> list[dict[str, Any]]:
-        """The partitions of all sources."""
+        """List the partitions of all sources."""
         ...
 
     def checkpoint(self, name: str, to: str | None) -> Path:
-        """Keep a checkpoint."""
+        """Save a checkpoint."""
         ...
 
     def session(self) -> Speaks:
-        """A session of SQL."""
+        """Open an SQL session."""
         ...
 
 
 class LocalServer:
-    """Answers readers in threads of its own until it is closed."""
+    """Answers readers in separate threads until it is closed."""
 
     def __init__(self, home: Path, reads: HomeRequests, *, bounds: ServerBounds | None = None) -> None:
         self._link = home / SOCKET
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         path = self._link
-        if len(os.fsencode(path)) > _LONGEST:  # a socket's name has a bound that a home's path has not
+        if len(os.fsencode(path)) > _LONGEST:  # a socket path has a length limit that the path of a home does not have
             self._folder = tempfile.TemporaryDirectory(prefix="millstream-")
             path = Path(self._folder.name) / SOCKET
         paths.delete_file(self._link, missing_ok=True, link_ok=True)
@@ -100,17 +101,17 @@ class LocalServer:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return self._server.open_connections
 
     def close(self) -> None:
         """Stop answering."""
-        with suppress(OSError):  # wakes the thread that waits for callers: it looks up twice a second otherwise
+        with suppress(OSError):  # wakes the thread that accepts connections: otherwise it polls twice a second
             self._server.socket.shutdown(socket.SHUT_RDWR)
         self._server.shutdown()
         self._server.server_close()
         self._server.finish()
-        del self._server.reads  # a thread that is late to end must not keep the store open
+        del self._server.reads  # a thread that ends late must not keep the store open
         paths.delete_file(self._link, missing_ok=True, link_ok=True)
         if self._folder is not None:
             self._folder.cleanup()
@@ -133,7 +134,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
             return len(self._open)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a connection in a thread of its own, unless there are too many."""
+        """Handle a connection in a separate thread, unless there are too many."""
         with self._changed:
             full = len(self._open) >= self.bounds.connections
             if not full:
@@ -156,11 +157,11 @@ class _Server(socketserver.ThreadingUnixStreamServer):
             self._changed.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing to print: a connection that broke is the client's affair."""
+        """Print nothing: a broken connection is not an error of the server."""
 
     @contextmanager
     def answering(self) -> Iterator[HomeRequests]:
-        """What to ask while one request is answered. Refused while the home is being closed."""
+        """Return the target of one request while it is answered. Refused while the home is being closed."""
         with self._changed:
             if self._closing:
                 raise QueryError("the process that owns the home is closing it", hint="try again")
@@ -173,7 +174,9 @@ class _Server(socketserver.ThreadingUnixStreamServer):
                 self._changed.notify_all()
 
     def finish(self) -> None:
-        """Wait for the answers under way, take no more questions (a store in use cannot be closed), and hang up."""
+        """Wait for pending replies, accept no more requests (a store in use cannot be closed), and close the
+        connections.
+        """
         with self._changed:
             self._closing = True
             self._changed.wait_for(lambda: not self._asked, GRACE)
@@ -196,7 +199,7 @@ class _Handler(socketserver.BaseRequestHandler):
                     self._one(frame)
 
     def _greet(self) -> bool:
-        """Exchange greetings; False when the other side speaks another version of the protocol."""
+        """Exchange greetings; False when the other side uses another version of the protocol."""
         seconds = self.server.bounds.greeting_seconds
         line = self.wire.line(seconds=seconds)
         if not line:
@@ -216,7 +219,7 @@ class _Handler(socketserver.BaseRequestHandler):
         return False
 
     def _receive(self, seconds: float) -> WireFrame | None:
-        """The next request; None when there will be none."""
+        """Receive the next request; None when there will be none."""
         try:
             return self.wire.receive(wait=None, seconds=seconds)
         except TooLarge as error:
@@ -274,7 +277,7 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 def refuse(wire: Wire, error: MillstreamError) -> None:
-    """Refuse a connection, in a way that clients of every version can read."""
+    """Refuse a connection in a way that clients of every version can read."""
     with suppress(Closed, TimeoutError):
         wire.send_bytes(orjson.dumps({"ok": False, "error": error_data(error)}) + b"\n", seconds=1)
 

@@ -1,10 +1,9 @@
-"""Answers over the socket: tables in parts, the answers of a session, errors as data.
+"""Replies over the socket: tables in parts, the results of a session, errors as data.
 
-``{"id", "ok": true, "more": true, "said", "text", "rows", ...}`` is the answer to one statement; ``{..., "epoch": 7,
-"snapshot": false}`` one of the changes of a SUBSCRIBE (without a table: nothing has changed, but the connection is
-alive); ``{"ok": true, "more": false}`` ends the answer to a request. A table is an Arrow stream in the bodies of
-frames; all but the last of them say ``"part": true``. A SUBSCRIBE ends when the client closes the connection or sends
-another request.
+``{"id", "ok": true, "more": true, "said", "text", "rows", ...}`` is the reply to one statement; ``{..., "epoch": 7,
+"snapshot": false}`` is one of the changes of a SUBSCRIBE (without a table, it is a keep-alive: nothing has changed);
+``{"ok": true, "more": false}`` ends the reply to a request. A table is an Arrow stream in the bodies of frames; all but
+the last of them have ``"part": true``. A SUBSCRIBE ends when the client closes the connection or sends another request.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from millstream.sql.parse.script import SqlScript
 from millstream.sql.parse.text import Text
 
 PATIENCE = 300.0
-"""Seconds that a client waits for the next frame of an answer, and a server for a client that does not read it."""
+"""Seconds that a client waits for the next frame of a reply, and a server for a client that does not read it."""
 
 
 _LONGEST_TEXT = 20_000
-"""Characters of one part of an error."""
+"""The maximum length of one part of an error."""
 
 
 class Speaks(Protocol):
     """A session."""
 
     def execute(self, sql: str | SqlScript, *, name: str = "SQL") -> Iterator[Answer]:
-        """Carry out statements."""
+        """Execute statements."""
         ...
 
 
 class Reply:
-    """Writes the frames of the answer to one request."""
+    """Writes the frames of the reply to one request."""
 
     def __init__(self, wire: Wire, id: int | None) -> None:
         self._wire, self._id = wire, id
@@ -57,15 +56,15 @@ class Reply:
         parts.end()
 
     def send_json(self, value: Any) -> None:
-        """Write a frame with a value as JSON in its body."""
+        """Write a frame with a JSON value in its body."""
         self._wire.send({"id": self._id, "ok": True}, orjson.dumps(value), seconds=PATIENCE)
 
     def error(self, error: MillstreamError) -> None:
-        """Write the frame of an error; it ends the answer."""
+        """Write the frame of an error, which ends the reply."""
         self._wire.send({"id": self._id, "ok": False, "error": error_data(error)}, seconds=PATIENCE)
 
     def answers(self, session: Speaks, sql: str, name: str) -> None:
-        """Carry out statements and write their answers."""
+        """Execute statements and write their replies."""
         for answer in session.execute(sql, name=name):
             table = answer.result.to_arrow() if answer.result is not None else None
             head: dict[str, Any] = {"said": answer.message, "text": answer.text, "rows": table is not None}
@@ -93,7 +92,7 @@ class Reply:
 
 
 class _Parts:
-    """A file to write to that sends what it got in chunks."""
+    """A writable file that sends its content in chunks."""
 
     closed = False
 
@@ -113,21 +112,21 @@ class _Parts:
         self._send(memoryview(bytes(self._kept)), True)
 
     def flush(self) -> None:
-        """Nothing: a table ends with `end`."""
+        """Do nothing: a table ends with `end`."""
 
     def close(self) -> None:
-        """Nothing: the connection stays open."""
+        """Do nothing: the connection stays open."""
 
 
 class Received:
-    """Reads the frames of the answer to one request; frames of requests that were left unread are passed over."""
+    """Reads the frames of the reply to one request; unread frames of earlier requests are skipped."""
 
     def __init__(self, wire: Wire, id: int, patience: float = PATIENCE) -> None:
         self._wire, self._id, self._patience = wire, id, patience
         self._ahead: list[WireFrame] = []
 
     def next(self) -> tuple[dict[str, Any], pa.Table | None]:
-        """The head of the next frame and the table in it, if there is one. Raises the error that it tells of."""
+        """Read the head of the next frame and the table in it, if there is one. Raises the error that it contains."""
         frame = self._ahead.pop() if self._ahead else self._frame()
         if not frame.head.get("ok"):
             raise error_from(frame.head.get("error"))
@@ -140,14 +139,14 @@ class Received:
         return frame.head, table
 
     def json(self) -> Any:
-        """The value in the body of the only frame."""
+        """Return the value in the body of the only frame."""
         frame = self._frame()
         if not frame.head.get("ok"):
             raise error_from(frame.head.get("error"))
         return orjson.loads(frame.body)
 
     def push_back(self, head: dict[str, Any]) -> None:
-        """Give a frame without a table back, to be read again."""
+        """Push back a frame without a table, to be read again."""
         self._ahead.append(WireFrame(head))
 
     def _frame(self) -> WireFrame:
@@ -156,10 +155,10 @@ class Received:
                 id = frame.head.get("id")
                 if id == self._id:
                     return frame
-                if id is None and not frame.head.get("ok"):  # of the connection as a whole: it is closed next
+                if id is None and not frame.head.get("ok"):  # an error of the whole connection: it is closed next
                     raise error_from(frame.head.get("error"))
         except TimeoutError:
-            self._wire.close()  # what comes later is the answer to a question nobody asks any more
+            self._wire.close()  # later frames answer a request that is no longer pending
             raise QueryError(
                 f"the process that owns the home has not answered for {self._patience:g} seconds",
                 hint="it is busy or frozen: `millstream doctor` says who it is",
@@ -176,7 +175,7 @@ class Received:
 
 
 class _Body:
-    """A file to read from: the bodies of the frames of a table, one after the other."""
+    """A readable file: the bodies of the frames of a table, concatenated."""
 
     closed = False
 
@@ -198,7 +197,7 @@ class _Body:
             pass
 
     def close(self) -> None:
-        """Nothing: the connection stays open."""
+        """Do nothing: the connection stays open."""
 
     def _advance(self) -> bool:
         if not self._frame.head.get("part"):
@@ -214,7 +213,7 @@ class RemoteSession:
         self._ask = ask
 
     def execute(self, sql: str | SqlScript, *, name: str = "SQL") -> Iterator[Answer]:
-        """Carry out statements there. The next statements, or closing the connection, end a SUBSCRIBE."""
+        """Execute statements in the owner. The next statements, or closing the connection, end a SUBSCRIBE."""
         text = sql.text if isinstance(sql, SqlScript) else Text(sql, name)
         received = self._ask("sql", text.sql, {"name": text.name})
         while True:
@@ -222,7 +221,7 @@ class RemoteSession:
             if not head.get("more"):
                 return
             if "epoch" in head:
-                continue  # of a subscription that nobody reads any more
+                continue  # of a subscription that is no longer read
             yield Answer(
                 str(head.get("said") or ""),
                 Result(table, warnings_of(head), epochs_of(head)) if head.get("rows") and table is not None else None,
@@ -253,12 +252,12 @@ def epochs_of(head: dict[str, Any]) -> dict[str, int]:
 
 
 def lost() -> ConnectionLost:
-    """The error for a connection that has ended."""
+    """Return the error for a lost connection."""
     return ConnectionLost("the process that owns the home has closed the connection or has ended", hint="try again")
 
 
 def error_data(error: MillstreamError) -> dict[str, Any]:
-    """An error as data."""
+    """Convert an error to data."""
     where = error.origin
     return {
         "kind": type(error).__name__,
@@ -270,7 +269,7 @@ def error_data(error: MillstreamError) -> dict[str, Any]:
 
 
 def error_from(data: Any) -> MillstreamError:
-    """The error that data stands for."""
+    """Convert data to the error that it represents."""
     if not isinstance(data, dict) or not isinstance(data.get("message"), str):
         return QueryError("the process that owns the home answered with an error that cannot be read")
     kind = getattr(errors, str(data.get("kind")), QueryError)
@@ -283,7 +282,7 @@ def error_from(data: Any) -> MillstreamError:
 
 
 def refused(error: TooLarge) -> QueryError:
-    """The error for a request beyond the bounds."""
+    """Return the error for a request that exceeds the limits."""
     return QueryError(
         "the request is too large",
         detail=str(error),

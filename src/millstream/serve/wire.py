@@ -1,14 +1,15 @@
-"""The socket protocol, version 2: a greeting, then frames with bounds, ids and deadlines. Both sides use this module.
+"""The socket protocol, version 2: a greeting, then frames with size limits, ids and deadlines. Both sides use this
+module.
 
-Greeting: each side sends one line, ``MILLSTREAM 2``. A server that refuses a connection sends
-one line of JSON instead, ``{"ok": false, "error": {...}}``, which clients of every version can read.
+Greeting: each side sends one line, ``MILLSTREAM 2``. A server that refuses a connection sends one line of JSON instead,
+``{"ok": false, "error": {...}}``, which clients of every version can read.
 
-Frame: the mark ``MSF2``, the length of the head and of the body (4 bytes each, big-endian), the head (a JSON object),
-the body. Every request has an ``id``, and every frame of its answer repeats it, so an answer is never taken for
-another. Lengths are checked before anything is read. After a violation of the frame format the connection is closed,
-since the next frame cannot be found; a frame whose content is wrong gets an error, and the connection stays usable.
+Frame: the magic ``MSF2``, the length of the head and of the body (4 bytes each, big-endian), the head (a JSON object),
+the body. Every request has an ``id``, and every frame of its reply repeats it, so replies cannot be confused. Lengths
+are checked before anything is read. After a violation of the frame format the connection is closed, since the next
+frame cannot be found. A frame with invalid content is answered with an error, and the connection stays usable.
 
-A connection may be idle for any time. After the first byte of a frame, the rest has to follow before a deadline.
+A connection may be idle for any time. After the first byte of a frame, the rest must arrive before a deadline.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ GREETING = b"MILLSTREAM "
 LONGEST_GREETING = 200
 LONGEST_HEAD = 1 << 20
 LONGEST_BODY = 16 << 20
-"""Bytes of a statement, and of one part of an answer."""
+"""The maximum size of a statement, and of one part of a reply, in bytes."""
 CHUNK = 1 << 20
-"""Bytes of a table that go into one frame."""
+"""Bytes of a table per frame."""
 FRAME_SECONDS = 30.0
 """Seconds from the first byte of a frame to its last."""
 
@@ -42,11 +43,11 @@ Clock = Callable[[], float]
 
 
 class Malformed(Exception):
-    """Bytes that are no frame: the connection cannot be used any more."""
+    """Bytes that are not a frame: the connection cannot be used any more."""
 
 
 class TooLarge(Malformed):
-    """A frame beyond the bounds."""
+    """A frame that exceeds the limits."""
 
     def __init__(self, message: str, id: int | None = None) -> None:
         super().__init__(message)
@@ -82,7 +83,7 @@ class Wire:
             self.send_bytes(body, seconds=seconds)
 
     def send_bytes(self, data: bytes | memoryview, *, seconds: float) -> None:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         try:
             self._socket.settimeout(seconds)
             self._socket.sendall(data)
@@ -92,9 +93,9 @@ class Wire:
             raise Closed from error
 
     def receive(self, *, wait: float | None, seconds: float = FRAME_SECONDS) -> WireFrame | None:
-        """The next frame; None when the other side closed the connection between frames.
+        """Receive the next frame; None when the other side closed the connection between frames.
 
-        Waits `wait` seconds for its first byte (None: for ever), and `seconds` for the rest.
+        Waits `wait` seconds for its first byte (None: forever), and `seconds` for the rest.
         """
         self._deadline = None if wait is None else self._clock() + wait
         first = self._read(1, at_end=b"")
@@ -112,7 +113,7 @@ class Wire:
         return WireFrame(head, self._read(body_length))
 
     def line(self, *, seconds: float) -> bytes:
-        """One short line: a greeting. Empty when the other side closed the connection."""
+        """Receive one short line: a greeting. Empty when the other side closed the connection."""
         self._deadline = self._clock() + seconds
         found = bytearray()
         while not found.endswith(b"\n"):
@@ -125,7 +126,7 @@ class Wire:
         return bytes(found)
 
     def rest_of_line(self, begun: bytes, *, most: int = LONGEST_HEAD) -> bytes:
-        """The rest of a longer line: a refusal in JSON."""
+        """Receive the rest of a longer line: a refusal in JSON."""
         found = bytearray(begun)
         while not found.endswith(b"\n") and len(found) < most:
             byte = self._read(1, at_end=b"")
@@ -157,7 +158,9 @@ class Wire:
         self._socket.close()
 
     def _read(self, number: int, *, at_end: bytes | None = None) -> bytes:
-        """Exactly so many bytes, before the deadline. Memory grows with what has come, not with what was announced."""
+        """Read exactly this many bytes before the deadline. Memory grows with the received bytes, not with the
+        announced size.
+        """
         parts, missing = [], number
         while missing:
             left = None if self._deadline is None else self._deadline - self._clock()
@@ -180,12 +183,12 @@ class Wire:
 
 
 def greeting() -> bytes:
-    """The line that a side opens with."""
+    """The line that each side sends first."""
     return GREETING + f"{VERSION}\n".encode()
 
 
 def greeted(line: bytes) -> int | None:
-    """The protocol version of a greeting; None when the line is none."""
+    """The protocol version of a greeting; None when the line is not a greeting."""
     said = line.removeprefix(GREETING).rstrip(b"\n")
     if not line.startswith(GREETING) or not line.endswith(b"\n") or not said.isdigit():
         return None
@@ -193,18 +196,20 @@ def greeted(line: bytes) -> int | None:
 
 
 def id_of(head: Any) -> int | None:
-    """The id of a request, if it has a right one."""
+    """The id of a request, if it has a valid one."""
     found = head.get("id") if isinstance(head, dict) else None
     return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 1 << 63 else None
 
 
 def too_large(size: int) -> str:
-    """What to say of a request or a part of an answer beyond the bound."""
+    """Return the message for a request or a part of a reply that exceeds the limit."""
     return f"it has {size:,} bytes; at most {LONGEST_BODY:,} are allowed"
 
 
 def _parsed(text: bytes) -> dict[str, Any]:
-    """The head of a frame. One that is no JSON object has no id and no call, and is answered with an error."""
+    """Parse the head of a frame. A head that is not a JSON object has no id and no call,
+    and is answered with an error.
+    """
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Results kept, one transaction per epoch: `port.py` is the contract, `duckdb.py` the embedded store.
+"""Stores results, one transaction per epoch: `port.py` is the contract, `duckdb.py` the embedded store.
 
-`files.py` names its files, `open.py` opens them, `names.py` has its names of types and tables.
+`files.py` names its files, `open.py` opens them, `names.py` maps types and table names.
 """

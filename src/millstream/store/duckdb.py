@@ -1,9 +1,9 @@
 """The embedded store: views are tables of one DuckDB file.
 
-System tables live in the schema ``millstream``: ``flows`` (lease), ``epochs`` (the last ones of every flow), ``views``
-(what each view is), ``tables`` (the version of each stored table), ``catalog`` (a copy of catalog.json) and
-``generations`` (of flows, and of single sinks as ``flow/sink``; they stay when a flow goes). A view that hides columns
-is kept as ``<name>$rows`` and shown through an SQL view.
+System tables are in the schema ``millstream``: ``flows`` (lease), ``epochs`` (the last ones of every flow), ``views``
+(their descriptions), ``tables`` (the version of each stored table), ``catalog`` (a copy of catalog.json) and
+``generations`` (of flows, and of sinks as ``flow/sink``; they outlive a flow). A view with hidden columns is stored as
+``<name>$rows`` and exposed through an SQL view.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ERRORS, _LATE = declared(ERRORS), declared([*LATE, REPLAYED_IN])
 
 
 class DuckStore:
-    """A store in one file. Queries run on their own cursor and see whole epochs only."""
+    """A store in one file. Queries run on separate cursors and see whole epochs only."""
 
     dialect = "duckdb"
 
@@ -61,14 +61,14 @@ class DuckStore:
     ) -> None:
         self.path, self._temp = path, temp
         self.limits = limits if limits is not None else Limits()
-        """What a question may use, unless it says otherwise."""
+        """The default limits of a query."""
         self.budget = Budget(usual_total(path.parent))
-        """What all questions may use together."""
+        """The budget of all queries together."""
         self._connection = opened(path, read_only=read_only, temp=temp)
         if temp is not None:
             discard_leftovers(temp)
         self._invalid = False
-        """After a fatal error, as of a disk that is full while it checkpoints, DuckDB refuses all work."""
+        """Set after a fatal error, such as a full disk during a checkpoint: DuckDB then refuses all work."""
         self._writing, self._handing = threading.Lock(), threading.Lock()
         self._views: dict[str, dict[str, ViewSpec]] = {}
         self._known: dict[str, Columns] | None = None
@@ -77,7 +77,7 @@ class DuckStore:
         self._used = Used(self._cursor)
 
     def prepare(self, flow: str, views: Sequence[ViewSpec], sources: Sequence[str]) -> None:
-        """Make missing tables; refuse a view whose meaning changed under its kept rows."""
+        """Create missing tables; refuse a view whose meaning has changed while its rows were kept."""
         with self._writing, self._transaction() as cursor:
             mine = "SELECT name, fingerprint FROM millstream.views WHERE flow = ?"
             known = dict(cursor.execute(mine, [flow]).fetchall())
@@ -110,7 +110,7 @@ class DuckStore:
                             f"the name `{view.name}` is taken by a stored table", hint="give the view another name"
                         )
                     self._create(cursor, flow, view)
-                elif view.ordered:  # it had none while nobody knew that rows can come late for it
+                elif view.ordered:  # it had none while it was not known that its rows can be late
                     cursor.execute(f"CREATE TABLE IF NOT EXISTS {quoted(view.name + '$late')} ({_LATE})")
                 self._views.setdefault(flow, {})[view.name] = view
             for name in known.keys() - {v.name for v in views}:
@@ -136,7 +136,7 @@ class DuckStore:
         )
 
     def take_lease(self, flow: str, owner: str) -> int:
-        """Bump the flow's token."""
+        """Increment the flow's token."""
         with self._writing, self._transaction() as cursor:
             token = (_value(cursor, "SELECT token FROM millstream.flows WHERE flow = ?", [flow]) or 0) + 1
             cursor.execute("INSERT OR REPLACE INTO millstream.flows VALUES (?, ?, ?)", [flow, token, owner])
@@ -160,7 +160,7 @@ class DuckStore:
             if commit.replayed is not None:
                 late = quoted(commit.replayed + "$late")
                 cursor.execute(f"UPDATE {late} SET replayed_in = ? WHERE {_REPLAYABLE}", [row.number])
-            if BEGINNING < commit.watermark < ALL_READ:  # at the end of time, nothing has grown old
+            if BEGINNING < commit.watermark < ALL_READ:  # at the end of time, nothing expires
                 self._retain(cursor, commit)
             cursor.execute(
                 "INSERT INTO millstream.epochs VALUES (?, ?, ?, ?, ?, ?, ?, ?, make_timestamptz(?))",
@@ -174,7 +174,7 @@ class DuckStore:
                 )
 
     def _fence(self, cursor: duckdb.DuckDBPyConnection, commit: EpochCommit) -> None:
-        """Refuse an owner that another has taken over from; inside the transaction, so that nothing comes between."""
+        """Refuse an owner that was replaced by another; inside the transaction, so no takeover can intervene."""
         held = _value(cursor, "SELECT token FROM millstream.flows WHERE flow = ?", [commit.flow])
         if held != commit.token:
             raise LeaseLost(
@@ -204,7 +204,7 @@ class DuckStore:
         return [r[0] for r in self._rows(sql)]
 
     def shown(self, view: str) -> pa.Table:
-        """All rows of a view, with the columns that are not shown."""
+        """All rows of a view, including its hidden columns."""
         spec = next(v for views in self._views.values() for v in views.values() if v.name == view)
         return self._whole(stored_name(spec))
 
@@ -233,53 +233,53 @@ class DuckStore:
             ) from None
 
     def generation(self, flow: str, sink: str = "") -> int:
-        """How often a flow, or one of its sinks, has begun again: it was put back to an earlier epoch, or dropped and
-        made again. The same epoch may have had other contents then.
+        """How often a flow, or one of its sinks, was reset: restored to an earlier epoch, or dropped and recreated. The
+        same epoch may have had different content before.
         """
         try:
             return self._one(_GENERATION, [flow, f"{flow}/{sink}"]) or 0
-        except duckdb.CatalogException:  # read only, and written before there were any
+        except duckdb.CatalogException:  # read-only, and written before there were any
             return 0
 
     def raise_generation(self, flow: str, sink: str, least: int) -> None:
-        """Let a sink have at least this generation from now on."""
+        """Raise the generation of a sink to at least this value."""
         with self._writing, self._transaction() as cursor:
             _raise(cursor, f"{flow}/{sink}", least)
 
     def copied(self, to: Path, meanwhile: Callable[[], None]) -> None:
-        """Copy the store into a new file, as of one epoch of every flow; no epoch is committed until `meanwhile`
-        returns. Another process copies: to close a file here would take away DuckDB's lock on it.
+        """Copy the store to a new file, as of one epoch of every flow; no epoch is committed until `meanwhile` returns.
+        A subprocess copies: closing a file here would release DuckDB's lock on it.
         """
         with self._writing:
             try:
                 self._cursor().execute("CHECKPOINT")
-            except duckdb.Error as error:  # readers may be at work; what is not in the file is in the one beside it
+            except duckdb.Error as error:  # readers may be active; what is not in the file is in the WAL next to it
                 self._noted(error)
             copy_files(self.path, to)
             meanwhile()
 
     def kept_catalog(self) -> bytes | None:
-        """The catalog of SQL as it was last kept here; None when none was."""
+        """The last saved catalog of SQL; None when there is none."""
         found = self._one("SELECT content FROM millstream.catalog")
         return None if found is None else bytes(found)
 
     def keep_catalog(self, content: bytes) -> None:
-        """Keep the catalog of SQL, in the place of the one before."""
+        """Save the catalog of SQL, replacing the previous one."""
         with self._writing, self._transaction() as cursor:
             cursor.execute("DELETE FROM millstream.catalog")
             cursor.execute("INSERT INTO millstream.catalog VALUES (?)", [content])
 
     def flows(self) -> list[str]:
-        """The flows that have run here."""
+        """The flows that have run in this home."""
         return [r[0] for r in self._rows("SELECT flow FROM millstream.flows ORDER BY flow")]
 
     def fingerprints(self, flow: str) -> dict[str, str]:
-        """By view of a flow: the fingerprint of the plan that its rows are from."""
+        """The plan fingerprint that the rows of each view of a flow come from."""
         sql = "SELECT name, fingerprint FROM millstream.views WHERE flow = ?"
         return dict(self._rows(sql, [flow]))
 
     def note_failure(self, flow: str, said: str | None) -> None:
-        """Remember why a flow has stopped; None: that it runs again."""
+        """Record why a flow has stopped; None: it runs again."""
         if said is None and flow not in self.failures():
             return
         with self._writing, self._transaction() as cursor:
@@ -293,21 +293,21 @@ class DuckStore:
         if self._failures is None:
             try:
                 found = self._rows("SELECT flow, said FROM millstream.failures")
-            except duckdb.CatalogException:  # read only, and written before there were any
+            except duckdb.CatalogException:  # read-only, and written before there were any
                 found = []
             self._failures = {flow: said for flow, said in found}
         return dict(self._failures)
 
     def flow_of_view(self, name: str) -> str | None:
-        """The flow that a view belongs to; of ``v$late``, that of ``v``."""
+        """The flow that a view belongs to; for ``v$late``, that of ``v``."""
         sql = "SELECT flow FROM millstream.views WHERE lower(name) = lower(?)"
         found: str | None = self._one(sql, [name.partition("$")[0]])
         return found
 
     def views(self) -> list[dict[str, Any]]:
-        """The views with their number of rows and of late rows."""
+        """The views with their numbers of rows and late rows."""
         listed = []
-        with self._transaction() as cursor:  # a view that is dropped meanwhile is listed as it was
+        with self._transaction() as cursor:  # a view that is dropped in the meantime is listed as it was
             found = cursor.execute("SELECT name, flow, kind FROM millstream.views ORDER BY flow, name").fetchall()
             for name, flow, kind in found:
                 if kind != "sink":
@@ -322,7 +322,7 @@ class DuckStore:
         return {name for (name,) in self._rows(sql, [flow])}
 
     def tables(self) -> dict[str, Columns]:
-        """Every table that may be read, with its columns. Asked for with every question, so they are remembered."""
+        """Every table that may be read, with its columns. Cached, because every query needs them."""
         known, made = self._known, self._made
         if known is None:
             rows = self._rows(
@@ -331,17 +331,17 @@ class DuckStore:
                 "WHERE schema_name = 'main' AND NOT internal AND table_name NOT LIKE '%$rows' GROUP BY table_name"
             )
             known = {name: Columns.of(columns, types) for name, columns, types in rows}
-            if made == self._made:  # nobody has made or dropped one meanwhile
+            if made == self._made:  # no table was created or dropped in the meantime
                 self._known = known
         return dict(known)
 
     def _altered(self) -> None:
-        """Tables were made or dropped."""
+        """Invalidate the cache after tables were created or dropped."""
         self._made += 1
         self._known = None
 
     def put_table(self, name: str, data: pa.Table, version: int = 0, taken: Taken | None = None) -> None:
-        """Replace a stored table, and say which version of it this is; `taken` says which sink and epoch it is from."""
+        """Replace a stored table and record its version; `taken` is the sink and epoch that the rows come from."""
         with self._writing, self._transaction() as cursor:
             flow = _value(cursor, "SELECT flow FROM millstream.views WHERE lower(name) = lower(?)", [name])
             if flow is not None:
@@ -359,7 +359,7 @@ class DuckStore:
         self._altered()
 
     def table_taken(self, name: str, writer: str) -> Taken:
-        """The last epoch of a sink that a stored table has (-1: none), and the keys that were noted with it."""
+        """The last epoch of a sink that a stored table has (-1: none), and the keys that were recorded with it."""
         (found,) = self._rows(TABLE_TAKEN, [name, writer])
         return Taken(writer, *found)
 
@@ -369,7 +369,7 @@ class DuckStore:
         return {name: int(version) for name, version in found}
 
     def table_rows(self, name: str) -> pa.Table:
-        """The rows of a stored table, as they were given."""
+        """The rows of a stored table, as they were written."""
         schema = self._one("SELECT arrow FROM millstream.tables WHERE name = ?", [name])
         return self._whole(name).cast(pa.ipc.read_schema(pa.py_buffer(schema)))
 
@@ -382,8 +382,8 @@ class DuckStore:
         self._altered()
 
     def forget_view(self, name: str, flow: str) -> None:
-        """Drop a view or sink of a flow (its name in any case), with its rows, its late records and its panes. A sink
-        of this name that the flow gets later has a generation of its own.
+        """Drop a view or sink of a flow (case-insensitive), with its rows, late records and panes. A later sink of the
+        same name in this flow gets a new generation.
         """
         with self._writing, self._transaction() as cursor:
             known = cursor.execute(
@@ -398,8 +398,9 @@ class DuckStore:
             self._views.get(flow, {}).pop(spelled, None)
 
     def forget_flow(self, flow: str) -> None:
-        """Drop all that is kept of a flow: its views, its epochs and its lease. Its generation stays, and grows: what a
-        new flow of this name writes to the same topics and folders is told apart from what this one wrote.
+        """Drop everything of a flow: its views, its epochs and its lease. Its generation remains and increases, so that
+        what a new flow of this name writes to the same topics and directories is distinguished from what this one
+        wrote.
         """
         with self._writing, self._transaction() as cursor:
             for (name,) in cursor.execute("SELECT name FROM millstream.views WHERE flow = ?", [flow]).fetchall():
@@ -421,16 +422,16 @@ class DuckStore:
         apart: Sequence[str] | None = None,
         as_of: AsOf | None = None,
     ) -> pa.Table:
-        """Answer a checked SELECT in the store's own dialect; `given` are tables for this question only.
+        """Answer a validated SELECT in the store's own dialect; `given` are tables for this query only.
 
-        `apart` are the tables that it reads, if it may need much memory: it is then answered in a process of its own.
-        Raises LimitExceeded when it needs more time or memory than `limits` (or else those of the store) allow. The
-        epochs that the answer is as of are added to `as_of`.
+        `apart` are the tables that it reads, if it may need much memory: then it runs in a subprocess. Raises
+        LimitExceeded when it needs more time or memory than `limits` (by default those of the store) allow. The epochs
+        that the result reflects are added to `as_of`.
         """
         return self._answered(sql, given or {}, limits or self.limits, apart, self.budget, as_of)
 
     def _whole(self, table: str) -> pa.Table:
-        """All rows of a table, for the work of the home itself: it has no limits and takes nothing from questions."""
+        """All rows of a table, for internal work of the home: without limits, and outside the budget."""
         return self._answered(f"SELECT * FROM {quoted(table)}", {}, Limits(0, 0), None, Budget(0))
 
     def _answered(
@@ -460,7 +461,7 @@ class DuckStore:
             self._connection.close()
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection of its own for one piece of work; the one they come from serves one caller at a time."""
+        """A separate connection for one piece of work; the parent connection serves one caller at a time."""
         with self._handing:
             if self._invalid:
                 self._connection.close()
@@ -469,10 +470,10 @@ class DuckStore:
             return self._connection.cursor()
 
     def _rows(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a query about the home itself. What is wrong with the file is said in our words."""
+        """The rows of an internal query. Errors of the file become Millstream errors."""
         try:
             return self._cursor().execute(sql, given).fetchall()
-        except duckdb.CatalogException:  # an older store, opened to read, lacks a table
+        except duckdb.CatalogException:  # an older store, opened read-only, lacks a table
             raise
         except duckdb.Error as error:
             self._noted(error)
@@ -484,8 +485,8 @@ class DuckStore:
         return rows[0][0] if rows else None
 
     def _noted(self, error: duckdb.Error, *, committing: bool = False) -> None:
-        """After a fatal error, or a commit that failed, the next piece of work opens the file anew: the file alone says
-        what was committed. DuckDB may have written a transaction whose commit it reports as failed.
+        """After a fatal error or a failed commit, let the next piece of work reopen the file: only the file shows what
+        was committed. DuckDB may have written a transaction whose commit it reports as failed.
         """
         if committing or isinstance(error, duckdb.FatalException):
             with self._handing:

@@ -1,5 +1,5 @@
-"""The files of a home's store: what they are called, and how they are opened. Checkpoints and repairs copy and replace
-them; nobody else needs their names.
+"""The files of a home's store: their names, and how they are opened. Only checkpoints and repairs copy and replace
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 STORE_FILE = "store.duckdb"
 WAL_FILE = "store.duckdb.wal"
-"""What is committed and not in the file yet."""
+"""The WAL: what is committed but not in the file yet."""
 STORE_FILES = (STORE_FILE, WAL_FILE)
 
 
@@ -31,7 +31,7 @@ def has_store(home: Path) -> bool:
 def open_store(
     home: Path, *, read_only: bool = False, temp: Path | None = None, limits: Limits | None = None
 ) -> DuckStore:
-    """The store of a home, which is made if it is not there and may be written."""
+    """Open the store of a home for writing, creating it if it does not exist."""
     from millstream.store.duckdb import DuckStore
 
     return DuckStore(store_file(home), read_only=read_only, temp=temp, limits=limits)

@@ -1,4 +1,4 @@
-"""Names inside the store: types and tables as DuckDB writes them. `duckdb.py` builds its statements from these."""
+"""Names in the store: types and tables in DuckDB's syntax. `duckdb.py` builds its statements from these."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from millstream.store.port import ViewSpec
 
 
 class Columns(list[str]):
-    """The columns of a table in their order."""
+    """The columns of a table in order."""
 
     types: tuple[str, ...] = ()
-    """What the store calls their types."""
+    """Their types in the store."""
 
     @classmethod
     def of(cls, names: Sequence[str], types: Sequence[str]) -> Columns:
-        """Columns with their types."""
+        """Build from columns with their types."""
         made = cls(names)
         made.types = tuple(types)
         return made
 
 
 def quoted(identifier: str) -> str:
-    """A name as it stands in a statement, whatever is in it.
+    """Quote a name for a statement, whatever it contains.
 
     >>> quoted('a "b" c')
     '"a ""b"" c"'
@@ -35,12 +35,12 @@ def quoted(identifier: str) -> str:
 
 
 def stored_name(view: ViewSpec) -> str:
-    """The table that keeps the rows of a view: one beside it when the view hides columns."""
+    """The table that stores the rows of a view: a separate one when the view has hidden columns."""
     return view.name if tuple(view.schema.names) == view.columns else view.name + "$rows"
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """DuckDB's name of an Arrow type.
+    """The DuckDB type of an Arrow type.
 
     >>> sql_type(pa.list_(pa.struct([("a b", pa.int64())])))
     'STRUCT("a b" BIGINT)[]'
@@ -61,5 +61,5 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def declared(columns: Iterable[pa.Field]) -> str:
-    """Columns as CREATE TABLE takes them."""
+    """Format columns for CREATE TABLE."""
     return ", ".join(f"{quoted(f.name)} {sql_type(f.type)}" for f in columns)

@@ -1,4 +1,4 @@
-"""Opening the file of the store: its settings, its system tables, and what DuckDB says of files in our words."""
+"""Opens the file of the store: its settings, its system tables, and DuckDB's file errors as Millstream errors."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _HINT = "`millstream repair` says what can be done"
 Settings = dict[str, str | bool | int | float | list[str]]
 
 PAUSE, PAUSES = 0.05, 100
-"""How long the owner of a home waits for its readers: seconds at a time, and how often."""
+"""How long the owner of a home waits for its readers: seconds per attempt, and the number of attempts."""
 
 
 def opened(path: Path, *, read_only: bool, temp: Path | None) -> duckdb.DuckDBPyConnection:
-    """A connection to the store, which is made if it is not there yet. `temp` is where large queries spill to."""
+    """Connect to the store, creating it if it does not exist. `temp` is where large queries spill to."""
     settings: Settings = {
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
@@ -48,7 +48,7 @@ def opened(path: Path, *, read_only: bool, temp: Path | None) -> duckdb.DuckDBPy
         settings["temp_directory"] = str(temp)
         settings["max_temp_directory_size"] = f"{shutil.disk_usage(path.parent).free // 2}B"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    settings["memory_limit"] = f"{memory // 2}B"  # of all work together; questions have limits of their own below it
+    settings["memory_limit"] = f"{memory // 2}B"  # of all work together; queries have lower limits
     try:
         fresh = not read_only and not path.exists()
         if fresh:
@@ -65,7 +65,7 @@ def opened(path: Path, *, read_only: bool, temp: Path | None) -> duckdb.DuckDBPy
 
 
 def reopened(path: Path, *, temp: Path | None) -> duckdb.DuckDBPyConnection:
-    """A new connection to a store that failed. Where the disk became read-only, questions are still answered."""
+    """Reconnect to a store that failed. On a disk that became read-only, queries are still answered."""
     try:
         return opened(path, read_only=False, temp=temp)
     except HomeDamaged as error:
@@ -75,7 +75,7 @@ def reopened(path: Path, *, temp: Path | None) -> duckdb.DuckDBPyConnection:
 
 
 def _connected(path: Path, read_only: bool, settings: Settings) -> duckdb.DuckDBPyConnection:
-    """Connect. The owner waits a while if the file is locked: a reader that found no owner has it for one question."""
+    """Connect. The owner retries while the file is locked: a reader that found no owner holds it for one query."""
     for _ in range(0 if read_only else PAUSES):
         try:
             return duckdb.connect(str(path), config=settings)
@@ -88,15 +88,17 @@ def _connected(path: Path, read_only: bool, settings: Settings) -> duckdb.DuckDB
 
 def _is_locked(error: duckdb.Error) -> bool:
     said = str(error).lower()
-    return "could not set lock" in said or "different configuration than existing" in said  # (a reader in this process)
+    return "could not set lock" in said or "different configuration than existing" in said  # a reader in this process
 
 
 _empty: list[bytes] = []
-"""The file of a store without rows, once this process has made one: DuckDB takes longer to make another."""
+"""The file of an empty store, once this process has created one: copying it is faster than creating another."""
 
 
 def _make(path: Path) -> None:
-    """A new store appears whole: a start that dies halfway, as on a full disk, leaves nothing that looks like one."""
+    """Create a store atomically: a start that dies halfway, for example on a full disk, leaves nothing that looks like
+    one.
+    """
     unfinished = path.with_name(f".{path.name}.new")
     _remove(unfinished)
     try:
@@ -112,7 +114,7 @@ def _make(path: Path) -> None:
 
 
 def _copied(content: bytes, file: Path) -> bool:
-    """Whether a file could be written; where not, DuckDB says why."""
+    """Whether a file could be written; if not, DuckDB reports why."""
     try:
         with os.fdopen(paths.open_file(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), "wb") as new:
             new.write(content)
@@ -130,8 +132,8 @@ def _remove(file: Path) -> None:
 
 
 def copy_files(path: Path, to: Path) -> None:
-    """Copy the file of an open store, and the one beside it. Another process copies: to close a file here would take
-    away DuckDB's lock on it.
+    """Copy the file of an open store, and the WAL next to it. A subprocess copies: closing a file here would release
+    DuckDB's lock on it.
     """
     for suffix in ("", ".wal"):
         part = path.with_name(path.name + suffix)
@@ -145,14 +147,14 @@ def copy_files(path: Path, to: Path) -> None:
 
 
 def is_damage(error: duckdb.Error) -> bool:
-    """Whether an error says that the file of the store is not what was written."""
-    if isinstance(error, duckdb.ProgrammingError | duckdb.DataError):  # of the question, whatever words it has
+    """Whether an error means that the file of the store is damaged."""
+    if isinstance(error, duckdb.ProgrammingError | duckdb.DataError):  # an error of the query, whatever its text
         return False
     return isinstance(error, duckdb.FatalException) or any(w in str(error) for w in ("orrupt", "checksum"))
 
 
 def failed(error: duckdb.Error) -> MillstreamError:
-    """What went wrong with the file of an open store."""
+    """Return the error for a failure of the file of an open store."""
     said = str(error)
     if "No space left" in said or "out of disk" in said.lower():
         return DiskFull(

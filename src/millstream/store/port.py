@@ -1,7 +1,7 @@
 """The contract of a store: the authority on what a flow has done.
 
-An epoch is one transaction: the changes of all views, errors, late rows, and the row that says which epoch this was,
-with its slice, clock, plan and state version. A reader therefore always sees the views of a flow as of one epoch.
+An epoch is one transaction: the changes of all views, errors, late rows, and the row of the epoch itself with its
+slice, clock, plan and state version. A reader therefore always sees the views of a flow as of one epoch.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from millstream.limits import Limits
 
 @dataclass(frozen=True)
 class ViewSpec:
-    """What a store must know of a view to keep it."""
+    """What a store must know about a view to store it."""
 
     name: str
     schema: pa.Schema
     columns: tuple[str, ...]
-    """The columns shown; the schema may hold more."""
+    """The visible columns; the schema may have more."""
     identity: tuple[str, ...] | None
     retention: int | None
     time_column: str | None
     fingerprint: str
     panes: pa.Schema | None = None
-    """Columns of the history of panes, if it is kept."""
+    """The columns of the history of panes, if it is kept."""
     panes_kept: int | None = None
     ordered: bool = False
-    """Whether it is an append-only view whose rows go by event time, so that they can come too late."""
+    """Whether it is an append-only view with event times, whose rows can be late."""
     kept: bool = True
-    """Whether it is a table; else only what is set apart is kept."""
+    """Whether it is stored as a table; otherwise only its quarantined rows are."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Taken:
 
     writer: str
     epoch: int
-    """The last epoch that was taken into it; -1: none."""
+    """The last epoch that was applied to it; -1: none."""
     keys: bytes | None = None
     """The keys that the sink's query has rows for after this epoch, where the sink needs to know."""
 
 
 @dataclass(frozen=True)
 class EpochRow:
-    """A committed epoch as the store keeps it."""
+    """A committed epoch in the store."""
 
     number: int
     plan: str
@@ -63,7 +63,7 @@ class EpochRow:
 
 @dataclass(frozen=True)
 class EpochCommit:
-    """Everything that one epoch changes, to be made true at once or not at all."""
+    """Everything that one epoch changes, to be applied atomically."""
 
     flow: str
     token: int
@@ -71,19 +71,19 @@ class EpochCommit:
     changes: Mapping[str, pa.Table] = field(default_factory=dict)
     errors: Mapping[str, pa.Table] = field(default_factory=dict)
     mended: Mapping[str, pa.Table] = field(default_factory=dict)
-    """view -> errors that are none any more: `partition`, `raw`, and `times`, how many of them."""
+    """view -> errors that are resolved: `partition`, `raw`, and `times`, the number of them."""
     late: Mapping[str, pa.Table] = field(default_factory=dict)
     panes: Mapping[str, pa.Table] = field(default_factory=dict)
     replayed: str | None = None
-    """The view whose late records have been taken in by this epoch."""
+    """The view whose late records this epoch has replayed."""
     watermark: int = 0
-    """The least watermark of the flow, for retention."""
+    """The lowest watermark of the flow, for retention."""
     upsert: bool = False
-    """Whether a new row takes the place of one with the same identity: the flow has forgotten what it had."""
+    """Whether a new row replaces one with the same identity: the flow has lost its state."""
 
 
 AsOf = dict[str, tuple[str, int]]
-"""The views of a home, in lower case, each with its flow and the epoch of the flow that an answer shows."""
+"""The views of a home, in lower case, each with its flow and the epoch of the flow that a result reflects."""
 
 
 def epochs_read(as_of: AsOf, tables: Iterable[str]) -> dict[str, int]:
@@ -93,21 +93,21 @@ def epochs_read(as_of: AsOf, tables: Iterable[str]) -> dict[str, int]:
 
 
 class EpochStore(Protocol):
-    """What the loop of epochs needs. Called by the threads of flows."""
+    """What the epoch loop needs. Called by the threads of flows."""
 
     def prepare(self, flow: str, views: Sequence[ViewSpec], sources: Sequence[str]) -> None:
-        """Make the tables of a flow's views, and of the errors of its sources; tables that are there stay as they are.
-        Refuses (IncompatibleChange) a view whose meaning has changed under its rows.
+        """Create the tables of a flow's views, and of the errors of its sources; existing tables stay unchanged.
+        Refuses (IncompatibleChange) a view whose meaning has changed while its rows were kept.
         """
         ...
 
     def take_lease(self, flow: str, owner: str) -> int:
-        """A token greater than any given before; from now on commits with an older token are refused."""
+        """Return a token greater than all previous ones; from now on commits with an older token are refused."""
         ...
 
     def commit(self, commit: EpochCommit) -> None:
-        """Apply an epoch durably, all of it or nothing. Refuses (LeaseLost) a token that is no longer the flow's, and
-        (RecoveryFailed) a number that does not follow the last; nothing has changed then.
+        """Apply an epoch durably and atomically. Refuses (LeaseLost) a token that is no longer the flow's, and
+        (RecoveryFailed) a number that does not follow the last; then nothing has changed.
         """
         ...
 
@@ -116,7 +116,7 @@ class EpochStore(Protocol):
         ...
 
     def shown(self, view: str) -> pa.Table:
-        """All rows of a view, with the columns that are not shown."""
+        """All rows of a view, including its hidden columns."""
         ...
 
     def last(self, flow: str) -> EpochRow | None:
@@ -128,7 +128,7 @@ class EpochStore(Protocol):
         ...
 
     def generation(self, flow: str, sink: str = "") -> int:
-        """How often a flow, or one of its sinks, has begun again."""
+        """How often a flow, or one of its sinks, was reset."""
         ...
 
     def members(self, flow: str) -> set[str]:
@@ -136,7 +136,7 @@ class EpochStore(Protocol):
         ...
 
     def raise_generation(self, flow: str, sink: str, least: int) -> None:
-        """Let a sink have at least this generation from now on."""
+        """Raise the generation of a sink to at least this value."""
         ...
 
 
@@ -145,7 +145,7 @@ class QueryStore(Protocol):
 
     @property
     def dialect(self) -> str:
-        """The dialect of SQL that `query` takes, as sqlglot names it; `sql/query/` writes it."""
+        """The SQL dialect of `query`, as sqlglot names it; `sql/query/` generates it."""
         ...
 
     def tables(self) -> Mapping[str, Sequence[str]]:
@@ -161,8 +161,8 @@ class QueryStore(Protocol):
         apart: Sequence[str] | None = None,
         as_of: AsOf | None = None,
     ) -> pa.Table:
-        """Answer a SELECT that was checked before; `given` are tables for this query only, and `apart` the tables that
-        it reads if it may need much memory. The epochs that the answer is as of are added to `as_of`.
+        """Answer a validated SELECT; `given` are tables for this query only, and `apart` are the tables that it reads
+        if it may need much memory. The epochs that the result reflects are added to `as_of`.
         """
         ...
 
@@ -171,11 +171,11 @@ class TableStore(Protocol):
     """Stored tables: their rows, the version of each, and what sinks have written to them."""
 
     def put_table(self, name: str, data: pa.Table, version: int = 0, taken: Taken | None = None) -> None:
-        """Replace a stored table; `taken` says which epoch of which sink it is from, in the same transaction."""
+        """Replace a stored table; `taken` records the epoch and sink that it comes from, in the same transaction."""
         ...
 
     def table_rows(self, name: str) -> pa.Table:
-        """The rows of a stored table, as they were given."""
+        """The rows of a stored table, as they were written."""
         ...
 
     def table_taken(self, name: str, writer: str) -> Taken:
@@ -195,15 +195,15 @@ class StoreFiles(Protocol):
     """What checkpoints need of the files."""
 
     def copied(self, to: Path, meanwhile: Callable[[], None]) -> None:
-        """Copy the store into a new file, as of one epoch of every flow; no epoch is committed until `meanwhile`
-        returns.
+        """Copy the store to a new file, as of one epoch of every flow; no epoch is
+        committed until `meanwhile` returns.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         ...
 
 
 class Store(EpochStore, QueryStore, TableStore, StoreFiles, Protocol):
-    """All of it."""
+    """The complete contract."""

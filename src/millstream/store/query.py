@@ -1,4 +1,4 @@
-"""Questions answered in the process of the home, within limits of time and memory."""
+"""Runs queries in the process of the home, within limits of time and memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millstream.store.statements import value
 from millstream.store.subprocess_child import is_memory
 
 _BATCH = 10_000
-"""Rows that are taken from a question at a time."""
+"""The number of rows that are fetched at a time."""
 _USED = "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag NOT IN ('BASE_TABLE', 'METADATA', 'ART_INDEX')"
 _MEASURE_SECONDS = 0.04
 _EPOCHS = """
@@ -27,24 +27,24 @@ GROUP BY ALL"""
 
 
 def begin(cursor: duckdb.DuckDBPyConnection, as_of: AsOf | None) -> None:
-    """Begin a transaction: all that is read in it is as of the same epochs. They are added to `as_of`."""
+    """Begin a transaction: all reads in it are as of the same epochs, which are added to `as_of`."""
     cursor.execute("BEGIN")
     if as_of is not None:
         as_of |= {view: (flow, epoch) for view, flow, epoch in cursor.execute(_EPOCHS).fetchall()}
 
 
 class Used:
-    """Tells how many bytes all questions of a store hold now, without what is kept of its file."""
+    """Measures the bytes that all queries of a store currently hold, without the cache of its file."""
 
     def __init__(self, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
         self._cursor = cursor
         self._last = (0.0, 0)
 
     def __call__(self) -> int:
-        """Bytes. Measured once for all questions that ask within some milliseconds."""
+        """The bytes. Measured once for all calls within a few milliseconds."""
         at, size = self._last
         if monotonic() - at > _MEASURE_SECONDS:
-            self._last = monotonic(), size  # before it is measured: others do not measure meanwhile
+            self._last = monotonic(), size  # first: other threads do not measure meanwhile
             with suppress(duckdb.Error):
                 size = int(value(self._cursor(), _USED) or 0)
             self._last = monotonic(), size
@@ -59,7 +59,7 @@ def answered(
     used: Callable[[], int],
     budget: Budget,
 ) -> pa.Table:
-    """The rows of a checked SELECT; `used` tells how many bytes the questions of the store hold now."""
+    """Return the rows of a validated SELECT; `used` returns the bytes that the queries of the store currently hold."""
     limits = budget.at_most(limits)
     with (
         budget.claim() as claim,
@@ -67,7 +67,7 @@ def answered(
         ExitStack() as stack,
     ):
         try:
-            if limits.bytes:  # sorts, joins and groups are told to spill to disk before the limit ends them
+            if limits.bytes:  # sorts, joins and groups spill to disk before the limit stops them
                 cursor.execute(f"SET operator_memory_limit = '{limits.bytes // 2}B'")
             for name, table in given.items():
                 cursor.register(name, table)

@@ -1,4 +1,4 @@
-"""Errors of questions in plain words: messages name columns and types as people wrote them, never the engine."""
+"""Explains query errors: messages name columns and types as users wrote them, never the engine."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from millstream.model.types.duckdb_values import MONTHS
 
 
 def explained(said: str) -> QueryError:
-    """The error for a question that DuckDB could not answer."""
+    """Return the error for a query that DuckDB could not answer."""
     gone = re.search(r"Table with name (\S+) does not exist", said)
-    if gone is not None:  # it was there when the question was checked
+    if gone is not None:  # it existed when the query was validated
         return ViewNotFound(f"there is no view or table `{gone[1]}`", detail="it was dropped meanwhile")
     unknown = re.search(r"Function with name (\S+) does not exist", said)
     if unknown is not None:
@@ -51,18 +51,18 @@ _TYPES = {
     "TIMESTAMP WITH TIME ZONE": "TIMESTAMP", "TIMESTAMP": "TIMESTAMP_NTZ", "BLOB": "BINARY",
     "INTERVAL": "INTERVAL DAY TO SECOND",
 }  # fmt: skip
-"""Types of the store, as Spark SQL calls them."""
+"""Types of the store, by their names in Spark SQL."""
 
 
 _ONE = r"(?:TIMESTAMP WITH TIME ZONE|\w+(?:\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))?)(?:\[\d*\])*"
 """A type of the store in a message, e.g. ``DECIMAL(10,2)``, ``BIGINT[]`` or ``MAP(VARCHAR, BIGINT)``."""
 _NAMES = {"~~": "LIKE", "!~~": "NOT LIKE", "array_extract": "[]", "list_contains": "array_contains",
           "list_value": "array", "map_extract_value": "[]", "regexp_matches": "regexp_like"}  # fmt: skip
-"""Functions of the store, as Spark SQL calls them."""
+"""Functions of the store, by their names in Spark SQL."""
 
 
 def _split(said: str) -> list[str]:
-    """The parts of a list at its commas; those in brackets belong to a part."""
+    """Split a list at its commas, except inside brackets."""
     parts, depth = [""], 0
     for c in said:
         depth += (c == "(") - (c == ")")
@@ -110,7 +110,7 @@ def _no_column(found: re.Match[str]) -> QueryError:
 
 
 def _failed(message: str, hint: str) -> Callable[[re.Match[str]], QueryError]:
-    """A message with the parts that were found, e.g. ``{1}``; types are named as in Spark SQL."""
+    """Build a message from the matched parts, e.g. ``{1}``; types are named as in Spark SQL."""
 
     def say(found: re.Match[str]) -> QueryError:
         parts = [_type(g or "") for g in (found[0], *found.groups())]
@@ -296,4 +296,4 @@ _EXPLAINED: tuple[tuple[str, Callable[[re.Match[str]], QueryError]], ...] = (
         _failed("a window function needs OVER (...)", "row_number() OVER (PARTITION BY a ORDER BY b)"),
     ),
 )
-"""What DuckDB says, and what we say: messages name columns and types as people wrote them."""
+"""DuckDB's messages and their replacements, which name columns and types as users wrote them."""

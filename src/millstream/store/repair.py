@@ -1,4 +1,4 @@
-"""Changes to the file of a store that nobody has open: what a restore or a repair does to a copy of it."""
+"""Changes to the file of a store that no process has open: what a restore or a repair does to a copy of it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from millstream.store.open import failed, opened
 
 
 def generations(path: Path) -> dict[str, int] | None:
-    """The generation of every flow and sink that a store knows, also of those that are gone; None when it cannot be
-    read.
-    """
+    """The generation of every flow and sink in a store, including dropped ones; None when it cannot be read."""
     try:
         with opened(path, read_only=True, temp=None) as connection:
             flows = connection.execute("SELECT flow FROM millstream.flows").fetchall()
@@ -36,7 +34,7 @@ _KEYED = ("millstream.flows", "millstream.generations", "millstream.failures")
 
 
 def read_all(path: Path) -> None:
-    """Read every table of a store, so that each block of it is compared with its checksum."""
+    """Read every table of a store, so that each block is compared with its checksum."""
     try:
         with opened(path, read_only=True, temp=None) as connection:
             found = connection.execute(
@@ -58,7 +56,7 @@ def read_all(path: Path) -> None:
 
 
 def stored_table(path: Path, name: str) -> pa.Table | None:
-    """The rows of a stored table, as they were given; None when the store has no such table."""
+    """The rows of a stored table, as they were written; None when the store has no such table."""
     try:
         return _stored_table(path, name)
     except duckdb.Error as error:
@@ -80,7 +78,7 @@ def _stored_table(path: Path, name: str) -> pa.Table | None:
 
 
 def kept_catalog(path: Path) -> bytes | None:
-    """The catalog of SQL that a store keeps; None when it keeps none, or cannot be read."""
+    """The catalog of SQL in a store; None when there is none, or it cannot be read."""
     try:
         with opened(path, read_only=True, temp=None) as connection:
             rows = connection.execute("SELECT content FROM millstream.catalog").fetchall()
@@ -102,7 +100,7 @@ def table_versions(path: Path) -> tuple[dict[str, int], list[str]]:
 
 
 def put_table(path: Path, name: str, rows: pa.Table, version: int) -> None:
-    """Put a version of a stored table into a store, in the place of an older one."""
+    """Write a version of a stored table to a store, replacing an older one."""
     from millstream.store.duckdb import DuckStore
 
     store = DuckStore(path)
@@ -113,8 +111,8 @@ def put_table(path: Path, name: str, rows: pa.Table, version: int) -> None:
 
 
 def following(*known: Mapping[str, int] | None) -> dict[str, int]:
-    """For every flow a generation that was not used before: the next one, or, where nobody knows which were, one that
-    counts the seconds since 1970.
+    """Return an unused generation for every flow: the next one, or, where the used ones are unknown, the number of
+    seconds since 1970.
     """
     least = int(time.time()) if None in known else 0
     given = [k for k in known if k is not None]
@@ -129,8 +127,8 @@ def set_generations(path: Path, numbers: Mapping[str, int]) -> None:
 
 
 def drop_flow(path: Path, flow: str, sources: Iterable[str]) -> None:
-    """Take everything that a flow has made out of a store, in one transaction: views, late and wrong records, panes,
-    epochs. Its lease stays, and the wrong records of a source that another flow reads under the same name.
+    """Remove all output of a flow from a store, in one transaction: views, late and wrong records, panes, epochs. Its
+    lease stays, and so do the wrong records of a source that another flow reads under the same name.
     """
     with _open(path) as connection:
         connection.execute("BEGIN")
@@ -152,13 +150,13 @@ def drop_flow(path: Path, flow: str, sources: Iterable[str]) -> None:
 
 
 def folded(path: Path) -> None:
-    """Make a copied store one file, with all that was in the one beside it."""
+    """Merge the WAL of a copied store into its file."""
     with _open(path) as connection:
         connection.execute("CHECKPOINT")
 
 
 class _open:
-    """A connection to a store, closed at the end; DuckDB's errors become ours."""
+    """Connect to a store until the end of the block; DuckDB's errors become Millstream errors."""
 
     def __init__(self, path: Path) -> None:
         self._connection = opened(path, read_only=False, temp=None)

@@ -1,4 +1,4 @@
-"""Parts of the store's transactions: each works with a cursor, inside a transaction that its caller has opened."""
+"""Parts of the store's transactions: each uses a cursor, inside a transaction that its caller has opened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLE_TAKEN = (
 
 
 def as_json(value: Any) -> str:
-    """A value as the store keeps it."""
+    """Encode a value as the store keeps it."""
     return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
@@ -41,7 +41,7 @@ def drop_view(cursor: duckdb.DuckDBPyConnection, view: str) -> None:
 
 
 def apply_changes(cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa.Table, *, upsert: bool) -> None:
-    """Bring the rows of a view to where its changes lead."""
+    """Apply changes to the rows of a view."""
     table = quoted(stored_name(view))
     columns = ", ".join(quoted(n) for n in view.schema.names)
     cursor.register("$changes", changes)
@@ -58,12 +58,12 @@ def apply_changes(cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa
             f"INSERT INTO {table} ({columns}) SELECT {columns} FROM \"$changes\" WHERE {quoted(OP)} IN ('+I', '+U')"
         )
     finally:
-        with suppress(duckdb.Error):  # the first error is the one to tell
+        with suppress(duckdb.Error):  # the first error is the one to report
             cursor.unregister("$changes")
 
 
 def note_taken(cursor: duckdb.DuckDBPyConnection, table: str, taken: Taken) -> None:
-    """Note the last epoch of a sink that a stored table has, and the keys that its query has rows for."""
+    """Record the last epoch of a sink that a stored table has, and the keys that its query has rows for."""
     forget_taken(cursor, table, taken.writer)
     cursor.execute("INSERT INTO millstream.taken VALUES (?, ?, ?)", [table, taken.writer, taken.epoch])
     if taken.keys is not None:
@@ -71,7 +71,7 @@ def note_taken(cursor: duckdb.DuckDBPyConnection, table: str, taken: Taken) -> N
 
 
 def forget_taken(cursor: duckdb.DuckDBPyConnection, table: str, writer: str | None = None) -> None:
-    """Forget what a stored table has of one sink, or of all."""
+    """Remove what a stored table has of one sink, or of all."""
     for noted in ("taken", "written"):
         cursor.execute(
             f"DELETE FROM millstream.{noted} WHERE lower(name) = lower($1) AND coalesce(writer = $2, true)",
@@ -80,7 +80,7 @@ def forget_taken(cursor: duckdb.DuckDBPyConnection, table: str, writer: str | No
 
 
 def raise_generation(cursor: duckdb.DuckDBPyConnection, key: str, least: int) -> None:
-    """Let the generation of a flow, or of one sink, be at least so high."""
+    """Raise the generation of a flow, or of one sink, to at least this value."""
     cursor.execute(
         "INSERT INTO millstream.generations VALUES (?, ?) "
         "ON CONFLICT (flow) DO UPDATE SET generation = greatest(generation, excluded.generation)",
@@ -97,7 +97,7 @@ def insert(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> Non
 
 
 def remove(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
-    """Take errors out of a table: as many of each `partition` and `raw` as `times` says, the oldest first."""
+    """Remove errors from a table: `times` of each `partition` and `raw`, the oldest first."""
     cursor.register("$given", table)
     cursor.execute(
         f"DELETE FROM {quoted(name)} WHERE rowid IN (SELECT e.id FROM (SELECT rowid AS id, partition, raw, "
@@ -108,18 +108,18 @@ def remove(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> Non
 
 
 def count(cursor: duckdb.DuckDBPyConnection, name: str) -> int:
-    """How many rows a table has."""
+    """The number of rows of a table."""
     return int(value(cursor, f"SELECT count(*) FROM {quoted(name)}"))
 
 
 def value(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] = ()) -> Any:
-    """The one value of a query, or None when it has no row. (A result must be fetched to its end.)"""
+    """The single value of a query, or None when it has no row. (A result must be fetched to its end.)"""
     rows = cursor.execute(sql, list(parameters)).fetchall()
     return rows[0][0] if rows else None
 
 
 def columns_of(cursor: duckdb.DuckDBPyConnection, table: str) -> list[str]:
-    """The columns of a table, in order; none when it is not there. (DuckDB's own list of columns takes longer.)"""
+    """The columns of a table, in order; none when it does not exist. (DuckDB's own list of columns is slower.)"""
     try:
         found = cursor.execute(f"SELECT * FROM main.{quoted(table)} LIMIT 0")
     except duckdb.CatalogException:

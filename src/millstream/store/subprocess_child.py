@@ -1,8 +1,8 @@
-"""Answers one query in a process of its own. Run as a script by `subprocess_query.py`; its argument is a folder.
+"""Answers one query in a subprocess. Run as a script by `subprocess_query.py`; its argument is a directory.
 
-The folder holds ``job.json`` (the SQL, its tables as Arrow files, the memory that is allowed); this writes
-``answer.arrow`` or ``error.json``. The system bounds the memory: whatever the question tries to allocate beyond it
-fails, here and nowhere else. It imports nothing of Millstream, to start quickly.
+The directory holds ``job.json`` (the SQL, its tables as Arrow files, the memory limit); this writes ``answer.arrow`` or
+``error.json``. The system enforces the memory limit: an allocation beyond it fails, in this process only. It imports
+nothing of Millstream, to start quickly.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ _ARROW = Path(__file__).parents[1] / "model" / "types" / "duckdb_values.py"
 
 
 def main(folder: Path) -> None:
-    """Answer the question in a folder."""
+    """Answer the query in a directory."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     import duckdb
@@ -33,7 +33,7 @@ def main(folder: Path) -> None:
         with pa.memory_map(str(folder / file)) as source:
             table = pa.ipc.open_stream(source).read_all()
         connection.register(name, table)
-    connection.execute("SELECT 1").fetchall()  # what every question needs is loaded before memory is bounded
+    connection.execute("SELECT 1").fetchall()  # what every query needs is loaded before memory is limited
     batches = _loaded(_ARROW).DuckBatches
     connection.execute("SET enable_external_access = false")
     most = int(job["bytes"])
@@ -61,7 +61,7 @@ def main(folder: Path) -> None:
 
 
 def _loaded(path: Path) -> Any:
-    """A module of Millstream that needs nothing else of it."""
+    """Load a module of Millstream that needs nothing else of it."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -70,19 +70,19 @@ def _loaded(path: Path) -> Any:
 
 
 def is_memory(error: BaseException) -> bool:
-    """Whether an error says that there is no more memory."""
+    """Whether an error means that memory is exhausted."""
     said = str(error).lower()
     return "out of memory" in said or "bad_alloc" in said or "cannot allocate" in said or "failed to allocate" in said
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that asks has ended: it keeps standard input open and writes nothing to it."""
+    """End this process when its parent has ended: the parent keeps standard input open and writes nothing to it."""
     os.read(0, 1)
     os._exit(1)
 
 
 def _held() -> int:
-    """Bytes of private memory that this process has mapped."""
+    """The private memory that this process has mapped, in bytes."""
     for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024

@@ -1,7 +1,7 @@
-"""Questions that may need much memory, answered in a process of their own (`subprocess_child.py`).
+"""Runs queries that may need much memory in a subprocess (`subprocess_child.py`).
 
-The tables that a question reads are copied into files first, all as of one moment; so the process needs no access to
-the store, and the system can bound its memory and end it at any time.
+The tables that a query reads are first copied to files, all as of one moment. So the process needs no access to the
+store, and the system can limit its memory and kill it at any time.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from millstream.units import spoken_bytes
 _CHILD = Path(__file__).with_name("subprocess_child.py")
 _PREFIX = "question-"
 _COPIES = 8
-"""How many times the memory of a question may be copied into files for it."""
+"""The most that may be copied to files for a query, as a multiple of its memory."""
 
 
 def discard_leftovers(temp: Path) -> None:
-    """Delete what questions have left in the folder of an owner that was killed: copies of whole tables."""
+    """Delete what queries have left in the directory of an owner that was killed: copies of whole tables."""
     for folder in temp.glob(f"{_PREFIX}*"):
         if folder.is_dir():
             paths.delete_tree(folder, within=temp)
@@ -47,7 +47,9 @@ def answered(
     temp: Path | None,
     budget: Budget,
 ) -> pa.Table:
-    """Answer a checked SELECT over some tables of the store, and over `given` ones. The cursor is in a transaction."""
+    """Answer a validated SELECT over some tables of the store, and over the `given` ones. The cursor is in a
+    transaction.
+    """
     limits = budget.at_most(limits)
     if temp is not None:
         temp.mkdir(exist_ok=True)
@@ -111,10 +113,10 @@ def _copy(
 
 
 def _run(folder: Path, watch: Watch) -> None:
-    """Run the process to its end; it is killed when the watch says so."""
+    """Run the process to its end; it is killed when the watch requires it."""
     child = subprocess.Popen(
         [sys.executable, "-I", str(_CHILD), str(folder)],
-        stdin=subprocess.PIPE,  # it ends when this process does: nobody else would end it
+        stdin=subprocess.PIPE,  # it ends with this process: nothing else would end it
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -133,7 +135,7 @@ def _run(folder: Path, watch: Watch) -> None:
 
 
 def _why(folder: Path, limits: Limits) -> QueryError:
-    """Why there is no answer. A process that left no word was ended for want of memory."""
+    """Return why there is no result. A process that left no message was killed for lack of memory."""
     try:
         said = str(orjson.loads((folder / "error.json").read_bytes())["said"])
     except (OSError, ValueError, KeyError, TypeError):

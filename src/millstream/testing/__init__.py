@@ -1,4 +1,4 @@
-"""The public test kit: drive a flow epoch by epoch, with time as data. No sleeps, no wall clock."""
+"""The public test kit: run a flow epoch by epoch, with time as data. No sleeps, no wall clock."""
 
 from millstream.testing.script import Crash, Script
 

@@ -5,7 +5,7 @@
     script.tick()
     script.expect_changes("hot", ("+I", {"auction": 1, "bids": 1}))
 
-Rows are sent to memory sources; other sources bring their own. The clock stands still until `advance`.
+Rows are sent to memory sources; other sources provide their own. The clock moves only with `advance`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from millstream.result import plain, text_table
 from millstream.runtime.epoch.loop import EpochReport, FlowLoop
 
 STEPS = ("before open", "before work", "before sinks", "before commit", "after commit", "before close", "after close")
-"""Where an epoch can be made to crash."""
+"""The steps of an epoch at which a crash can be injected."""
 
 
 class Crash(Exception):
-    """Raised inside an epoch by a script that asked for it."""
+    """Raised inside an epoch when the script injects a crash."""
 
 
 class Script:
-    """One flow in one home, driven by hand."""
+    """One flow in one home, run step by step."""
 
     def __init__(
         self,
@@ -64,27 +64,29 @@ class Script:
 
     @property
     def home(self) -> Home:
-        """The home, while the flow is not crashed."""
+        """The home, unless the flow has crashed."""
         assert self._home is not None, "crashed: resume first"
         return self._home
 
     def send(self, source: str, *rows: Mapping[str, Any], partition: int = 0) -> Script:
-        """Send rows to a memory source; the next tick takes them."""
+        """Send rows to a memory source. The next tick reads them."""
         self._memory(source).send(*(dict(r) for r in rows), partition=partition)
         return self
 
     def end(self, source: str) -> Script:
-        """Say that nothing more will be sent to a memory source: time comes to its end once it is read."""
+        """End a memory source: nothing more will be sent to it. Once it is read, its watermark advances to the end of
+        time.
+        """
         self._memory(source).end()
         return self
 
     def advance(self, by: str | timedelta | Duration) -> Script:
-        """Move the clock forward."""
+        """Advance the clock."""
         self.clock.advance(Duration.not_negative(by, what="advance").micros)
         return self
 
     def tick(self, epochs: int | None = None) -> list[EpochReport]:
-        """Perform epochs until there is nothing to do, or as many as said."""
+        """Run epochs until there is nothing to do, or the specified number of epochs."""
         assert self._loop is not None, "crashed: resume first"
         done: list[EpochReport] = []
         while epochs is None or len(done) < epochs:
@@ -100,7 +102,7 @@ class Script:
         return done
 
     def replay_late(self, view: str) -> int:
-        """Take the late records of a view into it, as `Home.replay_late` does."""
+        """Replay the late records of a view into it, as `Home.replay_late` does."""
         assert self._loop is not None, "crashed: resume first"
         try:
             number, report = self._loop.replay_late(view)
@@ -112,7 +114,7 @@ class Script:
         return number
 
     def stop(self) -> Script:
-        """End the flow between two epochs, as a person would; `resume` starts it again."""
+        """Stop the flow between two epochs, as a user would. `resume` starts it again."""
         if self._loop is not None:
             self._loop.close()
         return self.crash()
@@ -131,7 +133,7 @@ class Script:
         return self
 
     def resume(self, *, placement: str | None = None, shards: int | None = None) -> Script:
-        """Start again from what is on disk, with another placement or number of shards if asked."""
+        """Restart from the files on disk, optionally with another placement or number of shards."""
         self.placement, self.shards = placement or self.placement, shards or self.shards
         self._crash_at = None
         self._home = Home(self.path, clock=self.clock)
@@ -143,22 +145,24 @@ class Script:
         return self
 
     def changes(self, view: str) -> list[tuple[str, dict[str, Any]]]:
-        """The changes of a view since they were last asked for."""
+        """Return the changes of a view since the previous call."""
         return self._changes.pop(view, [])
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """All rows of a view, `<source>$errors` or `<view>$late`."""
+        """Return all rows of a view, `<source>$errors` or `<view>$late`."""
         return self.home.query(f"SELECT * FROM `{table}`").to_dicts()
 
     def written(self, topic: str) -> list[dict[str, Any]]:
-        """All records of a topic, by partition and offset."""
+        """Return all records of a topic, ordered by partition and offset."""
         found = self.home.topic(topic)
         ends = found.end()
         tables = [found.read(p, start, ends[p]) for p, start in sorted(found.start().items())]
         return [{k: v for k, v in r.items() if not k.startswith("$")} for t in tables for r in python_rows(t)]
 
     def expect_changes(self, view: str, *expected: tuple[str, Mapping[str, Any]]) -> Script:
-        """The changes of a view since the last look must be these, in any order; columns left out are not compared."""
+        """Assert the changes of a view since the previous call, in any order. Columns that are omitted are not
+        compared.
+        """
         found = self.changes(view)
         kind = free_name(SHOWN_OP, [n for _, row in (*found, *expected) for n in row])
         _compare(
@@ -169,7 +173,7 @@ class Script:
         return self
 
     def expect_rows(self, table: str, *expected: Mapping[str, Any]) -> Script:
-        """The rows of a table must be these, in any order; columns left out are not compared."""
+        """Assert the rows of a table, in any order. Columns that are omitted are not compared."""
         _compare(f"rows of `{table}`", self.rows(table), expected)
         return self
 

@@ -1,4 +1,4 @@
-"""The rows of a slice without Spark: what the readers of the engine give for each form, for tests of sources."""
+"""Reads the rows of a slice without Spark, as the readers of the engine do for each form. For tests of sources."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _FILE_SHIFT = 36
 
 
 def slice_rows(forms: Sequence[Form], schema: Schema) -> pa.Table:
-    """The rows of all forms: the columns of a source and ``$part $pos $bad $raw``, in the order of their positions.
+    """Return the rows of all forms: the columns of a source and ``$part $pos $bad $raw``, ordered by position.
 
-    Of files and byte ranges every record must be a good one; of Spark's formats only Parquet files can be read.
+    In files and byte ranges, every record must be valid. Of Spark's formats, only Parquet files are supported.
     """
     tables = [_READERS[type(form)](form, schema.to_arrow()) for form in forms]
     whole = pa.concat_tables([_system(schema.to_arrow()).empty_table(), *tables])

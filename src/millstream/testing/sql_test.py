@@ -1,4 +1,4 @@
-"""Tests of flows written in SQL: what is sent, what the clock does, and what is to be seen, in one file a person reads.
+"""Runs tests of flows written in SQL. One readable file holds the input, the clock and the expected rows.
 
     -- test: bids of one auction are counted together
     INSERT INTO bids VALUES (1, 150, '2026-01-01 00:00:01'), (1, 200, '2026-01-01 00:00:02');
@@ -6,8 +6,8 @@
     -- | auction | n |
     -- | 1       | 2 |
 
-`docs/guide/shell.md` has all of it. `sqltest_file.py` reads the files; this plays them: every source is fed by hand,
-the clock stands still until a test moves it, and after each step all epochs are run that there is a reason for.
+`docs/guide/shell.md` has the full syntax. `sql_test_file.py` parses the files; this module runs them: sources are fed
+by the test, the clock moves only when a test advances it, and all epochs that are due run after each step.
 """
 
 from __future__ import annotations
@@ -54,28 +54,28 @@ from millstream.testing.sql_test_file import Case, Step, TestFile, read_flows
 from millstream.testing.sql_test_rows import difference, literal_rows
 
 MakeScript = Callable[..., Script]
-"""Makes the script of a flow in a folder, with the clock at a start."""
+"""Creates the script of a flow in a directory, with the clock at a start time."""
 
 
 @dataclass(frozen=True)
 class CaseOutcome:
-    """How one test ended."""
+    """The outcome of one test."""
 
     case: Case
     seconds: float
     failure: str = ""
-    """What is wrong, in several lines; empty when nothing is."""
+    """The failure message, in several lines; empty when the test passed."""
 
     @property
     def passed(self) -> bool:
-        """Whether all was as expected."""
+        """Whether the test passed."""
         return not self.failure
 
 
 def play_all(
     files: Iterable[TestFile], folder: Path, *, wanted: str = "", script: MakeScript = Script
 ) -> Iterator[CaseOutcome]:
-    """Play the tests whose name holds the text `wanted`, each in a home of its own inside `folder`."""
+    """Run the tests whose name contains `wanted`, each in its own home inside `folder`."""
     number = 0
     for file in files:
         flows: Sequence[StatementText] | None = None
@@ -97,17 +97,17 @@ def play_all(
 
 
 class FedFlow(Flow):
-    """A flow whose sources are fed by hand, whatever they read elsewhere."""
+    """A flow whose sources are fed by the test, whatever they read otherwise."""
 
     def source(self, name: str, connector: Connector, **options: Any) -> Stream:
-        """Declare a source: everything but where it reads from is as it was said."""
+        """Declare a source with all its properties except where it reads from."""
         if options.get("schema") is None:
             options["schema"] = connector.known_schema
         return super().source(name, memory(), **options)
 
 
 class _Play:
-    """One test being played."""
+    """One test while it runs."""
 
     def __init__(self, file: TestFile, flows: Sequence[StatementText], folder: Path, script: MakeScript) -> None:
         self.file, self.folder, self.make = file, folder, script
@@ -136,7 +136,7 @@ class _Play:
         self._stack.close()
 
     def all(self, steps: Sequence[Step]) -> None:
-        """Play the steps one after the other; the first that is not as expected ends it."""
+        """Run the steps in order. The first step that fails ends the test."""
         for step in steps:
             try:
                 self._one(step)
@@ -161,7 +161,7 @@ class _Play:
                 raise AssertionError(f"{step.title}: not as expected\n{wrong}")
 
     def _does(self, step: Step) -> tuple[list[str], list[list[Any]]]:
-        """Do what a step says; gives rows where it looks at some."""
+        """Execute a step and return the rows that it inspects, if any."""
         if step.kind == "sql":
             assert step.piece is not None
             return self._sql(step.piece)
@@ -204,7 +204,7 @@ class _Play:
         return [], []
 
     def _define(self, entry: Create) -> None:
-        """Take a definition in, and refuse one that does not work."""
+        """Add a definition; refuses one that does not work."""
         self.catalog.check_free(entry)
         if isinstance(entry, CreateSink) and entry.place.kind != "LOG":
             entry = replace(entry, place=Place("LOG", (entry.name,)))  # a test writes nothing outside its home
@@ -251,7 +251,7 @@ class _Play:
     # ------------------------------------------------------------ the flow
 
     def _started(self) -> Script:
-        """The script; made when it is first needed, so that a test of definitions alone runs nothing."""
+        """Return the script. It is created on first use, so that a test of definitions alone runs nothing."""
         if self.script is None:
             binder = Binder(self.flow, self.catalog, sources.GENERATORS)
             for entry in self.catalog.entries.values():

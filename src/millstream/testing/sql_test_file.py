@@ -1,4 +1,4 @@
-"""Files of SQL tests: found, read line by line, and checked, before anything is played."""
+"""Files of SQL tests: discovery, line-by-line parsing and validation, before any test runs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _LOOKS = ("changes", "records")
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that a test does, and what is expected of it."""
+    """One action of a test, and its expected result."""
 
     line: int
     kind: str
-    """``sql``, or one of the words advance, end, changes and records."""
+    """``sql``, or one of the keywords advance, end, changes and records."""
     text: str
     piece: StatementText | None = None
     expected: Expected | None = None
@@ -44,12 +44,12 @@ class Step:
 
     @property
     def looks(self) -> bool:
-        """Whether it looks at rows."""
+        """Whether the step inspects rows."""
         return self.kind in _LOOKS or (self.piece is not None and word(self.piece.tokens[0]) in ("SELECT", "WITH"))
 
     @property
     def ordered(self) -> bool:
-        """Whether the rows that it looks at have an order."""
+        """Whether the inspected rows have an order."""
         if self.piece is None:
             return False
         depth = 0
@@ -62,7 +62,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """A test: its name, where it stands, and its steps, those of the whole file first."""
+    """A test: its name, its location, and its steps, with those of the whole file first."""
 
     file: Path
     line: int
@@ -72,7 +72,7 @@ class Case:
 
 @dataclass(frozen=True)
 class TestFile:
-    """A file of tests, the flows they are about, and the time at which the clock begins."""
+    """A file of tests, the flows under test, and the initial time of the clock."""
 
     __test__ = False
 
@@ -83,7 +83,7 @@ class TestFile:
 
 
 def find_files(given: Sequence[Path]) -> list[Path]:
-    """The files of tests in some folders, or the files themselves."""
+    """Find the test files in the directories; paths of files are returned as they are."""
     found: list[Path] = []
     for path in given:
         if path.is_dir():
@@ -105,12 +105,12 @@ def _hidden(path: Path) -> bool:
 
 
 def read_flows(file: TestFile) -> list[StatementText]:
-    """The statements that a file of tests is about."""
+    """Return the statements under test of a file."""
     return [piece for path in file.flows for piece in split(Text(_text(path), str(path)))]
 
 
 def read_tests(path: Path) -> TestFile:
-    """Read a file of tests."""
+    """Parse a file of tests."""
     return _Reading(path, _text(path)).file()
 
 
@@ -119,7 +119,7 @@ class _Reading:
     path: Path
     text: str
     steps: list[Step] = field(default_factory=list)
-    """Of the test that is being read; at first those of the whole file."""
+    """The steps of the current test; initially those of the whole file."""
     common: tuple[Step, ...] = ()
     cases: list[Case] = field(default_factory=list)
     flows: list[Path] = field(default_factory=list)
@@ -151,7 +151,7 @@ class _Reading:
         return TestFile(self.path, tuple(self.flows) or self._beside(), self.start, tuple(self.cases))
 
     def _comment(self, line: str) -> bool:
-        """Take a line in that is a comment."""
+        """Process a comment line."""
         if row := _ROW.match(line):
             self._expected_row(cells_of(row["cells"]))
             return True
@@ -215,7 +215,7 @@ class _Reading:
         self.steps[-1] = replace(self.steps[-1], expected=expected)
 
     def _check_last(self) -> None:
-        """What looks at rows must say which."""
+        """Check that a step that inspects rows states the expected ones."""
         last = self.steps[-1] if self.steps else None
         if last is not None and last.looks and last.expected is None and not last.error:
             self.at = last.line
@@ -244,7 +244,7 @@ class _Reading:
         return path
 
     def _beside(self) -> tuple[Path, ...]:
-        """The files of SQL in the folder of the tests; if there are none, in the folder above."""
+        """Return the SQL files in the directory of the tests, or, if there are none, in its parent directory."""
         for folder in (self.path.parent, self.path.absolute().parent.parent):
             found = tuple(p for p in sorted(folder.glob("*.sql")) if not p.name.endswith(SUFFIX))
             if found:

@@ -1,4 +1,4 @@
-"""Rows as a test writes them, against rows as they are."""
+"""Compares the rows that a test expects with the actual rows."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ NULL = "NULL"
 
 @dataclass(frozen=True)
 class Expected:
-    """Rows that are expected; columns that are not named are not compared. No columns: no rows at all."""
+    """Expected rows. Columns that are not named are not compared. No columns: no rows at all."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
 def cells_of(line: str) -> tuple[str, ...]:
-    r"""The values between the bars of a line; ``\|`` is a bar inside a value.
+    r"""Split a line into the values between the bars; ``\|`` is a bar inside a value.
 
     >>> cells_of(r" 1 | a\|b ")
     ('1', 'a|b')
@@ -43,7 +43,7 @@ def cells_of(line: str) -> tuple[str, ...]:
 
 
 def literal_rows(statement: Insert, schema: Schema) -> list[dict[str, Any]]:
-    """The rows of an INSERT with their values computed; a value that does not fit its column stays as it is."""
+    """Compute the rows of an INSERT. A value that does not fit its column stays unchanged."""
     import duckdb
 
     names = schema.names
@@ -78,13 +78,13 @@ def literal_rows(statement: Insert, schema: Schema) -> list[dict[str, Any]]:
 
 
 def _number(value: Any, kind: pa.DataType | None) -> Any:
-    """A number with a point, which SQL takes for a DECIMAL, as its column has it."""
+    """Convert a number with a decimal point, which SQL parses as DECIMAL, to the type of its column."""
     exact = kind is not None and pa.types.is_decimal(kind)
     return float(value) if isinstance(value, Decimal) and not exact else value
 
 
 def difference(expected: Expected, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, ordered: bool) -> str:
-    """How rows differ from those expected, for a person; empty when they do not."""
+    """Describe how rows differ from the expected ones; empty when they do not."""
     places = {c.lower(): i for i, c in enumerate(columns)}
     for column in expected.columns:
         if column.lower() not in places:
@@ -117,7 +117,7 @@ def _same_row(wanted: Sequence[str], found: Sequence[Any]) -> bool:
 
 
 def same(text: str, value: Any) -> bool:
-    """Whether a value is what a test writes for it.
+    """Whether a value equals its text in a test.
 
     >>> same("1.50", 1.5), same("NULL", None), same("2026-01-01 00:00:10", datetime(2026, 1, 1, 0, 0, 10))
     (True, True, True)
@@ -126,7 +126,7 @@ def same(text: str, value: Any) -> bool:
         return value is None and text == NULL
     try:
         return _equal(text, value)
-    except (ValueError, ArithmeticError):  # it is written as something else
+    except (ValueError, ArithmeticError):  # the text is not a value of this type
         return False
 
 
@@ -151,7 +151,7 @@ def _equal(text: str, value: Any) -> bool:
 
 
 def written(value: Any) -> str:
-    """A value as a test would write it."""
+    """Format a value as a test would write it."""
     if value is None:
         return NULL
     if isinstance(value, str):

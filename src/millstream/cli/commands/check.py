@@ -1,4 +1,4 @@
-"""`millstream check`: everything that is wrong with files of SQL (or Python flows), found without running anything."""
+"""`millstream check`: finds all errors in SQL files (or Python flows) without running anything."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def command(files: tuple[Path, ...], form: str) -> int:
 
 @dataclass
 class Report:
-    """What was found."""
+    """The findings."""
 
     statements: int = 0
     flows: int = 0
@@ -68,14 +68,14 @@ class Report:
         return ", ".join(parts)
 
     def print(self) -> None:
-        """For a person, in the order of the text."""
+        """Print the findings in the order of the text."""
         marked = [("error: ", "red", e) for e in self.errors] + [("warning: ", "yellow", w) for w in self.warnings]
         for label, colour, found in marked:
             click.echo(click.style(label, fg=colour, bold=True) + str(found) + "\n")
         click.echo(self.summary)
 
     def as_json(self) -> dict[str, Any]:
-        """For a program."""
+        """The findings for a program."""
         return {
             "statements": self.statements,
             "flows": self.flows,

@@ -1,4 +1,4 @@
-"""`millstream checkpoint`: keep the whole home as it is, and put it back."""
+"""`millstream checkpoint`: saves the whole home, and restores it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def restore(name: str, yes: bool, home: Path) -> None:
     from millstream.home import Home
     from millstream.runtime.recovery import checkpoint
 
-    with Home(home) as opened:  # nobody else has it; the store is not opened
+    with Home(home) as opened:  # no other process has it; the store is not opened
         folder = checkpoint.find(opened.path, name)
         manifest = checkpoint.verify(folder)
         for line in _changes(opened.path, folder, manifest):
@@ -133,7 +133,7 @@ def drop(name: str, home: Path) -> None:
 
 
 def _changes(home: Path, folder: Path, manifest: Manifest) -> Iterator[str]:
-    """What a restore does, one line each."""
+    """The effects of a restore, one per line."""
     from millstream.runtime.recovery import catalog_file
     from millstream.runtime.recovery.source_checks import wrong_offsets
 
@@ -152,7 +152,7 @@ def _changes(home: Path, folder: Path, manifest: Manifest) -> Iterator[str]:
 
 
 def check_home(home: Path) -> None:
-    """Refuse a directory that is no home, or one of a newer version."""
+    """Refuse a directory that is not a home, or one of a newer version."""
     from millstream.errors import HomeDamaged
     from millstream.runtime.home_dir import check_format
 

@@ -1,4 +1,4 @@
-"""`millstream config`: the settings that are in effect, and where each is from."""
+"""`millstream config`: the effective settings, and the source of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`millstream demo`: an auction house, live. Starts Spark and the flow, draws, and tells how it went."""
+"""`millstream demo`: a live auction house. Starts Spark and the flow, draws the screen, and prints a summary."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.1
 FRAME_SECONDS = 1.0
-"""How often rows and figures are asked for: a screen that changes once a second can be read."""
+"""How often rows and figures are queried: a screen that changes once a second is readable."""
 
 TOP = 5
 FEWEST = 8
-"""Rows asked for at the least; a tall screen asks for more."""
+"""The minimum number of rows per query; a tall screen needs more."""
 
 CLOSING = "closing the house after the current epoch ..."
 
@@ -81,7 +81,7 @@ def command(duration: Duration | None, rate: int, home: Path | None) -> None:
 
 @contextmanager
 def _place(home: Path | None) -> Iterator[Path]:
-    """The home's directory: the one given, or one that goes away afterwards."""
+    """The home directory: the specified one, or a temporary one."""
     if home is not None:
         yield home
         return
@@ -95,9 +95,9 @@ def _place(home: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _busy(text: str) -> Iterator[Callable[[str], None]]:
-    """A spinner beside a text while something takes its time; plain lines without a terminal.
+    """Show a spinner next to a text during slow work; plain lines without a terminal.
 
-    What it gives changes the text.
+    The yielded function changes the text.
     """
     if not sys.stdout.isatty():
         click.echo(text)
@@ -110,12 +110,12 @@ def _busy(text: str) -> Iterator[Callable[[str], None]]:
 
 
 def _open_house(home: Home, rate: int, meter: Meter, stop: Stop) -> Run | None:
-    """Start Spark, then the flow, and wait for its first epoch; None when asked to stop meanwhile."""
+    """Start Spark, then the flow, and wait for its first epoch; None when a stop is requested in the meantime."""
     from millstream.cli.demo.flow import prepared
     from millstream.engine.spark import session
 
     with _busy("starting Spark ...") as say:
-        starting = Apart(lambda: session.start(home.spark_log))  # in the main thread Spark would take Ctrl-C for itself
+        starting = Apart(lambda: session.start(home.spark_log))  # in the main thread Spark would take over Ctrl-C
         while starting.busy and not stop.wait(TICK_SECONDS):
             pass
         if stop.asked:
@@ -131,7 +131,7 @@ def _open_house(home: Home, rate: int, meter: Meter, stop: Stop) -> Run | None:
 
 
 class Apart:
-    """Work in another thread, so that this one hears signals meanwhile; `result` waits and raises what it raised."""
+    """Work in another thread, so that this one can handle signals; `result` waits and raises what it raised."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self._work = work
@@ -141,7 +141,7 @@ class Apart:
 
     @property
     def busy(self) -> bool:
-        """Whether it is still at work."""
+        """Whether it is still running."""
         return self._thread.is_alive()
 
     def result(self) -> None:
@@ -159,7 +159,7 @@ class Apart:
 
 
 def _watch(home: Home, run: Run, meter: Meter, stop: Stop, seconds: float | None) -> float:
-    """Draw until the time is up, the run has failed or somebody asks to stop; returns how long that was."""
+    """Draw until the time is up, the run has failed or a stop is requested; returns the elapsed time."""
     begun = time.monotonic()
     if sys.stdout.isatty():
         _draw(home, meter, _frames(run, stop, seconds), seconds)
@@ -175,7 +175,7 @@ def _watch(home: Home, run: Run, meter: Meter, stop: Stop, seconds: float | None
 
 
 def _frames(run: Run, stop: Stop, seconds: float | None) -> Iterator[float]:
-    """The seconds since the beginning, whenever it is time to draw, until it is time to end."""
+    """Yield the seconds since the start whenever it is time to draw, until the end."""
     begun = time.monotonic()
     end = begun + (seconds if seconds is not None else float("inf"))
     while not stop.asked and run.error is None and (now := time.monotonic()) < end:
@@ -227,7 +227,7 @@ def _line(reading: MeterReading) -> str:
 
 
 def _summary(home: Home, reading: MeterReading, took: float, given: Path | None) -> None:
-    """How it went, what the views hold, and what to type next."""
+    """The summary: the figures of the run, the rows of the views, and what to type next."""
     from millstream.cli.demo.flow import PANELS
     from millstream.cli.demo.screen import said
     from millstream.result import text_table

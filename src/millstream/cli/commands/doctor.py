@@ -1,4 +1,4 @@
-"""`millstream doctor`: is this machine ready, and if not, how is it repaired."""
+"""`millstream doctor`: checks whether this machine is ready, and explains how to fix it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PYTHON = (3, 11)
 GIB = 1 << 30
 MEMORY = {BROKEN: 1 * GIB, LOW: 3 * GIB}
 DISK = {BROKEN: GIB // 2, LOW: 5 * GIB}
-"""Less than this is broken, or low."""
+"""Thresholds: less than this is broken, or low."""
 
 PACKAGES = ("pyspark", "pyarrow", "polars", "duckdb", "sqlglot")
 
@@ -70,7 +70,7 @@ def command(ctx: click.Context, home: Path) -> None:
 
 
 def findings(home: Path) -> Iterator[CheckResult]:
-    """Each check as it is done, the slow one last."""
+    """Yield each check when it is done, the slow one last."""
     java = check_java()
     yield java
     yield check_python()
@@ -85,7 +85,7 @@ def findings(home: Path) -> Iterator[CheckResult]:
 
 
 def check_java() -> CheckResult:
-    """Java is there and new enough."""
+    """Check that Java exists and is new enough."""
     from millstream.engine.spark.java import java_command, java_version, require_java
 
     try:
@@ -96,7 +96,7 @@ def check_java() -> CheckResult:
 
 
 def check_python() -> CheckResult:
-    """This Python is new enough."""
+    """Check that this Python is new enough."""
     said = f"{platform.python_version()}, {sys.executable}"
     if sys.version_info < PYTHON:
         wanted = ".".join(map(str, PYTHON))
@@ -105,7 +105,7 @@ def check_python() -> CheckResult:
 
 
 def check_packages() -> Iterator[CheckResult]:
-    """The libraries are installed, in versions that Millstream was made for."""
+    """Check that the libraries are installed in supported versions."""
     from importlib.metadata import PackageNotFoundError, requires, version
 
     found, missing = [], []
@@ -126,7 +126,7 @@ def check_packages() -> Iterator[CheckResult]:
 
 
 def check_memory() -> CheckResult:
-    """There is room for Spark's JVM and the kernels."""
+    """Check that there is enough memory for Spark's JVM and the kernels."""
     free = available_memory()
     if free is None:
         return CheckResult("memory", OK, "the free memory cannot be told on this system")
@@ -134,7 +134,7 @@ def check_memory() -> CheckResult:
 
 
 def available_memory() -> int | None:
-    """Bytes that can be had without swapping, on Linux."""
+    """The memory in bytes that is available without swapping, on Linux."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -143,7 +143,7 @@ def available_memory() -> int | None:
 
 
 def check_disk(home: Path) -> CheckResult:
-    """There is room where the home is, or would be."""
+    """Check that there is enough space for the home."""
     import shutil
 
     place = home.absolute()
@@ -162,7 +162,7 @@ def _enough(what: str, free: int, where: str, bounds: dict[str, int], repair: st
 
 
 def check_home(home: Path) -> CheckResult:
-    """The home, if it is there, can be read by this version; says who uses it."""
+    """Check that this version can read the home, if it exists; reports its owner."""
     known = home / "millstream.json"
     if not known.exists():
         return _no_home(home)
@@ -181,7 +181,7 @@ def check_home(home: Path) -> CheckResult:
 
 
 def _no_home(home: Path) -> CheckResult:
-    """A directory without a millstream.json."""
+    """Report a directory without a millstream.json."""
     from millstream.runtime.home_dir import was_home
 
     if not home.exists():
@@ -195,7 +195,7 @@ def _no_home(home: Path) -> CheckResult:
 
 
 def _read(home: Path, said: str) -> CheckResult:
-    """Ask the home for its views."""
+    """Query the home for its views."""
     from millstream.reader import Reader
 
     try:
@@ -210,7 +210,7 @@ def _read(home: Path, said: str) -> CheckResult:
 
 
 def _damage(home: Path) -> list[str]:
-    """What a repair would find, as far as it keeps anything from working; nothing while somebody owns the home."""
+    """Report the damage that a repair would find, if it prevents work; nothing while another process owns the home."""
     from millstream.errors import HomeInUse
     from millstream.runtime.home_dir import files_named
     from millstream.runtime.recovery import repair
@@ -249,7 +249,7 @@ def _format(path: Path) -> int:
 
 
 def lock_owner(path: Path) -> str | None:
-    """The process that holds a home's lock and how it is, or None."""
+    """The process that holds a home's lock and its health, or None."""
     import fcntl
 
     from millstream.runtime.supervision.lease import owner_of
@@ -267,7 +267,7 @@ def lock_owner(path: Path) -> str | None:
 
 
 def check_spark() -> CheckResult:
-    """Spark starts, counts, and reaches Python on its executors."""
+    """Check that Spark starts, counts, and reaches Python on its executors."""
     from millstream.engine.spark import session
 
     with tempfile.TemporaryDirectory(prefix="millstream-doctor-", ignore_cleanup_errors=True) as folder:
@@ -293,7 +293,7 @@ def check_spark() -> CheckResult:
 
 
 def _same(batches: Iterator[Any]) -> Iterator[Any]:
-    """Hand batches back, on an executor."""
+    """Return batches unchanged, on an executor."""
     yield from batches
 
 

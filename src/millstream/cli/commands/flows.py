@@ -1,4 +1,4 @@
-"""`millstream flows`: the flows of a home, and how far they have come."""
+"""`millstream flows`: the flows of a home and their progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`millstream init`: a folder to begin with, with a flow, its tests, and a page that says what to type."""
+"""`millstream init`: creates a starter project with a flow, its tests, and a page that explains what to type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from millstream.errors import DefinitionError
 
 _DOTTED = {"gitignore": ".gitignore"}
-"""Files that are named differently inside the package, where their own names would mean something."""
+"""Files that have other names inside the package, where their own names would have a meaning."""
 
 
 @click.command(short_help="Make a folder with a first flow and its tests.")

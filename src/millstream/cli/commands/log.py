@@ -47,7 +47,7 @@ def _log(home: Path, *, make: bool = False) -> Log:
     from millstream.runtime.home_dir import check_format, make_home, refuse_other
 
     if make:
-        make_home(home.absolute())  # a log alone would not be taken for a home by the first flow
+        make_home(home.absolute())  # the first flow would not accept a directory with only a log as a home
     refuse_other(home.absolute())
     if (home / "millstream.json").exists():
         check_format(home / "millstream.json")
@@ -166,7 +166,7 @@ def append(
             for number, why in bad[: max(0, 10 - skipped)]:
                 click.echo(f"line {number} was skipped: {why}", err=True)
             skipped += len(bad)
-            if target is None:  # no line so far says which columns the topic has
+            if target is None:  # no line so far determines the columns of the topic
                 continue
             ack = target.append([r for _, r in records], producer=producer, sequence=sequence)
             repeated = ack.repeated

@@ -1,4 +1,4 @@
-"""`millstream query`: one question to the views of a home, answered as of one epoch."""
+"""`millstream query`: runs one query over the views of a home, as of one epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`millstream repair`: what is wrong with a home, what can be done about it, and doing it."""
+"""`millstream repair`: reports what is wrong with a home and what can be done about it, and repairs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import home_option, yes_option
 
 ROUNDS = 9
-"""A repair looks again when something is mended, because the rest can be seen only then; not for ever."""
+"""The maximum number of rounds: a repair checks again after each one, because the rest is visible only then."""
 
 
 @click.command(short_help="Report what is damaged in a home, and repair it.")

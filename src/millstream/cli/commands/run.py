@@ -1,4 +1,4 @@
-"""`millstream run`: the flows of a file, until they have caught up, have ended, or somebody asks to stop."""
+"""`millstream run`: runs the flows of a file until they have caught up, have ended, or a stop is requested."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.2
 QUIET_TICKS = 5
-"""Without a terminal, a line of progress at most every so many ticks."""
+"""Without a terminal, print a progress line at most every this many ticks."""
 
 MODES = ("passive", "active")
 ENDED = ("finished", "failed", "crash loop", "stopped")
@@ -128,17 +128,17 @@ def _both(*listeners: Callable[[EpochReport], None]) -> Callable[[EpochReport], 
 
 
 class Shows(Protocol):
-    """Where progress goes."""
+    """The output for progress."""
 
     def note(self, text: str) -> None:
-        """Something that happens once."""
+        """Show a one-time message."""
 
     def progress(self, lines: list[str]) -> None:
-        """How it goes now; replaces what was said before."""
+        """Show the current progress, replacing the previous one."""
 
 
 def follow(runs: list[Run], meters: dict[str, Meter], stop: Stop, show: Shows, *, until_caught_up: bool) -> None:
-    """Show how the runs go until they end, and see that they all do. Raises what stopped one of them."""
+    """Show the progress of the runs until all of them end. Raises the error that stopped one of them."""
     caught = [_catch_up(run) for run in runs] if until_caught_up else []
     try:
         while not stop.wait(TICK_SECONDS):
@@ -154,7 +154,7 @@ def follow(runs: list[Run], meters: dict[str, Meter], stop: Stop, show: Shows, *
             run.stop()
     for run in runs:
         if run.error is not None and not (stop.asked and isinstance(run.error, EngineFailed)):
-            raise run.error  # (a signal to the whole process group ends Spark's Java process too)
+            raise run.error  # a signal to the whole process group ends Spark's Java process too
 
 
 def _line(run: Run, meter: Meter) -> str:
@@ -162,7 +162,7 @@ def _line(run: Run, meter: Meter) -> str:
 
 
 def _catch_up(run: Run) -> threading.Thread:
-    """Wait in a thread of its own, so that this one can draw and hear signals."""
+    """Wait in a separate thread, so that this one can draw and handle signals."""
 
     def wait() -> None:
         try:
@@ -176,7 +176,7 @@ def _catch_up(run: Run) -> threading.Thread:
 
 
 def summary(home: Home, runs: list[Run], meters: dict[str, Meter], given: Path) -> list[str]:
-    """What was done, what is there now, and what to type next."""
+    """The summary: the work done, the current rows, and what to type next."""
     states = {"finished": "finished: all was read"}
     lines = []
     for run in runs:
@@ -198,7 +198,7 @@ def summary(home: Home, runs: list[Run], meters: dict[str, Meter], given: Path) 
 
 @contextmanager
 def display() -> Iterator[Shows]:
-    """Progress on standard error: lines that update themselves on a terminal, plain ones elsewhere."""
+    """Show progress on standard error: lines that update themselves on a terminal, plain ones elsewhere."""
     if not sys.stderr.isatty():
         yield _Plain()
         return

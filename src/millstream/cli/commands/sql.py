@@ -61,5 +61,5 @@ def command(
         try:
             for text, name in given:
                 runner.run(text, name)
-        except BrokenPipeError:  # whoever read the answer has seen enough
+        except BrokenPipeError:  # the reader of the output has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`millstream test`: plays the SQL tests of a folder, and says which are not as expected."""
+"""`millstream test`: runs the SQL tests of a directory, and reports the failures."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def command(places: tuple[Path, ...], wanted: str, junit: Path | None) -> int:
 
 
 def _scripts() -> MakeScript:
-    """What makes the scripts of the tests; all of them share one Spark, whose start is spoken of."""
+    """The factory of the scripts of the tests; all of them share one Spark, whose start is announced."""
     from millstream.testing import script
 
     made: list[Path] = []
@@ -95,7 +95,7 @@ def _tell(outcome: CaseOutcome) -> None:
 
 
 def write_junit(outcomes: Sequence[CaseOutcome], path: Path) -> None:
-    """The results in the form that build servers read."""
+    """Write the results in the JUnit format of build servers."""
     root = ElementTree.Element("testsuites")
     for file in dict.fromkeys(o.case.file for o in outcomes):
         mine = [o for o in outcomes if o.case.file == file]

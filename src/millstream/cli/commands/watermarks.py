@@ -1,4 +1,4 @@
-"""`millstream watermarks`: how far the sources have come in event time, and who holds a flow back."""
+"""`millstream watermarks`: the progress of the sources in event time, and which partition holds a flow back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The auction house of the demo: the flow, the stored table it uses, and the questions the screen asks."""
+"""The auction house of the demo: the flow, its stored table, and the queries of the screen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CATEGORIES = [
 
 @dataclass(frozen=True)
 class Panel:
-    """A view on the screen: its title, how its top rows are asked for, and the columns shown."""
+    """A view on the screen: its title, the query for its top rows, and the visible columns."""
 
     view: str
     title: str
@@ -34,7 +34,7 @@ class Panel:
     """Heading and kind: id, text, minute, number, bar (a number that is also drawn) or money (in cents)."""
 
     def query(self, rows: int) -> str:
-        """The question for its top rows."""
+        """The query for its top rows."""
         return f"{self.sql} LIMIT {rows}"
 
 
@@ -117,7 +117,7 @@ def house(rate: int, begin: int) -> Flow:
 
 
 def prepared(home: Home, rate: int) -> Flow:
-    """The flow, with its table put into the home; a house that was open before goes on at its next event."""
+    """The flow, with its table stored in the home; a home that was used before resumes at its next event."""
     home.put_table("categories", CATEGORIES)
     last = home.store.last(NAME)
     offsets = last.progress["offsets"].values() if last is not None else ()

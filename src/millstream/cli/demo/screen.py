@@ -1,4 +1,4 @@
-"""The demo's live screen: figures on top, the top rows of every view below. It draws what it is given."""
+"""The demo's live screen: figures on top, the top rows of every view below. It only draws its input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rows = Mapping[str, list[list[Any]]]
 
 ACCENT, QUIET = "cyan", "bright_black"
 NARROW, WIDE = 78, 104
-"""Below, panels stand in one column; from here on, there is room for all figures and longer bars."""
+"""Below this width, panels form one column; from here on, there is room for all figures and longer bars."""
 
 HEAD, FRAME = 5, 3
 """Lines above the panels; lines of a panel besides its rows."""
@@ -54,7 +54,7 @@ def draw(rows: Rows, reading: MeterReading, clock: str, width: int, height: int)
 
 
 def _shares(room: int, views: tuple[str, ...]) -> dict[str, int]:
-    """How many rows each panel of a column gets; panels that do not fit are left out."""
+    """The number of rows of each panel of a column; panels that do not fit are left out."""
     while len(views) > 1 and room < len(views) * (FRAME + 2):
         views = views[:-1]
     rows = max(room - FRAME * len(views), len(views))
@@ -124,7 +124,7 @@ def _panel(panel: Panel, rows: list[list[Any]], count: int, *, wide: bool) -> Re
 
 
 def said(value: Any, kind: str) -> str:
-    """A cell as text."""
+    """Format a cell as text."""
     if value is None:
         return "-"
     if kind == "minute" and isinstance(value, datetime):

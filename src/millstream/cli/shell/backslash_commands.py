@@ -45,14 +45,14 @@ Statements end with ; and may run over several lines. Some to begin with:
 
 @dataclass(frozen=True)
 class BackslashCommand:
-    """A backslash command as it was typed."""
+    """A parsed backslash command."""
 
     name: str
     argument: str = ""
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """The SQL that it stands for; none when the shell does it itself."""
+        """The SQL that it stands for; empty when the shell handles it itself."""
         if self.name == "d" and self.argument:
             return (f"DESCRIBE {self.argument};",)
         return tuple(f"SHOW {kind};" for kind in LISTS.get(self.name, ()))
@@ -80,7 +80,7 @@ def read_order(line: str) -> BackslashCommand:
 
 
 def switched(order: BackslashCommand, now: bool) -> bool:
-    """What a switch is after a command: on, off, or the other way round."""
+    """The new state of a switch after a command: on, off, or toggled."""
     said = order.argument.lower()
     if said not in ("", "on", "off"):
         raise DefinitionError(f"\\{order.name} is on or off, not {order.argument}")

@@ -1,4 +1,4 @@
-"""Answers as they are printed: for people in the shell, for programs with --format."""
+"""Prints results: for users in the shell, for programs with --format."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "csv", "json", "arrow")
 MOST_SHOWN = 10_000
-"""Rows of an answer that a terminal gets to see."""
+"""The number of rows of a result that a terminal shows."""
 
 MOST_DRAWN = 500
 """Rows that are fitted to the width of the terminal."""
@@ -38,7 +38,7 @@ _COLOURS = {"+": "green", "-": "red"}
 
 @dataclass
 class DisplayOptions:
-    """How the shell shows things; its backslash commands change it."""
+    """The display options of the shell; its backslash commands change them."""
 
     timing: bool = True
     expanded: bool = False
@@ -46,19 +46,19 @@ class DisplayOptions:
 
 
 class AnswerPrinter:
-    """Prints answers on standard output. What is said beside rows goes to standard error where programs read."""
+    """Prints results on standard output. Messages go to standard error where programs read the rows."""
 
     def __init__(self, form: str = "table", look: DisplayOptions | None = None) -> None:
         self.form = form
         self.look = look
-        """How a person in the shell wants it; None outside the shell."""
+        """The options of the user in the shell; None outside the shell."""
         if form == "arrow" and sys.stdout.isatty():
             raise StatementRefused(
                 "Arrow is not for a terminal", hint="send it to a file or a program: --format arrow > answer.arrows"
             )
 
     def answer(self, answer: Answer, seconds: float) -> None:
-        """What a statement gave, but for its changes."""
+        """Print the result of a statement, except its changes."""
         took = f", {spoken_seconds(seconds)}" if self.look is not None and self.look.timing else ""
         if answer.result is not None:
             print_warnings(answer.result.warnings)
@@ -69,7 +69,7 @@ class AnswerPrinter:
             click.echo(f"{answer.message} ({took[2:]})" if took else answer.message, err=self.form != "table")
 
     def listener(self) -> ChangeOutput:
-        """What prints the changes of one subscription."""
+        """Return the printer of the changes of one subscription."""
         return _LISTENERS[self.form]()
 
     def _rows(self, result: Result, took: str) -> None:
@@ -110,7 +110,7 @@ def _on_terminal() -> bool:
 
 
 def table_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table as wide as the terminal, coloured where somebody can see it; a long one is plain, as that is quicker."""
+    """Format a table as wide as the terminal, with colours if possible; a long one is plain, which is faster."""
     if len(rows) > MOST_DRAWN:
         return text_table(list(columns), [list(r) for r in rows]).rpartition("\n")[0]
     from rich import box
@@ -172,11 +172,11 @@ class ChangeOutput:
         raise NotImplementedError
 
     def close(self) -> None:
-        """No more will come."""
+        """End the output."""
 
 
 class ChangeLines(ChangeOutput):
-    """A line for a person: what comes is green, what goes is red."""
+    """One line per change for the user: inserted rows are green, deleted ones are red."""
 
     def __init__(self) -> None:
         self._widths: list[int] = []
@@ -255,7 +255,7 @@ class ArrowOutput:
         self._writer = pa.ipc.new_stream(self._out, schema)
 
     def write(self, table: pa.Table) -> None:
-        """Write rows, and let go of them at once."""
+        """Write rows and release them at once."""
         self._writer.write_table(table)
         self._out.flush()
 

@@ -1,4 +1,4 @@
-"""Typing in the shell: colours, completion, history, and when a statement is ready to go."""
+"""The prompt of the shell: colours, completion, history, and when a statement is complete."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _words(text: str) -> list[str]:
 
 
 def _meant(alias: str, text: str, names: Iterable[str]) -> str | None:
-    """The name that stands before a dot: itself, or what it is an alias of in this text."""
+    """The object that the name before a dot refers to: itself, or the target of the alias."""
     known = {n.lower(): n for n in names}
     if alias.lower() in known:
         return known[alias.lower()]
@@ -194,20 +194,20 @@ def _meant(alias: str, text: str, names: Iterable[str]) -> str | None:
 
 
 def finished_input(text: str) -> str | SqlScript | None:
-    """What Enter sends of what was typed: a backslash command, or whole statements (or none at all) as a script; None
-    while it is not finished.
+    """The part of the input that Enter submits: a backslash command, or whole statements (or none at all) as a script;
+    None while it is incomplete.
     """
     return text if is_order(text) else complete_script(text)
 
 
 def history_file() -> Path:
-    """Where the shell remembers what was typed: in the user's state directory."""
+    """The file with the history of the shell: in the user's state directory."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "millstream" / "history"
 
 
 def kept_history() -> History:
-    """The history of earlier shells, where it can be kept."""
+    """The history of earlier shells, where it can be stored."""
     path = history_file()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -229,8 +229,8 @@ def prompt_text(failing: int) -> str:
 
 
 def make_prompt(connection: Connection) -> Callable[[], str | SqlScript]:
-    """What reads one input from the terminal: a backslash command, or whole statements as a script. Raises
-    KeyboardInterrupt for Ctrl-C and EOFError for Ctrl-D.
+    """Return the function that reads one input from the terminal: a backslash command, or whole statements as a script.
+    Raises KeyboardInterrupt for Ctrl-C and EOFError for Ctrl-D.
     """
     finished: list[str | SqlScript | None] = [None]
     keys = KeyBindings()

@@ -1,4 +1,4 @@
-"""The SQL shell: reads statements, has them carried out, prints what they give, and lives on whatever goes wrong."""
+"""The SQL shell: reads statements, executes them, prints their results, and survives all errors."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _CHANGING = ("CREATE", "DROP")
 
 
 class Runner:
-    """Has texts carried out, statement by statement, and prints the answers. The first error is raised."""
+    """Executes texts, statement by statement, and prints the results. The first error is raised."""
 
     def __init__(self, connection: Connection, output: AnswerPrinter) -> None:
         self.connection, self.output = connection, output
 
     def run(self, sql: str | SqlScript, name: str = "SQL") -> None:
-        """Carry out a text or script; `name` is what error messages call a text."""
+        """Execute a text or script; `name` is the name of a text in error messages."""
         script = as_script(sql, name)
         try:
             for part in _parts(script):
@@ -56,10 +56,10 @@ class Runner:
     def watch(self, sql: str) -> None:
         """Draw a view or query until Ctrl-C."""
         watch(read_watch(sql, self.connection.columns), self.ask)
-        self.connection.anew()  # a question may have been left without its answer
+        self.connection.anew()  # a query may have been left without its result
 
     def ask(self, sql: str) -> Result:
-        """The rows of one question."""
+        """The rows of one query."""
         for answer in patiently(lambda: list(self.connection.execute(sql)), self._notice):
             if answer.result is not None:
                 return answer.result
@@ -99,7 +99,7 @@ class Runner:
 
 
 def _parts(script: SqlScript) -> Iterator[SqlScript | StatementText]:
-    """A script as it is carried out: whole; or, if it has a WATCH, statement by statement, and each WATCH by itself."""
+    """Split a script: as a whole; or, if it has a WATCH, by statement, with each WATCH separate."""
     if not any(is_watch(s.sql) for s in script):
         yield script
         return
@@ -116,7 +116,7 @@ class Shell:
         self.runner = Runner(connection, AnswerPrinter(form, self.look))
 
     def run(self, prompt: Callable[[], str | SqlScript]) -> None:
-        """Read and carry out until somebody leaves."""
+        """Read and execute until the user leaves."""
         click.echo(f"millstream {__version__}, home {self.connection.where}. \\? for help, \\q to leave.")
         while True:
             try:
@@ -129,7 +129,7 @@ class Shell:
                 return
 
     def take(self, typed: str | SqlScript) -> bool:
-        """Carry out what was typed; False when it asks to leave. Nothing that goes wrong ends the shell."""
+        """Execute an input; False when the user wants to leave. No error ends the shell."""
         try:
             if isinstance(typed, str) and is_order(typed):
                 return self.order(read_order(typed))
@@ -145,7 +145,7 @@ class Shell:
         return True
 
     def order(self, order: BackslashCommand) -> bool:
-        """Carry out a backslash command; False when it asks to leave."""
+        """Execute a backslash command; False when the user wants to leave."""
         if order.name == "q":
             return False
         if order.name == "?":
@@ -166,7 +166,7 @@ class Shell:
         return True
 
     def _cancelled(self) -> None:
-        """Leave what runs to itself, and go on in a new session."""
+        """Leave what runs in the old session, and continue in a new one."""
         click.echo(click.style("\ncancelled", fg="yellow") + ": a change that had begun may still be made", err=True)
         try:
             self.connection.anew()
@@ -179,7 +179,7 @@ def _spoken(every: str) -> str:
 
 
 def read_file(path: Path) -> tuple[str, str]:
-    """The text of a file of SQL, and what error messages call it."""
+    """The text of an SQL file, and its name in error messages."""
     try:
         return path.read_text(encoding="utf-8"), str(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -188,5 +188,5 @@ def read_file(path: Path) -> tuple[str, str]:
 
 
 def on_terminal() -> bool:
-    """Whether a person can type here."""
+    """Whether a user can type here."""
     return sys.stdin.isatty() and sys.stdout.isatty()

@@ -1,4 +1,4 @@
-"""Waiting that Ctrl-C can end: work is done in a thread of its own, and the main thread only waits for it."""
+"""Waiting that Ctrl-C can end: work runs in a separate thread, and the main thread only waits for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PATIENCE = 1.0
-"""Seconds after which a person is told what is waited for."""
+"""Seconds after which the user is shown what the shell waits for."""
 
 _TICK = 0.1
 _MOST = 64
@@ -26,7 +26,7 @@ _GRACE = 2.0
 
 
 def patiently(work: Callable[[], T], notice: Callable[[], str] = lambda: "") -> T:
-    """Do something and wait for it. After a while `notice`, if it has something to say, is shown until it is done."""
+    """Run a function and wait for it. After a while `notice`, if it has a message, is shown until the end."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -50,7 +50,7 @@ def patiently(work: Callable[[], T], notice: Callable[[], str] = lambda: "") -> 
 
 
 class _Notice:
-    """One line on standard error that goes away again on a terminal."""
+    """One line on standard error that is erased on a terminal."""
 
     def __init__(self, notice: Callable[[], str]) -> None:
         self._notice = notice
@@ -76,7 +76,7 @@ class _Notice:
 
 
 class Listening:
-    """The changes of a subscription, one after the other; leaving it ends the subscription."""
+    """The changes of a subscription; leaving the block ends the subscription."""
 
     def __init__(self, changes: Iterator[Changes]) -> None:
         self._changes = changes
@@ -84,7 +84,7 @@ class Listening:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="millstream-subscription", daemon=True)
         self.ended = True
-        """Whether the subscription has ended; else whoever gives the changes still holds on to its session."""
+        """Whether the subscription has ended; otherwise the producer of the changes still uses its session."""
 
     def __enter__(self) -> Listening:
         self.ended = False

@@ -1,4 +1,4 @@
-"""WATCH: what a view or a query holds, redrawn on the terminal as it changes."""
+"""WATCH: the rows of a view or a query, redrawn on the terminal as they change."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _WATCH = re.compile(
 )
 _QUERY = re.compile(r"\(?\s*(SELECT|WITH|VALUES)\b", re.I)
 _NEWEST = ("window_end", "window_start", "window_time")
-"""Columns by which the newest rows of a view come first."""
+"""Columns that order the rows of a view from newest to oldest."""
 
 
 @dataclass(frozen=True)
 class WatchCommand:
-    """What to look at, as a query, and how often."""
+    """The query to watch, and how often."""
 
     title: str
     sql: str
@@ -41,7 +41,9 @@ def is_watch(sql: str) -> bool:
 
 
 def read_watch(sql: str, columns: Callable[[str], tuple[str, ...]]) -> WatchCommand:
-    """``WATCH view [EVERY 1 SECOND]`` or ``WATCH SELECT ... [EVERY 1 SECOND]``; `columns` tells those of a view."""
+    """Parse ``WATCH view [EVERY 1 SECOND]`` or ``WATCH SELECT ... [EVERY 1 SECOND]``; `columns` returns those of a
+    view.
+    """
     found = _WATCH.match(sql)
     what = found["what"].strip() if found else ""
     if found is None or not what:
@@ -81,7 +83,7 @@ def watch(command: WatchCommand, ask: Callable[[str], Result]) -> None:
 
 
 def drawn(command: WatchCommand, result: Result) -> str:
-    """The screen: a title, as many rows as there is room for, and how many there are."""
+    """The screen: a title, as many rows as fit, and the total number."""
     from millstream.cli.shell.output import table_text
 
     width, height = shutil.get_terminal_size()

@@ -1,8 +1,8 @@
-"""What a statement makes of the rows of a stored table: expressions over rows, and the rows that follow.
+"""Computes what a statement does to the rows of a stored table: expressions over rows, and the resulting rows.
 
-UPDATE, DELETE, ON CONFLICT and MERGE all come here. The rows they are about are one Arrow table, whose columns have
-numbers for names. The expressions of the statement are bound to these, and the store computes them as it does those of
-a question, so that they mean the same everywhere. One `put_table` stores the outcome: the commit point of a statement.
+Used by UPDATE, DELETE, ON CONFLICT and MERGE. The affected rows are one Arrow table with numbered columns. The
+expressions of the statement are bound to these, and the store evaluates them like those of a query, so that they mean
+the same everywhere. One `put_table` stores the result: the commit point of a statement.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _NONE = np.array([], np.int64)
 
 @dataclass(frozen=True)
 class RowsSide:
-    """Rows whose columns an expression may name: those of the table, or those that come to it."""
+    """Rows whose columns an expression may name: those of the table, or the incoming ones."""
 
     name: str
     rows: pa.Table
     code: str
     only_qualified: bool = False
-    """Whether its columns are named with the side, as ``excluded.price``."""
+    """Whether its columns are qualified with the side, as in ``excluded.price``."""
 
     def flat(self) -> pa.Table:
         """The rows under the names that bound expressions use."""
@@ -52,24 +52,24 @@ class RowsSide:
         return f"${self.code}{number}"
 
     def find(self, name: str) -> str | None:
-        """The bound name of a column; None if there is none of this name."""
+        """The bound name of a column; None if there is no column of this name."""
         wanted = name.lower()
         return next((self.column(i) for i, n in enumerate(self.rows.column_names) if n.lower() == wanted), None)
 
     def unknown(self, name: str) -> SchemaError:
-        """The error for a column that is not here."""
+        """Return the error for an unknown column."""
         return Schema.from_arrow(self.rows.schema).unknown(name)
 
 
 def present(deployment: Deployment, name: str, schema: Schema) -> pa.Table:
-    """The rows of a stored table now."""
+    """The current rows of a stored table."""
     return deployment.home.store.query(f"SELECT * FROM {quoted(name)}").cast(schema.to_arrow())
 
 
 @contextmanager
 def held(deployment: Deployment, entry: CreateTable, statement: str) -> Iterator[None]:
-    """Hold stored tables still while a statement changes one. Refuses a table that is no longer the one that the
-    statement was checked against.
+    """Lock stored tables while a statement changes one. Refuses a table that is no longer the one that the statement
+    was checked against.
     """
     with deployment.home.table_lock:
         if deployment.catalog.get(entry.name) is not entry:
@@ -80,7 +80,7 @@ def held(deployment: Deployment, entry: CreateTable, statement: str) -> Iterator
 
 
 def bound(node: exp.Expr, sides: Sequence[RowsSide]) -> exp.Expr:
-    """An expression whose columns are those of some sides."""
+    """Bind an expression to the columns of some sides."""
 
     def resolved(part: exp.Expr) -> exp.Expr:
         return _resolved([p.name for p in part.parts], sides) if isinstance(part, exp.Column) else part
@@ -118,7 +118,7 @@ def _missing(parts: list[str], sides: Sequence[RowsSide]) -> SchemaError:
 
 
 def asked(session: Session, query: exp.Query, given: Mapping[str, pa.Table]) -> pa.Table:
-    """The answer to a question about some tables of its own."""
+    """Answer a query over its own tables."""
     found = store_query.asked(query, {n: t.column_names for n, t in given.items()})
     apart: tuple[str, ...] | None = None if found.apart is None else ()
     return session.deployment.home.store.query(found.sql, given, limits=session.limits, apart=apart)
@@ -134,15 +134,15 @@ class Clause:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The rows that a clause applies to, by place, and the values for them."""
+    """The rows that a clause applies to, by index, and the values for them."""
 
     rows: np.ndarray
     values: Mapping[str, pa.ChunkedArray]
 
 
 def chosen(session: Session, rows: pa.Table, clauses: Sequence[Clause]) -> list[Chosen]:
-    """For each clause (bound to the columns of `rows`) the rows that it applies to. A value is computed only for rows
-    of its clause.
+    """For each clause (bound to the columns of `rows`), the rows that it applies to. A value is computed only for the
+    rows of its clause.
     """
     numbered = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
     which: exp.Expr = exp.null()
@@ -170,7 +170,7 @@ def chosen(session: Session, rows: pa.Table, clauses: Sequence[Clause]) -> list[
 
 
 def matches(session: Session, sides: Sequence[RowsSide], condition: exp.Expr) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs of rows of two sides that a condition is true for, by place; in the order of the second side."""
+    """The pairs of rows of two sides that satisfy a condition, by index, in the order of the second side."""
     one, other = ("$one", "$other")
     given = {
         n: s.flat().append_column(f"{ROW}{s.code}", pa.array(np.arange(s.rows.num_rows)))
@@ -190,7 +190,7 @@ def _quoted(name: str) -> exp.Identifier:
 
 @dataclass
 class TableEdit:
-    """What becomes of the rows of a table: places of rows that change or go, and rows that come."""
+    """A change of the rows of a table: the indexes of updated and deleted rows, and the added rows."""
 
     entry: CreateTable
     schema: Schema
@@ -202,7 +202,7 @@ class TableEdit:
     def update(
         self, places: np.ndarray, values: Mapping[str, pa.ChunkedArray], numbers: np.ndarray | None = None
     ) -> None:
-        """Give columns of some rows new values. `numbers` are those of the given rows that the values are from."""
+        """Set new values in columns of some rows. `numbers` are those of the input rows that the values come from."""
         if not len(places):
             return
         new = assigned_columns(self.schema, dict(values), len(places)).select(list(values))
@@ -213,12 +213,12 @@ class TableEdit:
         self.updated.append((places, rows, numbers))
 
     def insert(self, rows: pa.Table, numbers: np.ndarray | None = None) -> None:
-        """Add rows that were checked. `numbers` tells which of the given rows they are; all of them if it is None."""
+        """Add validated rows. `numbers` are their numbers among the input rows; None means all of them."""
         self.inserted.append((rows, numbers))
 
     @property
     def count(self) -> dict[str, int]:
-        """How many rows are inserted, updated and deleted."""
+        """The numbers of inserted, updated and deleted rows."""
         return {
             "inserted": sum(r.num_rows for r, _ in self.inserted),
             "updated": sum(len(p) for p, _, _ in self.updated),
@@ -226,7 +226,7 @@ class TableEdit:
         }
 
     def store(self, deployment: Deployment, *, named: Named | None = by_number) -> None:
-        """Check the key, and make it so. `named` tells where a row that comes is from."""
+        """Check the key and store the result. `named` returns the origin of an added row."""
         if not any(self.count.values()):
             return
         rows, places = [self.present], np.arange(self.present.num_rows)
@@ -254,5 +254,5 @@ class TableEdit:
 
 
 def said(count: Mapping[str, int]) -> str:
-    """What a statement has done, in words: ``inserted 2 rows, updated 1 row``."""
+    """Describe what a statement has done: ``inserted 2 rows, updated 1 row``."""
     return ", ".join(f"{what} {n:,} row{'' if n == 1 else 's'}" for what, n in count.items())

@@ -1,8 +1,8 @@
 """The constraints of stored tables: PRIMARY KEY and NOT NULL.
 
 A statement is checked for the rows that it writes. A table of an older home may hold rows that share a key (earlier
-versions did not check all ways to write): they stay, can be read, and UPDATE and DELETE can correct them. A row that is
-written must have a key of its own.
+versions did not check all kinds of writes): they remain readable, and UPDATE and DELETE can correct them. A row that is
+written must have a unique key.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from millstream.runtime.open_home import OpenHome
 
 WHICH = "$written"
-"""The column with the number of a written row, counted from 1, beside the keys of all rows."""
+"""The column with the number of a written row, counted from 1, next to the keys of all rows."""
 
 
 Named = Callable[[int], str]
-"""Where a row comes from, by its number from 1."""
+"""The origin of a row, by its number from 1."""
 
 
 def by_number(number: int) -> str:
@@ -45,7 +45,7 @@ def by_number(number: int) -> str:
 
 
 def key_of(entry: CreateTable, schema: Schema) -> list[str]:
-    """The columns of a table's key, as they are spelled in its schema."""
+    """The columns of a table's key, as spelled in its schema."""
     return [spelled(schema, k) for k in entry.key]
 
 
@@ -58,7 +58,7 @@ def spelled(schema: Schema, name: str) -> str:
 
 
 def check_keyable(schema: Schema, key: Sequence[str]) -> None:
-    """Refuse a key that values cannot be compared by."""
+    """Refuse a key whose values cannot be compared."""
     for name in key:
         kind = schema.to_arrow().field(spelled(schema, name)).type
         if pa.types.is_nested(kind):
@@ -69,7 +69,7 @@ def check_keyable(schema: Schema, key: Sequence[str]) -> None:
 
 
 def check_required(entry: CreateTable, rows: pa.Table, *, named: Named | None = by_number) -> None:
-    """Refuse NULL where the table says NOT NULL, and in the key. `named` tells where a row comes from."""
+    """Refuse NULL in NOT NULL columns and in the key. `named` returns the origin of a row."""
     key = {k.lower() for k in entry.key}
     for column in entry.columns:
         name, is_key = column.name, column.name.lower() in key
@@ -94,8 +94,8 @@ def check_unique(
     named: Named | None = by_number,
     hint: str = "INSERT ... ON CONFLICT DO UPDATE | DO NOTHING, or UPDATE or DELETE the row that is there",
 ) -> None:
-    """Refuse a written row whose key another row has. `rows` are all rows of the table as they would be, and `written`
-    has the number of each that the statement writes, and 0 for others.
+    """Refuse a written row whose key another row has. `rows` are all rows of the resulting table, and `written` is the
+    number of each row that the statement writes, and 0 for others.
     """
     key = [next(n for n in rows.column_names if n.lower() == k.lower()) for k in entry.key]
     if not key or not written.any():
@@ -123,13 +123,13 @@ def check_unique(
 
 
 def told(values: dict[str, Any]) -> str:
-    """Columns and their values, for a message."""
+    """Format columns and their values for a message."""
     return ", ".join(f"{k} = {shown(v)}" for k, v in values.items())[:200]
 
 
 def constrained(home: OpenHome, catalog: Catalog | None, name: str, data: pa.Table) -> tuple[str, pa.Table]:
-    """The name and the rows that are to replace those of a stored table, as its definition in SQL has them; unchanged
-    where there is no such definition. `catalog` is None when no session has been opened yet.
+    """Return the name and the rows that will replace those of a stored table, converted to its SQL definition;
+    unchanged where there is no such definition. `catalog` is None when no session has been opened yet.
     """
     defined = _definition(home, catalog, name)
     if defined is None:
@@ -148,7 +148,7 @@ def constrained(home: OpenHome, catalog: Catalog | None, name: str, data: pa.Tab
 
 
 def _definition(home: OpenHome, catalog: Catalog | None, name: str) -> tuple[CreateTable, Schema] | None:
-    """What SQL says of a table; read from the disk when no session has been opened yet."""
+    """The SQL definition of a table; read from disk when no session has been opened yet."""
     if catalog is None:
         path = home.path / FILE
         kept = Definitions.read(path).entries.get(name.lower()) if path.exists() else None
@@ -168,12 +168,12 @@ def _definition(home: OpenHome, catalog: Catalog | None, name: str) -> tuple[Cre
 
 
 def assigned_columns(schema: Schema, given: dict[str, Any], rows: int) -> pa.Table:
-    """Columns as a target has them, where nothing is lost; NULL where none is given."""
+    """Convert columns to the types of a target, without loss; missing ones are NULL."""
     return assigned_table(schema.to_arrow(), given, rows, lambda unfit, field: refused(unfit, field.name, field.type))
 
 
 def refused(unfit: Unfit, column: str, kind: pa.DataType) -> RecordRefused:
-    """The error for a value that a column cannot take; rows count from 1, as those of VALUES do."""
+    """Return the error for a value that a column cannot hold; rows count from 1, as those of VALUES do."""
     if unfit.row is None:
         return RecordRefused(f"the values of `{column}` cannot become {ddl_type(kind)}", detail=unfit.why)
     value = repr(unfit.value) if isinstance(unfit.value, str) else shown(unfit.value)

@@ -1,4 +1,4 @@
-"""COPY: the rows of files, into a stored table."""
+"""COPY: loads the rows of files into a stored table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SAME = {"delim": "delimiter", "sep": "delimiter", "nullstr": "null"}
 
 
 def copy(deployment: Deployment, statement: Copy, session: Session, entry: CreateTable, schema: Schema) -> Answer:
-    """Take all rows of some files into a table, or none."""
+    """Load all rows of some files into a table, or none."""
     names = [spelled(schema, c) for c in statement.columns] or list(schema.names)
     if len(set(names)) != len(names):
         raise SchemaError("a column is named twice")
@@ -49,13 +49,13 @@ def copy(deployment: Deployment, statement: Copy, session: Session, entry: Creat
 
 
 def rows_of(files: Files) -> pa.Table:
-    """The rows of FILES(...), with the columns that are found in the first file."""
+    """The rows of FILES(...), with the columns inferred from the first file."""
     schema = inferred(files).to_arrow()
     return load(files.path, Form(files.format, files.header), schema).rows
 
 
 def form_of(statement: Copy) -> Form:
-    """How the files of a COPY are written, as its options say."""
+    """The format of the files of a COPY, from its options."""
     options = checked(statement.options, _OPTIONS, "COPY")
     options = {_SAME.get(n, n): v for n, v in options.items()}
     form = str(

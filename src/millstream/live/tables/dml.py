@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from millstream.live.session import Session
 
 _COMPUTED = 500
-"""Values of VALUES that the store computes in one question."""
+"""The number of expressions in VALUES that the store computes in one query."""
 
 
 _NAME_THEM = "name the columns that values are given for: INSERT INTO name (a, b) VALUES (1, 2)"
 
 
 def insert(deployment: Deployment, statement: Insert, session: Session) -> Answer:
-    """Rows for a table, a source's topic or a topic; a query into a sink goes on for good."""
+    """INSERT rows into a table, a source's topic or a topic; a query into a sink runs continuously."""
     cleanup.finish(deployment, statement.target)
     entry = deployment.catalog.get(statement.target)
     if isinstance(entry, CreateTable):
@@ -82,12 +82,12 @@ def insert(deployment: Deployment, statement: Insert, session: Session) -> Answe
 
 
 def _insert(deployment: Deployment, statement: Insert, session: Session, entry: CreateTable, schema: Schema) -> Answer:
-    """Rows for a stored table."""
+    """INSERT rows into a stored table."""
     if statement.conflict is not None:
         merging.check_conflict(entry, schema, statement.conflict)
     asked = None
     if statement.query is not None:
-        session.settle()  # before the lock: what it waits for may take long
+        session.settle()  # before the lock: the wait may be long
         asked = select.with_files(statement.query)
     with held(deployment, entry, "INSERT"):
         added = _rows(deployment, statement, schema, session, asked)
@@ -104,7 +104,7 @@ def _insert(deployment: Deployment, statement: Insert, session: Session, entry: 
 
 
 def update(deployment: Deployment, statement: Update, session: Session) -> Answer:
-    """New values for rows of a stored table."""
+    """UPDATE rows of a stored table."""
     entry, schema = _table(deployment, statement.table)
     values: dict[str, exp.Expr] = {}
     for each in statement.tree.expressions:
@@ -123,7 +123,7 @@ def update(deployment: Deployment, statement: Update, session: Session) -> Answe
 
 
 def delete(deployment: Deployment, statement: Delete, session: Session) -> Answer:
-    """Rows of a stored table that are to go."""
+    """DELETE rows of a stored table."""
     entry, schema = _table(deployment, statement.table)
     with held(deployment, entry, "DELETE"):
         changes = TableEdit(entry, schema, present(deployment, entry.name, schema))
@@ -152,7 +152,7 @@ def _condition(tree: exp.Expr, side: RowsSide) -> exp.Expr | None:
 def _rows(
     deployment: Deployment, statement: Insert, schema: Schema, session: Session, asked: select.WithFiles | None
 ) -> pa.Table:
-    """The rows of an INSERT, as its target has them; `asked` is its query, if it has one."""
+    """The rows of an INSERT, converted to its target; `asked` is its query, if it has one."""
     names = [spelled(schema, c) for c in statement.columns] or list(schema.names)
     if len(set(names)) != len(names):
         raise SchemaError("a column is named twice")
@@ -184,7 +184,7 @@ def _rows(
 
 
 def _values(deployment: Deployment, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-    """The values of VALUES. Literals are read here; the store computes all that is more than a literal."""
+    """The values of VALUES. Literals are read here; the store computes everything else."""
     found: list[Any] = list(rows)
     asked = []
     for i, row in enumerate(rows):
@@ -225,7 +225,7 @@ def _table(deployment: Deployment, name: str) -> tuple[CreateTable, Schema]:
 
 
 def _query_text(statement: Insert, start: int) -> str:
-    """The query of an INSERT as it was written."""
+    """The text of the query of an INSERT."""
     tokens = statement.piece.tokens
     first = next(t for t in tokens if t.token_type in (TokenType.SELECT, TokenType.WITH) and t.start <= start)
     return statement.piece.text.sql[first.start : tokens[-1].end + 1]

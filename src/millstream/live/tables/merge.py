@@ -1,4 +1,4 @@
-"""ON CONFLICT and MERGE: rows that meet rows of a stored table."""
+"""ON CONFLICT and MERGE: rows that match rows of a stored table."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from millstream.live.session import Session
 
 EXCLUDED = "excluded"
-"""What the row that was to be inserted is called in DO UPDATE."""
+"""The name of the row to be inserted in DO UPDATE."""
 
 
 # ---------------------------------------------------------------- ON CONFLICT
 
 
 def check_conflict(entry: CreateTable, schema: Schema, conflict: OnConflict) -> None:
-    """Refuse ON CONFLICT where there is no key, or names columns that are not the key."""
+    """Refuse ON CONFLICT without a key, or with columns that are not the key."""
     key = key_of(entry, schema)
     if not key:
         raise DefinitionError(
@@ -58,7 +58,9 @@ def check_conflict(entry: CreateTable, schema: Schema, conflict: OnConflict) -> 
 
 
 def insert_or_change(session: Session, changes: TableEdit, added: pa.Table, statement: Insert) -> dict[str, int]:
-    """Take rows in; those whose key is there already are treated as the statement says. How many were."""
+    """Insert rows; those whose key exists already are handled by the ON CONFLICT clause.
+    Returns how many those were.
+    """
     conflict = statement.conflict
     assert conflict is not None
     key = key_of(changes.entry, changes.schema)
@@ -95,7 +97,7 @@ def insert_or_change(session: Session, changes: TableEdit, added: pa.Table, stat
 def _do_update(
     session: Session, changes: TableEdit, added: pa.Table, statement: Insert, there: np.ndarray, met: np.ndarray
 ) -> int:
-    """DO UPDATE SET ... WHERE ... for rows that met one of the table."""
+    """DO UPDATE SET ... WHERE ... for rows that match one of the table."""
     assert statement.conflict is not None
     sides = _named_sides(
         RowsSide(statement.alias or changes.entry.name, changes.present.take(pa.array(there[met])), "t"),
@@ -113,8 +115,8 @@ def _do_update(
 def _met(
     session: Session, rows: pa.Table, added: pa.Table, key: list[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """For each added row: the place of the row that has its key (-1: none), how many have it, its position among
-    the added rows with the same key, and how many of these there are.
+    """For each added row: the index of the row with the same key (-1: none), the number of such rows, its position
+    among the added rows with the same key, and the number of those.
     """
     names = [f"$k{i}" for i in range(len(key))]
     old = pa.table({**{n: rows[k] for n, k in zip(names, key, strict=True)}, "$p": np.arange(rows.num_rows)})
@@ -219,7 +221,7 @@ def _not_matched(session: Session, statement: Merge, changes: TableEdit, other: 
 def _chosen_alone(
     session: Session, statement: Merge, schema: Schema, side: RowsSide, alone: np.ndarray, kind: str
 ) -> list[tuple[When, Chosen]]:
-    """The rows of one side without a match that each WHEN of a kind takes."""
+    """The unmatched rows of one side that each WHEN of a kind applies to."""
     whens = [w for w in statement.whens if w.kind == kind]
     if not whens or not len(alone):
         return []

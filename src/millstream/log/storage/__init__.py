@@ -1,1 +1,1 @@
-"""The files below the log: write-ahead files, segments, and the layer that reads and writes them."""
+"""The storage layer of the log: write-ahead files, segments, and disk access."""

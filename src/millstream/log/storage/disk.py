@@ -1,7 +1,7 @@
-"""The file layer below the log: every byte the log keeps goes through a `Disk`.
+"""The disk layer of the log: every byte of the log goes through a `Disk`.
 
-It is a thin port over the calls of the operating system, so that a test can put a simulated disk below the log that
-crashes, tears and fills up. Files that are written stay open under their path until `close`.
+It is a thin port over the calls of the operating system, so that a test can substitute a simulated disk that crashes,
+tears writes and fills up. Written files stay open under their path until `close`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millstream import paths
 from millstream.errors import HomeDamaged
 
 LOCKED_OUT = BlockingIOError
-"""What `Disk.lock` raises when somebody else has the lock."""
+"""Raised by `Disk.lock` when another process holds the lock."""
 
 
 UNREADABLE = {
@@ -44,38 +44,38 @@ class Lock(Protocol):
     """A lock that is held."""
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         ...
 
 
 class Disk(Protocol):
-    """What the log asks of a disk. Failures are OSErrors, as the operating system gives them."""
+    """What the log requires of a disk. Failures are OSErrors, as the operating system raises them."""
 
     background: bool
-    """Whether threads may work on it: committing what was sent, and sealing segments."""
+    """Whether threads may use it: to commit what was sent, and to seal segments."""
 
     def boot(self) -> bytes:
-        """16 bytes that name this run of the machine: they change when it starts again."""
+        """16 bytes that identify this boot of the machine."""
         ...
 
     def mkdir(self, path: Path) -> None:
-        """Make a directory and those above it; one that is there is left."""
+        """Create a directory and its parents; an existing one is left unchanged."""
         ...
 
     def create(self, path: Path) -> None:
-        """Make an empty file, or empty the one that is there."""
+        """Create an empty file, or truncate an existing one."""
         ...
 
     def append(self, path: Path, data: bytes | memoryview) -> None:
-        """Write at the end, all of it or an OSError; after one, part of it may be there."""
+        """Write at the end, all of it or an OSError; after an error, part of it may be written."""
         ...
 
     def write_at(self, path: Path, position: int, data: bytes) -> None:
-        """Write in place, making the file if need be."""
+        """Write in place, creating the file if necessary."""
         ...
 
     def truncate(self, path: Path, size: int) -> None:
-        """Cut a file."""
+        """Truncate a file."""
         ...
 
     def fsync(self, path: Path) -> None:
@@ -83,11 +83,11 @@ class Disk(Protocol):
         ...
 
     def close(self, path: Path) -> None:
-        """Forget a file that was written."""
+        """Close a file that was written."""
         ...
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file another name in its directory, in place of one that has it."""
+        """Rename a file in its directory, replacing an existing one."""
         ...
 
     def unlink(self, path: Path) -> None:
@@ -103,15 +103,15 @@ class Disk(Protocol):
         ...
 
     def list(self, path: Path) -> list[str]:
-        """The names in a directory, sorted; none if it is not there."""
+        """The names in a directory, sorted; empty if it does not exist."""
         ...
 
     def read(self, path: Path, start: int = 0, size: int | None = None) -> bytes:
-        """A stretch of a file; shorter where the file ends."""
+        """Read a range of a file; shorter where the file ends."""
         ...
 
     def map(self, path: Path) -> pa.Buffer:
-        """A file's content, without a copy where that can be done."""
+        """Map a file's content, without a copy where possible."""
         ...
 
     def size(self, path: Path) -> int:
@@ -119,7 +119,7 @@ class Disk(Protocol):
         ...
 
     def exists(self, path: Path) -> bool:
-        """Whether there is a file or directory of this name."""
+        """Whether a file or directory of this name exists."""
         ...
 
     def lock(self, path: Path, *, wait: bool = False) -> Lock:
@@ -138,15 +138,15 @@ class RealDisk:
         self._boot = _boot()
 
     def boot(self) -> bytes:
-        """The kernel's own name of this run."""
+        """The boot id of the kernel."""
         return self._boot
 
     def mkdir(self, path: Path) -> None:
-        """Make a directory and those above it."""
+        """Create a directory and its parents."""
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def create(self, path: Path) -> None:
-        """Make an empty file."""
+        """Create an empty file."""
         os.ftruncate(self._fd(path), 0)
 
     def append(self, path: Path, data: bytes | memoryview) -> None:
@@ -166,22 +166,22 @@ class RealDisk:
             rest, position = rest[done:], position + done
 
     def truncate(self, path: Path, size: int) -> None:
-        """Cut a file."""
+        """Truncate a file."""
         os.ftruncate(self._fd(path), size)
 
     def fsync(self, path: Path) -> None:
-        """Down to the medium."""
+        """Sync to the medium."""
         _sync(self._fd(path))
 
     def close(self, path: Path) -> None:
-        """Forget a file."""
+        """Close a file."""
         with self._mutex:
             fd = self._open.pop(path, None)
         if fd is not None:
             os.close(fd)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Move within a directory."""
+        """Rename within a directory."""
         self.close(old)
         paths.rename(old, new)
 
@@ -195,7 +195,7 @@ class RealDisk:
         paths.delete_folder(path)
 
     def fsync_dir(self, path: Path) -> None:
-        """Down to the medium."""
+        """Sync to the medium."""
         fd = os.open(path, os.O_RDONLY)
         try:
             os.fsync(fd)
@@ -211,7 +211,7 @@ class RealDisk:
             return []
 
     def read(self, path: Path, start: int = 0, size: int | None = None) -> bytes:
-        """A stretch of a file."""
+        """Read a range of a file."""
         with _readable(path), path.open("rb", buffering=0) as file:
             file.seek(start)
             if size is None:
@@ -223,7 +223,7 @@ class RealDisk:
             return b"".join(pieces)
 
     def map(self, path: Path) -> pa.Buffer:
-        """The file in the page cache; it stays readable when the file is removed meanwhile."""
+        """Map the file from the page cache; it stays readable when the file is removed in the meantime."""
         with _readable(path):
             status = path.stat()
             if not stat.S_ISREG(status.st_mode):
@@ -239,11 +239,11 @@ class RealDisk:
             return path.stat().st_size
 
     def exists(self, path: Path) -> bool:
-        """A link that leads nowhere is there, too."""
+        """Whether it exists; a dangling link counts, too."""
         return os.path.lexists(path)
 
     def lock(self, path: Path, *, wait: bool = False) -> Lock:
-        """An flock, with the process id written into the file."""
+        """Take an flock and write the process id to the file."""
         fd = _opened(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -251,7 +251,7 @@ class RealDisk:
             holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
             os.close(fd)
             raise LOCKED_OUT(holder) from None
-        with contextlib.suppress(OSError):  # the name is for messages alone; a full disk must not stand in the way
+        with contextlib.suppress(OSError):  # the id is only for messages; a full disk must not prevent the lock
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return _Flock(fd)
@@ -280,14 +280,16 @@ class _Flock:
 
 
 def _opened(path: Path) -> int:
-    """A file to be written, made if it is missing. What is behind a link is not part of the log and is not touched."""
+    """Open a file for writing, creating it if it is missing. The target of a link is not part of the log and is not
+    touched.
+    """
     with _readable(path):
         return paths.open_file(path, os.O_RDWR | os.O_CREAT)
 
 
 @contextlib.contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Name the file that cannot be opened or read as one. A file that is not there is left to the caller."""
+    """Name the file that cannot be opened or read as one. A missing file is left to the caller."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Names of the log's files, and its small ones: each with a checksum, written temp, fsync, rename, directory fsync.
+"""File names of the log, and its small files: each with a checksum, written by temp, fsync, rename, directory fsync.
 
 <topic>/topic.json                          what the topic is
 <topic>/topic.dropped                       topic.json under another name, while the topic is being removed
@@ -9,8 +9,8 @@
 <topic>/p00000/<base>.wal                   frames; the newest one is written to
 <topic>/p00000/<base>-<end>.<crc>.parquet   a sealed segment; the checksum is that of the whole file
 
-topic.json, start.json and holds have a second copy beside them, ``<name>.copy``. It is written after the file and
-removed before it, so a copy without its file means that the file was lost: `millstream repair` puts it back.
+topic.json, start.json and holds have a second copy next to them, ``<name>.copy``. It is written after the file and
+removed before it, so a copy without its file means that the file was lost: `millstream repair` restores it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MAGIC = b"MSDUR\0\0\1"
 
 @dataclass(frozen=True, order=True)
 class SegmentName:
-    """A sealed segment as its name says it."""
+    """A sealed segment, parsed from its name."""
 
     base: int
     end: int
@@ -53,7 +53,7 @@ class SegmentName:
 
     @classmethod
     def parse(cls, name: str) -> SegmentName | None:
-        """The segment of a file name; None when it is another kind of file."""
+        """Parse a file name; None when it is another kind of file."""
         found = _SEGMENT.fullmatch(name)
         return cls(int(found[1]), int(found[2]), int(found[3], 16)) if found else None
 
@@ -64,22 +64,22 @@ class Durable:
 
     boot: bytes
     offset: int
-    """Records below are durable."""
+    """Records below this offset are durable."""
     base: int
-    """The write-ahead file that is written to."""
+    """The write-ahead file that is being written."""
     position: int
-    """Its bytes below are durable."""
+    """Its bytes below this position are durable."""
     time: int
     """The ingest time of the last record."""
 
     def pack(self) -> bytes:
-        """As bytes with a checksum."""
+        """Encode with a checksum."""
         body = _DURABLE.pack(_MAGIC, self.boot, self.offset, self.base, self.position, self.time, 0)[:-4]
         return body + struct.pack("<I", zlib.crc32(body))
 
     @classmethod
     def unpack(cls, data: bytes) -> Durable | None:
-        """Read what `pack` wrote; None when it is not whole."""
+        """Decode what `pack` wrote; None when it is incomplete."""
         if len(data) != _DURABLE.size:
             return None
         magic, boot, offset, base, position, time, crc = _DURABLE.unpack(data)
@@ -87,9 +87,9 @@ class Durable:
 
 
 def read_durable(disk: Disk, folder: Path) -> Durable | None:
-    """What was published; None when there is nothing, or nothing that can be read.
+    """Read what was published; None when there is nothing, or it is unreadable.
 
-    It is written in place, so a reader may meet it half written: then it reads again.
+    It is written in place, so a reader may see it half written: then it reads again.
     """
     for _ in range(5):
         try:
@@ -108,7 +108,7 @@ def folder_of(topic: Path, partition: int) -> Path:
 
 
 def require_folder(disk: Disk, folder: Path) -> None:
-    """Refuse a partition whose directory is gone: it was made before its topic."""
+    """Refuse a partition whose directory is gone: it was created before its topic."""
     require_topic(disk, folder.parent)
     if not disk.exists(folder):
         raise damaged(folder, 0, "the folder of the partition is missing")
@@ -131,7 +131,7 @@ def wal_name(base: int) -> str:
 
 @dataclass(frozen=True)
 class PartitionFiles:
-    """What is in the directory of a partition."""
+    """The files in the directory of a partition."""
 
     segments: tuple[SegmentName, ...]
     wals: tuple[int, ...]
@@ -139,7 +139,7 @@ class PartitionFiles:
 
 
 def list_files(disk: Disk, folder: Path) -> PartitionFiles:
-    """Look into the directory of a partition."""
+    """List the directory of a partition."""
     segments, wals, temporary = [], [], []
     for name in disk.list(folder):
         if (segment := SegmentName.parse(name)) is not None:
@@ -155,7 +155,7 @@ def list_files(disk: Disk, folder: Path) -> PartitionFiles:
 
 
 def write_small(disk: Disk, path: Path, value: Any) -> None:
-    """Write a value durably in place of the one before."""
+    """Write a value durably, replacing the previous one."""
     write_whole(disk, path, encoded(value))
 
 
@@ -180,7 +180,7 @@ def copy_of(path: Path) -> Path:
 
 
 def write_kept(disk: Disk, path: Path, value: Any) -> None:
-    """Write a small file and its copy. Without space for the copy the file is enough: the copy is written later."""
+    """Write a small file and its copy. Without space for the copy, the file is enough: the copy is written later."""
     write_small(disk, path, value)
     write_copy(disk, path, value)
 
@@ -200,7 +200,7 @@ def read_kept(disk: Disk, path: Path) -> Any | None:
 
 
 def remove_kept(disk: Disk, path: Path) -> bool:
-    """Remove a small file durably, its copy first; whether there was one."""
+    """Remove a small file durably, its copy first; returns whether there was one."""
     if disk.exists(copy_of(path)):
         disk.unlink(copy_of(path))
         disk.fsync_dir(path.parent)
@@ -213,11 +213,11 @@ def remove_kept(disk: Disk, path: Path) -> bool:
 
 
 class NotSynced(OSError):
-    """A file has its name, but whether that name is durable is not known."""
+    """A file was renamed, but it is unknown whether the name is durable."""
 
 
 def write_whole(disk: Disk, path: Path, data: bytes | memoryview) -> None:
-    """Temp, fsync, rename, directory fsync; a failure leaves what was there, but for NotSynced."""
+    """Write by temp, fsync, rename, directory fsync; a failure leaves the old content, except for NotSynced."""
     temp = path.with_name(path.name + TEMP)
     try:
         disk.create(temp)
@@ -242,7 +242,7 @@ def read_start(disk: Disk, folder: Path) -> int:
 
 
 def encoded(value: Any) -> bytes:
-    """A small file as bytes, with its checksum."""
+    """Encode a small file with its checksum."""
     body = orjson.dumps(value)
     return b'{"crc":"%08x","value":%s}\n' % (zlib.crc32(body), body)
 
@@ -251,13 +251,13 @@ def encoded(value: Any) -> bytes:
 
 
 def damaged(path: Path, position: int, why: str) -> HomeDamaged:
-    """The error for a file that is not what was written."""
+    """Return the error for a file that does not match its checksum."""
     return HomeDamaged(f"the log file {path} is damaged at byte {position:,}", detail=why, hint=HINT)
 
 
 @contextlib.contextmanager
 def disk_full_named(path: Path) -> Iterator[None]:
-    """Turn "no space left" and "read-only file system" into errors that name the place."""
+    """Convert "no space left" and "read-only file system" to errors that name the location."""
     try:
         yield
     except OSError as error:
@@ -273,12 +273,12 @@ def disk_full_named(path: Path) -> Iterator[None]:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether there was no space, or no more allowed."""
+    """Whether the disk or the quota was full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def disk_full(path: Path) -> DiskFull:
-    """The error for a disk without space."""
+    """Return the error for a full disk."""
     return DiskFull(
         f"no space is left on the disk of {path.parent}",
         detail="Nothing of this append was taken; all that was acknowledged before is kept.",

@@ -1,13 +1,13 @@
-"""Frames: how records lie in a write-ahead file.
+"""Frames: the format of records in a write-ahead file.
 
-The file opens with a header: magic, length and checksum, then JSON with the topic's id, the partition, the base
-offset, the ingest time reached, and what is known of producers. Frames follow, each on a multiple of 8 bytes:
+The file begins with a header: magic, length and checksum, then JSON with the topic's id, the partition, the base
+offset, the last ingest time, and the known producers. Frames follow, each on a multiple of 8 bytes:
 
     magic 4 | crc 4 | meta length 4 | payload length 4 | base offset 8 | ingest time 8 | rows 4 | zero 4
     meta | payload | zeros
 
 The checksum begins with the topic's id and the partition, so that a frame of another file is not taken for one of this.
-The payload is one Arrow record batch message; the meta says which producer sent what. A frame is the work of one fsync.
+The payload is one Arrow record batch message; the meta lists the producers and their sequences. One fsync per frame.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millstream.log.storage.files import damaged
 FORMAT = 1
 ALIGNED = 8
 MAX_FRAME = 256 << 20
-"""The payload of one frame, and so of one append to one partition."""
+"""The maximum payload of one frame, and so of one append to one partition."""
 
 _HEAD = struct.Struct("<4sIIIqqII")
 _MAGIC = b"MSF\1"
@@ -38,7 +38,7 @@ _FILE_MAGIC = b"MSWAL\0\0\1"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """That a producer's sequence became the records from `first` to before `end`."""
+    """Records that a producer's sequence became the records from `first` to before `end`."""
 
     producer: str
     sequence: int
@@ -54,7 +54,7 @@ MAX_PRODUCERS = 10_000
 
 
 class Frame(NamedTuple):
-    """A frame that was found whole. There may be a hundred thousand in a file."""
+    """A frame that was verified. There may be a hundred thousand in a file."""
 
     base: int
     rows: int
@@ -63,7 +63,7 @@ class Frame(NamedTuple):
     size: int
     meta: bytes
     payload: tuple[int, int]
-    """Where in the file the record batch message is: start and length."""
+    """The position of the record batch message in the file: start and length."""
 
     @property
     def end(self) -> int:
@@ -71,7 +71,7 @@ class Frame(NamedTuple):
         return self.base + self.rows
 
     def marks(self) -> Iterator[Mark]:
-        """Which producers sent what of it."""
+        """The producers and their sequences in it."""
         if self.meta:
             for values in orjson.loads(self.meta):
                 yield Mark(*values)
@@ -79,7 +79,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class Header:
-    """What a write-ahead file says before its frames."""
+    """The header of a write-ahead file."""
 
     topic: str
     partition: int
@@ -89,7 +89,7 @@ class Header:
     producers: Mapping[str, Mark] = field(default_factory=dict)
 
     def pack(self) -> bytes:
-        """As bytes, a multiple of 8."""
+        """Encode, padded to a multiple of 8 bytes."""
         body = orjson.dumps(
             {
                 "format": FORMAT,
@@ -105,7 +105,7 @@ class Header:
 
 
 def read_header(disk: Disk, path: Path, topic: str, partition: int, base: int) -> tuple[Header, int]:
-    """The header of a write-ahead file and where its frames begin."""
+    """Read the header of a write-ahead file and the position of its first frame."""
     start = disk.read(path, 0, _FILE.size)
     if len(start) < _FILE.size:
         raise damaged(path, 0, "its header is cut off")
@@ -121,12 +121,12 @@ def read_header(disk: Disk, path: Path, topic: str, partition: int, base: int) -
 
 
 def seed_of(topic: str, partition: int) -> int:
-    """Where the checksum of this partition's frames begins."""
+    """The initial value of the checksum of this partition's frames."""
     return zlib.crc32(f"{topic}/{partition}".encode())
 
 
 def pack_frame(seed: int, base: int, time: int, batch: pa.RecordBatch, marks: list[Mark]) -> bytes:
-    """A frame as bytes."""
+    """Encode a frame."""
     payload = batch.serialize()
     meta = orjson.dumps([[m.producer, m.sequence, m.digest, m.first, m.end] for m in marks]) if marks else b""
     head = _HEAD.pack(_MAGIC, 0, len(meta), payload.size, base, time, batch.num_rows, 0)[8:]
@@ -138,7 +138,9 @@ def pack_frame(seed: int, base: int, time: int, batch: pa.RecordBatch, marks: li
 
 
 def frame_at(data: memoryview, at: int, seed: int, origin: int = 0) -> Frame | None:
-    """The frame at this place of `data`, which begins at `origin` of its file; None when there is no whole one."""
+    """Read the frame at this position of `data`, which begins at `origin` of its file;
+    None when there is no whole one.
+    """
     if len(data) - at < _HEAD.size:
         return None
     magic, crc, meta, payload, base, time, rows, _ = _HEAD.unpack_from(data, at)
@@ -154,7 +156,7 @@ def frame_at(data: memoryview, at: int, seed: int, origin: int = 0) -> Frame | N
 
 
 def whole_frame_after(data: memoryview, at: int, seed: int) -> int | None:
-    """Where the next whole frame behind a bad place is; None when nothing follows that could be one."""
+    """The position of the next whole frame after a bad position; None when nothing follows that could be one."""
     raw = bytes(data)
     found = raw.find(_MAGIC, at + 1)
     while found >= 0:
@@ -165,7 +167,7 @@ def whole_frame_after(data: memoryview, at: int, seed: int) -> int | None:
 
 
 def remember(producers: Producers, mark: Mark) -> None:
-    """Note a producer's last mark, and forget the one not heard of for the longest time when there are too many."""
+    """Record a producer's last mark, and evict the least recent one when there are too many."""
     producers.pop(mark.producer, None)
     producers[mark.producer] = mark
     if len(producers) > MAX_PRODUCERS:

@@ -1,7 +1,7 @@
-"""Segments: sealed stretches of a partition as Parquet files, which Spark, DuckDB and Polars read as they are.
+"""Segments: sealed ranges of a partition as Parquet files, which Spark, DuckDB and Polars can read directly.
 
-A segment has the topic's columns, then ``$part``, ``$offset`` and ``$time``. Its name carries the checksum of the whole
-file, its metadata the topic it belongs to and the ingest times in it.
+A segment has the topic's columns, then ``$part``, ``$offset`` and ``$time``. Its name contains the checksum of the
+whole file; its metadata contains the topic it belongs to and its ingest times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millstream.log.storage.files import SegmentName, damaged, write_whole
 from millstream.model.types.schema import TIMESTAMP
 
 PLACE = pa.schema({"$part": pa.int32(), "$offset": pa.int64(), "$time": TIMESTAMP})
-"""The columns that say where and when a record was appended."""
+"""The columns with the position and time of an append."""
 
 ROW_GROUP = 128 << 10
 
@@ -34,7 +34,7 @@ class Owner:
 
 
 def placed(table: pa.Table, partition: int, base: int, times: np.ndarray) -> pa.Table:
-    """Records with their places: `base` is the offset of the first, `times` are their ingest times."""
+    """Add positions to records: `base` is the offset of the first, `times` are their ingest times."""
     rows = table.num_rows
     return (
         table.append_column(PLACE.field(0), pa.array(np.full(rows, partition, np.int32)))
@@ -44,7 +44,7 @@ def placed(table: pa.Table, partition: int, base: int, times: np.ndarray) -> pa.
 
 
 def write_segment(disk: Disk, folder: Path, owner: Owner, rows: pa.Table) -> SegmentName:
-    """Make rows a segment; durable and in its place when this returns."""
+    """Write rows as a segment; durable and in place when this returns."""
     offsets, times = rows.column("$offset"), rows.column("$time").cast(pa.int64())
     base, end = offsets[0].as_py(), offsets[-1].as_py() + 1
     about = {
@@ -70,7 +70,7 @@ def write_segment(disk: Disk, folder: Path, owner: Owner, rows: pa.Table) -> Seg
 
 
 def _repeats(field: pa.Field) -> bool:
-    """Whether a dictionary is worth it: for numbers it costs more than it saves (docs/decisions/0009-log.md)."""
+    """Whether a dictionary is worthwhile: for numbers it costs more than it saves (docs/decisions/0009-log.md)."""
     return field.name in ("$part", "$time") or pa.types.is_string(field.type) or pa.types.is_binary(field.type)
 
 
@@ -82,7 +82,7 @@ def check_segment(disk: Disk, folder: Path, name: SegmentName) -> None:
 
 
 def open_segment(disk: Disk, folder: Path, name: SegmentName, owner: Owner) -> pq.ParquetFile:
-    """A segment, with what it says of itself compared with its name."""
+    """Open a segment and compare its metadata with its name."""
     path = folder / str(name)
     try:
         file = pq.ParquetFile(pa.BufferReader(disk.map(path)))

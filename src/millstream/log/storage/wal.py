@@ -1,4 +1,4 @@
-"""A write-ahead file as a list of the frames in it, and how the files of a partition follow each other."""
+"""A write-ahead file as a list of its frames, and the chain of files of a partition."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from millstream.log.storage.frame import Frame, frame_at, read_header, seed_of, 
 from millstream.log.storage.segment import Owner, placed
 
 STEP = 8 << 20
-"""How much of a file is looked at in one go."""
+"""How much of a file is scanned at a time."""
 
 CHUNK_ROWS = 100_000
-"""Frames with fewer rows than this, on average, are put together when they are read."""
+"""Frames with fewer rows than this, on average, are combined when they are read."""
 
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 class Wal:
-    """The frames of a write-ahead file that were found whole so far."""
+    """The verified frames of a write-ahead file so far."""
 
     def __init__(self, disk: Disk, folder: Path, owner: Owner, base: int) -> None:
         self._disk = disk
@@ -36,7 +36,7 @@ class Wal:
         self.header, self.begin = read_header(disk, self.path, owner.topic, owner.partition, base)
         self.frames: list[Frame] = []
         self.position = self.begin
-        """Where the next frame would begin."""
+        """The position of the next frame."""
 
     @property
     def end(self) -> int:
@@ -49,7 +49,7 @@ class Wal:
         return self.frames[-1].time if self.frames else self.header.time
 
     def advance(self, limit: int | None = None) -> None:
-        """Look for frames up to a place in the file, or to its end; stops where there is no whole one."""
+        """Scan for frames up to a position in the file, or to its end; stops where there is no whole one."""
         if limit is None:
             limit = self._disk.size(self.path)
         step = STEP
@@ -67,7 +67,7 @@ class Wal:
             if at == 0:
                 if len(data) < step:
                     return
-                step *= 4  # a frame may be longer than one look
+                step *= 4  # a frame may be longer than one scan step
 
     def bad_place(self) -> bool:
         """Whether something follows the last whole frame; damage that is not a torn tail is an error."""
@@ -80,7 +80,7 @@ class Wal:
         return len(rest) > 0
 
     def read(self, start: int, end: int) -> list[pa.Table]:
-        """The records from one offset to before another, with their places."""
+        """The records from one offset to before another, with their positions."""
         first = bisect_right(self.frames, start, key=lambda f: f.base) - 1
         last = bisect_right(self.frames, end - 1, key=lambda f: f.base)
         tables = []
@@ -94,8 +94,8 @@ class Wal:
         return tables
 
     def _decoded(self, frames: list[Frame]) -> pa.Table:
-        """The records of frames that follow each other, read and decoded in one go: their payloads behind a schema are
-        a stream of Arrow. Small ones become one chunk, since whatever is done with a table costs time for every chunk.
+        """Read and decode the records of consecutive frames together: a schema followed by their payloads is an Arrow
+        stream. Small ones become one chunk, since every operation on a table has a cost per chunk.
         """
         origin, end = frames[0].position, frames[-1].position + frames[-1].size
         data = memoryview(self._disk.read(self.path, origin, end - origin))
@@ -112,7 +112,7 @@ class Wal:
 
 
 def _stretches(frames: list[Frame]) -> Iterator[list[Frame]]:
-    """Frames in stretches of about STEP bytes."""
+    """Group frames into ranges of about STEP bytes."""
     found: list[Frame] = []
     for frame in frames:
         if found and frame.position + frame.size - found[0].position > STEP:
@@ -133,9 +133,9 @@ class Piece:
 
 
 def chain(files: PartitionFiles, start: int, end: int) -> list[Piece] | int:
-    """The files that hold the offsets from `start` to `end`, in order; the first offset that none has, if there is one.
+    """The files that hold the offsets from `start` to `end`, in order; and the first missing offset, if there is one.
 
-    Where a segment and the write-ahead file it was made from are both there, it is the segment.
+    Where a segment and the write-ahead file it was made from both exist, the segment is used.
     """
     segments = {s.base: s for s in files.segments}
     wals = set(files.wals)

@@ -1,1 +1,1 @@
-"""The loop of epochs: slice, clock, record, commit, and what an epoch writes."""
+"""The epoch loop: slice, clock, record, commit, and the output of an epoch."""

@@ -1,4 +1,4 @@
-"""Compaction beside the epochs: small merges at once, large ones in a thread; taken over between two epochs."""
+"""Compaction of state runs: small merges inline, large ones in a thread. The results are adopted between two epochs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Job:
 
 
 class Compactor:
-    """Keeps the lists of runs short. Used by the flow's thread; large merges run in a thread of its own."""
+    """Keeps the lists of runs short. Used by the flow's thread; large merges run in a separate thread."""
 
     def __init__(self, cache: RunCache, operators: Sequence[Operator]) -> None:
         self._cache = cache
@@ -39,7 +39,7 @@ class Compactor:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="millstream-compaction")
 
     def between(self, version: Version, epoch: int, watermark: int) -> Version:
-        """Take over finished merges and begin what is due; the version a reader sees stays the same."""
+        """Adopt finished merges and start those that are due. What a reader of the version sees does not change."""
         for step in self._steps:
             version = self._finish(version, step)
             runs = due(self._newer(version.of(step), step))
@@ -54,12 +54,12 @@ class Compactor:
         return version
 
     def close(self) -> None:
-        """Wait for a merge that is running; what it wrote is found and removed on the next start."""
+        """Wait for a running merge. The next start finds and removes what it wrote."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _newer(self, runs: Sequence[StateRun], step: str) -> Sequence[StateRun]:
-        """The runs behind those that are being merged: a merge takes neighbours only, or newer rows would become
-        older.
+        """Return the runs after those that are being merged. A merge takes adjacent runs only; otherwise newer rows
+        would become older.
         """
         job = self._jobs.get(step)
         if job is None:
@@ -75,7 +75,7 @@ class Compactor:
         del self._jobs[step]
         held = {r.file for r in version.of(step)}
         if job.new.exception() is not None and not all(r.file in held for r in job.old):
-            return version  # some of its runs expired, and were removed, before it had read them
+            return version  # some of its runs expired and were removed before it had read them
         merged = job.new.result()
         return version.replaced(step, job.old, merged)
 

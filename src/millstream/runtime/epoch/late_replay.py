@@ -1,4 +1,6 @@
-"""Late records into their view, as an epoch of its own: which records, over which history, and what changes."""
+"""Replay of late records into their view as a separate epoch: which records, over which history, and the resulting
+changes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from millstream.store.port import EpochStore
 
 
 def view_of(plan: Plan, name: str) -> ViewStage:
-    """The view of this name, if its late records can be replayed."""
+    """Return the view of this name, if its late records can be replayed."""
     found = next((v for v in plan.views if v.name == name and not v.inner), None)
     if found is None:
         raise UnknownName(
@@ -46,12 +48,12 @@ def view_of(plan: Plan, name: str) -> ViewStage:
 
 
 def standing(progress: Progress, sources: Mapping[str, Any]) -> dict[str, SourceSlice]:
-    """Slices that take nothing: where every source stands."""
+    """Return empty slices at the current offsets of every source."""
     return {s: SourceSlice({p: (o, o) for p, o in progress.offsets.get(s, {}).items()}) for s in sources}
 
 
 def history(progress: Progress, view: ViewStage, ports: Mapping[str, Any]) -> dict[str, SourceSlice]:
-    """All that was ever read of the sources of a view."""
+    """Return slices of everything that was ever read from the sources of a view."""
     for source in sorted(view.operator.sources):
         starts = ports[source].start() or {}
         if any(starts.values()):
@@ -66,7 +68,7 @@ def history(progress: Progress, view: ViewStage, ports: Mapping[str, Any]) -> di
 
 
 def with_replayed(output: Any, view: ViewStage, store: EpochStore) -> Any:
-    """The output of an epoch, with the changes that bring a view from what it shows to what was computed anew."""
+    """Return the output of an epoch, with the changes that turn the current rows of a view into the recomputed ones."""
     if output.replayed is None:
         return output
     new = polars(output.replayed)

@@ -1,15 +1,15 @@
-"""The loop of epochs, one thread per flow. An epoch follows the path of a record (`FlowLoop._epoch`):
+"""The epoch loop, one thread per flow. An epoch follows the path of a record (`FlowLoop._epoch`):
 
-  head     how far every source has come
-  slice    which part of it this epoch reads
+  head     the end of every source
+  slice    the part that this epoch reads
   record   ``epochs/n.json`` is opened with slice, clock, plan and token, and fsynced
-  engine   performs the epoch; runs of state are written and fsynced
-  outbox   the changes for sinks are put down (`outbox.py`)
+  engine   runs the epoch; runs of state are written and fsynced
+  outbox   the changes for sinks are staged (`outbox.py`)
   store    commits views, errors, late rows and the epoch's row in one transaction
-  sinks    get what was put down for them
+  sinks    receive their staged changes
   record   ``epochs/n.json`` is closed
 
-A crash between any two steps leaves the store as the authority: `recovery/reconcile.py` resumes from there. A flow that
+After a crash between any two steps, the store is the authority: `recovery/reconcile.py` resumes from there. A flow that
 may lose records (``at_most_once``) writes no epoch records: after a failure it resumes without its state
 (`recovery/gap_recovery.py`). docs/life-of-a-record.md walks through all crashes.
 """
@@ -49,10 +49,10 @@ from millstream.state.version import Version
 from millstream.store.port import EpochCommit, EpochRow, EpochStore
 
 FIRST_ROWS = 1_000_000
-"""What the first epoch after a start takes at most of a source: placement does not know yet how far rows shrink."""
+"""The most that the first epoch after a start reads from a source: placement does not know the selectivity yet."""
 
 HOLD_EVERY = 20
-"""Epochs between two times that topics are told what this flow may still need; and how many it may go back."""
+"""The number of epochs between two updates of the holds on topics, and the number of epochs that a flow may go back."""
 
 Failpoint = Callable[[str], None]
 """Called with the name of each step of an epoch; a test may raise there to crash."""
@@ -60,7 +60,7 @@ Failpoint = Callable[[str], None]
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What to know about an epoch that was committed."""
+    """The report of a committed epoch."""
 
     number: int
     rows: int
@@ -75,7 +75,7 @@ class EpochReport:
 
 
 class FlowLoop:
-    """Performs the epochs of one flow. Not thread safe: one thread calls `step`."""
+    """Runs the epochs of one flow. Not thread-safe: one thread calls `step`."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class FlowLoop:
         self.progress = progress
         self.number = 0
         self.now: int = BEGINNING
-        """The processing time of the last epoch; it never goes back, whatever the machine's clock does."""
+        """The processing time of the last epoch. It never goes back, whatever the system clock does."""
         self.version = Version()
         self.watermarks: dict[str, int] = {s.name: BEGINNING for s in self.plan.sources}
         self._tables = tables
@@ -111,7 +111,7 @@ class FlowLoop:
         self._past: deque[dict[str, dict[int, int]]] = deque(maxlen=HOLD_EVERY)
         self._fail = failpoint
         self._check_owner = check_owner
-        """Called before an epoch writes anything: refuses when the home is no longer this process's."""
+        """Called before an epoch writes anything; raises when this process no longer owns the home."""
         self._upkeep = Upkeep(root / "state")
         self._fresh = True
         self._timers = Timers(self.plan, engine.cache)
@@ -136,14 +136,14 @@ class FlowLoop:
     # ------------------------------------------------------------ one epoch
 
     def step(self) -> EpochReport | None:
-        """Perform the next epoch; None when there is nothing to do."""
+        """Run the next epoch; None when there is nothing to do."""
         self._check_owner()
         with files_named(self._home):
             return self._epoch(self._unfinished())
 
     def _epoch(self, record: EpochRecord | None) -> EpochReport | None:
-        """One epoch from the heads of the sources to its closed record; `record` is the open record of an epoch that
-        was begun before.
+        """Run one epoch, from the heads of the sources to its closed record. `record` is the open record of an epoch
+        that was begun earlier.
         """
         started = time.perf_counter()
         if record is None:
@@ -167,15 +167,15 @@ class FlowLoop:
         return _report(record, output, time.perf_counter() - started)
 
     def _unfinished(self) -> EpochRecord | None:
-        """The open record of an epoch that was begun and not finished, for the sources that the flow has now."""
+        """Return the open record of an unfinished epoch, restricted to the current sources of the flow."""
         record = self.book.read(self.number + 1) if self._records else None
         if record is None or set(record.slices) != set(self.ports):
             return None
         return self._reopened(record) if record.state == FAILED else record
 
     def _reopened(self, record: EpochRecord) -> EpochRecord:
-        """An epoch whose work has failed, with the stored tables as they are now: a row that was corrected must not
-        fail permanently. Nothing of the epoch has left the engine, so that it may see other rows than it did.
+        """Reopen an epoch whose work has failed, with the current stored tables: a row that was corrected must not fail
+        permanently. Nothing of the epoch has left the engine, so it may see different rows.
         """
         reopened = replace(record, tables=self._newest_tables(self.plan.tables), state="open")
         self._open(reopened)
@@ -187,7 +187,7 @@ class FlowLoop:
         return {name: port.head(now) for name, port in self.ports.items()}
 
     def _slices(self, heads: Mapping[str, Offsets]) -> dict[str, SourceSlice]:
-        """The next part of every source, up to its head and to the most rows that an epoch takes."""
+        """Return the next slice of every source, up to its head and the maximum number of rows per epoch."""
         slices = {}
         for name, port in self.ports.items():
             most = self.plan.source(name).options.max_rows
@@ -197,7 +197,7 @@ class FlowLoop:
         return slices
 
     def _clock_of(self, now: int, slices: Mapping[str, SourceSlice]) -> EpochClock:
-        """The clock of an epoch that reads these slices."""
+        """Return the clock of an epoch that reads these slices."""
         sources = self._standings(self.progress, slices)
         watermarks = self.progress.watermarks
         return EpochClock(now, watermarks.of(sources, now), watermarks.of_shares(sources, now, self.plan.fractions))
@@ -237,7 +237,7 @@ class FlowLoop:
         return output
 
     def _put_down(self, record: EpochRecord, output: EpochOutput) -> list[str]:
-        """Put the changes for sinks down, where a commit makes them deliverable; returns their files."""
+        """Stage the changes for sinks, which the commit makes deliverable; returns their files."""
         self._fail("before sinks")
         self._check_owner()
         return self.outbox.before_commit(record.epoch, output.changes, record.digest)
@@ -262,7 +262,7 @@ class FlowLoop:
         self._fail("after commit")
 
     def _for_store(self, stored: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """The changes of views; those of sinks have no table in the store."""
+        """Return the changes of views; sinks have no table in the store."""
         return {v.name: stored[v.name] for v in self.plan.views if v.kept and v.name in stored}
 
     def _deliver(self, record: EpochRecord, output: EpochOutput) -> None:
@@ -275,7 +275,7 @@ class FlowLoop:
         self._fail("after close")
 
     def _become_present(self, record: EpochRecord, version: Version, progress: Progress) -> None:
-        """Make a committed epoch the present, and remove what no kept version needs any more."""
+        """Make a committed epoch the current one, and remove what no retained version needs any more."""
         before = self.version.files
         self._fresh, self._whole = False, True
         self.number, self.progress, self.watermarks = record.epoch, progress, dict(record.watermarks)
@@ -287,7 +287,7 @@ class FlowLoop:
     # ------------------------------------------------------------ input and progress
 
     def epoch_input(self, record: EpochRecord) -> EpochInput:
-        """The engine's input for an epoch whose record is open."""
+        """Build the engine's input for an epoch whose record is open."""
         self._tables.check(record.tables)
         return EpochInput(
             record.epoch,
@@ -305,7 +305,7 @@ class FlowLoop:
         )
 
     def _fractions(self, record: EpochRecord) -> dict[str, dict[float, int]]:
-        """The watermarks for the fractions that triggers wait for."""
+        """Return the watermarks for the fractions that triggers wait for."""
         if not self.plan.fractions:
             return {}
         return {
@@ -321,7 +321,7 @@ class FlowLoop:
         return Replay(record.replay, self.store.late_times(record.replay), history)
 
     def _advanced(self, record: EpochRecord, output: EpochOutput, outgoing: list[str]) -> Progress:
-        """The progress after an epoch."""
+        """Return the progress after an epoch."""
         progress = self.progress.copy()
         for name, part in record.slices.items():
             progress.offsets.setdefault(name, {}).update(part.end)
@@ -349,19 +349,17 @@ class FlowLoop:
         return standings(self.plan.sources, self.ports, progress.offsets, slices or {})
 
     def _newest_tables(self, names: Container[str]) -> dict[str, int]:
-        """The newest versions of some stored tables."""
+        """Return the newest versions of some stored tables."""
         return {name: version for name, version in self._tables.newest().items() if name in names}
 
     def _is_due(self, clock: EpochClock) -> bool:
-        """Whether there is a reason for an epoch without records: a stored table that is followed has changed, or time
-        has.
-        """
+        """Whether an epoch without records is due: a followed stored table has changed, or time has passed."""
         if self.plan.watched and self._newest_tables(self.plan.watched) != self._tables_seen:
             return True
         return self._timers.is_due(self.number, self.version, EpochClock(self.now, self.watermarks), clock)
 
     def _hold(self, record: EpochRecord) -> None:
-        """Now and then tell topics how far back this flow may still have to read: not less than some epochs."""
+        """Periodically update the holds on topics: this flow may have to read again from a few epochs back."""
         self._past.append({n: dict(at) for n, at in self.progress.offsets.items()})
         if record.epoch % HOLD_EVERY == 0:
             for name, port in self.ports.items():
@@ -370,7 +368,7 @@ class FlowLoop:
     # ------------------------------------------------------------ other epochs, and the end
 
     def replay_late(self, view: str) -> tuple[int, EpochReport | None]:
-        """Take the late records of a view into it, in an epoch of its own; returns how many event times there were."""
+        """Replay the late records of a view in a separate epoch; returns the number of distinct event times."""
         assert self.book.read(self.number + 1) is None, "an epoch that was begun is finished first"
         late_replay.view_of(self.plan, view)
         times = self.store.late_times(view)
@@ -381,12 +379,14 @@ class FlowLoop:
         return len(times), self._epoch(record)
 
     def _still_record(self, slices: Mapping[str, SourceSlice]) -> EpochRecord:
-        """The record of an epoch during which the watermarks stand still."""
+        """Return the record of an epoch that does not advance the watermarks."""
         clock = EpochClock(max(self.clock.now(), self.now), dict(self.watermarks))
         return replace(self._record(slices, clock), tables={})
 
     def _leave_gap(self) -> None:
-        """After a failure, resume with empty state at the newest records; what lies between is counted as skipped."""
+        """After a failure, resume with empty state at the newest records. The records in between are counted as
+        skipped.
+        """
         slices = gap_recovery.skipped(self.heads(), self.progress)
         record = self._still_record(slices)
         progress = gap_recovery.after(self.progress, slices)
@@ -395,22 +395,22 @@ class FlowLoop:
         self._upkeep.tidy(self.version)
 
     def heads(self) -> dict[str, Offsets]:
-        """How far every source has come by now."""
+        """Return the current end of every source."""
         now = self.clock.now()
         return {name: port.head(now) for name, port in self.ports.items()}
 
     def reached(self, heads: Mapping[str, Offsets]) -> bool:
-        """Whether all records up to these offsets have been taken in."""
+        """Whether all records up to these offsets have been processed."""
         at = self.progress.offsets
         return all(at.get(name, {}).get(p, 0) >= end for name, ends in heads.items() for p, end in ends.items())
 
     @property
     def finished(self) -> bool:
-        """Whether every source is bounded and was read to its end, all windows have closed, and no row is still to come
-        or go by the clock.
+        """Whether every source is bounded and was read to its end, all windows have closed, and no row will still
+        appear or expire by the clock.
         """
         if self.plan.watched:
-            return False  # a stored table may always change
+            return False  # a stored table can change at any time
         if not all(p.finished(self.progress.offsets.get(n, {})) for n, p in self.ports.items()):
             return False
         now = self.clock.now()
@@ -418,7 +418,7 @@ class FlowLoop:
         return not self._is_due(clock) and not self._timers.holds_rows_for_later(self.version, now)
 
     def close(self) -> None:
-        """Stop what runs alongside the epochs, and leave a note that the flow ended between two of them."""
+        """Stop what runs alongside the epochs, and leave a note that the flow ended between two epochs."""
         self.abandon()
         if self._whole and not self._records:
             self._stop_note.write(self.number)
@@ -434,12 +434,12 @@ class FlowLoop:
 
 
 def _least(record: EpochRecord) -> int:
-    """The least watermark of an epoch."""
+    """The lowest watermark of an epoch."""
     return min(record.watermarks.values(), default=BEGINNING)
 
 
 def _row(record: EpochRecord, version: Version, progress: Progress) -> EpochRow:
-    """A committed epoch as the store keeps it."""
+    """Build the row of a committed epoch in the store."""
     return EpochRow(
         record.epoch, record.plan, record.slices_json(), record.clock, version.to_json(), progress.to_json()
     )

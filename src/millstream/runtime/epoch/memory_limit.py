@@ -1,9 +1,9 @@
-"""A bound on the memory of flows: an epoch that makes this process too large ends with MemoryExceeded.
+"""A memory limit for flows: an epoch that makes this process too large ends with MemoryExceeded.
 
-The system ends a process that takes all memory, without a word. So while an epoch is computed, a thread looks at how
-much memory the process holds; above the limit it raises an error in the thread of the flow. That takes effect between
-two operations: one single operation of a library is not interrupted. The memory of Spark's Java process has a bound
-of its own.
+The operating system kills a process that uses all memory, without a message. Therefore a thread monitors the memory of
+the process while an epoch is computed. Above the limit, it raises an error in the thread of the flow. The error takes
+effect between two operations: a single operation of a library is not interrupted. The memory of Spark's Java process
+has a separate limit.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class _Stop(BaseException):
 
 
 def usual_limit(home: Path | None = None) -> int:
-    """Bytes that the process may hold while an epoch is computed: the setting `flow_memory`; 0 is no limit."""
+    """The bytes that the process may hold while an epoch is computed: the setting `flow_memory`; 0 means no limit."""
     return find(FLOW_MEMORY, home=home).value
 
 
 def held() -> int:
-    """Bytes of memory that belong to this process alone: state that is mapped from files does not count."""
+    """The private memory of this process in bytes: state that is mapped from files does not count."""
     try:
         for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("RssAnon:"):
@@ -45,7 +45,9 @@ def held() -> int:
 
 @contextmanager
 def bounded(flow: str, limit: int | None = None, measure: Callable[[], int] = held) -> Iterator[None]:
-    """Compute something for a flow; raises MemoryExceeded when the process holds more than `limit` bytes meanwhile."""
+    """Run a computation for a flow. Raises MemoryExceeded when the process holds more than `limit` bytes in the
+    meantime.
+    """
     most = usual_limit() if limit is None else limit
     if not most:
         yield
@@ -63,13 +65,13 @@ def bounded(flow: str, limit: int | None = None, measure: Callable[[], int] = he
             watch.end()
     except _Stop as stop:
         stopped = True
-        clear_frames(stop.__traceback__)  # they would keep all that the epoch had made
+        clear_frames(stop.__traceback__)  # they would keep everything that the epoch has allocated
     if stopped:
         raise _exceeded(flow, most)
 
 
 class _Watch:
-    """Looks at the memory from a thread of its own, and stops the thread that made it."""
+    """Monitors the memory from a separate thread, and stops the thread that created it."""
 
     def __init__(self, limit: int, measure: Callable[[], int]) -> None:
         self._limit, self._measure = limit, measure
@@ -83,10 +85,10 @@ class _Watch:
         self._thread.start()
 
     def end(self) -> None:
-        """No error is raised in the thread after this.
+        """Ensure that no error is raised in the thread after this.
 
-        One that is on its way is waited for. To call it back would leave Python's note that there is one, for good:
-        all code would run slower, and never go on under a debugger or a profiler.
+        If one is on its way, wait for it. Cancelling it would leave Python's pending-exception flag set permanently:
+        all code would run slower, and would hang under a debugger or a profiler.
         """
         try:
             self._done.set()

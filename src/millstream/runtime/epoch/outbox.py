@@ -1,14 +1,14 @@
-"""What a flow writes to its sinks: each epoch's changes once, whatever happens in between.
+"""The outbox: delivers the changes of each epoch to the sinks, across crashes.
 
-With ``exactly_once`` the changes are put down durably before the store commits the epoch, under
-``out/<epoch>-<sink>.<crc>.arrow``, and go to the sink after it (`connect/sinks.py`): to a topic as the sequence of a
-producer named after the sink. A crash anywhere leaves either nothing or a file that the next start delivers, and the
-sink knows what it has. The epoch's row in the store names its files; one that was delivered is called ``.done`` until
-the next ones are, so a file that is lost is noticed. No reader sees a change of an epoch that the store does not have.
-An epoch's row also says how far each sink had written its topic before, so a lost or replaced topic is noticed;
-what the last epoch put down is given to a topic once more at a start, and the topic knows whether it has it.
-With ``at_least_once`` the changes go out before the commit and are not told apart; with ``at_most_once`` after it, and
-nothing is kept to try again.
+With ``exactly_once`` the changes are staged durably before the store commits the epoch, under
+``out/<epoch>-<sink>.<crc>.arrow``, and delivered to the sink after it (`connect/sinks.py`): to a topic as the sequence
+of a producer named after the sink. A crash anywhere leaves either nothing or a file that the next start delivers, and
+the sink knows what it has. The epoch's row in the store names its files; a delivered one is renamed to ``.done`` until
+the next ones are delivered, so a lost file is detected. No reader sees a change of an epoch that the store does not
+have. An epoch's row also records how far each sink had written its topic before, so a lost or replaced topic is
+detected. On start, the last epoch is offered to the topic again, and the topic recognises whether it has it. With
+``at_least_once`` the changes are delivered before the commit and are not deduplicated. With ``at_most_once`` they are
+delivered after it, and nothing is kept for a retry.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ def sink_of(file: str) -> str:
 
 
 def intact(path: Path) -> bool:
-    """Whether a file of changes is what was written; the checksum is in its name."""
+    """Whether a file of changes matches the checksum in its name."""
     return f"{zlib.crc32(path.read_bytes()):08x}" == path.name.rsplit(".", 2)[-2]
 
 
 def done(path: Path) -> Path:
-    """What a file of changes is called when it was delivered."""
+    """The name of a file of changes after its delivery."""
     return path.with_suffix(DONE)
 
 
 def lost(root: Path, expected: Sequence[str], generation: Callable[[str], int]) -> list[Path]:
-    """Files of changes that are not there, of those that the present generation of each sink has put down."""
+    """Return the missing files of changes among those that the current generation of each sink has staged."""
     told = (e.partition("/") for e in expected)
     names = (name for number, _, name in told if int(number) == generation(sink_of(name)))
     return [p for p in (root / n for n in names) if not p.exists() and not done(p).exists()]
@@ -67,10 +67,10 @@ class Outbox:
         }
         self._plan, self._root, self._generations = plan, root, generations
         self._recovering = True
-        """Until the first delivery after a start."""
+        """The files to expect, until the first delivery after a start."""
 
     def before_commit(self, epoch: int, changes: Mapping[str, pa.Table], digest: str) -> list[str]:
-        """Put an epoch's changes down, or out; returns the files that were put down, as `expected` takes them."""
+        """Stage or deliver an epoch's changes; returns the staged files, in the form that `expected` takes."""
         names = []
         for name, table in self._mine(changes):
             if self._plan.guarantee == EXACTLY_ONCE:
@@ -88,21 +88,21 @@ class Outbox:
                 self._send(epoch, name, self._sinks[name][0].for_sink(table))
 
     def resume(self, known: Mapping[str, Mapping[str, Any]]) -> None:
-        """Refuse to go on with a target that lacks what a sink has written to it. `known` is what `reach` gave for the
-        last epoch; that of a sink that has begun again since is of no importance.
+        """Refuse to resume with a target that lacks what a sink has written to it. `known` is the result of `reach` for
+        the last epoch; a sink that has been reset since is ignored.
         """
         for name, position in known.items():
             if name in self._sinks and position["generation"] == self._generations.get(name):
                 self._sinks[name][1].resume({k: v for k, v in position.items() if k != "generation"})
 
     def reach(self) -> dict[str, dict[str, Any]]:
-        """How far each sink has written its target, where that has to be known."""
+        """Return how far each sink has written its target, where that must be known."""
         known = ((name, port.position()) for name, (_, port) in self._sinks.items())
         return {n: {**p, "generation": self._generations[n]} for n, p in known if p is not None}
 
     def deliver(self, committed: int, expected: Sequence[str] = ()) -> None:
-        """Deliver what was put down for committed epochs, and forget what was put down for others. Refuses to go on
-        without one of the `expected` files; those of a sink that was put back or dropped since are not expected.
+        """Deliver what was staged for committed epochs, and discard what was staged for others. Refuses to resume
+        without one of the `expected` files; those of a sink that was reset or dropped since are not expected.
         """
         for path in lost(self._root, expected, lambda sink: self._generations.get(sink, -1)):
             self._refuse(path, "are missing")
@@ -125,14 +125,14 @@ class Outbox:
         self._recovering = False
 
     def _has(self, name: str, epoch: int) -> bool:
-        """Whether a sink has an epoch: a process may have died after it wrote it, before that was noted."""
+        """Whether a sink has an epoch: a process may have died after writing it and before recording that."""
         if not self._recovering:
             return False
         last = self._sinks[name][1].last_epoch(self._writer(name))
         return last is not None and epoch <= last
 
     def _confirm(self, expected: Sequence[str]) -> None:
-        """Let sinks make sure that they have what was delivered of the last epoch: a target may have been replaced."""
+        """Let sinks verify that they have what was delivered of the last epoch: a target may have been replaced."""
         for entry in expected:
             number, _, file = entry.partition("/")
             name, path = sink_of(file), done(self._root / file)
@@ -149,7 +149,7 @@ class Outbox:
         self._send(epoch_of(path.name), sink_of(path.name), changes, digest=digest)
 
     def _changes(self, path: Path) -> tuple[pa.Table, str]:
-        """The changes of a file, and what tells their content."""
+        """Return the changes of a file, and the digest of their content."""
         with pa.ipc.open_file(path.read_bytes()) as file:
             table = file.read_all()
         digest = table.schema.metadata[b"digest"].decode()
@@ -178,10 +178,10 @@ class Outbox:
         self._sinks[name][1].write(epoch, shown, digest=digest)
 
     def _writer(self, name: str) -> str:
-        """The name under which a sink writes: that of a flow that was set back is another one."""
+        """The name under which a sink writes. A flow that was restored to an earlier epoch gets a different one."""
         return f"{self._plan.flow}/{name}/{self._generations[name]}"
 
     def close(self) -> None:
-        """Let go of what sinks have open."""
+        """Close the resources of the sinks."""
         for _, port in self._sinks.values():
             port.close()

@@ -1,4 +1,4 @@
-"""How far a flow has come: committed with every epoch, read back on the next start, shown by `millstream views`."""
+"""The progress of a flow: committed with every epoch, read on the next start, shown by `millstream views`."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ class Progress:
     rows: dict[str, int] = field(default_factory=dict)
     """source -> rows read."""
     errors: dict[str, int] = field(default_factory=dict)
-    """source -> rows set apart as errors."""
+    """source -> rows quarantined as errors."""
     applied: dict[str, int] = field(default_factory=dict)
     """view -> rows that reached its stage in time."""
     late: dict[str, int] = field(default_factory=dict)
-    """view -> rows that came too late."""
+    """view -> rows that were late."""
     changed: dict[str, int] = field(default_factory=dict)
     """view -> the last epoch that changed it."""
     reached: dict[str, int] = field(default_factory=dict)
-    """source -> the watermark after this epoch, which the next one will work by."""
+    """source -> the watermark after this epoch, which the next one uses."""
     skipped: dict[str, int] = field(default_factory=dict)
-    """source -> offsets that a flow with ``at_most_once`` left out after failures."""
+    """source -> offsets that a flow with ``at_most_once`` skipped after failures."""
 
     filtered: dict[str, int] = field(default_factory=dict)
-    """view -> good rows that its condition left out."""
+    """view -> good rows that its condition filtered out."""
     first: dict[str, dict[int, int]] = field(default_factory=dict)
     """source -> partition -> where the flow began to read it, where an offset is a record."""
     feeds: dict[str, list[str]] = field(default_factory=dict)
-    """view -> the sources that feed it, one by one, if it gets their rows as they are (not exploded or mapped)."""
+    """view -> the sources that feed it, if it gets their rows one to one (not exploded or mapped)."""
     out: list[str] = field(default_factory=list, init=False)
-    """Files of changes that were put down for sinks with this epoch, each with the generation of its sink."""
+    """Files of changes that were staged for sinks with this epoch, each with the generation of its sink."""
     reach: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     """sink -> how far it had written its topic before this epoch, and its generation."""
     joined: dict[str, dict[str, int]] = field(default_factory=dict)
-    """view -> source -> good rows that had been read before the view was there."""
+    """view -> source -> good rows that had been read before the view was created."""
 
     def good(self, source: str) -> int:
-        """Rows read that were no errors."""
+        """The rows read that were not errors."""
         return self.rows.get(source, 0) - self.errors.get(source, 0)
 
     def begin(self, plan: Plan, ports: Mapping[str, SourcePort]) -> None:
-        """Note where sources begin that are new to the flow, and what new views have missed."""
+        """Record where new sources of the flow begin, and what new views have missed."""
         for name, port in ports.items():
             if name not in self.offsets and port.describe().record_per_offset:
                 self.first[name] = {p: s for p, (s, _) in port.admit({}, port.head(0), None).ranges.items()}
@@ -61,17 +61,17 @@ class Progress:
             fed = [feed.source for feed in view.operator.feeds]
             if view.name not in self.joined:
                 if view.name in self.applied:
-                    continue  # begun by a version that did not count what is filtered
+                    continue  # started by a version that did not count filtered rows
                 self.joined[view.name] = {s: self.good(s) for s in fed}
             if all(feed.scan in plain for feed in view.operator.feeds):
                 self.feeds[view.name] = fed
 
     def copy(self) -> Progress:
-        """One of its own, as the store would give it back."""
+        """Return a copy, as the store would load it."""
         return Progress.from_json(orjson.loads(orjson.dumps(self.to_json(), option=orjson.OPT_NON_STR_KEYS)))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for the store."""
+        """Convert to plain data for the store."""
         return {
             "offsets": self.offsets,
             "watermarks": self.watermarks.to_json(),

@@ -1,4 +1,4 @@
-"""Epoch records: what an epoch will see, written and fsynced before any work; and that it is done.
+"""Epoch records: the input of an epoch, written and fsynced before any work, and whether the epoch is done.
 
 One file per epoch, ``epochs/000000000042.json``, written twice (temp, fsync, rename). Format 2:
 
@@ -8,11 +8,11 @@ One file per epoch, ``epochs/000000000042.json``, written twice (temp, fsync, re
                "watermarks": {"bids": 1767225590000000}, "before": {"bids": ...}},
      "tables": {"categories": 2}, "crc": 2774893043}
 
-(the clock has ``"fractions": {"bids": {"0.9": ...}}`` too if a trigger asks for it; records that are left out of the
-epoch because they break it are in ``"poison": {"bids": [[0, 13, "poisonous: ..."]]}``), and with ``"state": "closed"``
-once the store has committed the epoch, or ``"failed"`` if its work over stored tables did. The store is the authority:
-a record that is still open while the store has the epoch is simply closed on the next start. The checksum is that
-of the record without it; format 1 had none.
+(the clock also has ``"fractions": {"bids": {"0.9": ...}}`` if a trigger needs it; poison records that are excluded from
+the epoch are in ``"poison": {"bids": [[0, 13, "poisonous: ..."]]}``), and with ``"state": "closed"``
+once the store has committed the epoch, or ``"failed"`` if its work on stored tables failed. The store is authoritative:
+a record that is still open while the store has the epoch is closed on the next start. The checksum covers the
+record without the checksum itself; format 1 had none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from millstream.state.run import write_durably
 
 FORMAT = 2
 FAILED = "failed"
-"""The state of an epoch over stored tables whose work has failed: it may be tried again with newer tables."""
+"""The state of an epoch over stored tables whose work has failed: it may be retried with newer tables."""
 KEPT = 100
 
 
@@ -52,13 +52,13 @@ class EpochRecord:
     tables: Mapping[str, int]
     state: str = "open"
     since: int = BEGINNING
-    """The processing time of the epoch before."""
+    """The processing time of the previous epoch."""
     replay: str | None = None
-    """The view whose late records this epoch takes in; it takes no others."""
+    """The view whose late records this epoch replays; such an epoch reads no other records."""
     poison: Mapping[str, Sequence[tuple[int, int, str]]] = field(default_factory=dict)
-    """source -> records that break the epoch and are left out of it: partition, position and reason."""
+    """source -> poison records that are excluded from the epoch: partition, position and reason."""
     fractions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """source -> fraction of its records -> the watermark for it; empty unless a trigger asks for some."""
+    """source -> fraction of its records -> the watermark for it; empty unless a trigger needs some."""
 
     @property
     def clock(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class EpochRecord:
 
     @property
     def digest(self) -> str:
-        """Names what the epoch works on: slices, clock and plan."""
+        """A digest of the input of the epoch: slices, clock and plan."""
         content: list[Any] = [self.slices_json(), self.clock, self.plan, dict(self.tables), self.replay]
         content += [self.poison] if self.poison else []
         return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS)).hexdigest()[:16]
@@ -121,16 +121,16 @@ class RecordBook:
         root.mkdir(parents=True, exist_ok=True)
 
     def open(self, record: EpochRecord) -> None:
-        """Write an epoch down before its work starts."""
+        """Write the record of an epoch before its work starts."""
         self._write(record)
 
     def close(self, record: EpochRecord) -> None:
-        """Mark an epoch as done, and forget the one that is old enough."""
+        """Mark an epoch as done, and delete the record that is old enough."""
         self._write(replace(record, state="closed"))
         paths.delete_file(self.path(record.epoch - KEPT), missing_ok=True)
 
     def read(self, epoch: int) -> EpochRecord | None:
-        """The record of an epoch, or None when there is none."""
+        """Read the record of an epoch; None when there is none."""
         path = self.path(epoch)
         if not path.exists():
             return None
@@ -151,11 +151,11 @@ class RecordBook:
             ) from None
 
     def newest(self) -> int:
-        """The number of the newest record, 0 when there is none."""
+        """The number of the newest record; 0 when there is none."""
         return max(self.numbers(), default=0)
 
     def numbers(self) -> list[int]:
-        """The epochs that there are records of, oldest first."""
+        """The epochs that have records, oldest first."""
         return sorted(int(p.stem) for p in self._root.glob("*.json") if p.stem.isdigit())
 
     def path(self, epoch: int) -> Path:
@@ -167,7 +167,7 @@ class RecordBook:
 
 
 def written(record: EpochRecord) -> bytes:
-    """A record as its file has it."""
+    """Encode a record as its file contains it."""
     data = record.to_json()
     return orjson.dumps({**data, "crc": _crc(data)})
 

@@ -1,11 +1,10 @@
-"""Stored tables for enrichment: every version is a file, so that an epoch that is run again sees the one it saw
-before.
+"""Stored tables for enrichment: every version is a file, so that an epoch that is rerun sees the same version.
 
 The store is the authority on the rows and on the number of the newest version. A new version is written under a hidden
-name, committed to the store, given its name, and then noted with its checksum in ``versions.json`` beside it:
-``{"table": "items", "versions": {"000001.arrow": 2774893043}}`` (earlier versions wrote the checksums alone). A table
-that is dropped gets a hidden name before the store forgets it. `Tables.reconcile` finishes or forgets what was cut off.
-So no crash leaves a version that the store does not know: where there is one, the store is older than the files.
+name, committed to the store, renamed, and then recorded with its checksum in ``versions.json`` next to it: ``{"table":
+"items", "versions": {"000001.arrow": 2774893043}}`` (earlier versions wrote the checksums alone). A table that is
+dropped gets a hidden name before the store forgets it. `Tables.reconcile` completes or discards interrupted changes. So
+no crash leaves a version that the store does not know: if there is one, the store is older than the files.
 """
 
 from __future__ import annotations
@@ -29,37 +28,37 @@ from millstream.state.run import sync_directory, write_durably
 
 
 class StoredTables(Protocol):
-    """What tables ask of the store."""
+    """What stored tables require of the store."""
 
     def put_table(self, name: str, data: pa.Table, version: int) -> None:
-        """Replace the rows of a table, and say which version they are."""
+        """Replace the rows of a table and record their version."""
         ...
 
     def tables(self) -> Mapping[str, Any]:
-        """Everything that can be asked for, by its name."""
+        """Everything that can be queried, by name."""
         ...
 
     def table_versions(self) -> Mapping[str, int]:
-        """The version of every stored table that has one, by its name."""
+        """The version of every stored table that has one, by name."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the store."""
         ...
 
     def table_rows(self, name: str) -> pa.Table:
-        """The rows of a stored table, as they were given."""
+        """The rows of a stored table, as they were written."""
         ...
 
 
 Opened = TypeVar("Opened", bound=StoredTables)
 SUMS = "versions.json"
 GONE = ".gone"
-"""The end of the hidden name of a table that is being dropped."""
+"""The suffix of the hidden name of a table that is being dropped."""
 
 
 def as_table(data: Any) -> pa.Table:
-    """Rows as an Arrow table: one already, a frame of polars or pandas, or a list of dicts."""
+    """Convert rows to an Arrow table: an Arrow table, a polars or pandas frame, or a list of dicts."""
     if isinstance(data, pa.Table):
         return data
     if hasattr(data, "to_arrow"):
@@ -86,7 +85,7 @@ class Tables:
         return found
 
     def folders(self) -> list[Path]:
-        """The folders of tables, without those that are being dropped."""
+        """The directories of tables, without those that are being dropped."""
         return sorted(f for f in self._root.glob("*") if not f.name.startswith("."))
 
     def path(self, name: str, version: int) -> Path:
@@ -94,7 +93,7 @@ class Tables:
         return self._folder(name) / f"{version:06d}.arrow"
 
     def drop(self, name: str, commit: Callable[[], None]) -> None:
-        """Forget a table. `commit` takes it out of the store; if that fails, nothing has changed."""
+        """Drop a table. `commit` removes it from the store; if that fails, nothing has changed."""
         self._checked = {(n, v) for n, v in self._checked if n.lower() != name.lower()}
         folder = self._folder(name)
         gone = self._root / f".{folder.name}{GONE}"
@@ -113,10 +112,10 @@ class Tables:
             paths.delete_tree(gone, within=self._root)
 
     def put(self, name: str, data: pa.Table, commit: Callable[[int], None]) -> None:
-        """Keep a new version; durable when this returns. `commit` puts it into the store; if that fails, nothing has
+        """Write a new version; durable when this returns. `commit` puts it into the store; if that fails, nothing has
         changed.
         """
-        self.known(name)  # says so if the checksums are damaged, before anything changes
+        self.known(name)  # raises if the checksums are damaged, before anything changes
         version = self.newest().get(self._folder(name).name, 0) + 1
         path, content = self.path(name, version), self.encoded(data)
         waiting = path.with_name(f".{path.name}.new")
@@ -131,11 +130,11 @@ class Tables:
             raise
         paths.rename(waiting, path)
         sync_directory(path.parent)
-        with suppress(OSError, DiskFull):  # the rows are stored; the next start notes the checksum
+        with suppress(OSError, DiskFull):  # the rows are stored; the next start records the checksum
             self._note(name, path, content)
 
     def reconciled(self, store: Opened) -> Opened:
-        """A store that was just opened, once the files agree with it; it is closed if they cannot."""
+        """Return a store that was just opened, once the files agree with it; close it if they cannot."""
         try:
             self.reconcile(store)
         except BaseException:
@@ -144,8 +143,8 @@ class Tables:
         return store
 
     def reconcile(self, store: StoredTables) -> None:
-        """Make the files agree with the store, which says what was committed: a version whose file or checksum is
-        missing is written again, and files of versions that were never committed go. Called when a home is opened.
+        """Make the files agree with the store, which is the authority on what was committed: a version whose file or
+        checksum is missing is rewritten, and files of uncommitted versions are removed. Called when a home is opened.
         Refuses a store that is older than the files.
         """
         for gone in self._root.glob(f".*{GONE}"):
@@ -164,7 +163,7 @@ class Tables:
             if not os.path.lexists(path):
                 content = self.encoded(store.table_rows(name))
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._note(name, path, content)  # first: a file is never beside the checksum of another content
+                self._note(name, path, content)  # first: a file never exists next to the checksum of other content
                 write_durably(path, content)
             elif path.name not in self.known(name):
                 content = self.encoded(store.table_rows(name))
@@ -176,8 +175,8 @@ class Tables:
             paths.delete_folder(empty)
 
     def ahead(self, versions: Mapping[str, int], tables: Iterable[str]) -> dict[str, int]:
-        """The newest version of every table that the store does not have, or has in an older version only. `tables` are
-        all that it has: those that an earlier version of Millstream stored have no version there.
+        """Return the newest version of every table that the store lacks or has only in an older version. `tables` are
+        all tables in the store: those written by an earlier version of Millstream have no version there.
         """
         known = {n.lower(): v for n, v in versions.items()}
         unnumbered = {n.lower() for n in tables} - set(known)
@@ -188,11 +187,11 @@ class Tables:
         }
 
     def _note(self, name: str, path: Path, content: bytes) -> None:
-        """Keep the checksum of a version."""
+        """Record the checksum of a version."""
         write_durably(path.with_name(SUMS), noted(path.parent, {**self.known(name), path.name: zlib.crc32(content)}))
 
     def _folder(self, name: str) -> Path:
-        """The folder of a table. Names are told apart without regard to case, as in the store."""
+        """The directory of a table. Names are case-insensitive, as in the store."""
         folder = paths.table_folder(self._root, name)
         if folder.exists():
             return folder
@@ -200,17 +199,17 @@ class Tables:
 
     @staticmethod
     def encoded(data: pa.Table) -> bytes:
-        """A table as its file has it."""
+        """Encode a table as its file contains it."""
         content: bytes = ipc_bytes(data).to_pybytes()
         return content
 
     def rows(self, name: str, version: int) -> pa.Table:
-        """The rows of one version of a table."""
+        """Read the rows of one version of a table."""
         with pa.ipc.open_file(self.path(name, version).read_bytes()) as file:
             return file.read_all()
 
     def known(self, name: str) -> dict[str, int]:
-        """The checksums of a table's versions, by file; none if an older version of Millstream wrote them."""
+        """The checksums of a table's versions, by file; empty if an older version of Millstream wrote them."""
         folder = self._folder(name)
         table, versions = _note_in(folder)
         if table.lower() != folder.name.lower():
@@ -222,15 +221,15 @@ class Tables:
         return versions
 
     def misplaced(self) -> dict[str, str]:
-        """The folders that hold the files of another table, and which."""
+        """The directories that hold the files of another table, and which table."""
         found = {}
         for folder in self.folders():
-            with suppress(HomeDamaged):  # said elsewhere
+            with suppress(HomeDamaged):  # reported elsewhere
                 found[folder.name] = _note_in(folder)[0]
         return {place: table for place, table in found.items() if place.lower() != table.lower()}
 
     def check(self, versions: Mapping[str, int]) -> None:
-        """Refuse versions of tables that are not what was written; each is looked at once."""
+        """Refuse versions of tables that do not match their checksums; each is checked once."""
         for name, version in versions.items():
             if (name, version) not in self._checked:
                 known, path = self.known(name), self.path(name, version)
@@ -243,12 +242,12 @@ class Tables:
 
 
 def noted(folder: Path, versions: Mapping[str, int]) -> bytes:
-    """The note of a table's folder as it is written: whose it is, and the checksums of its files."""
+    """Encode the note of a table's directory: the name of the table and the checksums of its files."""
     return encoded({"table": folder.name, "versions": dict(versions)})
 
 
 def _note_in(folder: Path) -> tuple[str, dict[str, int]]:
-    """The table that a folder belongs to, and the checksums of its files, as its note says."""
+    """Read the table that a directory belongs to, and the checksums of its files, from its note."""
     path = folder / SUMS
     if not os.path.lexists(path):
         return folder.name, {}

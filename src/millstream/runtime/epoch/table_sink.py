@@ -1,8 +1,8 @@
-"""A sink that keeps a stored table up to date: its rows are appended, or replaced and deleted by the key of the table.
+"""A sink that maintains a stored table: its rows are appended, or upserted and deleted by the key of the table.
 
-The table and the number of the last epoch that was taken into it change in one transaction of the store. So an epoch
-that is given again after a crash is known, whatever else has changed the table since. The keys that the query has rows
-for are kept in the same transaction: a second row for one of them is an error, in whichever epoch it comes.
+The table and the number of the last epoch that was applied to it change in one transaction of the store. So an epoch
+that is delivered again after a crash is recognised, whatever else has changed the table since. The keys that the query
+has rows for are kept in the same transaction: a second row for one of them is an error, in whichever epoch it arrives.
 """
 
 from __future__ import annotations
@@ -24,27 +24,29 @@ from millstream.state.ipc import ipc_bytes
 from millstream.store.port import Taken
 
 Change = Callable[[pa.Table, bytes | None], tuple[pa.Table, bytes | None]]
-"""Makes the new rows of a table of its rows, and the new keys of a sink of those that were kept last."""
+"""Computes the new rows of a table from its current rows, and the new keys of a sink from the previous ones."""
 
 
 ChangesTable = Callable[[str, str, int, Change], None]
-"""Puts what a change makes of the rows of a table in their place, unless it has that epoch: table, writer, epoch."""
+"""Applies a change to the rows of a table unless it already has that epoch. Arguments: table, writer, epoch."""
 
 
 class KeepsTables(Protocol):
-    """The store, as far as it is needed here."""
+    """The part of the store that is needed here."""
 
     def table_taken(self, name: str, writer: str) -> Taken:
         """What a stored table has of a sink."""
         ...
 
     def table_rows(self, name: str) -> pa.Table:
-        """The rows of a stored table, as they were given."""
+        """The rows of a stored table, as they were written."""
         ...
 
 
 def changed(store: KeepsTables, name: str, writer: str, epoch: int, change: Change) -> tuple[pa.Table, Taken] | None:
-    """The new rows of a table for an epoch of a sink, and what to note with them; None if it has that epoch."""
+    """Compute the new rows of a table for an epoch of a sink, and what to record with
+    them; None if it has that epoch.
+    """
     before = store.table_taken(name, writer)
     if before.epoch >= epoch:
         return None
@@ -70,18 +72,18 @@ class TableSink(SinkBase):
         self.writer = writer
 
     def last_epoch(self, writer: str) -> int | None:
-        """What was recorded with the rows."""
+        """Return the epoch that was recorded with the rows."""
         return self._tables.store.table_taken(self._target.table, writer).epoch
 
     def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
-        """Take an epoch's changes into the table."""
+        """Apply an epoch's changes to the table."""
         del digest
         self._tables.change(
             self._target.table, self.writer, epoch, lambda there, keys: self._applied(there, changes, keys)
         )
 
     def confirm(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
-        """The table is kept by the store, as the epoch is: it has what was written to it."""
+        """Do nothing: the store holds both the table and the epoch, so the table has what was written to it."""
 
     @property
     def _said(self) -> str:
@@ -109,7 +111,7 @@ class TableSink(SinkBase):
         return self._upserted(present, given, comes, keys)
 
     def _fitted(self, rows: pa.Table) -> pa.Table:
-        """Rows as the table has them; NULL where nothing is given."""
+        """Convert rows to the columns of the table; missing columns are NULL."""
         target = self._target
         given = dict(zip(target.columns, rows.columns, strict=True))
 
@@ -124,7 +126,7 @@ class TableSink(SinkBase):
         return assigned_table(target.schema.to_arrow(), given, rows.num_rows, refused)
 
     def _check(self, rows: pa.Table) -> None:
-        """Refuse NULL where the table has none."""
+        """Refuse NULL in NOT NULL columns."""
         for name in dict.fromkeys((*self._target.key, *self._target.required)):
             if rows[name].null_count:
                 kind = "its key" if name in self._target.key else "NOT NULL"
@@ -134,7 +136,7 @@ class TableSink(SinkBase):
                 )
 
     def _replaced(self, present: pa.Table, given: pa.Table) -> pa.Table:
-        """Rows of an append-only query: each replaces the row of its key."""
+        """Apply rows of an append-only query: each replaces the row with the same key."""
         keys = list(self._target.key)
         new = _frame(given, keys).with_row_index("$at").unique(keys, keep="last", maintain_order=True)
         old = _frame(present, keys).with_row_index("$at").join(new, on=keys, how="anti", maintain_order="left")
@@ -143,7 +145,7 @@ class TableSink(SinkBase):
     def _upserted(
         self, present: pa.Table, given: pa.Table, comes: list[bool], kept: bytes | None
     ) -> tuple[pa.Table, bytes]:
-        """Rows replaced and deleted by the key, and the keys that the query has a row for now."""
+        """Upsert and delete rows by key; returns also the keys that the query has a row for now."""
         keys = list(self._target.key)
         known = _frame(_read(kept) if kept is not None else present.slice(0, 0), keys)
         changes = _frame(given, keys).with_columns(pl.Series("$comes", comes, pl.Boolean)).with_row_index("$at")
@@ -159,7 +161,7 @@ class TableSink(SinkBase):
             .join(known.with_columns(pl.lit(True).alias("$known")), on=keys, how="left", maintain_order="left")
             .with_columns(pl.col("$known").fill_null(False))
         )
-        # What is retracted was there, also where no keys were kept: by an earlier version, or before a restore.
+        # A retracted row existed, even where no keys were kept: by an earlier version, or before a restore.
         before = (pl.col("$known") | (pl.col("$net") <= 0)).cast(pl.Int64)
         found = found.with_columns((pl.col("$net") + before).alias("$rows"))
         self._refuse_two(found.filter(pl.col("$rows") > 1))
@@ -178,7 +180,7 @@ class TableSink(SinkBase):
         return rows, ipc_bytes(written, pa.ipc.new_stream).to_pybytes()
 
     def _same(self, present: pa.Table, at: int, given: pa.Table, gone: int) -> bool:
-        """Whether a row of the table is the one that is retracted, in the columns that the sink writes."""
+        """Whether a row of the table equals the retracted one in the columns that the sink writes."""
         names = list(self._target.columns)
         return bool(present.select(names).slice(at, 1).to_pylist() == given.select(names).slice(gone, 1).to_pylist())
 

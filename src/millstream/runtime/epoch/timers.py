@@ -1,4 +1,4 @@
-"""Whether the clock alone is a reason for an epoch: a window closes or fires, a row comes or goes with time."""
+"""Decides whether time alone makes an epoch due: a window closes or fires, or a row appears or expires."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class EpochClock:
 
 
 class Timers:
-    """Looks into the state of a flow for what is due. Used by the flow's thread."""
+    """Checks the state of a flow for what is due. Used by the flow's thread."""
 
     def __init__(self, plan: Plan, cache: Any) -> None:
         self._plan, self._cache = plan, cache
         self._quiet: tuple[Any, int] | None = None
-        """At which version and watermarks nothing was due, and until which processing time that holds."""
+        """The version and watermarks at which nothing was due, and the processing time until which that holds."""
 
     def is_due(self, epoch: int, version: Version, last: EpochClock, next: EpochClock) -> bool:
         """Whether time alone changes something between the clock of the last epoch and that of the next one."""
@@ -55,6 +55,6 @@ class Timers:
         return False
 
     def holds_rows_for_later(self, version: Version, now: int) -> bool:
-        """Whether a temporal filter holds rows that come or go after `now`."""
+        """Whether a temporal filter holds rows that appear or expire after `now`."""
         steps = [o.step for o in self._plan.stateful if o.by_clock]
         return any(StateReader(self._cache, version.of(step), ()).next("$pd", now) < END_OF_TIME for step in steps)

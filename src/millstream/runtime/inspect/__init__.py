@@ -1,1 +1,1 @@
-"""What a flow reports about itself: status, lag, accounting, the state of processes."""
+"""Inspection of flows: status, lag, accounting, the state of processes."""

@@ -1,9 +1,9 @@
-"""Where every record went: offered = accepted + rejected; accepted = applied + late + errors + filtered + pending.
+"""Accounts for every record: offered = accepted + rejected; accepted = applied + late + errors + filtered + pending.
 
-All numbers count from the flow's first epoch. `balanced` says that they add up: of a source, that as many rows were
-read as offsets passed by (where an offset is a record: memory and the log); of a view, that every good row of its
-sources since the view is there was applied, late or filtered. It is None where that cannot be said: of a view over
-exploded or mapped rows, and of one whose filtered rows nobody has counted.
+All numbers count from the flow's first epoch. `balanced` reports whether they add up. For a source: as many rows were
+read as offsets were passed (where an offset is a record: memory and the log). For a view: every good row of its sources
+since the view was created was applied, late or filtered. It is None where that is unknown: for a view over exploded or
+mapped rows, and for one whose filtered rows were not counted.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Ports = Mapping[str, Mapping[str, SourcePort]]
 """flow -> source -> port, for the flows that run in this process."""
 
 INNER = "~"
-"""Is in the names of the inner views of a chain; their records are those of the view at its end."""
+"""Part of the names of the inner views of a chain; their records are those of the view at its end."""
 
 
 class AccountStore(Protocol):
-    """What is asked of a store."""
+    """What is required of a store."""
 
     def flows(self) -> list[str]:
-        """The flows that have run here."""
+        """The flows that have run in this home."""
         ...
 
     def last(self, flow: str) -> EpochRow | None:
@@ -35,7 +35,7 @@ class AccountStore(Protocol):
 
 
 def account_rows(store: AccountStore, ports: Ports, now: int) -> list[dict[str, Any]]:
-    """One row per source and one per view of every flow."""
+    """Return one row per source and one per view of every flow."""
     listed: list[dict[str, Any]] = []
     for flow in store.flows():
         row = store.last(flow)

@@ -1,4 +1,4 @@
-"""How far flows are behind the topics they read, and what checkpoints need of them."""
+"""The lag of flows on the topics they read, and the holds that checkpoints place on topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.log.log import Log
 from millstream.store.port import EpochRow
 
 CHECKPOINT = "checkpoint"
-"""What the holds of checkpoints are named after; no flow may have this name."""
+"""The prefix of the holds of checkpoints; no flow may have this name."""
 
 
 class _Reads(Protocol):
@@ -19,7 +19,7 @@ class _Reads(Protocol):
 
 
 def lag_rows(store: _Reads, log: Log) -> list[dict[str, Any]]:
-    """One row per flow, source and partition of a topic."""
+    """Return one row per flow, source and partition of a topic."""
     rows = []
     for name in log.topics():
         topic = log.topic(name)
@@ -38,7 +38,7 @@ def lag_rows(store: _Reads, log: Log) -> list[dict[str, Any]]:
 
 
 def hold_for(checkpoint: str, flows: Mapping[str, Mapping[str, Any]], log: Log) -> None:
-    """Let topics keep what a checkpoint needs: the records behind the offsets of its flows."""
+    """Hold what a checkpoint needs in the topics: the records after the offsets of its flows."""
     for name in log.topics():
         topic = log.topic(name)
         needed: dict[int, int] = {}
@@ -51,16 +51,16 @@ def hold_for(checkpoint: str, flows: Mapping[str, Mapping[str, Any]], log: Log) 
 
 
 def hold_again(flow: str, topics: Mapping[str, str], offsets: Mapping[str, Mapping[str, int]], log: Log) -> None:
-    """Let topics keep what a flow needs that goes back to earlier offsets. `topics` are those of its sources."""
+    """Hold what a flow needs that goes back to earlier offsets. `topics` are those of its sources."""
     for source, name in topics.items():
         at = {int(p): o for p, o in offsets.get(source, {}).items()}
-        with suppress(MillstreamError):  # the start of the flow says what is wrong with its topic
+        with suppress(MillstreamError):  # the start of the flow reports what is wrong with its topic
             if at and log.exists(name):
                 log.topic(name).hold(f"{flow}.{source}", at)
 
 
 def release_flow(flow: str, log: Log) -> None:
-    """Let topics forget what a flow may still have needed."""
+    """Release the holds of a flow."""
     for name in log.topics():
         topic = log.topic(name)
         for reader in topic.holds():
@@ -69,6 +69,6 @@ def release_flow(flow: str, log: Log) -> None:
 
 
 def release_for(checkpoint: str, log: Log) -> None:
-    """Let topics forget what a checkpoint needed."""
+    """Release the holds of a checkpoint."""
     for name in log.topics():
         log.topic(name).release(f"{CHECKPOINT}.{checkpoint}")

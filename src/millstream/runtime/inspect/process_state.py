@@ -1,4 +1,4 @@
-"""The state of Python operators as a table: the keys that are remembered, and what of each."""
+"""The state of Python operators as a table: the keys in state, and the fields of each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _TOUCHED = "$t"
 
 
 def state_table(root: Path, row: EpochRow | None, view: str) -> pa.Table:
-    """What the process behind a view remembers as of a committed epoch: a column for each key and each field."""
+    """Return the state of the process that computes a view, as of a committed epoch: a column for each key and each
+    field.
+    """
     version = Version() if row is None else Version.from_json(row.version)
     marks = {} if row is None else Progress.from_json(row.progress).watermarks.last
     after = min(marks.values(), default=BEGINNING)

@@ -1,4 +1,4 @@
-"""What a person asks first: which views are there, how fresh are they, how much was late or wrong."""
+"""The status of views and flows: which exist, how fresh they are, and how many records were late or wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.store.port import EpochRow
 
 ERROR, WARN = "error", "warn"
 FAILED_VIEWS = (ERROR, WARN)
-"""What a question about a view that has failed gives: an error, or its last rows with a warning."""
+"""What a query on a failed view returns: an error, or its last rows with a warning."""
 
 
 class _Reads(Protocol):
@@ -33,7 +33,7 @@ class _Names(Protocol):
 
 
 def state_of(flow: str, states: Mapping[str, str], failures: Mapping[str, str]) -> str:
-    """The state of a flow: that of its run, or how it ended when it last ran."""
+    """The state of a flow: that of its run, or how its last run ended."""
     return states.get(flow) or failures.get(flow, "stopped")
 
 
@@ -43,7 +43,7 @@ def has_failed(state: str) -> bool:
 
 
 def checked_failed_views(how: str) -> str:
-    """Refuse what is no way to treat views that have failed."""
+    """Validate how failed views are treated."""
     if how not in FAILED_VIEWS:
         raise DefinitionError(
             f"failed_views is {how!r}",
@@ -56,8 +56,8 @@ def checked_failed_views(how: str) -> str:
 def warnings_for(
     store: _Names, states: Mapping[str, str], tables: Iterable[str], now: int, how: str = WARN
 ) -> tuple[str, ...]:
-    """What to know about the rows of some views: which of them have failed, since when, and why. With ``how="error"``
-    a view that has failed raises ViewFailed. What was set aside of it (``v$errors``) can be read all the same.
+    """Return the warnings about the rows of some views: which of them have failed, since when, and why. With
+    ``how="error"`` a failed view raises ViewFailed. Its quarantined records (``v$errors``) can still be read.
     """
     failures = store.failures()
     broken = {f for f in {*states, *failures} if has_failed(state_of(f, states, failures))}
@@ -81,7 +81,7 @@ def warnings_for(
 
 
 def spoken_age(micros: int) -> str:
-    """How old something is, in one unit.
+    """Format an age in one unit.
 
     >>> spoken_age(4_200_000), spoken_age(7_200_000_000), spoken_age(90_000_000)
     ('4 seconds', '2 hours', '1 minute')
@@ -96,8 +96,8 @@ def spoken_age(micros: int) -> str:
 def view_rows(
     store: _Reads, now: int, ports: Ports | None = None, states: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    """One row per view. `freshness_seconds` is how long ago the last epoch of its flow began. Records that wait in a
-    source are known only where its port is at hand.
+    """Return one row per view. `freshness_seconds` is the time since the last epoch of its flow began. Pending records
+    of a source are known only where its port is available.
     """
     listed = []
     rows: dict[str, EpochRow | None] = {}
@@ -130,7 +130,7 @@ def view_rows(
 
 
 def flow_rows(store: _Reads, states: Mapping[str, str]) -> list[dict[str, Any]]:
-    """One row per flow."""
+    """Return one row per flow."""
     listed = []
     failures = store.failures()
     for flow in dict.fromkeys([*store.flows(), *sorted(failures), *states]):
@@ -153,9 +153,9 @@ def flow_rows(store: _Reads, states: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def watermark_rows(store: _Reads, now: int | None) -> list[dict[str, Any]]:
-    """One row per partition of every source. `offset` is how far the flow has committed it, `holds` says that it holds
-    its flow back, and `since` for how long it has done so without moving. Without `now`, all is as it was in the last
-    epoch of each flow.
+    """Return one row per partition of every source. `offset` is the committed offset of the flow, `holds` reports
+    whether the partition holds its flow back, and `since` for how long it has done so without moving. Without `now`,
+    everything is as of the last epoch of each flow.
     """
     listed = []
     for flow in store.flows():
@@ -200,8 +200,8 @@ def _partitions(flow: str, progress: Progress, now: int) -> list[dict[str, Any]]
 
 
 def _since(progress: Progress, looks: list[SourceStanding], now: int) -> int | None:
-    """Since when the flow has been held where it is: by the partition of the last epoch, or by another one since that
-    one was given up as silent.
+    """Since when the flow has been held at its position: by the partition of the last epoch, or by another one since
+    that one became idle.
     """
     marks, held = progress.watermarks, progress.watermarks.held
     if not held or marks.holder(looks, now) == (held["source"], held["partition"]):
@@ -212,7 +212,7 @@ def _since(progress: Progress, looks: list[SourceStanding], now: int) -> int | N
 
 
 def instant(micros: int | None) -> datetime | None:
-    """An instant as a datetime; None before the first event and when all was read."""
+    """Convert an instant to a datetime; None before the first event and when everything was read."""
     if micros is None or micros <= BEGINNING or micros >= ALL_READ:
         return None
     try:

@@ -1,1 +1,1 @@
-"""After a failure: reconciling what is on disk, checkpoints, repair."""
+"""Recovery after a failure: reconciliation of the files on disk, checkpoints, repair."""

@@ -1,6 +1,6 @@
-"""The file of a catalog, as plain data: what `live/definitions.py` writes, and checkpoints, restores and repairs copy.
+"""The file of a catalog as plain data: `live/definitions.py` writes it; checkpoints, restores and repairs copy it.
 
-A catalog has a revision, which counts its writes, and a checksum. A copy with the same content lies beside it, and a
+A catalog has a revision, which counts its writes, and a checksum. A copy with the same content is next to it, and a
 third one is in the store, written last: so a catalog with a lower revision than the one in the store is damage.
 """
 
@@ -28,12 +28,12 @@ EMPTY: Mapping[str, Any] = {
 
 
 def encode(content: Mapping[str, Any]) -> bytes:
-    """A catalog as it is written, with its checksum."""
+    """Encode a catalog with its checksum."""
     return orjson.dumps({**content, "crc": _crc(content)}, option=orjson.OPT_INDENT_2)
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """The content of a catalog; a ValueError says why it is not what was written."""
+    """Decode a catalog; raises ValueError with the reason when it does not match its checksum."""
     content = orjson.loads(data)
     try:
         written = content.pop("crc")
@@ -45,7 +45,7 @@ def decode(data: bytes) -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The content of a catalog file; refuses one that is damaged or of a newer version."""
+    """Read a catalog file; refuses one that is damaged or of a newer version."""
     try:
         content = decode(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -64,7 +64,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def present(home: Path) -> dict[str, Any]:
-    """The newest readable catalog of a home; an empty one when there is none."""
+    """Return the newest readable catalog of a home; an empty one when there is none."""
     found = [dict(EMPTY)]
     for path in (home / FILE, home / COPY):
         try:
@@ -75,7 +75,7 @@ def present(home: Path) -> dict[str, Any]:
 
 
 def revision_of(data: bytes | None) -> int:
-    """The revision of an encoded catalog; -1 when it is not what was written."""
+    """The revision of an encoded catalog; -1 when it does not match its checksum."""
     try:
         return -1 if data is None else _revision(decode(data))
     except (ValueError, TypeError):
@@ -83,8 +83,8 @@ def revision_of(data: bytes | None) -> int:
 
 
 def put_back(old: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """An old catalog to take the place of the present one. Flows that only the present one has are dropped by the next
-    process that opens the home.
+    """Prepare an old catalog to replace the current one. The next process that opens the home drops the flows that only
+    the current one has.
     """
     gone = [flow for flow in now["flows"] if flow not in old["flows"]]
     dropped = list(dict.fromkeys([*old["dropped"], *now["dropped"], *gone]))
@@ -96,7 +96,7 @@ def put_back(old: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(old: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What is defined only now or otherwise now, and what is defined only in the old catalog: `view hot`, ..."""
+    """List what is defined only now or differently now, and what is defined only in the old catalog: `view hot`, ..."""
     before, after = ({e["name"]: e for e in c["entries"]} for c in (old, now))
     lost = [f"{e['kind']} {n}" for n, e in after.items() if n not in before or before[n]["sql"] != e["sql"]]
     return lost, [f"{e['kind']} {n}" for n, e in before.items() if n not in after]

@@ -1,15 +1,15 @@
-"""Checkpoints: the whole home as it was between two epochs, in a folder that can be carried elsewhere.
+"""Checkpoints: the whole home between two epochs, in a directory that can be moved elsewhere.
 
-checkpoints/<name>/
-  manifest.json       format, moment, per flow epoch, generation and offsets, and size and checksum of every file
-  store.duckdb        the store
-  catalog.json        what SQL had defined
-  flows/<flow>/       state/ of the flow's version, epochs/, sources/
-  tables/<table>/     versions of stored tables
+    checkpoints/<name>/
+      manifest.json       format, time, per flow epoch, generation and offsets, and size and checksum of every file
+      store.duckdb        the store
+      catalog.json        the SQL definitions
+      flows/<flow>/       state/ of the flow's version, epochs/, sources/
+      tables/<table>/     versions of stored tables
 
-Topics of the log are not in it; the manifest says which offsets a flow goes on from, and they must still be there. A
-checkpoint is made under another name and renamed when it is whole. The log holds the records behind its offsets before
-it has its name, and until it has lost it.
+Topics of the log are not included; the manifest lists the offsets from which a flow resumes, and they must still exist.
+A checkpoint is written under another name and renamed when it is complete. The log holds the records after its offsets
+before the rename, and until the checkpoint is dropped.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from millstream.store.port import EpochRow
 FORMAT = 1
 FOLDER = "checkpoints"
 OF_FLOW = ("epochs", "state", "sources", "out", "stopped.json")
-"""What a checkpoint replaces of a flow; what a flow has put down for its sinks does not come back."""
+"""What a checkpoint replaces of a flow; changes staged for its sinks are not restored."""
 
 _PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint says of itself."""
+    """The description of a checkpoint."""
 
     name: str
     made_at: int
@@ -63,11 +63,11 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
-        """How large it is."""
+        """The total size."""
         return sum(f["bytes"] for f in self.files.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, without the checksum."""
+        """Convert to plain data, without the checksum."""
         return {"format": FORMAT, "home": 1, "runs": RUN_FORMAT, **vars(self)}
 
 
@@ -81,7 +81,7 @@ def save(
     to: Path | None = None,
     failpoint: Failpoint = lambda _: None,
 ) -> Path:
-    """Make a checkpoint, also while flows run; returns its folder. Epochs wait only while the store is copied."""
+    """Save a checkpoint, even while flows run; returns its directory. Epochs wait only while the store is copied."""
     check_name(name, "checkpoint")
     folder = (to or home / FOLDER) / name
     if folder.exists():
@@ -120,13 +120,13 @@ def save(
         with suppress(OSError):
             paths.delete_tree(links, within=home)
             paths.delete_tree(unfinished, within=folder.parent)
-        with suppress(OSError):  # only if there is nothing in it
+        with suppress(OSError):  # only if it is empty
             paths.delete_folder(home / FOLDER)
     return folder
 
 
 def tidy(home: Path, log: Log) -> None:
-    """Remove what a checkpoint that was cut off, or dropped by half, has left in a home and its log. The home must be
+    """Remove what an interrupted checkpoint, or an interrupted drop, has left in a home and its log. The home must be
     owned.
     """
     for left in (home / FOLDER).glob(".*"):
@@ -138,8 +138,8 @@ def tidy(home: Path, log: Log) -> None:
 
 
 def listed(home: Path) -> list[dict[str, Any]]:
-    """The checkpoints of a home, newest first, one row each; `problem` says what is wrong with one, without looking
-    into its files.
+    """List the checkpoints of a home, newest first, one row each. `problem` states what is wrong with one, without
+    reading its files.
     """
     found = []
     for folder in sorted((home / FOLDER).glob("*")):
@@ -162,7 +162,7 @@ def listed(home: Path) -> list[dict[str, Any]]:
 
 
 def drop(home: Path, name: str, log: Log) -> None:
-    """Remove a checkpoint, and let the log forget what it needed; half of one is never left under its name."""
+    """Drop a checkpoint, and release its holds on the log. A partial one never remains under its name."""
     folder = find(home, name)
     if folder.parent != home / FOLDER:
         raise DefinitionError(
@@ -179,7 +179,7 @@ def drop(home: Path, name: str, log: Log) -> None:
 
 
 def find(home: Path, name: str) -> Path:
-    """The folder of a checkpoint: of this name in the home, or a folder anywhere."""
+    """Find the directory of a checkpoint: by its name in the home, or by a path."""
     named = [home / FOLDER / name] if paths.is_part(name) else []
     for folder in (*named, Path(name)):
         if (folder / "manifest.json").exists():
@@ -193,7 +193,7 @@ def find(home: Path, name: str) -> Path:
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest of a checkpoint; refuses one of a newer format, and one that is damaged."""
+    """Read the manifest of a checkpoint; refuses one that is damaged or of a newer format."""
     path = folder / "manifest.json"
     try:
         data = orjson.loads(path.read_bytes())
@@ -214,7 +214,7 @@ def read(folder: Path) -> Manifest:
 
 
 def verify(folder: Path) -> Manifest:
-    """The manifest, once every file was found to be what it says."""
+    """Return the manifest after verifying every file against it."""
     manifest = read(folder)
     for name, told in manifest.files.items():
         path = folder / name
@@ -228,9 +228,9 @@ def verify(folder: Path) -> Manifest:
 
 
 def restore(home: Path, name: str, *, failpoint: Failpoint = lambda _: None) -> Path:
-    """Put a home back to a checkpoint; returns the folder that keeps what was there. The home must be owned, and its
-    store closed. Nothing is touched unless the whole checkpoint is intact; a restore that dies is finished, or
-    forgotten, by the next start.
+    """Restore a home to a checkpoint; returns the directory that keeps the replaced files. The home must be owned, and
+    its store closed. Nothing is touched unless the whole checkpoint is intact. The next start completes or discards an
+    interrupted restore.
     """
     from millstream.store.repair import following, generations, set_generations
 
@@ -264,13 +264,13 @@ def restore(home: Path, name: str, *, failpoint: Failpoint = lambda _: None) -> 
 
 
 def undone(home: Path, name: str) -> list[str]:
-    """The definitions that a restore of a checkpoint would undo: made or replaced since it was saved."""
+    """The definitions that a restore would undo: created or replaced since the checkpoint was saved."""
     path = find(home, name) / catalog_file.FILE
     return catalog_file.differences(catalog_file.read(path), catalog_file.present(home))[0] if path.exists() else []
 
 
 def _hold(home: Path, folder: Path, manifest: Manifest) -> None:
-    """Let topics keep what the flows go on with, also once the checkpoint is dropped."""
+    """Hold what the flows resume with in the topics, even after the checkpoint is dropped."""
     log = Log(home / "log", SystemClock())
     try:
         for flow, told in manifest.flows.items():
@@ -291,8 +291,8 @@ def crc_of(path: Path) -> int:
 
 
 def _collect(home: Path, store: Any, links: Path) -> dict[str, EpochRow]:
-    """Take hold of everything that belongs to the last epoch of every flow; no epoch is committed meanwhile. Runs and
-    tables are never written again, so a second name is enough to keep them; the rest is copied.
+    """Capture everything that belongs to the last epoch of every flow; no epoch is committed in the meantime. Runs and
+    tables are never rewritten, so a hard link is enough to keep them; the rest is copied.
     """
     (links / catalog_file.FILE).write_bytes(catalog_file.encode(_defined(home)))
     rows: dict[str, EpochRow] = {}
@@ -307,15 +307,15 @@ def _collect(home: Path, store: Any, links: Path) -> dict[str, EpochRow]:
         kept = [book.path(n) for n in book.numbers() if n <= last.number]
         for path in (*kept, *(root / "sources").glob("[!.]*")):
             _take(path, links / path.relative_to(home), link=False)
-    for files in (f"*/{SUMS}", "*/*.arrow"):  # a version that comes meanwhile is not among the checksums
+    for files in (f"*/{SUMS}", "*/*.arrow"):  # a version written in the meantime is not among the checksums
         for path in (home / "tables").glob(files):
             _take(path, links / path.relative_to(home), link=True)
     return rows
 
 
 def _defined(home: Path) -> dict[str, Any]:
-    """The catalog. Steps that follow its last commit change the store, which nobody can now: they are done, or listed
-    in it.
+    """Copy the catalog. Steps after its last commit change the store, which is locked now: they are either done or
+    listed in the catalog.
     """
     if not (home / catalog_file.FILE).exists() and not (home / catalog_file.COPY).exists():
         return dict(catalog_file.EMPTY)
@@ -338,7 +338,9 @@ def _take(path: Path, to: Path, *, link: bool) -> None:
 
 
 def _copy_all(links: Path, to: Path, rows: Mapping[str, EpochRow]) -> None:
-    """Copies that share nothing with the home, so that they do not break together. State is checked on the way."""
+    """Copy everything without sharing files with the home, so that one failure does not damage both. State is verified
+    during the copy.
+    """
     crcs = {
         f"flows/{flow}/state/{run.file}": run.crc
         for flow, row in rows.items()

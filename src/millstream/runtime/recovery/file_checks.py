@@ -1,5 +1,5 @@
-"""What is wrong with the files of a home that are no flow's own: log, catalog, tables, links and folders where files
-should be. A repair looks at them first, because what it finds of flows builds on them.
+"""Checks the files of a home that belong to no flow: log, catalog, tables, and links or directories in place of files.
+A repair checks them first, because its findings about flows depend on them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from millstream.store.files import store_file
 UNKNOWN = "what the file held, unless the next steps of the repair find it elsewhere"
 UNSURE = "nothing is lost, unless a process died while it wrote the catalog: its last statement is undone then"
 Read = Callable[[str], pa.Table | None]
-"""The content of a stored table, as the store has it; None when it has none of this name."""
+"""The content of a stored table in the store; None when it has no table of this name."""
 
 
 def first(home: Path) -> list[Finding]:
-    """What must be put right before anything else can be looked at."""
+    """Find what must be repaired before anything else can be checked."""
     return list(_kinds(home)) or [*_format(home), *_catalog(home), *_log(home)]
 
 
 def _kinds(home: Path) -> Iterator[Finding]:
-    """Links and folders where files should be, and files that cannot be read."""
+    """Find links and directories in place of files, and unreadable files."""
     for path, role in present(home):
         if role in (COPIES, FOREIGN):
             continue
@@ -86,7 +86,7 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def _stored_catalog(home: Path) -> bytes | None:
-    """The catalog that the store keeps, as far as it can be read."""
+    """The catalog in the store, as far as it can be read."""
     from millstream.store.repair import kept_catalog
 
     return kept_catalog(store_file(home)) if store_file(home).is_file() else None
@@ -111,8 +111,8 @@ def _log(home: Path) -> Iterator[Finding]:
 
 
 def tables(home: Path, read: Read, ahead: Mapping[str, int]) -> Iterator[Finding]:
-    """Stored tables whose newest version is not what was written: it is in the store, too. Tables that are `ahead` of
-    the store are put into it.
+    """Find stored tables whose newest version does not match its checksum: the store has it, too. Tables that are
+    `ahead` of the store are written to it.
     """
     known = Tables(home / "tables")
     if misplaced := known.misplaced():
@@ -151,8 +151,8 @@ def tables(home: Path, read: Read, ahead: Mapping[str, int]) -> Iterator[Finding
 
 
 def _misplaced(home: Path, misplaced: Mapping[str, str]) -> Iterator[Finding]:
-    """Folders that hold the files of another table go to their own places. One whose place is taken is taken away: the
-    next start writes its table again from the store.
+    """Find directories that hold the files of another table, to be moved to the right place. If that place exists, the
+    directory is removed: the next start rewrites its table from the store.
     """
     root = home / "tables"
     places = {folder: paths.table_folder(root, table) for folder, table in misplaced.items()}
@@ -181,7 +181,7 @@ def _stored(name: str, version: int) -> Callable[[RepairContext], None]:
 
 
 def _put(home: Path, path: Path, content: Path | bytes) -> Callable[[RepairContext], None]:
-    """Put a copy of a file, or bytes, in a place of the home."""
+    """Put a copy of a file, or bytes, at a path of the home."""
 
     def do(work: RepairContext) -> None:
         to = work.swap.put(str(path.relative_to(home)))

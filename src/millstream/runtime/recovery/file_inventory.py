@@ -1,4 +1,4 @@
-"""The files of a home: what each kind is, by its path."""
+"""The inventory of the files of a home: the kind of each, by its path."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 from millstream.store.files import STORE_FILES
 
 RECORDS, NOTES, LOCKS, REBUILT, COPIES, FOREIGN = "records", "notes", "locks", "rebuilt", "copies", "foreign"
-"""Roles: what cannot be computed again; small files that say what is where; locks; what is made anew when it is
-missing; what nobody reads unless something else is lost; what other programs write."""
+"""Roles: what cannot be recomputed; small files that describe others; locks; what is recreated when it is missing; what
+is read only when something else is lost; what other programs write.
+"""
 
 _FLOW = r"flows/[^/]+/"
 _TOPIC = r"log/[^/]+/"
@@ -62,7 +63,7 @@ def kind_of(path: str) -> tuple[str, str] | None:
 
 
 def present(home: Path) -> Iterator[tuple[Path, str]]:
-    """Everything that lies where a file of the home should be, with its role: files, but also links and folders."""
+    """List everything at the path of a home file, with its role: files, but also links and directories."""
     for folder, folders, files in os.walk(home):
         for name in sorted([*folders, *files]):
             path = Path(folder) / name

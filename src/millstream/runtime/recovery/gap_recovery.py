@@ -1,7 +1,8 @@
-"""Gap recovery: a flow that may lose records goes on after a failure without what it had, and says how much that was.
+"""Gap recovery: a flow that may lose records resumes after a failure without its state, and reports how much it
+skipped.
 
-A flow that ends between two epochs leaves a note, ``stopped.json`` with the epoch; one that finds its note goes on as
-if nothing had been. Without it, the state may be half written: the flow takes empty state and the newest records.
+A flow that ends between two epochs leaves a note, ``stopped.json`` with the epoch. A flow that finds its note resumes
+normally. Without the note, the state may be half written: the flow starts with empty state at the newest records.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from millstream.state.run import sync_directory, write_durably
 
 
 class StopNote:
-    """The note that a flow leaves when it ends well."""
+    """The note that a flow leaves after a clean stop."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def was_clean(self, number: int) -> bool:
-        """Whether the flow ended well after this epoch; the note is taken away, so that it speaks once."""
+        """Whether the flow stopped cleanly after this epoch. The note is removed, so that it counts only once."""
         if not os.path.lexists(self._path):
             return False
         found = read_note(self._path)
@@ -37,17 +38,17 @@ class StopNote:
         return found == number
 
     def write(self, number: int) -> None:
-        """Leave the note."""
+        """Write the note."""
         write_durably(self._path, note(number))
 
 
 def note(number: int) -> bytes:
-    """The note of a flow that ended well after this epoch."""
+    """Build the note of a flow that stopped cleanly after this epoch."""
     return encoded({"epoch": number})
 
 
 def read_note(path: Path) -> int:
-    """The epoch of a note. One that is damaged is not taken for none: without it, a flow gives up its state."""
+    """Read the epoch of a note. A damaged note is not treated as missing: without it, a flow discards its state."""
     try:
         data = path.read_bytes()
         found = orjson.loads(data)
@@ -60,7 +61,7 @@ def read_note(path: Path) -> int:
 
 
 def skipped(heads: Mapping[str, Offsets], progress: Progress) -> dict[str, SourceSlice]:
-    """The records between where the flow was and the newest ones, as slices."""
+    """The records between the position of the flow and the newest ones, as slices."""
     slices = {}
     for source, ends in heads.items():
         at = progress.offsets.get(source, {})
@@ -69,7 +70,7 @@ def skipped(heads: Mapping[str, Offsets], progress: Progress) -> dict[str, Sourc
 
 
 def after(progress: Progress, slices: Mapping[str, SourceSlice]) -> Progress:
-    """The progress behind a gap."""
+    """The progress after a gap."""
     moved = progress.copy()
     for source, part in slices.items():
         moved.offsets[source] = part.end

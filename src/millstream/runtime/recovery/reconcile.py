@@ -1,8 +1,8 @@
-"""Where a flow goes on when it starts: what store, epoch records, state and sources say, put together.
+"""Determines where a flow resumes, from the store, the epoch records, the state and the sources.
 
-The store is the authority. What does not fit it is either explained by a crash between two writes of an epoch, and then
-the flow goes on, or it is not, and then the flow stops with an error that names the files (`repair.py` mends). The
-table of all cases is in docs/guide/recovery.md. Nothing is changed before everything was looked at.
+The store is the authority. A mismatch either results from a crash between two writes of an epoch, and then the flow
+resumes; or it does not, and then the flow stops with an error that names the files (`repair.py` repairs it). The table
+of all cases is in docs/guide/recovery.md. Nothing is changed before everything was checked.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ HINT = "`millstream repair` says what can be done"
 RUN_FORMAT = 1
 
 AHEAD, UNREADABLE, DIFFERS, ELSEWHERE, STATE, SOURCE = "ahead", "unreadable", "differs", "elsewhere", "state", "source"
-"""Kinds of problems: records that the store does not know; a record that cannot be read; the record of the last epoch
-is not what the store committed; the open record begins elsewhere than the store ends; a state file; a source."""
+"""Kinds of problems: records that the store does not know; an unreadable record; the record of the last epoch differs
+from what the store committed; the open record does not begin where the store ends; a state file; a source.
+"""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a flow stands: its last committed epoch, and what that left."""
+    """The position of a flow: its last committed epoch and the result of that epoch."""
 
     number: int
     now: int
@@ -44,7 +45,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that does not fit together, and the error that a start ends with because of it."""
+    """An inconsistency, and the error that a start raises because of it."""
 
     kind: str
     error: MillstreamError
@@ -55,7 +56,7 @@ class Problem:
 def reconcile(
     plan: Plan, store: EpochStore, book: RecordBook, state: Path, ports: Mapping[str, SourcePort]
 ) -> Standing | None:
-    """Where the flow goes on; None when it has not run yet. Refuses what cannot be put together."""
+    """Return where the flow resumes; None when it has not run yet. Raises if the parts are inconsistent."""
     check(plan, store, book, state, ports)
     kept = store.epochs(plan.flow, KEPT_VERSIONS + 2)
     remove_left_overs(state, [Version.from_json(row.version) for row in kept])
@@ -72,7 +73,7 @@ def reconcile(
 
 
 def check(plan: Plan, store: EpochStore, book: RecordBook, state: Path, ports: Mapping[str, SourcePort]) -> None:
-    """Raise what is wrong, if anything is; changes nothing."""
+    """Raise the first problem, if any; changes nothing."""
     last = store.last(plan.flow)
     for problem in (*of_records(plan.flow, last, book), *of_state(last, state, _steps(plan))):
         raise problem.error
@@ -81,7 +82,7 @@ def check(plan: Plan, store: EpochStore, book: RecordBook, state: Path, ports: M
 
 
 def check_store(home: Path) -> None:
-    """Refuse a home whose store is gone although flows have committed epochs to it, or tables were stored in it."""
+    """Refuse a home whose store is missing although flows have committed epochs to it, or tables were stored in it."""
     if has_store(home):
         return
     for table in Tables(home / "tables").newest():
@@ -100,7 +101,7 @@ def check_store(home: Path) -> None:
 
 
 def of_records(flow: str, last: EpochRow | None, book: RecordBook) -> Iterator[Problem]:
-    """Whether the epoch records fit the store. Those before its last epoch are of no importance any more."""
+    """Check that the epoch records match the store. Records before its last epoch no longer matter."""
     number, newest = (last.number if last is not None else 0), book.newest()
     done = _closed(book, newest)  # also refuses one of a newer version, whatever else is wrong
     if newest > number + 1 or (newest == number + 1 and done):
@@ -126,7 +127,7 @@ def of_records(flow: str, last: EpochRow | None, book: RecordBook) -> Iterator[P
 def _of_record(flow: str, last: EpochRow | None, record: EpochRecord, book: RecordBook) -> Iterator[Problem]:
     number = last.number if last is not None else 0
     if last is not None and record.epoch == number:
-        # a record that is still open may have been written by the plan before: then it was run again by this one
+        # an open record may come from the previous plan: then this plan has rerun it
         same_plan = record.state == "open" or record.plan == last.plan
         if record.slices_json() != last.slices or not same_plan:
             what = "slice" if same_plan else "plan"
@@ -146,7 +147,7 @@ def _of_record(flow: str, last: EpochRow | None, record: EpochRecord, book: Reco
 
 
 def of_state(last: EpochRow | None, state: Path, steps: frozenset[str] | None = None) -> Iterator[Problem]:
-    """Whether the files of the last version are there, as long as they were. What is in them is checked when they are
+    """Check that the files of the last version exist with the right length. Their content is verified when they are
     opened.
     """
     if last is None:
@@ -176,7 +177,7 @@ def of_state(last: EpochRow | None, state: Path, steps: frozenset[str] | None = 
 def of_sources(
     flow: str, last: EpochRow | None, book: RecordBook, ports: Mapping[str, SourcePort]
 ) -> Iterator[Problem]:
-    """Whether every source still has what was read of it last, and what the open epoch is to read."""
+    """Check that every source still has what was read last, and what the open epoch is to read."""
     offsets = _offsets(last)
     record = book.read((last.number if last is not None else 0) + 1)
     for name, port in ports.items():
@@ -184,7 +185,7 @@ def of_sources(
         ends = {**at, **(waiting.end if waiting is not None else {})}
         first, head = port.start(), port.end()
         if first is None and waiting is None:
-            continue  # a source that forgets, as memory does: what is sent again is taken for what it was
+            continue  # a source without storage, such as memory: rows sent again are assumed to be the same
         trimmed = {p: start for p, start in (first or {}).items() if start > at.get(p, start)}
         behind = {p: end for p, end in ends.items() if head is not None and head.get(p, 0) < end}
         if trimmed:
@@ -207,7 +208,7 @@ def of_sources(
 
 
 def note_kinds(root: Path, ports: Mapping[str, SourcePort]) -> None:
-    """Note beside a flow what kind its sources are of, for a repair that has neither the flow nor its store."""
+    """Record the kinds of a flow's sources, for a repair that has neither the flow nor its store."""
     path, kinds = root / "sources" / "kinds.json", {name: port.describe().kind for name, port in ports.items()}
     if kinds != read_kinds(root):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -215,7 +216,7 @@ def note_kinds(root: Path, ports: Mapping[str, SourcePort]) -> None:
 
 
 def read_kinds(root: Path) -> dict[str, str]:
-    """What `note_kinds` noted, as far as it can be read: files, generator, memory, or the word log and a topic."""
+    """Read what `note_kinds` wrote, as far as possible: files, generator, memory, or the word log and a topic."""
     try:
         return dict(orjson.loads((root / "sources" / "kinds.json").read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -227,7 +228,7 @@ def _steps(plan: Plan) -> frozenset[str]:
 
 
 def _closed(book: RecordBook, number: int) -> bool:
-    """Whether there is a record that says that its epoch was committed."""
+    """Whether a record exists and reports that its epoch was committed."""
     try:
         record = book.read(number)
     except HomeDamaged:
@@ -241,7 +242,7 @@ def _offsets(last: EpochRow | None) -> dict[str, dict[int, int]]:
 
 
 def _continues(record: EpochRecord, last: EpochRow | None) -> bool:
-    """Whether an open record begins where the store ends. A source or partition that is new begins anywhere."""
+    """Whether an open record begins where the store ends. A new source or partition may begin anywhere."""
     offsets = _offsets(last)
     return all(
         start == offsets.get(name, {}).get(p, start)

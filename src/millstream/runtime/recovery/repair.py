@@ -1,8 +1,9 @@
-"""Repair: what is wrong with a home that nobody owns, what can be done about it, and what that would lose.
+"""Repair of a home that no process owns: what is wrong, how it can be repaired, and what that would lose.
 
-`look` changes nothing. `mend` does what was found, as one swap (`swap.py`): all of it or nothing, and what it replaces
-is kept. The store stays the authority: records are made to fit it, state is taken from a checkpoint if the same file is
-there; else the home goes back to a checkpoint, or a flow is computed again from the beginning of its sources.
+`look` changes nothing. `mend` applies the findings as one swap (`swap.py`): all or nothing, and it keeps what it
+replaces. The store remains the authority: records are made to match it, and state is copied from a checkpoint if it has
+the same file. Otherwise the home is restored to a checkpoint, or a flow is recomputed from the beginning of its
+sources.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ from millstream.store.port import EpochRow
 
 
 def look(home: Path, *, rebuild: Collection[str] = ()) -> list[Finding]:
-    """What is wrong with a home, and what `mend` would do. `rebuild` are flows to be computed from the beginning."""
+    """Find what is wrong with a home, and what `mend` would do. `rebuild` are flows to be recomputed from the
+    beginning.
+    """
     with files_named(home):
         return _look(home, rebuild)
 
@@ -78,7 +81,7 @@ def _look(home: Path, rebuild: Collection[str]) -> list[Finding]:
 
 
 def locked(home: Path) -> HomeLock:
-    """Own a home to repair it. A link or a folder where its lock should be is moved away."""
+    """Own a home to repair it. A link or a directory in place of its lock is moved away."""
     path = home / "lock"
     if path.is_symlink() or path.is_dir():
         for number in range(1000):
@@ -91,8 +94,8 @@ def locked(home: Path) -> HomeLock:
 
 
 def mend(home: Path, findings: Sequence[Finding], *, failpoint: Failpoint = lambda _: None) -> Path | None:
-    """Do what was found; returns the folder that keeps what was replaced, if anything was. The home must be owned, and
-    its store closed. A repair that dies is finished, or forgotten, by the next start.
+    """Apply the findings; returns the directory that keeps what was replaced, if anything was. The home must be owned,
+    and its store closed. The next start completes or discards an interrupted repair.
     """
     if any(f.do is _nothing for f in findings):
         return next(iter(finish(home)), None)
@@ -118,12 +121,12 @@ def mend(home: Path, findings: Sequence[Finding], *, failpoint: Failpoint = lamb
 
 
 def _nothing(work: RepairContext) -> None:
-    """Finishing what was begun is all there is to do."""
+    """Do nothing: finishing what was begun is the whole repair."""
     raise AssertionError(work)
 
 
 def _last_rows(home: Path) -> dict[str, list[EpochRow]] | MillstreamError:
-    """The last epochs of every flow, newest first; the error when the store cannot be read."""
+    """Return the last epochs of every flow, newest first, or the error when the store cannot be read."""
     from millstream.store.repair import read_all
 
     try:
@@ -145,7 +148,7 @@ def _last_rows(home: Path) -> dict[str, list[EpochRow]] | MillstreamError:
 
 
 def _tables(home: Path) -> list[Finding]:
-    """What is wrong with stored tables."""
+    """Find problems of stored tables."""
     from millstream.store.repair import stored_table, table_versions
 
     path = store_file(home)
@@ -206,7 +209,7 @@ def _of_record(home: Path, flow: str, last: EpochRow | None, book: RecordBook, p
 
 
 def _broken(last: EpochRow | None, state: Path) -> Iterator[tuple[str, str]]:
-    """State files of the last version that are not as they were written, and what is wrong with them."""
+    """Find state files of the last version that do not match their checksums, and what is wrong with them."""
     wrong = {p.where: said_of(p.error) for p in reconcile.of_state(last, state)}
     yield from wrong.items()
     for runs in Version.from_json(last.version if last is not None else {}).runs.values():
@@ -216,7 +219,7 @@ def _broken(last: EpochRow | None, state: Path) -> Iterator[tuple[str, str]]:
 
 
 def _donor(home: Path, flow: str, file: str, last: EpochRow | None) -> Path | None:
-    """The same file in a checkpoint of the home, if there is one."""
+    """Return the same file in a checkpoint of the home, if there is one."""
     assert last is not None
     runs = (r for by in Version.from_json(last.version).runs.values() for r in by)
     run = next(r for r in runs if r.file == file)
@@ -230,9 +233,7 @@ def _donor(home: Path, flow: str, file: str, last: EpochRow | None) -> Path | No
 def _left_overs(flow: str, rows: Sequence[EpochRow], state: Path) -> Iterator[Finding]:
     named: frozenset[str] = frozenset().union(*(Version.from_json(r.version).files for r in rows))
     number = rows[0].number if rows else 0
-    left = sorted(
-        f for f in files_in(state) - named if _epoch_of(f) > number
-    )  # a merge that was not used yet is normal
+    left = sorted(f for f in files_in(state) - named if _epoch_of(f) > number)  # an unused merge is normal
     if left:
         found = f"{len(left)} state files of epochs that died are left over, the first is {state / left[0]}"
         yield Finding(flow, found, "they are taken away", do=asides(None, [state / f for f in left]), harmless=True)
@@ -244,7 +245,7 @@ def _epoch_of(file: str) -> int:
 
 
 def _undelivered(flow: str, out: Path, last: EpochRow | None, numbers: Mapping[str, int]) -> Iterator[Finding]:
-    """Changes for sinks that are damaged or gone."""
+    """Find changes for sinks that are damaged or missing."""
     lost = "these changes never reach the sink"
     for path in sorted(out.glob("*.arrow")):
         if not outbox.intact(path):
@@ -262,13 +263,13 @@ def _generation(flow: str, sink: str, numbers: Mapping[str, int]) -> int:
 
 
 def _short_topics(home: Path, flow: str, last: EpochRow | None, numbers: Mapping[str, int]) -> Iterator[Finding]:
-    """Topics that lack what sinks have written to them."""
+    """Find topics that lack what sinks have written to them."""
     told = last.progress.get("reach", {}) if last is not None else {}
     log = Log(home / "log", SystemClock())
     try:
         for sink, known in told.items():
             if "topic" not in known or known["generation"] != _generation(flow, sink, numbers):
-                continue  # it wrote elsewhere, or has begun again since
+                continue  # it wrote elsewhere, or has been reset since
             reach, topic = Reach.from_json(known), None
             if log.exists(reach.topic):
                 topic = log.topic(reach.topic)
@@ -285,7 +286,7 @@ def _short_topics(home: Path, flow: str, last: EpochRow | None, numbers: Mapping
 
 
 def _written_on(flow: str, sink: str, *, again: bool) -> Callable[[RepairContext], None]:
-    """Let a sink write to its topic as a new producer; `again` what was delivered of the last epoch."""
+    """Let a sink write to its topic as a new producer; `again` is what was delivered of the last epoch."""
 
     def do(work: RepairContext) -> None:
         out = paths.flow_folder(work.home, flow) / "out"
@@ -299,7 +300,7 @@ def _written_on(flow: str, sink: str, *, again: bool) -> Callable[[RepairContext
 
 
 def _stopped(flow: str, path: Path, last: EpochRow | None) -> Iterator[Finding]:
-    """The note of a flow that ended well: it is there until the flow is started again."""
+    """Check the note of a flow that stopped cleanly: it exists until the flow is started again."""
     try:
         if path.exists():
             gap_recovery.read_note(path)
@@ -313,7 +314,7 @@ def _stopped(flow: str, path: Path, last: EpochRow | None) -> Iterator[Finding]:
 
 
 def _given_up(path: Path, *, aside: bool = False) -> Callable[[RepairContext], None]:
-    """Take changes for delivered."""
+    """Treat changes as delivered."""
 
     def do(work: RepairContext) -> None:
         if aside:
@@ -327,7 +328,9 @@ def _given_up(path: Path, *, aside: bool = False) -> Callable[[RepairContext], N
 
 
 def _gone_back(home: Path, found: Sequence[Finding], rows: Mapping[str, Sequence[EpochRow]]) -> list[Finding]:
-    """Give the findings that need an earlier state something to be done: a checkpoint, or the beginning."""
+    """Assign an action to the findings that need an earlier state: a checkpoint, or
+    recomputation from the beginning.
+    """
     newest = _newest_intact(home)
     if newest is not None:
         needs = [f for f in found if f.back]
@@ -351,7 +354,7 @@ def _gone_back(home: Path, found: Sequence[Finding], rows: Mapping[str, Sequence
 
 
 def _newest_intact(home: Path) -> str | None:
-    """The newest checkpoint that is whole, and whose flows find in their sources what they go on with."""
+    """Return the newest intact checkpoint whose flows find in their sources what they resume with."""
     for row in checkpoint.listed(home):
         folder = Path(row["folder"])
         try:
@@ -365,7 +368,7 @@ def _newest_intact(home: Path) -> str | None:
 
 
 def _rebuilt(home: Path, flow: str, last: EpochRow | None, found: str, *, new_store: bool = False) -> Finding:
-    """The flow computed again from the beginning of its sources, if they all still have it."""
+    """Recompute the flow from the beginning of its sources, if all of them still have it."""
     reason = cannot_begin(home, flow, last)
     if reason is not None:
         would = f"nothing can be done: there is no intact checkpoint, and {reason}"

@@ -1,4 +1,4 @@
-"""What a repair finds, and the pieces that it is made of."""
+"""The findings of a repair, and the actions that it consists of."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTHING = "nothing is lost"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found, in sentences; `do` is None when nothing can be done about it."""
+    """One finding, in sentences; `do` is None when it cannot be repaired."""
 
     flow: str
     found: str
@@ -30,11 +30,11 @@ class Finding:
     back: bool = False
     """Whether it needs an earlier state of the flow: a checkpoint, or all its records again."""
     harmless: bool = False
-    """Whether a start does it by itself."""
+    """Whether a start repairs it automatically."""
 
 
 class RepairContext:
-    """A repair in the making."""
+    """A repair in preparation."""
 
     def __init__(self, home: Path, swap: Swap) -> None:
         self.home, self.swap = home, swap
@@ -54,26 +54,26 @@ class RepairContext:
         return self._store
 
     def new_store(self) -> None:
-        """Begin with an empty store instead."""
+        """Start with an empty store instead."""
         if self._store is None:
             from millstream.store.repair import folded, following, set_generations
 
             self._store = self.swap.put(STORE_FILE)
             self.swap.aside(WAL_FILE)
             folded(self._store)
-            set_generations(self._store, following(None, {"": 0}))  # also for flows that nobody remembers
+            set_generations(self._store, following(None, {"": 0}))  # also for flows that are no longer known
 
     def aside(self, path: Path) -> None:
-        """Take a file or folder away."""
+        """Remove a file or directory."""
         self.swap.aside(str(path.relative_to(self.home)))
 
     def new_generation(self, flow: str) -> None:
-        """Its epochs may have other contents from now on."""
+        """Start a new generation of a flow: its epochs may have different content from now on."""
         self._moved.add(flow)
 
     def finish(self) -> None:
-        """Write the generations. The store may be lost, or a copy from before other repairs, so it does not know for
-        sure which were used.
+        """Write the generations. The store may be lost, or a copy from before other repairs, so it may not know which
+        were used.
         """
         if self._moved:
             from millstream.store.repair import folded, following, generations, set_generations
@@ -85,17 +85,17 @@ class RepairContext:
 
 @dataclass(frozen=True)
 class Restore:
-    """The whole home goes back to a checkpoint."""
+    """Restore the whole home to a checkpoint."""
 
     name: str
 
     def __call__(self, work: RepairContext) -> None:
-        """Never called: a restore is a swap of its own."""
+        """Never called: a restore is a separate swap."""
         raise AssertionError(self.name)
 
 
 def asides(flow: str | None, paths: Sequence[Path]) -> Callable[[RepairContext], None]:
-    """Take files away; of this flow, if named, epochs may have other contents from now on."""
+    """Remove files. If `flow` is set, its epochs may have different content from now on."""
 
     def do(work: RepairContext) -> None:
         for path in paths:
@@ -116,7 +116,7 @@ def copied(donor: Path, to: str) -> Callable[[RepairContext], None]:
 
 
 def rewritten(home: Path, last: EpochRow, book: RecordBook) -> Callable[[RepairContext], None]:
-    """Write the record of the last epoch anew, from the store."""
+    """Rewrite the record of the last epoch from the store."""
     clock: Mapping[str, Any] = last.clock
     record = EpochRecord(
         last.number,
@@ -139,5 +139,5 @@ def rewritten(home: Path, last: EpochRow, book: RecordBook) -> Callable[[RepairC
 
 
 def said_of(error: MillstreamError) -> str:
-    """An error as one sentence."""
+    """Format an error as one sentence."""
     return f"{error.message} ({error.detail})" if error.detail else error.message

@@ -1,4 +1,4 @@
-"""What a repair can know of sources without the flow: ledgers of files, topics of the log, and notes of their kinds."""
+"""Checks of sources without the flow, for a repair: ledgers of files, topics of the log, and notes of their kinds."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from millstream.store.port import EpochRow
 
 
 def source_problems(home: Path, root: Path, last: EpochRow | None) -> list[str]:
-    """What is wrong with the sources of a flow whose files are under `root`, in sentences."""
+    """Return what is wrong with the sources of a flow whose files are under `root`, in sentences."""
     return wrong_offsets(home, root, last.progress["offsets"] if last is not None else {})
 
 
 def wrong_offsets(home: Path, root: Path, offsets: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Why a flow whose files are under `root` cannot go on from these offsets, in sentences."""
+    """Return why a flow whose files are under `root` cannot resume from these offsets, in sentences."""
     return list(_problems(home, root, offsets))
 
 
 def cannot_begin(home: Path, flow: str, last: EpochRow | None) -> str | None:
-    """Why a flow cannot be computed again from the beginning of its sources; None when it can."""
+    """Return why a flow cannot be recomputed from the beginning of its sources; None when it can."""
     root = paths.flow_folder(home, flow)
     names = _names(root, last)
     kinds = {**_held(home, flow, names - set(read_kinds(root))), **read_kinds(root)}
@@ -57,7 +57,7 @@ def _place(home: Path, root: Path, name: str, kind: str) -> Offline:
 
 
 def _held(home: Path, flow: str, names: Collection[str]) -> dict[str, str]:
-    """The kinds of sources whose note is lost, as far as topics know that the flow reads them."""
+    """The kinds of sources whose note is lost, as far as the holds of topics reveal them."""
     if not names:
         return {}
     log = Log(home / "log", SystemClock())
@@ -73,7 +73,7 @@ def _held(home: Path, flow: str, names: Collection[str]) -> dict[str, str]:
 
 
 def _names(root: Path, last: EpochRow | None) -> set[str]:
-    """The sources of a flow, from the store or from its newest record that can be read."""
+    """The sources of a flow, from the store or from its newest readable record."""
     if last is not None:
         return set(last.progress["offsets"])
     book = RecordBook(root / "epochs")

@@ -1,9 +1,9 @@
-"""Replacing parts of a home all at once, with what they replace kept.
+"""Replaces parts of a home atomically, and keeps what it replaces.
 
-A swap is a folder of its own, ``repair/<time>/``. The new parts are made ready under ``.new``; then a note,
-``swap.json``, says what is to be moved, and from that moment the swap will be finished: by this process, or by the next
-one that opens the home. What was replaced lies beside the note under its old path. When all is done the note is called
-``done.json``. A folder without a note was never more than a preparation, and is removed.
+A swap is a directory, ``repair/<time>/``. The new parts are prepared under ``.new``. Then a note, ``swap.json``, lists
+what is to be moved. From that moment the swap will be completed: by this process, or by the next one that opens the
+home. Replaced parts are next to the note under their old paths. When everything is done, the note is renamed to
+``done.json``. A directory without a note was only a preparation, and is removed.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class Swap:
         self.folder = _new_folder(home / FOLDER)
 
     def put(self, path: str) -> Path:
-        """Where to make the new part that is to be at `path`."""
+        """Return where to write the new part for `path`."""
         self._puts.append(path)
         place = self.folder / ".new" / path
         place.parent.mkdir(parents=True, exist_ok=True)
         return place
 
     def aside(self, path: str) -> None:
-        """Take a part away, with nothing in its place."""
+        """Remove a part without a replacement."""
         self._asides.append(path)
 
     def commit(self) -> Path:
-        """Do it; returns the folder that keeps what was replaced."""
+        """Execute the swap; returns the directory that keeps what was replaced."""
         self._fail("prepared")
         sync_tree(self.folder)
         sync_directory(self.folder.parent)
@@ -61,8 +61,8 @@ class Swap:
         return self.folder
 
     def cancel(self) -> None:
-        """Forget what was prepared. A swap that is noted is finished instead, by the next process that opens the home:
-        its folder may be the only place of what it has replaced.
+        """Discard what was prepared. A swap that has a note is completed instead, by the next process that opens the
+        home: its directory may be the only place of what it has replaced.
         """
         if os.path.lexists(self.folder / "swap.json"):
             return
@@ -71,7 +71,7 @@ class Swap:
 
 
 def finish(home: Path) -> list[Path]:
-    """Finish the swaps that a process left behind, and remove mere preparations. The home must be owned."""
+    """Complete the swaps that a process left unfinished, and remove preparations. The home must be owned."""
     finished = []
     for folder in sorted((home / FOLDER).glob("*")):
         if os.path.lexists(folder / "swap.json"):
@@ -83,7 +83,7 @@ def finish(home: Path) -> list[Path]:
 
 
 def _forget(home: Path, folder: Path) -> None:
-    """Remove a preparation; what was taken out of the home is never removed."""
+    """Remove a preparation; files that were moved out of the home are never removed."""
     parts = [p.name for p in folder.iterdir()]
     if parts in ([], [".new"]):
         paths.delete_tree(folder, within=home)
@@ -96,7 +96,7 @@ def _forget(home: Path, folder: Path) -> None:
 
 
 def sync_tree(root: Path) -> None:
-    """Make all files below a folder, and their names, durable."""
+    """Make all files below a directory, and their names, durable."""
     for folder, _, files in os.walk(root):
         for name in files:
             handle = os.open(os.path.join(folder, name), os.O_RDONLY)
@@ -108,7 +108,7 @@ def sync_tree(root: Path) -> None:
 
 
 def _finish(home: Path, folder: Path, fail: Failpoint) -> None:
-    """Move what is not moved yet; may be done any number of times."""
+    """Move what is not moved yet; idempotent."""
     note = _note(folder / "swap.json")
     for path in note["aside"]:
         _keep(home / path, folder / path)

@@ -1,1 +1,1 @@
-"""Running flows: threads, restarts, leases, standbys, the search for poison records."""
+"""Supervision of running flows: threads, restarts, leases, standbys, the search for poison records."""

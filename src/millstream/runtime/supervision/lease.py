@@ -1,16 +1,16 @@
-"""Who owns a home: one process at a time, by a lock that the system lets go when the process dies.
+"""Ownership of a home: one process at a time, by a lock that the system releases when the process dies.
 
-A process that is frozen (SIGSTOP, a hung disk) keeps the lock. So the owner also writes a heartbeat into the lock file,
+A frozen process (SIGSTOP, a hung disk) keeps the lock. Therefore the owner also writes a heartbeat to the lock file,
 every second. A process that wants to take over waits until the lock is free, or until the heartbeat has been silent for
-the lease time; then it ends the frozen owner, exactly that process and its Java process, before it opens the home.
-The file has the process id in its first line, and in the second what else is known, as JSON:
+the lease time; then it kills the frozen owner, exactly that process and its Java process, before it opens the home.
+The first line of the file is the process id; the second holds the other properties as JSON:
 
     4711
     {"pid": 4711, "started": 8812345, "boot": "0c1f...", "host": "mill", "since": "2026-01-01T00:00:00Z",
      "token": 3, "beat": 12345.678}
 
-`started` is when the process began and `beat` when it was last heard, both by clocks that all processes of one host
-share and that nobody can set.
+`started` is when the process began and `beat` is its last heartbeat, both by clocks that all processes of one host
+share and that cannot be set.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from millstream.errors import DiskFull, HomeInUse, LeaseLost
 from millstream.runtime.supervision import processes
 
 LEASE_SECONDS = 5.0
-"""After so long without a heartbeat an owner counts as frozen."""
+"""The time without a heartbeat after which an owner counts as frozen."""
 BEAT_SECONDS = 1.0
 WATCH_SECONDS = 2.0
-"""A heartbeat must also have been watched standing still for so long, at most, before its owner is ended."""
+"""The longest time for which a heartbeat must also be observed to stand still before its owner is killed."""
 POLL_SECONDS = 0.05
 END_SECONDS = 30.0
 
@@ -47,7 +47,7 @@ _READ = "read it with `millstream query` or ms.connect(...), which go through th
 
 @dataclass(frozen=True)
 class HomeOwner:
-    """What a lock file says about the process that holds the lock."""
+    """What a lock file states about the process that holds the lock."""
 
     pid: int
     started: int | None = None
@@ -59,16 +59,16 @@ class HomeOwner:
 
     @property
     def is_here(self) -> bool:
-        """Whether it runs on this machine, since it was last started."""
+        """Whether it runs on this machine, since the last boot."""
         return self.host == socket.gethostname() and self.boot == processes.boot()
 
     @property
     def silence(self) -> float | None:
-        """Seconds since it was last heard; None when that cannot be told from here."""
+        """Seconds since its last heartbeat; None when that cannot be determined from here."""
         return max(0.0, time.monotonic() - self.beat) if self.is_here and self.beat else None
 
     def told(self, lease: float = LEASE_SECONDS) -> str:
-        """Who it is, since when, and whether it is alive."""
+        """Describe the owner: its process, since when it owns the home, and whether it is alive."""
         parts = [f"process {self.pid}"]
         if self.host and not self.is_here:
             parts.append(f"on {self.host}")
@@ -81,7 +81,7 @@ class HomeOwner:
 
 
 def owner_of(path: Path) -> HomeOwner | None:
-    """What a lock file says; None when it says nothing that can be read."""
+    """Read the owner from a lock file; None when the file is unreadable."""
     try:
         found = orjson.loads(path.read_bytes().strip().splitlines()[-1])
         return HomeOwner(found) if isinstance(found, int) else HomeOwner(**found)
@@ -90,7 +90,7 @@ def owner_of(path: Path) -> HomeOwner | None:
 
 
 class HomeLock:
-    """The lock of a home, held from the moment it is made until `release`. Refuses (HomeInUse) a second owner."""
+    """The lock of a home, held from creation until `release`. Refuses (HomeInUse) a second owner."""
 
     def __init__(self, path: Path, *, beat: float = BEAT_SECONDS) -> None:
         self._path = path
@@ -113,14 +113,14 @@ class HomeLock:
         self._thread.start()
 
     def release(self) -> None:
-        """Let go of the home."""
+        """Release the home."""
         self._released.set()
         self._thread.join()
         self._file.close()
 
     def check(self) -> None:
-        """Refuse (LeaseLost) to go on when the path leads to another home than the one that this lock is of: it was
-        moved while it was in use, or another one was put in its place.
+        """Refuse (LeaseLost) to continue when the path leads to a different home than the locked one: it was moved
+        while it was in use, or another one was put in its place.
         """
         try:
             there = os.stat(self._path, follow_symlinks=False)
@@ -136,12 +136,12 @@ class HomeLock:
 
     def _keep(self) -> None:
         while not self._released.wait(self._beat):
-            with suppress(OSError):  # a disk that fails is a reason to be taken for frozen, until it is well again
+            with suppress(OSError):  # with a failing disk, the owner counts as frozen until it recovers
                 self._write(replace(self.owner, beat=time.monotonic()))
 
     def _write(self, owner: HomeOwner) -> None:
         text = b"%d\n%s" % (owner.pid, orjson.dumps(asdict(owner)))
-        os.pwrite(self._file.fileno(), text.ljust(_LENGTH) + b"\n", 0)  # in one piece, over the one before
+        os.pwrite(self._file.fileno(), text.ljust(_LENGTH) + b"\n", 0)  # in one piece, over the previous one
 
 
 def wait_for(
@@ -151,9 +151,10 @@ def wait_for(
     give_up: Callable[[], bool] = lambda: False,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> HomeLock | None:
-    """The lock of a home, once it is free or its owner is frozen, which is then ended. None when `give_up` says so.
+    """Wait for the lock of a home until it is free or its owner is frozen; a frozen owner is killed. None when
+    `give_up` returns true.
 
-    `meanwhile` is called again and again while somebody else owns the home.
+    `meanwhile` is called repeatedly while another process owns the home.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     heard, since = None, time.monotonic()
@@ -169,12 +170,12 @@ def wait_for(
         if owner is not None and (owner.silence or 0.0) > lease and watched >= min(WATCH_SECONDS, lease):
             fence(path, owner)
         meanwhile()
-        time.sleep(POLL_SECONDS)  # the lock of another process is watched: there is nothing to wait on
+        time.sleep(POLL_SECONDS)  # the lock of another process is polled: there is no event to wait on
     return None
 
 
 def fence(path: Path, owner: HomeOwner) -> None:
-    """End a frozen owner and wait for its death; refuses where that cannot be done safely."""
+    """Kill a frozen owner and wait for its death; refuses where that cannot be done safely."""
     if owner.pid == os.getpid():
         raise in_use(path)
     if not owner.is_here or owner.started is None:
@@ -201,7 +202,7 @@ def fence(path: Path, owner: HomeOwner) -> None:
 
 
 def in_use(path: Path) -> HomeInUse:
-    """That a home is in use, by whom, since when, and whether they are alive."""
+    """Return the error for a home in use: by whom, since when, and whether the owner is alive."""
     owner = owner_of(path)
     if owner is None:
         return HomeInUse(f"the home {path.parent} is in use by process unknown", hint=_READ)

@@ -1,7 +1,7 @@
-"""Poison records: those that break the epoch they are in, found by trying parts of its slice.
+"""Finds poison records, which make their epoch fail, by trying parts of its slice.
 
-Nothing is committed by a try. What is found is written into the epoch's record before the epoch is performed, so that
-every later try, also after a crash, leaves out the same records.
+A try commits nothing. The poison records are written to the epoch's record before the epoch runs, so that every later
+try, also after a crash, excludes the same records.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from millstream.runtime.supervision.supervisor import failure, head, is_suspect,
 from millstream.state.version import Version
 
 MOST = 100
-"""More poison records than this in one epoch, and it is the code that is wrong."""
+"""With more poison records than this in one epoch, the code is at fault."""
 PROBES = 8
-"""So many records are tried alone first, if there are more; when all of them fail, it is the code too."""
+"""The number of records that are first tried alone, if there are more; when all of them fail, the code is at fault."""
 
 _TRIES = 10**9
-"""Where the numbers of tries begin, so that the state files of a try have names of their own."""
+"""The first number of a try, so that its state files have unique names."""
 
 
 class Searchable(Protocol):
-    """What the search asks of an engine besides its epochs."""
+    """What the search requires of an engine in addition to running epochs."""
 
     def run(self, version: Version, given: Any) -> Any:
-        """Perform an epoch with ``given.only`` of its records, and not those in ``given.without``."""
+        """Run an epoch with ``given.only`` of its records, and without those in ``given.without``."""
         ...
 
     def places(self, given: Any) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
@@ -52,8 +52,8 @@ class Culprit:
 
 
 def search(loop: FlowLoop, error: MillstreamError) -> EpochRecord:
-    """Find the poison records of the epoch that was begun, and write them into its record. Raises `error`, with what
-    was learned, when it does not lie in single records.
+    """Find the poison records of the current epoch, and write them to its record. Raises `error`, with the findings,
+    when the cause is not single records.
     """
     record = loop.book.read(loop.number + 1)
     if record is None or record.replay is not None:
@@ -78,7 +78,7 @@ def search(loop: FlowLoop, error: MillstreamError) -> EpochRecord:
 
 
 class _Tries:
-    """Performs epochs that are never committed."""
+    """Runs epochs that are never committed."""
 
     def __init__(self, loop: FlowLoop, given: Any) -> None:
         self.engine = cast(Searchable, loop.engine)
@@ -86,14 +86,14 @@ class _Tries:
         self._attempts = itertools.count(_TRIES)
 
     def fails(self, given: Any) -> MillstreamError | None:
-        """How an epoch fails; None when it does not. An error that cannot lie in a record is raised."""
+        """Return how an epoch fails; None when it does not. An error that no record can cause is raised."""
         try:
             with bounded(self._loop.plan.flow):
                 self.engine.run(self._loop.version, replace(given, attempt=next(self._attempts)))
         except BaseException as error:
             known = failure(self._loop.plan.flow, error)
             if not isinstance(error, Exception) and type(error).__module__ == "builtins":
-                raise  # somebody wants to end the process
+                raise  # the process is being stopped
             if not is_suspect(known):
                 raise
             return known
@@ -101,7 +101,7 @@ class _Tries:
 
 
 class _Rows:
-    """The records of an epoch in one row, whatever their source."""
+    """The records of an epoch in one sequence, whatever their source."""
 
     def __init__(self, places: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
         self._sources = sorted(places)
@@ -122,20 +122,20 @@ class _Rows:
         return chosen
 
     def culprit(self, number: int, error: MillstreamError) -> Culprit:
-        """A record that fails alone."""
+        """Return a record that fails alone."""
         ((source, ((partition, position, _),)),) = self.ranges(number, number + 1).items()
         return Culprit(source, partition, position, f"poisonous: {reason(error)}")
 
 
 class _Search:
-    """Halves an epoch until single records are left that fail alone."""
+    """Bisects an epoch down to single records that fail alone."""
 
     def __init__(self, tries: _Tries, given: Any, rows: _Rows, epoch: int) -> None:
         self._tries, self._given, self._rows, self._epoch = tries, given, rows, epoch
         self._found: list[Culprit] = []
 
     def all(self, error: MillstreamError) -> list[Culprit]:
-        """All records that fail alone; the epoch fails with `error` as a whole."""
+        """Return all records that fail alone; the epoch as a whole fails with `error`."""
         if self._fails(0, 0) is not None:
             raise self._as_a_whole(error, "the epoch fails also without any record")
         rows = len(self._rows)
@@ -179,7 +179,7 @@ def _it_is_the_code(epoch: int, why: str, error: MillstreamError) -> UserCodeFai
 
 
 def _with(before: Mapping[str, Any], found: list[Culprit]) -> dict[str, list[tuple[int, int, str]]]:
-    """Poison records by source, as a record has them."""
+    """Group poison records by source, as an epoch record stores them."""
     out = {source: list(rows) for source, rows in before.items()}
     for one in found:
         out.setdefault(one.source, []).append((one.partition, one.position, one.reason))

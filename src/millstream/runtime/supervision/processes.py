@@ -1,4 +1,4 @@
-"""Processes of this machine: which one is meant, and how to end exactly that one. On Linux; elsewhere none is known."""
+"""Processes of this machine: identifies one exactly and kills only that one. Linux only; elsewhere none is known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROC = Path("/proc")
 
 @cache
 def boot() -> str:
-    """Names this run of the system; empty where that cannot be told."""
+    """An identifier of this boot of the system; empty where it is unknown."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -22,13 +22,13 @@ def boot() -> str:
 
 
 def started(pid: int) -> int | None:
-    """When a process began, in ticks since the system did; None when there is none, or it has ended."""
+    """The start time of a process, in ticks since boot; None when it does not exist or has ended."""
     fields = _stat(pid)
     return None if fields is None or fields[0] in ("Z", "X") else int(fields[19])
 
 
 def children(pid: int) -> dict[int, int]:
-    """The child processes of a process, and when each began."""
+    """The child processes of a process, with their start times."""
     found = {}
     for entry in _PROC.iterdir() if _PROC.is_dir() else ():
         if entry.name.isdigit():
@@ -47,9 +47,9 @@ def name(pid: int) -> str:
 
 
 def end(pid: int, since: int, wait: float) -> bool:
-    """End (SIGKILL) the process that began then, and its Java process, and wait for their death.
+    """Kill (SIGKILL) the process with this start time, and its Java process, and wait for their death.
 
-    False when there is no such process, or it does not die. A process that took over its number is left alone.
+    False when there is no such process, or it does not die. A process that reused its id is left alone.
     """
     java = {c: began for c, began in children(pid).items() if name(c) == "java"}
     done = _end(pid, since, wait)
@@ -63,7 +63,7 @@ def _end(pid: int, since: int, wait: float) -> bool:
     if not hasattr(os, "pidfd_open"):
         return False
     try:
-        handle = os.pidfd_open(pid)  # from here on it names this process and no other
+        handle = os.pidfd_open(pid)  # from here on it refers to this process and no other
     except ProcessLookupError:
         return False
     try:
@@ -79,7 +79,7 @@ def _end(pid: int, since: int, wait: float) -> bool:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """What the system says of a process, from its state on (its name before that may hold anything)."""
+    """Read the kernel's status of a process, from its state on (the name before that may contain anything)."""
     try:
         return (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""A running flow: its thread, and the handle that people hold. `supervisor.py` says what follows a failure."""
+"""A running flow: its thread, and the handle for users. `supervisor.py` decides what follows a failure."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ STATES = {
     "crash loop": (),
     "stopped": (),
 }
-"""The states of a run and where each may lead."""
+"""The states of a run and the transitions from each."""
 
 ENDED = tuple(state for state, following in STATES.items() if not following)
 BROKEN = ("failed", "crash loop")
 
 Pause = Callable[[threading.Event, float], object]
-"""Waits for so many seconds, or until the event happens."""
+"""Waits for this many seconds, or until the event is set."""
 
 _SETTLED = 2
-"""The epoch that takes the last record in, and one more, in which windows that it closed may answer."""
+"""The epoch that reads the last record, and one more, in which the windows that it closed may emit."""
 
 
 @dataclass
@@ -58,10 +58,10 @@ class _Target:
 
 
 class Run:
-    """A flow that runs in the background. Made by `Home.start`; used as a context manager it stops at the end.
+    """A flow that runs in the background. Created by `Home.start`. As a context manager, it stops the flow on exit.
 
-    `state` is starting, running, idle (nothing to do just now), restarting (it failed, and is started again),
-    finished (all sources ended), failed, crash loop (it failed too often) or stopped. `status` says more.
+    `state` is starting, running, idle (nothing to do at the moment), restarting (it failed, and is started again),
+    finished (all sources ended), failed, crash loop (it failed too often) or stopped. `status` has the details.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Run:
         self._on_epoch = on_epoch
         self._on_output = on_output
         self._on_health = on_health
-        """Told when the flow has come up, and when it has ended because it failed."""
+        """Notified when the flow is up, and when it has ended because it failed."""
         self._supervisor = Supervisor(restarts, poison, chance=chance)
         self._pause = pause
         self._suspected: MillstreamError | None = None
@@ -103,7 +103,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """The state for a person: how often it was started again, when the next time is, and why."""
+        """The state as text: how often the flow was restarted, when the next restart is, and why."""
         if self.state in BROKEN and isinstance(self.error, MillstreamError):
             often = f" ({self._supervisor.restarts.limit} failures)" if self.state == "crash loop" else ""
             return f"{self.state}{often}: {head(self.error)}"
@@ -112,7 +112,7 @@ class Run:
         return self._doing.replace("{in}", f"in {max(0.0, self._again_at - time.monotonic()):.0f} s")
 
     def catch_up(self, timeout: float | None = None) -> Run:
-        """Wait until everything that is there now has been taken into the views."""
+        """Wait until everything that is available now is reflected in the views."""
         target = _Target()
         with self._changed:
             self._targets.append(target)
@@ -124,9 +124,9 @@ class Run:
         return self
 
     def wait(self, until: Callable[[Run], bool] | None = None, timeout: float | None = None) -> Run:
-        """Wait until a condition on the run holds (looked at after every epoch), or until it has ended.
+        """Wait until a condition on the run holds (checked after every epoch), or until it has ended.
 
-        Raises what stopped the flow if it failed, and TimeoutError when the time is up.
+        Raises the error that stopped the flow if it failed, and TimeoutError on timeout.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:
@@ -142,7 +142,7 @@ class Run:
         return self
 
     def replay_late(self, view: str) -> int:
-        """Take the late records of a view into it; see `Home.replay_late`."""
+        """Replay the late records of a view into it; see `Home.replay_late`."""
         wanted: Future[int] = Future()
         with self._changed:
             if self._ended:
@@ -152,7 +152,7 @@ class Run:
         return wanted.result()
 
     def stop(self, timeout: float | None = 60) -> None:
-        """End after the epoch that is being performed; the next start goes on from there."""
+        """Stop after the current epoch; the next start resumes from there."""
         self._stopping.set()
         self._wake.set()
         self._thread.join(timeout)
@@ -184,7 +184,7 @@ class Run:
                 if self.loop is not None:
                     self.loop.close()
             if self._suspected is not None and is_suspect(known):
-                verdict = Verdict(Then.FAIL)  # what the search came to
+                verdict = Verdict(Then.FAIL)  # the outcome of the search
             else:
                 verdict = self._supervisor.failed(known, self._epoch)
             if not self._goes_on(known, verdict):
@@ -192,18 +192,18 @@ class Run:
 
     @property
     def _epoch(self) -> int:
-        """The epoch that is next, if it matters."""
+        """The number of the next epoch, where relevant."""
         return self.loop.number + 1 if self.loop is not None and self._supervisor.restarts.limit else 0
 
     def _live(self) -> None:
-        """Make the loop and perform epochs until all is read or somebody asks to stop."""
+        """Create the loop and run epochs until everything is read or a stop is requested."""
         self.loop = self._make()
         self._supervisor.came_up()
         self._tell_health()
         if self._suspected is not None:
             poison.search(self.loop, self._suspected)
             self.loop.close()
-            self.loop = self._make()  # rid of what the search has left behind
+            self.loop = self._make()  # without what the search has left
             self._suspected = None
         while not self._stopping.is_set():
             self._to("running")
@@ -224,7 +224,7 @@ class Run:
         self._to("stopped")
 
     def _goes_on(self, error: MillstreamError, verdict: Verdict) -> bool:
-        """Do what was decided about a failure; False when the run has ended."""
+        """Act on the decision about a failure; False when the run has ended."""
         limit = self._supervisor.restarts.limit
         if verdict.then is Then.CRASH_LOOP:
             why = f"it failed {verdict.number} times without an epoch in between, and is not started again"
@@ -249,7 +249,7 @@ class Run:
         return True
 
     def _replay(self) -> None:
-        """Do what was asked for by `replay_late`."""
+        """Execute the requests of `replay_late`."""
         assert self.loop is not None
         while self._replays:
             view, wanted = self._replays.popleft()
@@ -265,7 +265,7 @@ class Run:
                 wanted.set_result(number)
 
     def _aim(self) -> None:
-        """Fix what new callers of `catch_up` wait for: all that is there at this moment."""
+        """Fix what new callers of `catch_up` wait for: everything that is available at this moment."""
         assert self.loop is not None
         with self._changed:
             for target in self._targets:
@@ -273,7 +273,7 @@ class Run:
                     target.heads = self.loop.heads()
 
     def _score(self, *, rested: bool) -> None:
-        """Count the epochs since each target was reached; a rest settles them all."""
+        """Count the epochs since each target was reached; an idle flow completes them all."""
         assert self.loop is not None
         with self._changed:
             for target in self._targets:

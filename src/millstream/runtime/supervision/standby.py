@@ -1,8 +1,8 @@
-"""A standby: a second process that is ready to go on with the flows of a home when its owner dies or freezes.
+"""A standby: a second process that is ready to resume the flows of a home when its owner dies or freezes.
 
-A **passive** standby has everything loaded: modules, Spark's Java process, bound plans. An **active** one performs the
-epochs of the owner too, as their records tell it, with an engine and a state of its own, so that all its code is warm;
-what comes out is thrown away. Neither writes anything to the home but its own folder, ``shadow/<pid>``.
+A **passive** standby has everything loaded: modules, Spark's Java process, bound plans. An **active** one also runs the
+epochs of the owner, from their records, with a separate engine and state, so that all its code is warm; the output is
+discarded. Neither writes to the home except to its own directory, ``shadow/<pid>``.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ POLL_SECONDS = 0.05
 
 
 def standby_log(home: Path) -> Path:
-    """The file of a home that the Spark of a standby writes its messages to."""
+    """The Spark log file of a standby of a home."""
     return home.absolute() / "logs" / "standby.log"
 
 
 @dataclass(frozen=True)
 class TakenOver:
-    """A home that was taken over: its lock, who had it before, and when each flow last closed an epoch (wall time)."""
+    """A home that was taken over: its lock, its previous owner, and when each flow last closed an epoch (wall time)."""
 
     lock: HomeLock
     before: HomeOwner | None
@@ -52,7 +52,7 @@ class TakenOver:
 
 
 class Standby:
-    """Waits for a home. `warm` first, then `wait`; `close` at the end, in any case."""
+    """Waits for a home. Call `warm` first, then `wait`, and `close` at the end in any case."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class Standby:
     def warm(self) -> None:
         """Load, start Spark and bind the plans; an active standby begins to follow."""
         if not (self.home / "millstream.json").exists():
-            return  # nobody has been there yet
-        for left in (self.home / "shadow").glob("*"):  # by standbys that were killed
+            return  # the home has not been used yet
+        for left in (self.home / "shadow").glob("*"):  # left by standbys that were killed
             if left.name.isdigit() and processes.started(int(left.name)) is None:
                 _removed(left, self.home)
         for plan in self._plans:
@@ -85,7 +85,7 @@ class Standby:
                 self._shadows.append(shadow)
 
     def wait(self, give_up: Callable[[], bool] = lambda: False) -> TakenOver | None:
-        """Wait until the home is free, or its owner frozen, and take it. None when `give_up` says so."""
+        """Wait until the home is free, or its owner frozen, and take it. None when `give_up` returns true."""
         before: list[HomeOwner | None] = [None]
 
         def look() -> None:
@@ -99,11 +99,11 @@ class Standby:
 
     @property
     def followed(self) -> int:
-        """How many epochs were performed beside the owner."""
+        """The number of epochs that were run alongside the owner."""
         return sum(s.performed for s in self._shadows)
 
     def stop(self) -> None:
-        """Stop following, after the epochs that are being performed."""
+        """Stop following, after the current epochs."""
         for shadow in self._shadows:
             shadow.stop()
 
@@ -116,7 +116,7 @@ class Standby:
 
 
 class Shadow:
-    """Performs the epochs of another process's flow again, in a thread of its own, and commits nothing."""
+    """Reruns the epochs of another process's flow in a separate thread, and commits nothing."""
 
     def __init__(self, home: Path, plan: Plan, folder: Path, engines: EngineFactory) -> None:
         self.performed = 0
@@ -131,7 +131,7 @@ class Shadow:
 
     @property
     def can_follow(self) -> bool:
-        """Whether all its sources can be read beside the owner."""
+        """Whether all its sources can be read alongside the owner."""
         return self._engine is not None and all(p is not None for p in self._ports.values())
 
     def warm(self) -> None:
@@ -139,7 +139,7 @@ class Shadow:
         self._engines.warm_up(self._plan).result()
         newest = self._tables.newest()
         if any(name not in newest for name in self._plan.tables):
-            return  # its owner has not put them there yet
+            return  # its owner has not created them yet
         tables = {name: self._tables.path(name, newest[name]) for name in self._plan.tables}
         ports = {n: p for n, p in self._ports.items() if p is not None}
         self._engine = self._engines.build(
@@ -157,7 +157,7 @@ class Shadow:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the epoch that is being performed."""
+        """Stop after the current epoch."""
         self._stop.set()
 
     def join(self) -> None:
@@ -170,7 +170,7 @@ class Shadow:
         compactor = Compactor(self._engine.cache, self._engine.plan.stateful)
         try:
             self._follow(self._engine, compactor)
-        except (MillstreamError, OSError) as error:  # the owner goes on; this one only has less of a start
+        except (MillstreamError, OSError) as error:  # the owner keeps running; this one is only less warm
             self.error = error
         finally:
             compactor.close()
@@ -185,7 +185,7 @@ class Shadow:
         while not self._stop.wait(POLL_SECONDS):
             record = book.read(last + 1)
             if record is None and book.newest() > last + 1:
-                last = book.newest() - 1  # too far behind: the records in between are gone
+                last = book.newest() - 1  # lagging too far: the records in between are gone
             while record is not None and record.state == "closed" and not self._stop.is_set():
                 if record.replay is None and set(record.slices) == set(self._ports):
                     before = version.files
@@ -201,7 +201,7 @@ class Shadow:
     def _input(self, record: EpochRecord) -> EpochInput:
         for port in self._ports.values():
             if port is not None:
-                port.head(record.now)  # it takes in what its owner has discovered since
+                port.head(record.now)  # it reads what its owner has discovered since
         return EpochInput(
             record.epoch,
             record.slices,
@@ -216,7 +216,7 @@ class Shadow:
 
 
 def _port(home: Path, flow: str, source: SourceStage) -> SourcePort | None:
-    """A source that can be read next to its owner; None when it cannot."""
+    """Return a source that can be read next to its owner; None when it cannot."""
     root, log = paths.flow_folder(home, flow), Log(home / "log", SystemClock())
     return follow_source(SourceContext(source.connector, source.schema, flow, source.name, root, {}, log, holds=False))
 
@@ -228,7 +228,7 @@ def _removed(folder: Path, home: Path) -> None:
 
 
 def _closed_at(home: Path, flow: str) -> float:
-    """When the last epoch of a flow was closed; now if there is none."""
+    """When the last epoch of a flow was closed; the current time if there is none."""
     for path in sorted((paths.flow_folder(home, flow) / "epochs").glob("*.json"), reverse=True)[:2]:
         if b'"state":"closed"' in path.read_bytes():
             return path.stat().st_mtime

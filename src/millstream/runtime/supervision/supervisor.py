@@ -1,6 +1,6 @@
-"""What becomes of a flow that failed: it is started again after a while, searched for poison records, or ended.
+"""Decides what follows the failure of a flow: a restart after a delay, a search for poison records, or the end.
 
-Decisions only; `run.py` carries them out. Chance is given and waiting is done elsewhere, so a test needs neither.
+It only decides; `run.py` acts. Randomness is an argument and waiting happens elsewhere, so a test needs neither.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ FINAL = (
     *(DefinitionError, PlanError, HomeDamaged, HomeTooNew),
     *(RecoveryFailed, LeaseLost, EngineMissing),
 )
-"""Errors that starting again cannot mend."""
+"""Errors that a restart cannot fix."""
 
 SAME = 3
-"""An epoch that fails the same way so often is searched for poison records."""
+"""The number of identical failures after which an epoch is searched for poison records."""
 
 GOOD_EPOCHS = 10
-"""After so many epochs in a row the next failure is waited for as briefly as the first."""
+"""The number of consecutive epochs after which the delay starts again at its first value."""
 
 SET_APART, STOP = "set apart", "stop"
 POISON = (SET_APART, STOP)
-"""What is done about a record that breaks its epoch."""
+"""How to treat a record that makes its epoch fail."""
 
 
 @dataclass(frozen=True)
 class Restarts:
-    """How a flow that failed is started again: how often without a committed epoch in between, and how long is waited
-    before: `first`, then twice as long every time, `most` at the most.
+    """The restart policy of a flow: how many restarts without a committed epoch in between, and the delay before each:
+    `first`, then doubled every time, up to `most`.
     """
 
     limit: int = 5
@@ -67,8 +67,8 @@ class Restarts:
         Duration.not_negative(self.most, what="most")
 
     def seconds(self, failures: int, chance: float) -> float:
-        """The wait after so many failures; `chance` (0 to 1) spreads it by a quarter, so that flows do not come in
-        step.
+        """The delay after this many failures; `chance` (0 to 1) varies it by a quarter, so that flows do not restart in
+        lockstep.
         """
         most = Duration.of(self.most).micros / 1e6
         wait = Duration.of(self.first).micros / 1e6 * float(2 ** min(failures - 1, 30))
@@ -111,7 +111,7 @@ class Supervisor:
         self._last: tuple[int, str, str] | None = None
 
     def came_up(self) -> None:
-        """The flow has found its place and begins with its epochs."""
+        """The flow has determined its position and starts its epochs."""
         self._up = True
 
     def good(self) -> None:
@@ -122,11 +122,11 @@ class Supervisor:
             self._in_a_row = 0
 
     def failed(self, error: MillstreamError, epoch: int) -> Verdict:
-        """The flow failed in this epoch, or before it."""
+        """Decide what follows a failure in this epoch, or before it."""
         self._failures, self._in_a_row, self._good = self._failures + 1, self._in_a_row + 1, 0
         number = self._failures
-        known = self._up or isinstance(error, HomeInUse)  # (a reader has the store open, and will let go of it)
-        if isinstance(error, FINAL) or not known or not self.restarts.limit:  # who starts a flow wants to hear it
+        known = self._up or isinstance(error, HomeInUse)  # a reader has the store open and will release it
+        if isinstance(error, FINAL) or not known or not self.restarts.limit:  # the caller gets the error
             return Verdict(Then.FAIL, number=number)
         last = number >= self.restarts.limit
         if self._is_enough(error, epoch, last=last):
@@ -136,8 +136,8 @@ class Supervisor:
         return Verdict(Then.AGAIN, self.restarts.seconds(self._in_a_row, self._chance()), number)
 
     def _is_enough(self, error: MillstreamError, epoch: int, *, last: bool) -> bool:
-        """Whether an epoch has failed often enough to be searched: in the same way (numbers in a message may differ, as
-        when another record comes first), or in any way that may lie in a record before the flow would end.
+        """Whether an epoch has failed often enough to be searched: in the same way (numbers in a message may differ,
+        because another record may come first), or in any way that a record may cause, before the flow would end.
         """
         sign = (epoch, type(error).__name__, re.sub(r"\d+", "0", head(error)))
         suspect = is_suspect(error)
@@ -153,26 +153,26 @@ class Supervisor:
 
 
 def is_suspect(error: MillstreamError) -> bool:
-    """Whether the reason may lie in a record: user code, or work on it, failed while the engine itself is well."""
+    """Whether a record may be the cause: user code, or work on it, failed while the engine itself is healthy."""
     if isinstance(error, EngineLost):
         return False
     return isinstance(error, UserCodeFailed | EngineFailed | MemoryExceeded) or type(error) is RunError
 
 
 def head(error: MillstreamError, most: int = 200) -> str:
-    """The first line of what an error says."""
+    """The first line of the message of an error."""
     return (error.message.strip().splitlines() or [type(error).__name__])[0][:most]
 
 
 def reason(error: MillstreamError, most: int = 300) -> str:
-    """What an error says, and why, in one line."""
+    """The message of an error and its cause, in one line."""
     why = (error.detail or "").strip().partition("\n")[0].partition("the full report is in ")[0].rstrip("; ")
     plain = re.sub(r"\s*(If necessary[, ].*?|SQLSTATE: \w+)(?=$| in )", "", why)
     return f"{head(error)}: {plain}"[:most] if plain and not isinstance(error, UserCodeFailed) else head(error)
 
 
 def failure(flow: str, error: BaseException) -> MillstreamError:
-    """What stopped a flow, in our words. A panic in Polars is no Exception."""
+    """Convert what stopped a flow to a Millstream error. A panic in Polars is not an Exception."""
     if isinstance(error, MillstreamError):
         return error
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:

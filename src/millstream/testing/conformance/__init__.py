@@ -1,1 +1,3 @@
-"""Suites that every source, sink and store passes: subclass one in a test, and give it a way to open what is tested."""
+"""Conformance suites for sources, sinks and stores. Subclass one in a test and implement how to open the object under
+test.
+"""

@@ -1,4 +1,4 @@
-"""What every source must do, as tests.
+"""The conformance suite of sources: tests that every source must pass.
 
     class TestMine(SourceConformance):
         schema = "n BIGINT"
@@ -9,7 +9,7 @@
         def open(self, folder, at):
             return MySource(...)
 
-pytest finds the tests by the name of the class. Each record has its number in the column `number`.
+pytest collects the tests by the name of the class. Each record has its number in the column `number`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from millstream.testing.slice_rows import slice_rows
 
 NOW = 1_767_225_600_000_000
 CALLS = ("head", "admit", "slice", "slice", "hold", "head")
-"""What the loop calls in an epoch; a process may die after any of them."""
+"""The calls of the loop during an epoch; a process may die after any of them."""
 
 
 class SourceConformance:
@@ -41,33 +41,33 @@ class SourceConformance:
 
     schema: str = "n BIGINT"
     number: str = "n"
-    """The column that numbers the records."""
+    """The column that holds the record numbers."""
     grows: bool = True
-    """Whether an open source sees what is fed to it; else everything is fed before it is opened."""
+    """Whether an open source sees records that are fed later. If not, all records are fed before it is opened."""
     large: int = 20_000
     system: str = ""
-    """The name it is registered under, if it is."""
+    """The name that the source is registered under, if any."""
     options: Mapping[str, Any] = {}
-    """Options that it accepts."""
+    """Options that the source accepts."""
     bad_options: Sequence[Mapping[str, Any]] = ()
     """Options that must be refused, each with a message that names it."""
 
     def feed(self, folder: Path, first: int, count: int) -> None:
-        """Put records where the source reads them, durably."""
+        """Write records durably where the source reads them."""
         raise NotImplementedError
 
     def open(self, folder: Path, at: Offsets) -> SourcePort:
-        """Open the source as a new process would, whose flow has read up to `at`."""
+        """Open the source as a new process would, for a flow that has read up to `at`."""
         raise NotImplementedError
 
     def rows(self, forms: Sequence[Form]) -> pa.Table:
-        """The rows of a slice, with ``$part`` and ``$pos``."""
+        """Return the rows of a slice, with ``$part`` and ``$pos``."""
         return slice_rows(forms, Schema.parse(self.schema))
 
     # ------------------------------------------------------------ reading
 
     def test_a_source_without_records_gives_empty_slices(self, tmp_path: Path) -> None:
-        """Nothing to read is no error."""
+        """An empty source is not an error."""
         self.feed(tmp_path, 0, 0)
         source = self.open(tmp_path, {})
         part = source.admit({}, source.head(NOW), None)
@@ -77,14 +77,14 @@ class SourceConformance:
 
     @pytest.mark.parametrize("limit", [1, 3, None])
     def test_every_record_is_read_once(self, tmp_path: Path, limit: int | None) -> None:
-        """Slices follow each other without gaps, whatever their size."""
+        """Consecutive slices have no gaps, whatever their size."""
         self.feed(tmp_path, 0, 10)
         source = self.open(tmp_path, {})
         assert self._read(source, {}, limit) == list(range(10))
         source.close()
 
     def test_a_slice_keeps_to_its_limits(self, tmp_path: Path) -> None:
-        """It begins where the last one ended, ends at the head at most, and is not empty while there is more."""
+        """It begins where the last one ended, ends at the head at most, and is not empty while records remain."""
         self.feed(tmp_path, 0, 7)
         source = self.open(tmp_path, {})
         head = source.head(NOW)
@@ -102,7 +102,7 @@ class SourceConformance:
         source.close()
 
     def test_a_slice_gives_the_same_rows_every_time(self, tmp_path: Path) -> None:
-        """Also when more has arrived, and in a later process."""
+        """This holds even when more records have arrived, and in a later process."""
         self.feed(tmp_path, 0, 5)
         source = self.open(tmp_path, {})
         part = source.admit({}, source.head(NOW), None)
@@ -116,7 +116,7 @@ class SourceConformance:
         assert self.rows(again.slice(SourceSlice.from_json(part.to_json()))).equals(first), "other rows after a restart"
 
     def test_positions_are_ordered_and_unique(self, tmp_path: Path) -> None:
-        """A row is named by its partition and position."""
+        """Partition and position identify a row."""
         self.feed(tmp_path, 0, 9)
         source = self.open(tmp_path, {})
         rows = self.rows(source.slice(source.admit({}, source.head(NOW), None)))
@@ -125,7 +125,7 @@ class SourceConformance:
         source.close()
 
     def test_a_large_slice_is_read_whole(self, tmp_path: Path) -> None:
-        """In one piece or in many."""
+        """In one part or in many."""
         self.feed(tmp_path, 0, self.large)
         source = self.open(tmp_path, {})
         assert self._read(source, {}, None) == list(range(self.large))
@@ -135,7 +135,7 @@ class SourceConformance:
 
     @pytest.mark.parametrize("calls", range(len(CALLS) + 1))
     def test_a_crash_after_any_call_loses_and_repeats_nothing(self, tmp_path: Path, calls: int) -> None:
-        """A slice is written down once it is admitted; everything else is forgotten with the process."""
+        """A slice is recorded once it is admitted; everything else is lost with the process."""
         self.feed(tmp_path, 0, 6)
         source = self.open(tmp_path, {})
         head: Offsets = {}
@@ -180,7 +180,7 @@ class SourceConformance:
     # ------------------------------------------------------------ threads and facts
 
     def test_heads_of_several_threads_agree(self, tmp_path: Path) -> None:
-        """`head`, `pending` and `describe` may be called by any thread, also while records arrive."""
+        """`head`, `pending` and `describe` may be called from any thread, also while records arrive."""
         self.feed(tmp_path, 0, 0 if self.grows else 40)
         source = self.open(tmp_path, {})
         heads: list[list[Offsets]] = [[] for _ in range(4)]
@@ -213,7 +213,7 @@ class SourceConformance:
         assert self._read(again, {}, None) == list(range(40)), "another order, or other records, after a restart"
 
     def test_pending_counts_without_changing_anything(self, tmp_path: Path) -> None:
-        """It is never negative, and zero once all was read."""
+        """It is never negative, and zero once all records were read."""
         self.feed(tmp_path, 0, 4)
         source = self.open(tmp_path, {})
         before = source.pending({}, NOW)
@@ -238,7 +238,7 @@ class SourceConformance:
     # ------------------------------------------------------------ options
 
     def test_options_that_it_does_not_have_are_refused(self) -> None:
-        """With the options that it has in the message."""
+        """The message lists the options that the source has."""
         if not self.system:
             pytest.skip("it is not registered under a name")
         declared = connector_declarations.named(self.system, connector_declarations.SOURCE).source or ()
@@ -254,7 +254,7 @@ class SourceConformance:
     # ------------------------------------------------------------ parts
 
     def _read(self, source: SourcePort, at: Offsets, limit: int | None) -> list[int]:
-        """The numbers of all records from `at` on, sorted."""
+        """Read all records from `at` on and return their numbers, sorted."""
         return sorted(n for rows in self._slices(source, dict(at), limit) for n in rows[self.number].to_pylist())
 
     def _slices(self, source: SourcePort, at: dict[int, int], limit: int | None) -> Iterator[pa.Table]:

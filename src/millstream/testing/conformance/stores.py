@@ -1,8 +1,8 @@
-"""What every store must do, as tests.
+"""The conformance suite of stores: tests that every store must pass.
 
 class TestMine(StoreConformance):
-def open(self, folder):
-return MyStore(...)
+    def open(self, folder):
+        return MyStore(...)
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _MOMENT = 1_767_225_600_000_000
 
 
 def changes(view: ViewSpec, *rows: tuple[Any, ...]) -> pa.Table:
-    """Changes of a view: the kind of each, then its values."""
+    """Build the changes of a view: the kind of each change, then its values."""
     schema = pa.schema([pa.field("$op", pa.string()), *view.schema])
     return pa.Table.from_pylist([dict(zip(schema.names, r, strict=True)) for r in rows], schema=schema)
 
 
 def epoch(number: int, token: int, **parts: Any) -> EpochCommit:
-    """A commit of the flow of this suite."""
+    """Build a commit of the flow of this suite."""
     row = EpochRow(number, "plan", {"s": {"0": [0, number]}}, {"now": _MOMENT + number}, {}, {"offsets": {}})
     return EpochCommit(FLOW, token, row, watermark=BEGINNING, **parts)
 
@@ -42,13 +42,13 @@ class StoreConformance:
     """Subclass it, and override `open`."""
 
     def open(self, folder: Path) -> Store:
-        """Open the store that is in a folder, as a new process would."""
+        """Open the store in a directory as a new process would."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ epochs
 
     def test_an_epoch_changes_all_views_and_is_the_last_one(self, tmp_path: Path) -> None:
-        """Inserts, retractions and new rows."""
+        """Inserts, retractions and updated rows."""
         store, token = self._begun(tmp_path)
         assert store.last(FLOW) is None
         store.commit(epoch(1, token, changes={"totals": changes(TOTALS, ("+I", "a", 1), ("+I", "b", 1))}))
@@ -64,7 +64,7 @@ class StoreConformance:
         store.close()
 
     def test_an_epoch_is_there_after_a_restart(self, tmp_path: Path) -> None:
-        """What was committed is durable when `commit` returns."""
+        """A commit is durable when `commit` returns."""
         store, token = self._begun(tmp_path)
         store.commit(epoch(1, token, changes={"totals": changes(TOTALS, ("+I", "a", 1))}))
         store.close()
@@ -77,7 +77,7 @@ class StoreConformance:
         again.close()
 
     def test_an_epoch_that_fails_changes_nothing(self, tmp_path: Path) -> None:
-        """Wherever in the transaction it fails."""
+        """Regardless of where in the transaction it fails."""
         store, token = self._begun(tmp_path)
         good = {"totals": changes(TOTALS, ("+I", "a", 1)), "seen": changes(SEEN, ("+I", 1))}
         with pytest.raises(Exception):  # noqa: B017 - a store may refuse it in its own words
@@ -89,7 +89,7 @@ class StoreConformance:
 
     @pytest.mark.parametrize("number", [1, 2, 4])
     def test_an_epoch_that_does_not_follow_the_last_is_refused(self, tmp_path: Path, number: int) -> None:
-        """One that is repeated, and one that leaves a gap."""
+        """A repeated epoch, and one that leaves a gap."""
         store, token = self._begun(tmp_path)
         for n in (1, 2):
             store.commit(epoch(n, token))
@@ -99,7 +99,7 @@ class StoreConformance:
         store.close()
 
     def test_a_lease_that_was_taken_over_can_commit_nothing(self, tmp_path: Path) -> None:
-        """Tokens grow, also over restarts; the older one is refused inside the transaction."""
+        """Tokens increase, also across restarts. The older one is refused inside the transaction."""
         store, first = self._begun(tmp_path)
         store.commit(epoch(1, first))
         second = store.take_lease(FLOW, "another")
@@ -116,7 +116,7 @@ class StoreConformance:
         again.close()
 
     def test_a_view_whose_meaning_has_changed_is_refused(self, tmp_path: Path) -> None:
-        """Its rows would be those of another query."""
+        """The existing rows belong to another query."""
         store, _ = self._begun(tmp_path)
         changed = ViewSpec("totals", TOTALS.schema, TOTALS.columns, TOTALS.identity, None, None, "another")
         with pytest.raises(IncompatibleChange):
@@ -124,7 +124,7 @@ class StoreConformance:
         store.close()
 
     def test_errors_and_late_records_are_kept_with_the_epoch(self, tmp_path: Path) -> None:
-        """Late ones until they are replayed."""
+        """Late records are kept until they are replayed."""
         store, token = self._begun(tmp_path)
         bad = {"epoch": 1, "reason": "unparsable", "raw": "{", "partition": "0", "offset": 3, "seen_at": _MOMENT}
         wrong = pa.Table.from_pylist([bad], ERRORS)
@@ -138,7 +138,7 @@ class StoreConformance:
         store.close()
 
     def test_generations_grow(self, tmp_path: Path) -> None:
-        """Of a flow and of its sinks."""
+        """Generations of a flow and of its sinks."""
         store, _ = self._begun(tmp_path)
         assert store.generation(FLOW, "out") == 0 and store.members(FLOW) == {"totals", "seen"}
         store.raise_generation(FLOW, "out", 3)
@@ -149,7 +149,7 @@ class StoreConformance:
     # ------------------------------------------------------------ queries
 
     def test_a_reader_sees_whole_epochs(self, tmp_path: Path) -> None:
-        """Both views of an epoch, or neither."""
+        """A reader sees both views of an epoch, or neither."""
         store, token = self._begun(tmp_path)
         pairs: list[tuple[int, int]] = []
         failures: list[BaseException] = []
@@ -178,7 +178,7 @@ class StoreConformance:
         store.close()
 
     def test_a_query_may_bring_tables_of_its_own(self, tmp_path: Path) -> None:
-        """For this query only."""
+        """The tables exist for this query only."""
         store, token = self._begun(tmp_path)
         store.commit(epoch(1, token, changes={"seen": changes(SEEN, ("+I", 1), ("+I", 2))}))
         given = {"wanted": pa.table({"x": pa.array([2], pa.int64())})}
@@ -189,7 +189,7 @@ class StoreConformance:
         store.close()
 
     def test_the_dialect_is_one_that_sql_can_be_written_in(self, tmp_path: Path) -> None:
-        """`sql/query/` writes it."""
+        """`sql/query/` generates it."""
         store = self.open(tmp_path)
         assert sqlglot.Dialect.get_or_raise(store.dialect) is not None
         store.close()
@@ -197,7 +197,7 @@ class StoreConformance:
     # ------------------------------------------------------------ tables and files
 
     def test_a_stored_table_and_the_epoch_of_its_sink_change_together(self, tmp_path: Path) -> None:
-        """Rows, version, and what the table has of each sink."""
+        """Rows, version, and the last epoch of each sink in the table."""
         store, _ = self._begun(tmp_path)
         rows = pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["a", None]})
         store.put_table("items", rows, 1)
@@ -213,7 +213,7 @@ class StoreConformance:
         again.close()
 
     def test_a_copy_is_as_of_one_epoch(self, tmp_path: Path) -> None:
-        """Nothing is committed while it is made."""
+        """Nothing is committed during the copy."""
         (tmp_path / "store").mkdir()
         store, token = self._begun(tmp_path / "store")
         store.commit(epoch(1, token, changes={"seen": changes(SEEN, ("+I", 1))}))
@@ -234,7 +234,7 @@ class StoreConformance:
         copy.close()
 
     def file(self, folder: Path) -> Path:
-        """The file that `open` opens in a folder."""
+        """Return the file that `open` opens in a directory."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ parts
