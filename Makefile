@@ -17,7 +17,7 @@ tour:
 	@echo "  make setup      prepare .venv and Java; quick when nothing changed"
 	@echo "  make demo       run the demo                       (ARGS=\"--for 20s\")"
 	@echo "  make test       all tests but the slow ones        (ARGS=\"-k window\")"
-	@echo "  make check      format, lint, types, test; CI adds a slow shard"
+	@echo "  make check      what CI runs: format, lint, types, test"
 	@echo "  make test-slow  one shard of the slow tests        (SHARD=3/40)"
 	@echo "  make test-all   every test, slow ones too; hours"
 	@echo "  make bench      measure against the peers          (ARGS=\"--help\")"
