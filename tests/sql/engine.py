@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ _NAMES = "abcdef"
 _HASH = "CREATE OR REPLACE MACRO xxhash64" + ", ".join(
     f"({', '.join(_NAMES[:n])}) AS signed(hash(({', '.join(_NAMES[:n])})))" for n in range(1, 7)
 )
+
+_DEFINING = threading.Lock()
 
 
 class QueryEngine(LocalEngine):
@@ -73,7 +76,8 @@ class QueryEngine(LocalEngine):
 
     def columns(self, source: SourceStage, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
         if not self._hashes:
-            self.duck.execute(_HASH)
+            with _DEFINING:  # engines are cursors of one connection, and flows start in threads of their own
+                self.duck.execute(_HASH)
             self._hashes = True
         if not scan.ops:
             return super().columns(source, scan, table, now)
