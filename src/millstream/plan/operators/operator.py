@@ -294,6 +294,10 @@ class Operator:
         end, late = self.ends
         return f"{rows}, until {end}" + (f" + {Duration(late)} allowed" if late else "")
 
+    def kept_input(self) -> str:
+        """That it keeps the rows of its input, and how long."""
+        return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
+
     # ---- identity of state
 
     format_name: ClassVar[str] = ""

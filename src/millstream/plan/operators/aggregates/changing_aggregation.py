@@ -87,7 +87,7 @@ class ChangingAggregation(Operator):
         """The rows that its results are computed from."""
         if self.uses_partials:
             return self.kept_rows("a row per key" if self.keys else "one row")
-        return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
+        return self.kept_input()
 
     def content(self) -> object:
         """Measures, and the order they depend on."""

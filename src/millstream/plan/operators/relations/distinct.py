@@ -38,7 +38,7 @@ class DistinctRows(Operator):
 
     def state_text(self, names: ExplainNames) -> str:
         """The rows that it has emitted."""
-        return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
+        return self.kept_input()
 
     def content(self) -> object:
         """Only its kind."""

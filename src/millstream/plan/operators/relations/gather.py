@@ -33,7 +33,7 @@ class GatheredRows(Operator):
 
     def state_text(self, names: ExplainNames) -> str:
         """None if its input is append-only."""
-        return "none" if self.append_only_input else self.kept_rows("all rows of its input")
+        return "none" if self.append_only_input else self.kept_input()
 
     def content(self) -> object:
         """Only its kind."""

@@ -45,7 +45,7 @@ class SetOperation(Operator):
 
     def state_text(self, names: ExplainNames) -> str:
         """The rows of both streams."""
-        return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
+        return self.kept_input()
 
     def content(self) -> object:
         """Which rows it keeps."""

@@ -64,7 +64,7 @@ class TopN(Operator):
     def state_text(self, names: ExplainNames) -> str:
         """Over append-only input, only the rows that it shows."""
         if not self.append_only_input:
-            return self.kept_rows("all rows of its input")
+            return self.kept_input()
         return self.kept_rows(f"rows of {self.count:,} per key" if self.keys else f"{self.count:,} rows")
 
     def content(self) -> object:

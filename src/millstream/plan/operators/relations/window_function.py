@@ -90,7 +90,7 @@ class WindowFunctions(Operator):
 
     def state_text(self, names: ExplainNames) -> str:
         """The rows of each key."""
-        return self.kept_rows("every different row of its input" if self.append_only_input else "all rows of its input")
+        return self.kept_input()
 
     def content(self) -> object:
         """Order, functions and columns."""
