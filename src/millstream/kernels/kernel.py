@@ -132,6 +132,6 @@ class RowCount(Protocol):
         ...
 
 
-def lacks_its_row(operator: Operator, version: RowCount) -> bool:
-    """Whether an operator that is never empty has not emitted its row yet. It has no state in that case."""
+def needs_first_row(operator: Operator, version: RowCount) -> bool:
+    """Whether an operator that is never empty has not emitted its first row yet. It has no state in that case."""
     return operator.is_never_empty and not any(version.rows(operator.state_step(s)) for s in operator.states)

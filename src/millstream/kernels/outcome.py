@@ -61,6 +61,10 @@ class StageClock:
     """The number of the epoch."""
     newest: int = BEGINNING
     """The newest event time among the records of the epoch."""
+    begins: bool = False
+    """Whether the operator must emit its first result row now: it is never empty, it has no row yet, and no shard has
+    input. Only the driver knows that, so the clock of a task never says so.
+    """
 
     @classmethod
     def of(

@@ -73,7 +73,8 @@ def run(epochs: list[list[Change]], root: Path, spec: Operator = SPEC) -> dict[A
             schema={"$op": pl.String, "k": pl.Int64, "@seen": pl.Int64},
         ).with_columns(pl.col("@seen").alias("@known"))
         state = StateReader(RunCache(root), runs, ("$h", "$a", "$b"))
-        found = advance(spec, frame, state, StageClock(0, 0))
+        begins = spec.is_never_empty and not runs and not changes
+        found = advance(spec, frame, state, StageClock(0, 0, begins=begins))
         runs += write_first(root, spec, found, f"{number:012d}-0")
         for op, key, *answer in [] if found.changes is None else found.changes.rows():
             if op in ("-U", "-D"):

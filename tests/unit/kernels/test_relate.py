@@ -73,11 +73,13 @@ class Held:
     shown: dict[Row, Row] = field(default_factory=dict)
     epoch: int = 0
 
-    def take(self, frame: pl.DataFrame | None, before: int = 0, watermark: int = 0) -> pl.DataFrame | None:
+    def take(
+        self, frame: pl.DataFrame | None, before: int = 0, watermark: int = 0, *, begins: bool = False
+    ) -> pl.DataFrame | None:
         """Run an epoch over changes."""
         self.epoch += 1
         states = states_of(RunCache(self.root), self.spec, self.version)
-        outcome = advance(self.spec, frame, states, StageClock(before, watermark, epoch=self.epoch))
+        outcome = advance(self.spec, frame, states, StageClock(before, watermark, epoch=self.epoch, begins=begins))
         runs = write_outcome(self.root, self.spec, outcome, f"{self.epoch:012d}-0")
         for spec in self.spec.states:
             step = self.spec.state_step(spec)
@@ -289,7 +291,7 @@ def test_rows_that_an_earlier_version_kept_become_partials_key_by_key(tmp_path: 
 def test_an_append_only_aggregate_of_all_rows_answers_before_the_first_row(tmp_path: Path) -> None:
     spec = stage(ChangingAggregation("v", _TOTALS), "xx", "", grows=True)
     held = Held(spec, tmp_path)
-    held.take(pl.DataFrame())
+    held.take(None, begins=True)
     assert list(held.shown.values()) == [(0, None, 0)]
     held.take(frame(spec, ("+I", (4, 1)), ("+I", (5, 1))))
     assert list(held.shown.values()) == [(2, 9, 1)] and held.rows == 1

@@ -22,7 +22,7 @@ from millstream.engine.driver.services import DriverServices, Expressions
 from millstream.engine.driver.update_pairs import paired
 from millstream.errors import Unsupported
 from millstream.kernels.intake import Intake, gather
-from millstream.kernels.kernel import advance, lacks_its_row
+from millstream.kernels.kernel import advance, needs_first_row
 from millstream.kernels.outcome import Dropped, Outcome, StageClock, State, net
 from millstream.kernels.scan_input import Role
 from millstream.kernels.windows.late_replay import check, recomputed, windows_of
@@ -137,11 +137,11 @@ class EpochDriver:
         """Run every operator that the executors did not finish, in plan order; then the views."""
         for i, view in enumerate(self.plan.views):
             operator = view.operator
-            begins = lacks_its_row(operator, self.version)
-            if i in self.spread and (self.spread[i] or not begins):
+            first = needs_first_row(operator, self.version)
+            if i in self.spread and (self.spread[i] or not first):
                 runs = self.spread[i]
             else:
-                runs = self._advance(i, view, begins=begins)
+                runs = self._advance(i, view, needs_first_row=first)
             for spec in operator.states:
                 step = operator.state_step(spec)
                 self._add(step, [r for r in runs if r.step == step], self.clocks[i].watermark)
@@ -151,14 +151,14 @@ class EpochDriver:
             self._deliver(i, view)
         self._tell_errors()
 
-    def _advance(self, i: int, view: ViewStage, *, begins: bool) -> list[StateRun]:
+    def _advance(self, i: int, view: ViewStage, *, needs_first_row: bool) -> list[StateRun]:
         """Run one operator in the driver. Returns the runs it wrote."""
         operator, clock = view.operator, self._clock(i)
         inputs = self._inputs_of(i, view)
         if not operator.stateful and all(rows is None for rows in inputs.values()):
             return []
-        if begins and all(rows is None or not len(rows) for rows in inputs.values()):
-            inputs = {name: pl.DataFrame() for name in inputs}
+        if needs_first_row and all(rows is None or not len(rows) for rows in inputs.values()):
+            clock = replace(clock, begins=True)
         states = states_of(self.cache, operator, self.version)
         outcome = advance(operator, inputs, states, clock, self.services)
         for into, given in ((self.changes, outcome.changes), (self.panes, outcome.panes)):

@@ -20,11 +20,9 @@ from millstream.plan.operators.aggregates.aggregation import Aggregation
 
 
 def advance(operator: Aggregation, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
-    """Run one epoch. The input is partials, or rows if the operator keeps single rows. A frame without
-    columns means that an operator that is never empty must emit its first row; a shard without rows has columns.
-    """
+    """Run one epoch. The input is partials, or rows if the operator keeps single rows."""
     partials = inputs["rows"]
-    if operator.is_never_empty and partials is not None and not partials.width:
+    if clock.begins:
         hashes = [services.key_hash(operator, n) for n in operator.totals] or (0,)
         partials = over_nothing(operator, hashes)
     if operator.by_slices:

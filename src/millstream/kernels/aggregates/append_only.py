@@ -27,13 +27,15 @@ from millstream.plan.operators.aggregates.aggregation import Aggregation, over_a
 from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
 
 
-def advance(operator: ChangingAggregation, changes: pl.DataFrame, states: States, clock: StageClock) -> Outcome:
-    """Run one epoch: fold new rows into the partials of their keys. An empty frame means: emit the first row of an
-    operator that is never empty.
+def advance(operator: ChangingAggregation, changes: pl.DataFrame | None, states: States, clock: StageClock) -> Outcome:
+    """Run one epoch: fold new rows into the partials of their keys. Without changes, an operator that is never empty
+    emits its first row.
     """
     view, by = over_all(operator.step, operator.keys, operator.measures), [*GROUP, *operator.keys]
     side = operator.sides[0]
-    new = combine(view, arrived(side, operator.keys, changes, clock, ()), by) if len(changes) else None
+    new = None
+    if changes is not None and len(changes):
+        new = combine(view, arrived(side, operator.keys, changes, clock, ()), by)
     totals = totals_of(operator) if operator.is_never_empty else None
     hashes = hashes_of(new, totals)
     known = _known(view, by, held(states["partials"], hashes, clock))

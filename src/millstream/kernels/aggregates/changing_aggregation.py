@@ -36,10 +36,11 @@ def advance(
     """Run one epoch."""
     del services
     changes = inputs["rows"]
-    if operator.uses_partials and changes is not None:
-        begins = operator.is_never_empty and not len(changes)
-        return append_only.advance(operator, changes, states, clock) if len(changes) or begins else Outcome()
-    if operator.is_never_empty and changes is not None:
+    if not clock.begins and (changes is None or not len(changes)):
+        return Outcome()
+    if operator.uses_partials:
+        return append_only.advance(operator, changes, states, clock)
+    if operator.is_never_empty:
         return _never_empty(operator, changes, states["rows"], clock)
     return recompute(operator, changes, states["rows"], clock, _answers)
 
@@ -66,13 +67,15 @@ def _numbered(operator: ChangingAggregation, rows: pl.DataFrame) -> pl.DataFrame
     return ordered.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("$pos"))
 
 
-def _never_empty(operator: ChangingAggregation, changes: pl.DataFrame, state: State, clock: StageClock) -> Outcome:
+def _never_empty(
+    operator: ChangingAggregation, changes: pl.DataFrame | None, state: State, clock: StageClock
+) -> Outcome:
     """Groups that have a result even over no rows: the group of all rows, or those of grouping sets without keys. State
     then has a row that represents such a result.
     """
     side = operator.sides[0]
     none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(side)})
-    came = arrived(side, operator.keys, changes, clock) if len(changes) else none
+    came = arrived(side, operator.keys, changes, clock) if changes is not None and len(changes) else none
     totals = append_only.totals_of(operator)
     rows = whole(side, held(state, hashes_of(totals, came), clock), came)
     stands = (pl.col("$a") == 0) & (pl.col("$b") == 0)

@@ -32,8 +32,7 @@ def advance(
     changes, state = inputs["rows"], states["rows"]
     came = by_key(operator, changes)
     if came is None:
-        begins = operator.is_never_empty and changes is not None
-        return _begun(operator) if begins else Outcome()
+        return _first_rows(operator) if clock.begins else Outcome()
     groups = keys_of(operator, came)
     held = state.lookup(hashes_of(came), clock.before)
     if held is not None:
@@ -66,7 +65,7 @@ def _stays(operator: UserAggregation, groups: pl.DataFrame) -> pl.Series:
     return groups[operator.keys[-1]].is_in(operator.totals) & operator.is_never_empty
 
 
-def _begun(operator: UserAggregation) -> Outcome:
+def _first_rows(operator: UserAggregation) -> Outcome:
     """The results of groups that exist without rows, before their first row."""
     kinds = dict(zip(operator.columns, operator.types, strict=True))
     keys = (

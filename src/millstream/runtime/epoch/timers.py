@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.clock import END_OF_TIME
-from millstream.kernels.kernel import kernel_of, lacks_its_row
+from millstream.kernels.kernel import kernel_of, needs_first_row
 from millstream.kernels.outcome import StageClock
 from millstream.plan.stages import Plan
 from millstream.state.shard import StateReader
@@ -33,7 +33,7 @@ class Timers:
 
     def is_due(self, epoch: int, version: Version, last: EpochClock, next: EpochClock) -> bool:
         """Whether time alone changes something between the clock of the last epoch and that of the next one."""
-        if any(lacks_its_row(operator, version) for operator in self._plan.stateful):
+        if any(needs_first_row(operator, version) for operator in self._plan.stateful):
             return True
         if any(not version.rows(step) for step in self._plan.constants):
             return True
