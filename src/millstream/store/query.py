@@ -87,7 +87,7 @@ def answered(
         except (duckdb.Error, OSError, MemoryError) as error:
             if watch.reason is not None:
                 raise watch.reason from None
-            if isinstance(error, MemoryError) or is_memory(error):
+            if isinstance(error, MemoryError) or is_memory(str(error)):
                 raise too_large(limits) from None
             if isinstance(error, OSError):  # an error of DuckDB that came through the reader
                 raise explained(str(error)) from None

@@ -1,8 +1,8 @@
 """Answers one query in a subprocess. Run as a script by `subprocess_query.py`; its argument is a directory.
 
 The directory holds ``job.json`` (the SQL, its tables as Arrow files, the memory limit); this writes ``answer.arrow`` or
-``error.json``. The system enforces the memory limit: an allocation beyond it fails, in this process only. It imports
-nothing of Millstream, to start quickly.
+``error.json`` (whether it was for lack of ``memory``, and the ``message``). The system enforces the memory limit: an
+allocation beyond it fails, in this process only. It imports nothing of Millstream, to start quickly.
 """
 
 import importlib.util
@@ -41,7 +41,6 @@ def main(folder: Path) -> None:
         connection.execute(f"SET memory_limit = '{most}B'")
         limit = _held() + most
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    said, table = "", None
     try:
         reader = batches(connection.sql(job["sql"]), 2048)
         with pa.OSFile(str(folder / "answer.part"), "wb") as sink, pa.ipc.new_stream(sink, reader.schema) as writer:
@@ -54,10 +53,10 @@ def main(folder: Path) -> None:
         os.rename(folder / "answer.part", folder / "answer.arrow")
         return
     except MemoryError:
-        said = "memory"
+        report: dict[str, Any] = {"memory": True}
     except (duckdb.Error, OSError, pa.ArrowException) as error:
-        said = "memory" if is_memory(error) else str(error)
-    (folder / "error.json").write_text(json.dumps({"said": said}), encoding="utf-8")
+        report = {"memory": is_memory(str(error)), "message": str(error)}
+    (folder / "error.json").write_text(json.dumps(report), encoding="utf-8")
 
 
 def _loaded(path: Path) -> Any:
@@ -69,10 +68,10 @@ def _loaded(path: Path) -> Any:
     return module
 
 
-def is_memory(error: BaseException) -> bool:
-    """Whether an error means that memory is exhausted."""
-    said = str(error).lower()
-    return "out of memory" in said or "bad_alloc" in said or "cannot allocate" in said or "failed to allocate" in said
+def is_memory(message: str) -> bool:
+    """Whether the message of an error means that memory is exhausted."""
+    signs = ("out of memory", "bad_alloc", "cannot allocate", "failed to allocate", "memoryerror")
+    return any(sign in message.lower() for sign in signs)
 
 
 def _end_with_parent() -> None:

@@ -6,6 +6,7 @@ store, and the system can limit its memory and kill it at any time.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,10 +24,12 @@ from millstream.limits import Limits, Watch, too_large
 from millstream.model.types.duckdb_values import DuckBatches
 from millstream.store.names import quoted
 from millstream.store.query_errors import explained
+from millstream.store.subprocess_child import is_memory
 from millstream.units import spoken_bytes
 
 _CHILD = Path(__file__).with_name("subprocess_child.py")
-_PREFIX = "question-"
+_PREFIX = "question-"  # the name that version 0.1 uses too: its leftovers are found by it
+_STDERR = "stderr.txt"
 _COPIES = 8
 """The most that may be copied to files for a query, as a multiple of its memory."""
 
@@ -70,9 +73,9 @@ def answered(
                 }
             )
         )
-        _run(folder, watch)
+        exit_code = _run(folder, watch)
         if not (folder / "answer.arrow").exists():
-            raise _why(folder, limits)
+            raise _why(folder, exit_code, limits)
         with pa.OSFile(str(folder / "answer.arrow")) as source, pa.ipc.open_stream(source) as reader:
             table = reader.read_all()
         claim.pass_on(table)
@@ -112,15 +115,16 @@ def _copy(
             writer.write_table(table)
 
 
-def _run(folder: Path, watch: Watch) -> None:
-    """Run the process to its end; it is killed when the watch requires it."""
-    child = subprocess.Popen(
-        [sys.executable, "-I", str(_CHILD), str(folder)],
-        stdin=subprocess.PIPE,  # it ends with this process: nothing else would end it
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def _run(folder: Path, watch: Watch) -> int:
+    """Run the process to its end; it is killed when the watch requires it. Returns its exit code: -n after signal n."""
+    with (folder / _STDERR).open("wb") as stderr:
+        child = subprocess.Popen(
+            [sys.executable, "-I", str(_CHILD), str(folder)],
+            stdin=subprocess.PIPE,  # it ends with this process: nothing else would end it
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        )
     try:
         watch.stop_with(child.kill)
         child.wait()
@@ -132,12 +136,29 @@ def _run(folder: Path, watch: Watch) -> None:
             child.wait()
         watch.stop_with(lambda: None)
     watch.check()
+    return child.returncode
 
 
-def _why(folder: Path, limits: Limits) -> QueryError:
-    """Return why there is no result. A process that left no message was killed for lack of memory."""
+def _why(folder: Path, exit_code: int, limits: Limits) -> QueryError:
+    """Return why there is no result. The system kills a process (signal 9) when it runs out of memory."""
     try:
-        said = str(orjson.loads((folder / "error.json").read_bytes())["said"])
-    except (OSError, ValueError, KeyError, TypeError):
-        said = "memory"
-    return too_large(limits) if said == "memory" else explained(said)
+        report = orjson.loads((folder / "error.json").read_bytes())
+    except (OSError, ValueError):
+        stderr = (folder / _STDERR).read_text(encoding="utf-8", errors="replace").strip()
+        if exit_code == -signal.SIGKILL or is_memory(stderr):
+            return too_large(limits)
+        return QueryError(
+            f"the process of the query ended unexpectedly, {_exit_text(exit_code)}",
+            detail=stderr.splitlines()[-1] if stderr else None,
+            hint="run the query again; if it fails again, simplify it, or SET query_memory = '4GB'",
+        )
+    return too_large(limits) if report["memory"] else explained(str(report["message"]))
+
+
+def _exit_text(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"with exit code {exit_code}"
+    try:
+        return f"by the signal {signal.Signals(-exit_code).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"by the signal {-exit_code}"
