@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
+from millstream.errors import PlanError
 from millstream.kernels.hashing import xxhash64
 from millstream.kernels.outcome import Outcome, StageClock, State
 from millstream.kernels.scan_input import ScanInput
@@ -59,20 +60,24 @@ class NoServices:
 
     def holds(self, operator: Operator, condition: PairCondition, pairs: pl.DataFrame) -> pl.Series:
         """Raise NotImplementedError: only the driver evaluates conditions."""
-        raise NotImplementedError(f"{operator.step}: conditions are evaluated in the driver")
+        raise _not_in_a_task(operator, "evaluates conditions")
 
     def look_up(self, operator: AsyncLookup, questions: pl.DataFrame) -> pl.DataFrame:
         """Raise NotImplementedError: only the driver performs lookups."""
-        raise NotImplementedError(f"{operator.step}: lookups are made in the driver")
+        raise _not_in_a_task(operator, "performs lookups")
 
     def fixpoint(self, operator: Loop, tables: list[pl.DataFrame]) -> pl.DataFrame:
         """Raise NotImplementedError: only the driver runs loops."""
-        raise NotImplementedError(f"{operator.step}: loops are repeated in the driver")
+        raise _not_in_a_task(operator, "runs loops")
 
     def key_hash(self, operator: Operator, grouping_set: int) -> int:
         """Spark's hash of a single number, computed without Spark."""
         del operator
         return xxhash64(grouping_set)
+
+
+def _not_in_a_task(operator: Operator, does: str) -> NotImplementedError:
+    return NotImplementedError(f"{operator.step}: a task has no services; only the driver {does}")
 
 
 NO_SERVICES = NoServices()
@@ -107,14 +112,31 @@ class Kernel:
 
 
 def kernel_of(operator: Operator) -> Kernel:
-    """Find the kernel of an operator."""
-    return _kernel(operator.kernel or operator.__module__.replace("millstream.plan.operators", "millstream.kernels", 1))
+    """Find the kernel of an operator. Raises PlanError if there is none."""
+    default = operator.__module__.replace("millstream.plan.operators", "millstream.kernels", 1)
+    return _kernel(operator.kernel or default, type(operator).__name__)
 
 
 @functools.cache
-def _kernel(module: str) -> Kernel:
-    found: Kernel = importlib.import_module(module).KERNEL
-    return found
+def _kernel(module: str, operator: str) -> Kernel:
+    try:
+        kernel = getattr(importlib.import_module(module), "KERNEL", None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # the module is there, and imports one that is not
+        raise _no_kernel(operator, f"there is no module `{module}`") from error
+    if not isinstance(kernel, Kernel):
+        value = "it has no value KERNEL" if kernel is None else f"its KERNEL is a {type(kernel).__name__}"
+        raise _no_kernel(operator, f"looked in the module `{module}`: {value}")
+    return kernel
+
+
+def _no_kernel(operator: str, detail: str) -> PlanError:
+    return PlanError(
+        f"the operator {operator} has no kernel",
+        detail=detail,
+        hint="define KERNEL = Kernel(advance) in that module, or name another module in the operator's `kernel`",
+    )
 
 
 def advance(
