@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,14 +42,26 @@ class LoopOptions:
 
 
 def assemble_loop(home: OpenHome, plan: Plan, options: LoopOptions) -> FlowLoop:
-    """Assemble the loop of a planned flow. Raises when the flow does not match its state in the home."""
+    """Assemble the loop of a planned flow. Raises when the flow does not match its state in the home; whatever was
+    opened by then is closed.
+    """
+    with ExitStack() as opened:
+        loop = _assemble(home, plan, options, opened)
+        opened.pop_all()  # the loop closes them from now on
+    return loop
+
+
+def _assemble(home: OpenHome, plan: Plan, options: LoopOptions, opened: ExitStack) -> FlowLoop:
+    """Open what the loop of a flow needs. `opened` closes it again."""
     root = paths.flow_folder(home.path, plan.flow)
     starting = home.engines.warm_up(plan) if options.engine is None else None  # starts in the background
     last = home.store.last(plan.flow)
     progress = Progress.from_json(last.progress) if last is not None else Progress()
-    sources = {
-        s.name: source_port(root, plan.flow, s, progress.offsets.get(s.name, {}), home.log) for s in plan.sources
-    }
+    sources: dict[str, SourcePort] = {}
+    for source in plan.sources:
+        offsets = progress.offsets.get(source.name, {})
+        sources[source.name] = source_port(root, plan.flow, source, offsets, home.log)
+        opened.callback(sources[source.name].close)
     reconcile.check(plan, home.store, RecordBook(root / "epochs"), root / "state", sources)
     reconcile.note_kinds(root, sources)
     home.sources[plan.flow] = sources
@@ -59,8 +72,11 @@ def assemble_loop(home: OpenHome, plan: Plan, options: LoopOptions) -> FlowLoop:
     engine = _engine(home, plan, sources, root / "state", tables, options)
     generations = sink_generations(engine.plan, home.store)
     home.store.prepare(plan.flow, view_specs(engine.plan), errors_of(engine.plan))
-    sinks = sink_ports(engine.plan, home.log, generations, home.change_table, home.store)
+    sinks = sink_ports(engine.plan, home.log, generations, home.change_table, home.store, opened)
     token = home.store.take_lease(plan.flow, f"{socket.gethostname()}:{os.getpid()}")
+    taps = home.engines.taps(plan, sources, root / "taps")
+    for tap in taps:
+        opened.callback(tap.close)
     return FlowLoop(
         engine,
         sources,
@@ -71,7 +87,7 @@ def assemble_loop(home: OpenHome, plan: Plan, options: LoopOptions) -> FlowLoop:
         progress=progress,
         tables=home.tables,
         outbox=Outbox(engine.plan, sinks, root / "out", generations),
-        taps=home.engines.taps(plan, sources, root / "taps"),
+        taps=taps,
         failpoint=options.failpoint,
         check_owner=home.check_owner,
     )

@@ -5,6 +5,7 @@ sink, a table for every view.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from millstream.connect.port import Offsets, SinkPort, SourcePort
@@ -48,9 +49,14 @@ def sink_generations(plan: Plan, store: EpochStore) -> dict[str, int]:
 
 
 def sink_ports(
-    plan: Plan, log: Log, generations: Mapping[str, int], change: ChangesTable, store: KeepsTables
+    plan: Plan,
+    log: Log,
+    generations: Mapping[str, int],
+    change: ChangesTable,
+    store: KeepsTables,
+    opened: ExitStack,
 ) -> dict[str, SinkPort]:
-    """Open the sinks of a bound plan, by the name of the view; missing topics are created."""
+    """Open the sinks of a bound plan, by the name of the view; missing topics are created. `opened` closes them."""
     topics = frozenset(t for s in plan.sources if (t := s.connector.topic_of_its_own) is not None)
     ports: dict[str, SinkPort] = {}
     for view in plan.views:
@@ -68,6 +74,7 @@ def sink_ports(
                 topics,
             )
             ports[view.name] = open_sink(context)
+            opened.callback(ports[view.name].close)
             ports[view.name].open(view.sink_schema, view.identity)
     return ports
 
