@@ -92,4 +92,4 @@ def test_a_parquet_file_that_cannot_be_read_is_one_error_with_its_name(spark: ob
         ("none.parquet", 0, "the file cannot be read"),
         ("types.parquet", 0, "the file cannot be read"),
     ]
-    assert "its column `a` is string, but the source says int64" in bad[-1]["raw"]
+    assert "its column `a` is string, but the source declares int64" in bad[-1]["raw"]

@@ -33,7 +33,7 @@ def parquet_problem(path: str, schema: Schema) -> str | None:
     for field in schema:
         index = found.get_field_index(field.name)
         if index >= 0 and not _fits(found.field(index).type, field.type):
-            return f"its column `{field.name}` is {found.field(index).type}, but the source says {field.type}"
+            return f"its column `{field.name}` is {found.field(index).type}, but the source declares {field.type}"
     return None
 
 

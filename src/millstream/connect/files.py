@@ -134,7 +134,7 @@ class FileSource(SourceBase):
             raise SourceMissing(
                 f"there is no folder or file {path}",
                 detail=f"looked from {os.getcwd()}",
-                hint="make the folder first (it may be empty), or correct the path in ms.files(...)",
+                hint="create the folder first (it may be empty), or correct the path in ms.files(...)",
             )
 
     def _is_plain(self, path: str) -> bool:

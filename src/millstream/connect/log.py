@@ -126,7 +126,8 @@ def _check(topic: Topic, schema: Schema) -> None:
         found = topic.schema.field(index).type
         if field.type is not None and found != field.type:
             raise SourceUnreadable(
-                f"the column `{field.name}` of the topic `{topic.name}` is {found}, but the source says {field.type}",
+                f"the column `{field.name}` of the topic `{topic.name}` is {found}, "
+                f"but the source declares {field.type}",
                 hint="correct the schema of the source",
             )
 

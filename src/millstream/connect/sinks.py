@@ -126,7 +126,7 @@ def open_topic(context: SinkContext) -> TopicSink:
     if name in context.read_topics:
         raise IncompatibleChange(
             f"`{context.name}` writes to the topic `{name}`, which the flow `{context.flow}` itself reads",
-            detail="it would read its own answers for ever",
+            detail="it would read its own output forever",
             hint="write to another topic, or read it in another flow",
         )
     topic = context.log.topic(name) if context.log.exists(name) else context.log.create(name, context.schema)

@@ -179,7 +179,7 @@ class Group:
             return (0, 0)
         if entry.digest != mark.digest:
             raise RecoveryFailed(
-                f"the producer {entry.producer} sends sequence {entry.sequence} with other content than before",
+                f"the producer {entry.producer} sends sequence {entry.sequence} with different content than before",
                 detail=f"It became the offsets {mark.first:,} to {mark.end:,} of partition {self._partition}.",
                 hint="a retry sends the same records; new records have a new sequence",
             )
@@ -260,6 +260,6 @@ class Group:
 def too_large(row: int, limit: int) -> RecordRefused:
     """Return the error for a record above the size limit of its topic."""
     return RecordRefused(
-        f"row {row} is larger than the topic takes: {limit:,} bytes",
+        f"row {row} is larger than the topic accepts: {limit:,} bytes",
         hint="keep large things elsewhere and their address in the record, or create the topic with record_bytes=...",
     )

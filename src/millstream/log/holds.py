@@ -69,7 +69,7 @@ class Keeper:
                     reader, held = next(iter(crossed.items()))
                     raise LogError(
                         f"{reader} still needs partition {partition} from offset {held[partition]:,} on",
-                        detail=f"asked to trim before {offset:,}; nothing was removed",
+                        detail=f"requested: trim before {offset:,}; nothing was removed",
                         hint="trim less, or release the reader, or force it: the reader then loses records",
                     )
             return self._remove(before, holds)

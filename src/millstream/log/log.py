@@ -232,5 +232,5 @@ class Log:
         return UnknownName(
             f"there is no topic `{name}`",
             detail="topics: " + (", ".join(known) or "none yet"),
-            hint=f"did you mean `{close[0]}`?" if close else f"make it with `millstream log create {name}`",
+            hint=f"did you mean `{close[0]}`?" if close else f"create it with `millstream log create {name}`",
         )

@@ -254,7 +254,7 @@ class PartitionReader:
         if start < layout.start:
             raise OffsetsTrimmed(
                 f"the offsets below {layout.start:,} of {where} were trimmed",
-                detail=f"asked for {start:,} to {end:,}",
+                detail=f"requested: {start:,} to {end:,}",
                 hint=f"read from {layout.start:,} on, or let a reader hold what it needs: topic.hold(...)",
             )
         if end > layout.durable.offset or start > end:

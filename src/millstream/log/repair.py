@@ -59,7 +59,7 @@ def _topic(disk: Disk, clock: Clock, folder: Path) -> Iterator[Wrong]:
             yield _put_back(note, _said(main), copy.to_json())
         return
     if isinstance(copy, HomeDamaged) and disk.exists(copy_of(note)):
-        yield _put_back(copy_of(note), _said(copy), main.to_json(), "it is written anew")
+        yield _put_back(copy_of(note), _said(copy), main.to_json(), "it is rewritten")
         return
     fine = True
     for partition in range(main.partitions):
@@ -93,11 +93,11 @@ def _partition(disk: Disk, folder: Path, owner: Owner) -> Iterator[Wrong]:
     first = 0 if main is None else main
     if isinstance(copy, HomeDamaged):
         if isinstance(main, int):
-            yield _put_back(copy_of(path), _said(copy), main, "it is written anew")
+            yield _put_back(copy_of(path), _said(copy), main, "it is rewritten")
         else:  # an empty copy, or both are damaged: the files themselves show where they begin
             begin = min(_bases(disk, folder), default=0)
             yield _put_back(path, _said(copy), begin, f"the partition begins with its first file, at {begin:,}")
-            yield _put_back(copy_of(path), _said(copy), begin, "it is written anew")
+            yield _put_back(copy_of(path), _said(copy), begin, "it is rewritten")
         return
     lost = main is None and copy is not None
     if isinstance(main, HomeDamaged) or lost or not _reaches(disk, folder, int(first)):
@@ -111,11 +111,11 @@ def _partition(disk: Disk, folder: Path, owner: Owner) -> Iterator[Wrong]:
         found = recovery.check(disk, folder, owner)
     except HomeDamaged as error:
         if (folder / "durable").name in error.message.rpartition("/")[2]:
-            yield Wrong(folder.parent.name, _said(error), "it is made anew from the records", folder / "durable")
+            yield Wrong(folder.parent.name, _said(error), "it is rebuilt from the records", folder / "durable")
         return
     if published is not None and found.wal is not None and published.offset < found.wal.end:
         said = f"{folder / 'durable'} says that there are {published.offset:,} records, but there are {found.wal.end:,}"
-        what = "it is made anew from the records"  # a writer that died before it published its last frame leaves this
+        what = "it is rebuilt from the records"  # a writer that died before it published its last frame leaves this
         yield Wrong(folder.parent.name, said, what, folder / "durable", harmless=True)
 
 
@@ -142,7 +142,7 @@ def _holds(disk: Disk, folder: Path, about: About) -> Iterator[Wrong]:
             yield _put_back(path, said, copy if isinstance(copy, dict) else everything)
         if isinstance(copy, HomeDamaged):
             yield _put_back(
-                copy_of(path), _said(copy), main if isinstance(main, dict) else everything, "it is written anew"
+                copy_of(path), _said(copy), main if isinstance(main, dict) else everything, "it is rewritten"
             )
 
 
@@ -154,7 +154,7 @@ def _small(disk: Disk, path: Path) -> Any:
         return error
 
 
-def _put_back(path: Path, found: str, value: Any, would: str = "it is put back from its copy") -> Wrong:
+def _put_back(path: Path, found: str, value: Any, would: str = "it is restored from its copy") -> Wrong:
     topic = path.parent.name if path.name.startswith(NOTE) else path.parent.parent.name
     return Wrong(topic, found, would, path, encoded(value))
 

@@ -31,7 +31,7 @@ def to_batch(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
         return _from_table(table, schema)
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
         raise RecordRefused(
-            f"rows cannot be a {type(rows).__name__}", hint="give a dict, a list of dicts, or an Arrow table"
+            f"rows cannot be a {type(rows).__name__}", hint="pass a dict, a list of dicts, or an Arrow table"
         )
     return from_dicts(rows if isinstance(rows, Sequence) else list(rows), schema)
 
@@ -153,7 +153,7 @@ def topic_schema(schema: pa.Schema) -> pa.Schema:
     known = Schema.from_arrow(pa.schema(fields), exact=True).to_arrow()
     for field in known:
         if pa.types.is_null(field.type):
-            raise SchemaError(f"the type of the column `{field.name}` is not known", hint="say it in a schema")
+            raise SchemaError(f"the type of the column `{field.name}` is not known", hint="declare it in a schema")
         ddl_type(field.type)
     return known
 
@@ -175,7 +175,9 @@ def infer(rows: Rows) -> pa.Schema:
             kind = pa.array(values).type if values else pa.string()
         except REFUSED as error:
             raise SchemaError(
-                f"no one type fits the column `{name}`", detail=str(error).splitlines()[0], hint="say it in a schema"
+                f"no one type fits the column `{name}`",
+                detail=str(error).splitlines()[0],
+                hint="declare it in a schema",
             ) from None
         fields.append(pa.field(name, pa.string() if pa.types.is_null(kind) else kind))
     return topic_schema(zoned(pa.schema(fields)))

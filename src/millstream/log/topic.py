@@ -177,7 +177,7 @@ class Topic:
         self, rows: given.Rows, partition: int | None, producer: str | None, sequence: int | None, digest: str | None
     ) -> tuple[Future[Ack], list[tuple[Group, Entry]]]:
         if (producer is None) != (sequence is None):
-            raise DefinitionError("a producer and a sequence go together", hint="give both or none")
+            raise DefinitionError("a producer and a sequence go together", hint="pass both or none")
         if sequence is not None and not -(2**63) <= sequence < 2**63:
             raise DefinitionError(f"the sequence {sequence:.3e} does not fit into 64 bits", hint="count up from 1")
         pieces = self._placed(rows, partition, sequence)
@@ -208,7 +208,7 @@ class Topic:
             raise too_large(large[0], self._about.record_bytes)
         if batch.nbytes > MAX_FRAME:
             raise RecordRefused(
-                f"an append takes at most {MAX_FRAME >> 20} MiB, not {batch.nbytes >> 20} MiB",
+                f"an append accepts at most {MAX_FRAME >> 20} MiB, not {batch.nbytes >> 20} MiB",
                 hint="append the rows in smaller batches",
             )
         if partition is not None or self.key is None or self.partitions == 1:

@@ -56,7 +56,7 @@ class About:
         """Refuse invalid settings."""
         check_topic_name(self.name)
         if not 1 <= self.partitions <= 10_000:
-            raise DefinitionError(f"a topic cannot have {self.partitions} partitions", hint="give 1 to 10,000")
+            raise DefinitionError(f"a topic cannot have {self.partitions} partitions", hint="use 1 to 10,000")
         for what, value in (
             ("retain_time", self.retain_time),
             ("retain_bytes", self.retain_bytes),

@@ -132,7 +132,7 @@ class PartitionWriter:
             self._disk.truncate(self._wal, self._position)
             self._disk.fsync(self._wal)
         except OSError as second:
-            raise self._fail("a frame could not be taken back", second) from None
+            raise self._fail("a frame could not be removed", second) from None
         if not is_full(error):
             raise self._fail("a write failed", error) from None
 
@@ -142,12 +142,13 @@ class PartitionWriter:
         try:
             self._disk.write_at(self._folder / "durable", 0, published.pack())
         except OSError as error:
-            raise self._fail("readers could not be told", error) from None
+            raise self._fail("the new end could not be published", error) from None
 
     def _fail(self, what: str, error: OSError) -> LogFailed:
         self.failed = LogFailed(
             f"{what}: nothing more is appended to {self._folder}",
-            detail=f"{error.strerror or error}. What was acknowledged is kept; of the last append it is not known.",
+            detail=f"{error.strerror or error}. What was acknowledged is kept; "
+            "the outcome of the last append is unknown.",
             hint="look at the disk, then close the topic and open it again",
         )
         return self.failed
@@ -165,7 +166,7 @@ class PartitionWriter:
                 write_whole(self._disk, path, header)
             except OSError as error:
                 if isinstance(error, NotSynced) or not is_full(error):
-                    self._fail("a new file could not be begun", error)
+                    self._fail("a new file could not be created", error)
                 return False  # without space the old file keeps growing, and the next append tries again
             old = self._base
             self._disk.close(self._wal)
@@ -223,7 +224,7 @@ class PartitionWriter:
                 write_kept(self._disk, self._folder / "start.json", start)
             except OSError as error:
                 if isinstance(error, NotSynced) or not is_full(error):
-                    raise self._fail("the new start could not be kept", error) from None
+                    raise self._fail("the new start could not be saved", error) from None
                 raise disk_full(self._folder / "start.json") from None
             files = list_files(self._disk, self._folder)
             names = [str(s) for s in files.segments if s.end <= start]

@@ -101,7 +101,7 @@ def _table_files(home: OpenHome, plan: Plan) -> dict[str, Path]:
             raise UnknownName(
                 f"there is no stored table `{name}` in this home",
                 detail="there are: " + (", ".join(newest) or "none yet"),
-                hint=f"put one there first: home.put_table({name!r}, data)",
+                hint=f"store one first: home.put_table({name!r}, data)",
             )
     home.tables.check({name: newest[name] for name in plan.tables})
     return {name: home.tables.path(name, newest[name]) for name in plan.tables}

@@ -61,10 +61,10 @@ def make_home(path: Path) -> None:
             write_durably(path / paths.MARKER, NEW)
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise DiskFull(f"no space left to make the home {path}") from None
+            raise DiskFull(f"no space left to create the home {path}") from None
         raise HomeDamaged(
             f"{path} cannot be used as a home: {(error.strerror or str(error)).lower()}",
-            hint="name a directory that can be made and written to",
+            hint="name a directory that can be created and written to",
         ) from None
 
 
@@ -83,7 +83,7 @@ def refuse_other(path: Path) -> None:
             raise HomeDamaged(f"the file {path / paths.MARKER} is missing", hint=HINT)
         raise HomeDamaged(
             f"{path} is not empty and is not a Millstream home",
-            hint="name an empty or new directory, or one that Millstream has made",
+            hint="name an empty or new directory, or one that Millstream created",
         )
 
 

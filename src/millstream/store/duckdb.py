@@ -91,7 +91,7 @@ class DuckStore:
                     )
                 if view.name not in gone and known.get(view.name, view.fingerprint) != view.fingerprint:
                     raise IncompatibleChange(
-                        f"the view `{view.name}` was changed, and its kept state does not fit the new definition",
+                        f"the view `{view.name}` was changed, and its state does not match the new definition",
                         hint="give the changed view a new name, or start with a new home",
                     )
                 if view.name in gone:
@@ -101,7 +101,7 @@ class DuckStore:
                     )
                 elif view.name in known and view.kept and _columns(cursor, stored_name(view)) != view.schema.names:
                     raise IncompatibleChange(
-                        f"the kept rows of the view `{view.name}` have other columns than its definition",
+                        f"the stored rows of the view `{view.name}` have other columns than its definition",
                         hint="give the changed view a new name, or start with a new home",
                     )
                 if view.name not in known:

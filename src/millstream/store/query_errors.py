@@ -19,19 +19,19 @@ def explained(said: str) -> QueryError:
     unknown = re.search(r"Function with name (\S+) does not exist", said)
     if unknown is not None:
         return QueryError(
-            f"the function `{unknown[1]}` cannot be used in a question",
-            detail="Spark computes it in views; the store that answers questions does not have it",
-            hint="compute it in a view, and ask for its column",
+            f"the function `{unknown[1]}` cannot be used in a query",
+            detail="Spark computes it in views; the store that answers queries does not have it",
+            hint="compute it in a view, and select its column",
         )
     if MONTHS in said:
         return QueryError(
-            "the answer holds an interval of months or years",
-            detail="its length depends on where it is added, so that it cannot be a value",
-            hint="add it to a date or time, or ask for a number of months",
+            "the result contains an interval of months or years",
+            detail="its length depends on where it is added, so it cannot be a value",
+            hint="add it to a date or time, or select a number of months",
         )
     if "expression depth limit" in said:
         return QueryError(
-            "too many parts of the question stand inside one another",
+            "the query is nested too deeply",
             hint="split it: a view can read from another view",
         )
     for pattern, say in _EXPLAINED:
@@ -41,7 +41,7 @@ def explained(said: str) -> QueryError:
     return QueryError(
         "the query failed",
         detail=next(iter(said.strip().splitlines()), None),
-        hint="look at the values and types that the question computes with; DESCRIBE name shows the types",
+        hint="check the values and types that the query uses; DESCRIBE name shows the types",
     )
 
 
@@ -105,7 +105,7 @@ def _no_column(found: re.Match[str]) -> QueryError:
         f"there is no column `{found[1]}`",
         hint=f"did you mean `{close[0]}`?"
         if close
-        else "DESCRIBE name lists the columns; a text stands in single quotes",
+        else "DESCRIBE name lists the columns; a string is written in single quotes",
     )
 
 
@@ -163,36 +163,36 @@ _EXPLAINED: tuple[tuple[str, Callable[[re.Match[str]], QueryError]], ...] = (
     ),
     (
         r"WHERE clause cannot contain aggregates",
-        lambda _: QueryError("an aggregate cannot stand in WHERE", hint="write it in HAVING, behind GROUP BY"),
+        lambda _: QueryError("an aggregate is not allowed in WHERE", hint="write it in HAVING, after GROUP BY"),
     ),
     (
         r"WHERE clause cannot contain window functions",
-        lambda _: QueryError("a window function cannot stand in WHERE", hint="write it in QUALIFY"),
+        lambda _: QueryError("a window function is not allowed in WHERE", hint="write it in QUALIFY"),
     ),
     (
         r"aggregate function calls cannot be nested",
         lambda _: QueryError(
-            "an aggregate cannot stand inside another",
+            "an aggregate cannot be inside another",
             hint="compute the inner one in a query inside: SELECT max(n) FROM (SELECT count(*) AS n ... GROUP BY ...)",
         ),
     ),
     (
         r"(ORDER|GROUP BY) term out of range[^\n]*?between 1 and (\d+)",
         lambda m: QueryError(
-            f"the answer has no column of the number in {m[1].split()[0]} BY, it has {m[2]}",
+            f"the result has no column with the number in {m[1].split()[0]} BY: it has {m[2]}",
             hint="name the column, or count from 1",
         ),
     ),
     (
         r"(?:Subquery returns (\d+) columns - expected (\d+)|[Ss]ubquery has too many columns)",
         lambda _: QueryError(
-            "a subquery gives more columns than are compared", hint="select as many columns as stand before it"
+            "a subquery returns more columns than are compared", hint="select as many columns as there are before it"
         ),
     ),
     (
         r"More than one row returned by a subquery",
         lambda _: QueryError(
-            "a subquery that is a value gave more than one row",
+            "a scalar subquery returned more than one row",
             hint="an aggregate gives one, e.g. (SELECT max(x) ...), or ORDER BY ... LIMIT 1; or use IN or EXISTS",
         ),
     ),
@@ -261,7 +261,8 @@ _EXPLAINED: tuple[tuple[str, Callable[[re.Match[str]], QueryError]], ...] = (
     (
         r"Invalid Input Error: ((?:missing|invalid|unexpected|no argument for|bad|trailing|pattern) [^\n]*)",
         lambda m: QueryError(
-            f"a regular expression cannot be read: {m[1]}", hint="a backslash stands before a sign that means itself"
+            f"a regular expression cannot be read: {m[1]}",
+            hint="write a backslash before a character that is meant literally",
         ),
     ),
     (
@@ -283,13 +284,13 @@ _EXPLAINED: tuple[tuple[str, Callable[[re.Match[str]], QueryError]], ...] = (
     (
         r"window expressions cannot be volatile",
         _failed(
-            "a division cannot stand in PARTITION BY or ORDER BY of a window in a question",
+            "a division is not allowed in PARTITION BY or ORDER BY of a window in a query",
             "compute it in a subquery: SELECT ... OVER (ORDER BY x) FROM (SELECT a / b AS x ...)",
         ),
     ),
     (
         r"subqueries in lambda expressions are not supported",
-        _failed("a subquery cannot stand inside a lambda", "explode the array, and join its elements"),
+        _failed("a subquery is not allowed inside a lambda", "explode the array, and join its elements"),
     ),
     (
         r"[Ww]indow functions are not (?:supported|allowed) (?:here|in)",

@@ -100,8 +100,8 @@ def _copy(
                     copied += batch.nbytes
                     if most and copied > most:
                         raise LimitExceeded(
-                            f"the question reads more than {spoken_bytes(most)}",
-                            detail="it calls functions that may need much memory, so what it reads is copied",
+                            f"the query reads more than {spoken_bytes(most)}",
+                            detail="it calls functions that may need much memory, so its input is copied",
                             hint="filter or aggregate in a view first, or SET query_memory = '4GB'",
                         )
                     writer.write_batch(batch)

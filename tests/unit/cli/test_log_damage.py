@@ -62,7 +62,7 @@ def test_a_lost_topic_note_is_said_everywhere_and_repaired(home: Path, tmp_path:
         LocalScript(homes.flow(), home, shards=1)
     code, said = said_by("repair", "--home", home)
     assert (code, note.exists()) == (HomeDamaged.exit_code, False)
-    assert "it is put back from its copy" in said
+    assert "it is restored from its copy" in said
     code, said = said_by("repair", "--yes", "--home", home)
     assert code == 0, said
     assert said_by("repair", "--home", home) == (0, "all is well: there is nothing to repair\n")

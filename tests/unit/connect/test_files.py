@@ -156,7 +156,7 @@ def test_a_glob_and_a_single_file_may_be_named(folder: Path) -> None:
 def test_a_missing_folder_is_named_and_an_empty_one_is_not(folder: Path) -> None:
     with pytest.raises(SourceMissing, match="there is no folder or file") as caught:
         opened(folder, path=folder / "nope")
-    assert "make the folder" in (caught.value.hint or "")
+    assert "create the folder" in (caught.value.hint or "")
     assert opened(folder).head(0) == {0: 0}
     assert opened(folder, path=folder / "*.json").head(0) == {0: 0}
 

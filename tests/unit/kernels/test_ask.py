@@ -177,7 +177,7 @@ def test_a_call_that_fails_is_tried_again(tmp_path: Path) -> None:
 def test_a_call_that_fails_for_good_stops_the_flow_or_sets_rows_apart(tmp_path: Path) -> None:
     with pytest.raises(UserCodeFailed, match="Service failed: ConnectionError: the line is down") as failure:
         Flow(stage(Service(fails=9), retries=1), tmp_path / "fail").give((1, "a"))
-    assert failure.value.detail == 'it was asked {"k": 1}'
+    assert failure.value.detail == 'the keys were {"k": 1}'
 
     service = Service(fails=2)
     run = Flow(stage(service, retries=1, errors="quarantine", batch=1, parallel=1), tmp_path / "apart")
@@ -197,7 +197,7 @@ def test_answers_of_a_wrong_shape_are_failures(tmp_path: Path) -> None:
     for answer, said in (
         ([{"twice": 1}, {"twice": 2}], "2 answers were given to 1 questions"),
         ([{"once": 1}], "a row has no column `once`"),
-        ([("x", "y")], "the column `twice` is int64, but a str was given"),
+        ([("x", "y")], "the column `twice` is int64, but the value is a str"),
     ):
         with pytest.raises(UserCodeFailed, match=said):
             Flow(stage(lambda keys, answer=answer: answer, retries=0), tmp_path).give((1, "a"))

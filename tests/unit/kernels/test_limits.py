@@ -155,7 +155,7 @@ def test_an_accumulator_that_would_come_back_as_something_else_is_refused(loses:
 
 def test_a_result_of_another_type_than_declared_is_refused() -> None:
     stage = user(type("Texty", (Good,), {"result": lambda self, a: "text"})())
-    with pytest.raises(UserCodeFailed, match="Texty gave a result that is not int64"):
+    with pytest.raises(UserCodeFailed, match="Texty returned a result that is not int64"):
         advance(stage, combine(stage, rows([1])), Nothing(), StageClock(0, 0))
 
 

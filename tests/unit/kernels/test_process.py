@@ -538,7 +538,7 @@ def test_a_failure_names_the_function_its_line_and_the_row(flow: Any) -> None:
         flow(Breaks()).give(*BAD)
     error = failure.value
     assert error.message == "Breaks.on_row failed: ValueError: 99 is too much"
-    assert error.detail == 'it was given {"k": 1, "s": "bad", "x": 99, "t": "1970-01-01 00:00:00+00:00"}'
+    assert error.detail == 'the input was {"k": 1, "s": "bad", "x": 99, "t": "1970-01-01 00:00:00+00:00"}'
     assert error.origin is not None
     assert error.origin.file.endswith("test_process.py")
     assert "raise ValueError(msg)" in Path(__file__).read_text().splitlines()[error.origin.line - 1]
@@ -548,7 +548,7 @@ def test_redacted_it_says_nothing_of_what_is_in_the_row(flow: Any) -> None:
     with pytest.raises(UserCodeFailed) as failure:
         flow(Breaks(), redact=True).give(*BAD)
     assert failure.value.message == "Breaks.on_row failed: ValueError"
-    assert failure.value.detail == 'it was given {"k": "int", "s": "str", "x": "int", "t": "datetime"}'
+    assert failure.value.detail == 'the input was {"k": "int", "s": "str", "x": "int", "t": "datetime"}'
 
 
 def test_a_row_that_fails_is_left_out_and_leaves_its_key_as_it_was(flow: Any) -> None:
@@ -582,9 +582,9 @@ def test_values_that_do_not_fit_their_column_are_failures_of_their_row(flow: Any
         return (row.k, "text" if row.s == "result" else row.x)
 
     rows = [(1, "", 0, 0), (1, "result", 0, 0), (1, "state", 0, 0), (1, "", 0, 0)]
-    with pytest.raises(UserCodeFailed, match="the column `n` is int64, but a str was given"):
+    with pytest.raises(UserCodeFailed, match="the column `n` is int64, but the value is a str"):
         flow(wrong, state=Count).give(*rows)
-    with pytest.raises(UserCodeFailed, match="the state `n` is int64, but a float was given"):
+    with pytest.raises(UserCodeFailed, match="the state `n` is int64, but the value is a float"):
         flow(wrong, state=Count).give(rows[0], rows[2])
     run = flow(wrong, state=Count, errors="quarantine")
     assert run.give(*rows) == [(1, 0), (1, 0)]

@@ -284,7 +284,7 @@ def test_a_question_is_answered_whole_or_refused(tmp_path: Path) -> None:
 def test_a_function_that_only_views_have_is_named(tmp_path: Path) -> None:
     with opened(tmp_path / "home") as world:
         world.say("CREATE TABLE t (a BIGINT)", "INSERT INTO t VALUES (1)")
-        with pytest.raises(MillstreamError, match="the function `conv` cannot be used in a question"):
+        with pytest.raises(MillstreamError, match="the function `conv` cannot be used in a query"):
             world.say("SELECT conv(a, 10, 2) FROM t")
 
 

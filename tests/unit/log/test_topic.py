@@ -176,7 +176,7 @@ def test_rows_that_do_not_fit_are_refused_as_a_whole(log: Log, rows: object, sai
 
 def test_a_record_above_the_limit_is_refused_and_its_neighbours_are_not(log: Log) -> None:
     topic = log.create("bids", BIDS, record_bytes=1000)
-    with pytest.raises(RecordRefused, match="row 1 is larger than the topic takes: 1,000 bytes"):
+    with pytest.raises(RecordRefused, match="row 1 is larger than the topic accepts: 1,000 bytes"):
         topic.append([{"name": "x" * 10}, {"name": "x" * 2000}])
     with pytest.raises(RecordRefused, match="larger"):
         topic.append({"name": "x" * 2000})

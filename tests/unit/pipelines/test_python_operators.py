@@ -87,7 +87,7 @@ def test_a_visit_is_told_when_it_is_over_and_payments_at_once(tmp_path: Path) ->
         assert told(script) == [(2, 1, 1), (1, 3, 3), (3, 1, 1)]
         script.expect_rows("paid", {"user": 2, "hits": 1}, {"user": 1, "hits": 3})
         assert script.home.state("visits").column_names == ["user", "count", "pages"]
-        with pytest.raises(UnknownName, match="no process behind the view `paid`"):
+        with pytest.raises(UnknownName, match="the view `paid` has no process with state"):
             script.home.state("paid")
         assert_balanced(script.home)
 

@@ -85,7 +85,7 @@ def test_rows_in_memory_must_be_there_for_the_epoch_that_died(tmp_path: Path) ->
         with pytest.raises(Crash):
             script.tick()
     again, memory = memory_flow()
-    with pytest.raises(RecoveryFailed, match="ends at offset 0, but `f` has come to 2") as caught:
+    with pytest.raises(RecoveryFailed, match="ends at offset 0, but `f` has read it up to 2") as caught:
         LocalScript(again, tmp_path)
     assert caught.value.hint is not None and "send the rows again" in caught.value.hint
     memory.send({"x": 1}, {"x": 2})
@@ -105,7 +105,7 @@ class Keeping(MemorySource):
 
 @pytest.mark.parametrize(
     ("first", "sent", "said"),
-    [(0, 2, None), (2, 5, None), (0, 1, "ends at offset 1, but `f` has come to 2"), (3, 5, "begins at offset 3")],
+    [(0, 2, None), (2, 5, None), (0, 1, "ends at offset 1, but `f` has read it up to 2"), (3, 5, "begins at offset 3")],
 )
 def test_a_source_must_have_what_comes_next(tmp_path: Path, first: int, sent: int, said: str | None) -> None:
     made, memory = memory_flow()

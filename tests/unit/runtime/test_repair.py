@@ -73,7 +73,7 @@ def test_nothing_is_changed_without_yes(home: Path) -> None:
     code, said = said_by("repair", "--home", home)
     assert code == HomeDamaged.exit_code and hashes(home) == before
     assert f"counting: the state file {newest_run(home)} is missing" in said
-    assert "its views are emptied and computed again from the beginning of its sources" in said
+    assert "its views are emptied and recomputed from the beginning of its sources" in said
     assert said.endswith("nothing was changed; to do it, add --yes\n")
     code, said = said_by("repair", "--home", home, "--yes")
     assert code == 0 and f"done; what was replaced is in {home / 'repair'}" in said and "still" not in said
@@ -118,7 +118,7 @@ def test_the_record_of_the_last_epoch_is_written_anew_from_the_store(home: Path)
 def test_a_flow_whose_folder_is_gone_is_computed_again_from_the_topic_that_knows_it(home: Path) -> None:
     shutil.rmtree(home / "flows" / "counting")
     (finding,) = mended(home)
-    assert "computed again from the beginning of its sources" in finding.would
+    assert "recomputed from the beginning of its sources" in finding.would
     go_on(home)
 
 
@@ -211,7 +211,7 @@ def test_a_lost_store_without_a_checkpoint_is_computed_again(home: Path) -> None
     with pytest.raises(HomeDamaged, match=r"store\.duckdb is missing"):
         LocalScript(flow(), home)
     findings = mended(home)
-    assert all("computed again" in f.would for f in findings)
+    assert all("recomputed" in f.would for f in findings)
     go_on(home)
 
 
@@ -245,7 +245,7 @@ def test_a_lost_ledger_is_refused_by_name(tmp_path: Path) -> None:
     port = FileSource(stage.connector, stage.schema, tmp_path / "s.jsonl")  # type: ignore[arg-type]
     row = replace(epoch_row(), progress={"offsets": {"s": {"0": 2}}})
     (problem,) = reconcile.of_sources("f", row, RecordBook(tmp_path / "epochs"), {"s": port})
-    assert problem.kind == reconcile.SOURCE and "ends at offset 0, but `f` has come to 2" in problem.error.message
+    assert problem.kind == reconcile.SOURCE and "ends at offset 0, but `f` has read it up to 2" in problem.error.message
 
 
 def epoch_row() -> Any:

@@ -40,9 +40,9 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         ("CAST(1e30 AS DECIMAL(10, 2))", "`1000000000000000019884624838656.000000` does not fit into DECIMAL(10, 2)"),
         (
             "sum(id) OVER (ORDER BY 1 / (CASE WHEN id = 0 THEN error('Division by zero') ELSE id END))",
-            "a division cannot stand in PARTITION BY or ORDER BY of a window in a question",
+            "a division is not allowed in PARTITION BY or ORDER BY of a window in a query",
         ),
-        ("list_filter(a, LAMBDA e : e IN (SELECT id FROM t))", "a subquery cannot stand inside a lambda"),
+        ("list_filter(a, LAMBDA e : e IN (SELECT id FROM t))", "a subquery is not allowed inside a lambda"),
         ("unnest(ts)", "explode needs an array, not TIMESTAMP"),
         ("regexp_matches(s, '[')", "a regular expression cannot be read: missing ]: ["),
     ],

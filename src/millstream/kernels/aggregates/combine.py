@@ -166,7 +166,7 @@ def _refuse_long_decimals(spec: Aggregation, m: Measure, frame: pl.DataFrame, by
     if longer_than_decimal(frame[column], len(frame), lambda: frame.group_by(by).agg(column)[column]):
         raise RunError(
             f"the sum `{m.name}` of the view `{spec.step}` has more than 38 digits",
-            hint="sum a type with fewer digits behind the point, or a DOUBLE",
+            hint="sum a type with fewer decimal places, or a DOUBLE",
         )
 
 
@@ -314,7 +314,7 @@ def _user_results(m: Measure, packed: pl.Series) -> pl.Series:
         return pl.Series(m.name, answers, dtype=dtype, strict=True)
     except (TypeError, pl.exceptions.PolarsError) as error:
         raise UserCodeFailed(
-            f"the aggregate {type(m.user).__name__} gave a result that is not {m.returns}",
+            f"the aggregate {type(m.user).__name__} returned a result that is not {m.returns}",
             detail=str(error).splitlines()[0],
             hint="declare the right type with returns=...",
         ) from error
@@ -341,5 +341,5 @@ def _pack(m: Measure, accumulator: Any) -> str:
 def _user_failed(m: Measure, where: str, error: Exception) -> UserCodeFailed:
     return UserCodeFailed(
         f"the aggregate {type(m.user).__name__} of `{m.name}` failed in {where}: {type(error).__name__}: {error}",
-        hint="fix the aggregate and start the flow again; it goes on where it was",
+        hint="fix the aggregate and start the flow again; it resumes where it stopped",
     )

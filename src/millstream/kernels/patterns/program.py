@@ -297,8 +297,8 @@ class Program:
 
 def _explodes() -> RunError:
     return RunError(
-        f"a pattern tried more than {MOST_STEPS:,} ways to take the rows behind one",
-        hint="use WITHIN, smaller bounds, or conditions that fewer rows fulfil",
+        f"a pattern tried more than {MOST_STEPS:,} ways to match the rows after one",
+        hint="use WITHIN, smaller bounds, or conditions that fewer rows satisfy",
     )
 
 

@@ -43,8 +43,8 @@ def failed(where: str, error: Exception, record: Mapping[str, Any], *, redact: b
     """A failed call as the error that stops the flow."""
     return UserCodeFailed(
         f"{where} failed: {_said(error, redact=redact)}",
-        detail=f"it was given {told(record, redact=redact)}",
-        hint="errors='skip' leaves such rows out, errors='quarantine' sets them apart in `<view>$errors`",
+        detail=f"the input was {told(record, redact=redact)}",
+        hint="errors='skip' skips such rows, errors='quarantine' moves them to `<view>$errors`",
         origin=user_line(error.__traceback__),
     )
 
@@ -61,7 +61,7 @@ def checked(values: Sequence[Any], names: Sequence[str], types: Sequence[pa.Data
         try:
             column([value], kind)
         except WRONG_TYPE:
-            msg = f"{what} `{name}` is {kind}, but a {type(value).__name__} was given"
+            msg = f"{what} `{name}` is {kind}, but the value is a {type(value).__name__}"
             raise TypeError(msg) from None
 
 

@@ -92,8 +92,8 @@ def questions_of(operator: AsyncLookup, questions: pl.DataFrame) -> list[Any]:
 
 def _stopped(operator: AsyncLookup, questions: pl.DataFrame, at: int, error: Exception, why: str) -> UserCodeFailed:
     asked = told(_question(questions, at), redact=operator.redact)
-    hint = "errors='skip' leaves such rows out, errors='quarantine' sets them apart in `<view>$errors`"
-    return UserCodeFailed(why, detail=f"it was asked {asked}", hint=hint)
+    hint = "errors='skip' skips such rows, errors='quarantine' moves them to `<view>$errors`"
+    return UserCodeFailed(why, detail=f"the keys were {asked}", hint=hint)
 
 
 def _question(questions: pl.DataFrame, at: int) -> Mapping[str, Any]:

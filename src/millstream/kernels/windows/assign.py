@@ -244,9 +244,9 @@ def _custom(window: Custom, frame: pl.DataFrame) -> pl.DataFrame:
         spans = sorted({_checked(window, span) for span in found})
         if window.merge is not None and len(spans) > 1:
             raise UserCodeFailed(
-                f"the custom window {window.name} merges, but gave {len(spans)} windows for one record",
+                f"the custom window {window.name} merges, but returned {len(spans)} windows for one record",
                 detail="a record would count twice in the window they become",
-                hint="with merge, let assign give one window per record",
+                hint="with merge, assign must return one window per record",
             )
         given += [(time, *span) for span in spans]
     borders = pl.DataFrame(given, schema={"$s": pl.Int64, "$s2": pl.Int64, "$e": pl.Int64}, orient="row")
@@ -268,8 +268,9 @@ def _merged_by(window: Custom, frame: pl.DataFrame, by: list[str]) -> pl.DataFra
         homes = [next(((a, b) for a, b in become if a <= s and e <= b), None) for s, e in given]
         if None in homes:
             raise UserCodeFailed(
-                f"the merge of the custom window {window.name} gave no window over {given[homes.index(None)]}",
-                hint="every window it is given must lie within one of those it returns",
+                f"the merge of the custom window {window.name} returned no window that contains "
+                f"{given[homes.index(None)]}",
+                hint="every input window must lie within one of the returned windows",
             )
         found.append(
             part.with_columns(
@@ -287,8 +288,8 @@ def _checked(window: Custom, span: Span) -> tuple[int, int]:
         raise _failed(window, "assign or merge", error) from error
     if end <= start:
         raise UserCodeFailed(
-            f"the custom window {window.name} gave a window that ends before it begins: {span}",
-            hint="give pairs of datetimes, start before end",
+            f"the custom window {window.name} returned a window that ends before it begins: {span}",
+            hint="return pairs of datetimes, start before end",
         )
     return start, end
 
@@ -303,5 +304,5 @@ def _micros(time: object) -> int:
 def _failed(window: Custom, where: str, error: Exception) -> UserCodeFailed:
     return UserCodeFailed(
         f"the custom window {window.name} failed in {where}: {type(error).__name__}: {error}",
-        hint="fix the function and start the flow again; it goes on where it was",
+        hint="fix the function and start the flow again; it resumes where it stopped",
     )

@@ -29,7 +29,7 @@ def check(operator: Operator, view: str) -> Aggregation:
     if not operator.reads_scans:
         why = "it is computed from the changes of another operator, whose windows have expired"
     elif not isinstance(operator, Aggregation):
-        why = "its rows have gone on in order, and cannot be put between them afterwards"
+        why = "its rows were emitted in order, and late rows cannot be inserted between them"
     elif operator.windowing.merges or isinstance(operator.window, CountWindow):
         why = f"a late record may change the borders of its windows ({operator.window})"
     elif operator.windowing.accumulation is Accumulation.DISCARDING:

@@ -281,6 +281,6 @@ def disk_full(path: Path) -> DiskFull:
     """Return the error for a full disk."""
     return DiskFull(
         f"no space is left on the disk of {path.parent}",
-        detail="Nothing of this append was taken; all that was acknowledged before is kept.",
+        detail="Nothing of this append was written; all that was acknowledged before is kept.",
         hint="make space, or trim the topic (`millstream log trim`), and append again",
     )

@@ -29,19 +29,19 @@ def view_of(plan: Plan, name: str) -> ViewStage:
             detail="it has: " + ", ".join(v.name for v in plan.views if not v.inner),
         )
     if not found.kept:
-        raise Unsupported(f"`{name}` is a sink: there is no table to take late records into")
+        raise Unsupported(f"`{name}` is a sink: it has no table to replay late records into")
     check(found.operator, name)
     if any(plan.reads_clock(f) for f in found.operator.feeds):
         raise Unsupported(
             f"the late records of `{name}` cannot be replayed",
-            detail="it uses the time of processing, and reading the records again would give them another one",
+            detail="it uses processing time, which would differ when the records are read again",
             hint=f"they can be read with SELECT * FROM `{name}$late`",
         )
     behind = [v for v in plan.downstream[name] if v != name]
     if behind:
         raise Unsupported(
             f"the late records of `{name}` cannot be replayed",
-            detail=f"{', '.join(f'`{v}`' for v in behind)} would not follow: computed from its changes",
+            detail=f"{', '.join(f'`{v}`' for v in behind)} would not be updated: computed from its changes",
             hint=f"they can be read with SELECT * FROM `{name}$late`",
         )
     return found
@@ -59,7 +59,7 @@ def history(progress: Progress, view: ViewStage, ports: Mapping[str, Any]) -> di
         if any(starts.values()):
             raise Unsupported(
                 f"the late records of `{view.name}` cannot be replayed: its source `{source}` was trimmed",
-                detail="their windows are computed anew from all records, and the oldest are gone",
+                detail="their windows are recomputed from all records, and the oldest are gone",
             )
     return {
         s: SourceSlice({p: (0, o) for p, o in progress.offsets.get(s, {}).items()})

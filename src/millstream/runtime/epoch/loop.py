@@ -369,7 +369,7 @@ class FlowLoop:
 
     def replay_late(self, view: str) -> tuple[int, EpochReport | None]:
         """Replay the late records of a view in a separate epoch; returns the number of distinct event times."""
-        assert self.book.read(self.number + 1) is None, "an epoch that was begun is finished first"
+        assert self.book.read(self.number + 1) is None, "an open epoch is finished first"
         late_replay.view_of(self.plan, view)
         times = self.store.late_times(view)
         if not times:

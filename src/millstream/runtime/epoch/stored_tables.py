@@ -155,7 +155,7 @@ class Tables:
         for name, version in self.ahead(store.table_versions(), store.tables()).items():
             raise HomeDamaged(
                 f"the store does not have version {version} of the table `{name}`",
-                detail=f"it is in {self.path(name, version)}; the store is older, or was made anew",
+                detail=f"it is in {self.path(name, version)}; the store is older, or was recreated",
                 hint=HINT,
             )
         for name, version in known.values():

@@ -95,7 +95,7 @@ class TableSink(SinkBase):
         if missing:
             raise RecordRefused(
                 f"{self._said}: it has no column `{missing[0]}` any more",
-                hint=f"DROP SINK {self._name}, and make it again for the columns that are there",
+                hint=f"DROP SINK {self._name}, and create it again for the current columns",
             )
         present = there.select(target.schema.names).cast(target.schema.to_arrow())
         comes = [True] * rows.num_rows
@@ -120,7 +120,7 @@ class TableSink(SinkBase):
             return RecordRefused(
                 f"{self._said}: a value of `{field.name}` cannot become {ddl_type(field.type)}",
                 detail=f"{value}{unfit.why}",
-                hint=f"DROP SINK {self._name}, and make it again with a CAST, or with a WHERE that leaves it out",
+                hint=f"DROP SINK {self._name}, and create it again with a CAST, or with a WHERE that excludes it",
             )
 
         return assigned_table(target.schema.to_arrow(), given, rows.num_rows, refused)
@@ -132,7 +132,7 @@ class TableSink(SinkBase):
                 kind = "its key" if name in self._target.key else "NOT NULL"
                 raise RecordRefused(
                     f"{self._said}: NULL in `{name}`, which is {kind}",
-                    hint=f"DROP SINK {self._name}, and make it again with coalesce(...), or WHERE {name} IS NOT NULL",
+                    hint=f"DROP SINK {self._name}, and create it again with coalesce(...), or WHERE {name} IS NOT NULL",
                 )
 
     def _replaced(self, present: pa.Table, given: pa.Table) -> pa.Table:
@@ -189,7 +189,7 @@ class TableSink(SinkBase):
             said = ", ".join(f"{k} = {twice[k][0]}" for k in self._target.key)
             raise RecordRefused(
                 f"the sink `{self._name}` has two rows for the key of `{self._target.table}`: {said}",
-                hint=f"DROP SINK {self._name}, and make it again with one row per key, as with GROUP BY",
+                hint=f"DROP SINK {self._name}, and create it again with one row per key, as with GROUP BY",
             )
 
 

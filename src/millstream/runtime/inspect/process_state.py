@@ -37,7 +37,7 @@ def state_table(root: Path, row: EpochRow | None, view: str) -> pa.Table:
             shown = [pl.col(c).alias(c.lstrip("@")) for c in found.columns if not c.startswith("$")]
             return alive.select(shown).to_arrow()
     raise UnknownName(
-        f"no process behind the view `{view}` remembers anything", hint="it is kept with the first view of a process"
+        f"the view `{view}` has no process with state", hint="state is kept with the first view of a process"
     )
 
 

@@ -47,7 +47,7 @@ def checked_failed_views(how: str) -> str:
     if how not in FAILED_VIEWS:
         raise DefinitionError(
             f"failed_views is {how!r}",
-            detail="'error' refuses a question about a view that has failed, 'warn' answers it with a warning",
+            detail="'error' refuses a query of a view that has failed, 'warn' answers it with a warning",
             hint="one of: " + ", ".join(FAILED_VIEWS),
         )
     return how
@@ -74,7 +74,7 @@ def warnings_for(
             raise ViewFailed(
                 f"the view `{name}` has failed",
                 detail=f"{why}{age}",
-                hint=f"mend the reason, then RESUME {flow}; SET failed_views = 'warn' shows the old rows",
+                hint=f"fix the cause, then RESUME {flow}; SET failed_views = 'warn' shows the old rows",
             )
         said.append(f"the view `{name}` has failed{age}: {why}")
     return tuple(said)

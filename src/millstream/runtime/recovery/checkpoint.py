@@ -98,7 +98,7 @@ def save(
         raise DefinitionError(
             f"a checkpoint cannot be written to {folder.parent}",
             detail=error.strerror,
-            hint="name a folder that can be made and written to",
+            hint="name a folder that can be created and written to",
         ) from None
     rows: dict[str, EpochRow] = {}
     try:
@@ -168,7 +168,7 @@ def drop(home: Path, name: str, log: Log) -> None:
         raise DefinitionError(
             f"{folder} is not a checkpoint of the home {home}: nothing was removed",
             detail="only those that `millstream checkpoint list` shows are dropped by name",
-            hint="remove a checkpoint elsewhere by the means of your system",
+            hint="remove a checkpoint elsewhere with the tools of your system",
         )
     gone = folder.with_name(f".{folder.name}.gone")
     paths.delete_tree(gone, within=home)
@@ -188,7 +188,7 @@ def find(home: Path, name: str) -> Path:
     raise UnknownName(
         f"there is no checkpoint `{name}`",
         detail="there are: " + (", ".join(known) or "none yet"),
-        hint="make one with `millstream checkpoint save NAME`",
+        hint="create one with `millstream checkpoint save NAME`",
     )
 
 
@@ -354,7 +354,7 @@ def _copy_all(links: Path, to: Path, rows: Mapping[str, EpochRow]) -> None:
         if name in crcs and crc_of(to / name) != crcs[name]:
             raise HomeDamaged(
                 f"the state file {name} of the home does not match its checksum",
-                detail="no checkpoint was made",
+                detail="no checkpoint was created",
                 hint="`millstream repair` says what can be done",
             )
 

@@ -43,9 +43,9 @@ def _kinds(home: Path) -> Iterator[Finding]:
         if path.is_symlink() or not path.is_file():
             what = "a symbolic link" if path.is_symlink() else "not a file"
             if path.is_file() and role != LOCKS:
-                would, do, lost = "what is behind the link takes its place", _put(home, path, path.resolve()), NOTHING
+                would, do, lost = "the target of the link replaces it", _put(home, path, path.resolve()), NOTHING
             else:
-                would, do, lost = "it is taken away", asides(None, [path]), UNKNOWN
+                would, do, lost = "it is removed", asides(None, [path]), UNKNOWN
             yield Finding("", f"{path} is {what}", would, lost, do=do)
         elif not os.access(path, os.R_OK | os.W_OK, effective_ids=os.access in os.supports_effective_ids):
             found = f"{path} cannot be used: this user may not read or write it"
@@ -57,7 +57,7 @@ def _format(home: Path) -> Iterator[Finding]:
     try:
         home_dir.check_format(path)
     except HomeDamaged as error:
-        yield Finding("", said_of(error), "it is written anew", do=_put(home, path, home_dir.NEW))
+        yield Finding("", said_of(error), "it is rewritten", do=_put(home, path, home_dir.NEW))
 
 
 def _catalog(home: Path) -> Iterator[Finding]:
@@ -68,14 +68,14 @@ def _catalog(home: Path) -> Iterator[Finding]:
     if donor is not None and best > revision:
         what = "is missing" if not main.exists() else "is damaged" if revision < 0 else "is older than its copy"
         sure = revision >= 0 and donor == _bytes(copy)
-        would = "it is put back from its copy" + ("" if donor == _bytes(copy) else " in the store")
+        would = "it is restored from its copy" + ("" if donor == _bytes(copy) else " in the store")
         lost = NOTHING if sure else UNSURE
         yield Finding("", f"the catalog {main} {what}", would, lost, _put(home, main, donor))
     elif main.exists() and revision < 0:
         found = f"the catalog {main} is damaged"
         yield Finding("", found, "nothing can be done: there is no good copy of it; restore it from a copy")
     elif copy.exists() and catalog_file.revision_of(_bytes(copy)) < 0:
-        yield Finding("", f"the copy {copy} of the catalog is damaged", "it is written anew", do=_put(home, copy, main))
+        yield Finding("", f"the copy {copy} of the catalog is damaged", "it is rewritten", do=_put(home, copy, main))
 
 
 def _bytes(path: Path) -> bytes | None:
@@ -124,21 +124,21 @@ def tables(home: Path, read: Read, ahead: Mapping[str, int]) -> Iterator[Finding
         except HomeDamaged as error:
             folder = home / "tables" / name
             anew = {f.name: zlib.crc32(f.read_bytes()) for f in sorted(folder.glob("*.arrow"))}
-            yield Finding("", said_of(error), "it is written anew", do=_put(home, folder / SUMS, noted(folder, anew)))
+            yield Finding("", said_of(error), "it is rewritten", do=_put(home, folder / SUMS, noted(folder, anew)))
             sums = anew
         newest = max([known.newest().get(name, 0), *(int(f.partition(".")[0]) for f in sums)])
         path = known.path(name, newest)
         try:
             Tables(home / "tables").check({name: newest} if newest else {})
             if name in ahead:
-                found = f"the store does not have version {newest} of the table `{name}`: it is older, or was made anew"
+                found = f"the store does not have version {newest} of the table `{name}`: it is older, or was recreated"
                 yield Finding("", found, f"it is put into the store from {path}", do=_stored(name, newest))
         except HomeDamaged as error:
             rows = read(name)
             if rows is None:
                 left = known.path(name, newest).parent
                 found = f"the table `{name}` was dropped, but files of it are left in {left}"
-                yield Finding("", found, "they are taken away", do=asides(None, [left]), harmless=True)
+                yield Finding("", found, "they are removed", do=asides(None, [left]), harmless=True)
                 continue
             data = known.encoded(rows)
             anew = {**sums, path.name: zlib.crc32(data)}
@@ -147,7 +147,7 @@ def tables(home: Path, read: Read, ahead: Mapping[str, int]) -> Iterator[Finding
                 _put(home, path, data)(work)
                 _put(home, path.with_name(SUMS), noted(path.parent, anew))(work)
 
-            yield Finding("", said_of(error), "it is written anew from the store", do=do)
+            yield Finding("", said_of(error), "it is rewritten from the store", do=do)
 
 
 def _misplaced(home: Path, misplaced: Mapping[str, str]) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ def _misplaced(home: Path, misplaced: Mapping[str, str]) -> Iterator[Finding]:
             if root / folder not in moves.values():
                 work.aside(root / folder)
 
-        would = f"it becomes {moves[folder]}" if folder in moves else "it is taken away; the store has the table"
+        would = f"it becomes {moves[folder]}" if folder in moves else "it is removed; the store has the table"
         lost = NOTHING if folder in moves else f"older versions of the table `{folder}`"
         yield Finding("", f"the folder {root / folder} holds the table `{table}`", would, lost, do=do)
 

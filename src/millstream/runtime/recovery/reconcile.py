@@ -200,8 +200,9 @@ def of_sources(
         elif behind and head is not None:
             p, end = next(iter(behind.items()))
             error = RecoveryFailed(
-                f"partition {p} of the source `{name}` ends at offset {head.get(p, 0)}, but `{flow}` has come to {end}",
-                detail="the source is older than the views, or what was found of it is lost",
+                f"partition {p} of the source `{name}` ends at offset {head.get(p, 0)}, "
+                f"but `{flow}` has read it up to {end}",
+                detail="the source is older than the views, or has lost records",
                 hint=HINT if first is not None else "send the rows again, from the first one on, before the start",
             )
             yield Problem(SOURCE, error, name)

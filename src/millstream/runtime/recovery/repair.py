@@ -167,7 +167,7 @@ def _flow(
     root, last = paths.flow_folder(home, flow), rows[0] if rows else None
     book, state = RecordBook(root / "epochs"), root / "state"
     if rebuild:
-        yield _rebuilt(home, flow, last, "it is to be computed again")
+        yield _rebuilt(home, flow, last, "it is recomputed")
         return
     for said in source_problems(home, paths.flow_folder(home, flow), last):
         yield Finding(flow, said, "", back=True)
@@ -194,17 +194,17 @@ def _of_record(home: Path, flow: str, last: EpochRow | None, book: RecordBook, p
         if last is None:
             return Finding(flow, said, "", back=True)
         ahead = [book.path(n) for n in book.numbers() if n > number]
-        lost = f"what epochs {number + 1} to {epoch} had added is computed again, if the sources still have it"
+        lost = f"the results of epochs {number + 1} to {epoch} are recomputed, if the sources still have their records"
         return Finding(
             flow,
             said,
-            f"the flow goes on after epoch {number}, the last that the store has",
+            f"the flow resumes after epoch {number}, the last one in the store",
             lost,
             asides(flow, ahead),
         )
     if epoch == number and last is not None:
-        return Finding(flow, said, "the record is written anew from the store", do=rewritten(home, last, book))
-    would = f"the record of epoch {epoch}, which was not committed, is taken away; the epoch is begun anew"
+        return Finding(flow, said, "the record is rewritten from the store", do=rewritten(home, last, book))
+    would = f"the record of epoch {epoch}, which was not committed, is removed; the epoch starts over"
     return Finding(flow, said, would, do=asides(flow, [book.path(epoch)]))
 
 
@@ -235,8 +235,8 @@ def _left_overs(flow: str, rows: Sequence[EpochRow], state: Path) -> Iterator[Fi
     number = rows[0].number if rows else 0
     left = sorted(f for f in files_in(state) - named if _epoch_of(f) > number)  # an unused merge is normal
     if left:
-        found = f"{len(left)} state files of epochs that died are left over, the first is {state / left[0]}"
-        yield Finding(flow, found, "they are taken away", do=asides(None, [state / f for f in left]), harmless=True)
+        found = f"{len(left)} state files of failed epochs are left over, the first is {state / left[0]}"
+        yield Finding(flow, found, "they are removed", do=asides(None, [state / f for f in left]), harmless=True)
 
 
 def _epoch_of(file: str) -> int:
@@ -250,12 +250,12 @@ def _undelivered(flow: str, out: Path, last: EpochRow | None, numbers: Mapping[s
     for path in sorted(out.glob("*.arrow")):
         if not outbox.intact(path):
             found = f"the changes {path} do not match their checksum"
-            yield Finding(flow, found, "they are taken away", lost, _given_up(path, aside=True))
+            yield Finding(flow, found, "they are removed", lost, _given_up(path, aside=True))
 
     expected = last.progress.get("out", ()) if last is not None else ()
     for path in outbox.lost(out, expected, lambda sink: _generation(flow, sink, numbers)):
         found = f"the changes {path} are missing, and it is not known whether they were delivered"
-        yield Finding(flow, found, "the flow goes on without them", lost, _given_up(path))
+        yield Finding(flow, found, "the flow resumes without them", lost, _given_up(path))
 
 
 def _generation(flow: str, sink: str, numbers: Mapping[str, int]) -> int:
@@ -310,7 +310,7 @@ def _stopped(flow: str, path: Path, last: EpochRow | None) -> Iterator[Finding]:
         def do(work: RepairContext) -> None:
             work.swap.put(str(path.relative_to(work.home))).write_bytes(data)
 
-        yield Finding(flow, said_of(error), "it is written anew", do=do)
+        yield Finding(flow, said_of(error), "it is rewritten", do=do)
 
 
 def _given_up(path: Path, *, aside: bool = False) -> Callable[[RepairContext], None]:
@@ -334,8 +334,8 @@ def _gone_back(home: Path, found: Sequence[Finding], rows: Mapping[str, Sequence
     newest = _newest_intact(home)
     if newest is not None:
         needs = [f for f in found if f.back]
-        would = f"the whole home goes back to the checkpoint `{newest}` and goes on from there"
-        lost = "what came after it is computed again, if the sources still have it"
+        would = f"the whole home is restored to the checkpoint `{newest}` and resumes from there"
+        lost = "later results are recomputed, if the sources still have their records"
         if undone := checkpoint.undone(home, newest):
             lost += f"; made or replaced since, and undone: {', '.join(undone)}"
         return [Finding(f.flow, f.found, would, lost, Restore(newest), back=True) for f in needs]
@@ -372,7 +372,7 @@ def _rebuilt(home: Path, flow: str, last: EpochRow | None, found: str, *, new_st
     reason = cannot_begin(home, flow, last)
     if reason is not None:
         would = f"nothing can be done: there is no intact checkpoint, and {reason}"
-        return Finding(flow, found, would, "restore the home from a copy, or begin with a new one")
+        return Finding(flow, found, would, "restore the home from a copy, or start with a new one")
 
     def do(work: RepairContext) -> None:
         if new_store:
@@ -389,6 +389,6 @@ def _rebuilt(home: Path, flow: str, last: EpochRow | None, found: str, *, new_st
         work.new_generation(flow)
 
     return Finding(
-        flow, found, "its views are emptied and computed again from the beginning of its sources",
+        flow, found, "its views are emptied and recomputed from the beginning of its sources",
         "results whose records are no longer there, and stored late and wrong records, until they are found again", do,
     )  # fmt: skip

@@ -134,7 +134,7 @@ class Run:
                 self._wake.set()
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
-                    msg = f"the flow `{self.flow}` did not get there within {timeout} seconds"
+                    msg = f"the flow `{self.flow}` did not reach that point within {timeout} seconds"
                     raise TimeoutError(msg)
                 self._changed.wait(0.5 if left is None else min(left, 0.5))
         if self.error is not None:
