@@ -45,5 +45,5 @@ def leaving(operator: Operator, rows: pl.DataFrame) -> Any:
 def write_first(root: Path, operator: Operator, outcome: Outcome, name: str) -> list[StateRun]:
     """Write what the first state has to keep."""
     spec = operator.states[0]
-    kept = outcome.kept.get(spec.name)
+    kept = outcome.state_rows.get(spec.name)
     return [] if kept is None else [write_run(root, f"{operator.state_step(spec)}/{name}.arrow", *kept)]

@@ -32,7 +32,7 @@ ALLOWED: dict[str, frozenset[str]] = {
             "local.dt.replace_time_zone(None).dt.truncate",
         }
     ),
-    "kernels.windows.corrections": frozenset({"came.rename", "rows.drop('$h').rename"}),
+    "kernels.windows.corrections": frozenset({"arrivals.rename", "rows.drop('$h').rename"}),
     "kernels.windows.count_windows": frozenset({"edge.select(*self.by, '$ts', '$part', '$pos').rename"}),
     "kernels.relations.multiset": frozenset({"results.rename"}),
     "live.inspect": frozenset({"rows.rename"}),

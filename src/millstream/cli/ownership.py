@@ -48,7 +48,7 @@ def owned(
             show.note(f"standby ({standby}): starting Spark ...")
             waiting.warm()
         owner = owner_of(path / "lock")
-        show.note(f"waiting for {path}: it is in use by {owner.told()}" if owner is not None else f"opening {path}")
+        show.note(f"waiting for {path}: it is in use by {owner.describe()}" if owner is not None else f"opening {path}")
         takeover = waiting.wait(lambda: stop.asked)
         if takeover is None:
             yield None

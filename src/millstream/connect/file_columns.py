@@ -31,10 +31,10 @@ def columns_of(connector: Connector, log: Log | None) -> Schema:
 def inferred(files: Files) -> Schema:
     """Infer the columns of a directory of files from the first one."""
     path = Path(files.path)
-    found = sorted(glob.glob(files.path)) if glob.has_magic(files.path) else [str(path)]
+    files_found = sorted(glob.glob(files.path)) if glob.has_magic(files.path) else [str(path)]
     if path.is_dir():
-        found = sorted(str(p) for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
-    first = next((f for f in found if os.path.isfile(f) and os.path.getsize(f)), None)
+        files_found = sorted(str(p) for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+    first = next((f for f in files_found if os.path.isfile(f) and os.path.getsize(f)), None)
     if first is None:
         raise SourceMissing(
             f"there is no file in {files.path} yet to find the columns in",

@@ -27,13 +27,13 @@ def gone(path: str) -> SourceMissing:
 def parquet_problem(path: str, schema: Schema) -> str | None:
     """Check the metadata of a Parquet file: why it is damaged, or which types cannot be converted."""
     try:
-        found = pq.read_schema(path)
+        actual = pq.read_schema(path)
     except (pa.ArrowException, OSError, ValueError) as error:
         return f"it is not a Parquet file: {_first_line(error)}"
     for field in schema:
-        index = found.get_field_index(field.name)
-        if index >= 0 and not _fits(found.field(index).type, field.type):
-            return f"its column `{field.name}` is {found.field(index).type}, but the source declares {field.type}"
+        index = actual.get_field_index(field.name)
+        if index >= 0 and not _fits(actual.field(index).type, field.type):
+            return f"its column `{field.name}` is {actual.field(index).type}, but the source declares {field.type}"
     return None
 
 
@@ -63,17 +63,17 @@ def header_problem(path: str, schema: Schema) -> str | None:
     if data is None:
         return None
     try:
-        found = next(csv.reader([readable(data[:_HEADER_BYTES])]), [])
+        names = next(csv.reader([readable(data[:_HEADER_BYTES])]), [])
     except csv.Error:
-        found = []
-    if found == list(schema.names):
+        names = []
+    if names == list(schema.names):
         return None
-    shown = ", ".join(found)[:300]
-    return f"its header does not name the columns of the source: it has {shown}; the source {', '.join(schema.names)}"
+    text = ", ".join(names)[:300]
+    return f"its header does not name the columns of the source: it has {text}; the source {', '.join(schema.names)}"
 
 
-def _fits(found: pa.DataType, wanted: pa.DataType | None) -> bool:
-    if wanted is None or found == wanted:
+def _fits(actual: pa.DataType, declared: pa.DataType | None) -> bool:
+    if declared is None or actual == declared:
         return True
     groups = (
         pa.types.is_integer,
@@ -89,9 +89,9 @@ def _fits(found: pa.DataType, wanted: pa.DataType | None) -> bool:
         pa.types.is_nested,
         lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),
     )
-    if pa.types.is_duration(wanted):  # other systems write it as a number of microseconds
-        return bool(pa.types.is_int64(found))
-    same = any(g(found) and g(wanted) for g in groups)
-    if same and pa.types.is_integer(found):
-        return bool(found.bit_width <= wanted.bit_width)
+    if pa.types.is_duration(declared):  # other systems write it as a number of microseconds
+        return bool(pa.types.is_int64(actual))
+    same = any(g(actual) and g(declared) for g in groups)
+    if same and pa.types.is_integer(actual):
+        return bool(actual.bit_width <= declared.bit_width)
     return same

@@ -57,14 +57,14 @@ class Loaded:
 def found_files(path: str) -> list[str]:
     """The files that a path matches: one, those of a directory, or those of a pattern."""
     if os.path.isdir(path):
-        found = [e.path for e in os.scandir(path) if e.is_file() and not e.name.startswith((".", "_"))]
+        files = [e.path for e in os.scandir(path) if e.is_file() and not e.name.startswith((".", "_"))]
     elif os.path.isfile(path):
         return [path]
     else:
-        found = [p for p in glob.glob(path) if os.path.isfile(p)]
-    if not found:
+        files = [p for p in glob.glob(path) if os.path.isfile(p)]
+    if not files:
         raise SourceMissing(f"there is no file {path}", detail=f"looked from {os.getcwd()}")
-    return sorted(found)
+    return sorted(files)
 
 
 def load(path: str, form: Form, schema: pa.Schema) -> Loaded:
@@ -129,8 +129,8 @@ def _header(path: str, form: Form, schema: pa.Schema) -> tuple[list[str] | None,
     blank, line = next(((i, b) for i, b in enumerate(lines_of(path)) if b.strip()), (0, None))
     if line is None:
         return None, 0
-    given = next(csv.reader([readable(line)], delimiter=form.delimiter), [])
-    return _spelled(f"the header of {path}", given, schema, hint="HEADER false, if the first line is a row"), blank
+    names = next(csv.reader([readable(line)], delimiter=form.delimiter), [])
+    return _spelled(f"the header of {path}", names, schema, hint="HEADER false, if the first line is a row"), blank
 
 
 def _records(path: str, form: Form, *, alone: bool) -> Any:
@@ -164,12 +164,12 @@ def _unreadable(path: str, form: Form, columns: int, error: Exception) -> Record
             if len(record) != columns:
                 return RecordRefused(
                     f"{path}, line {line}: {len(record)} values for {columns} columns",
-                    detail=_shown(form.delimiter.join(record)),
+                    detail=_excerpt(form.delimiter.join(record)),
                 )
             if any("\udc80" <= c <= "\udcff" for v in record for c in v):
                 return RecordRefused(
                     f"{path}, line {line}: it is not text in UTF-8",
-                    detail=_shown(form.delimiter.join(record).encode("utf-8", "surrogateescape")),
+                    detail=_excerpt(form.delimiter.join(record).encode("utf-8", "surrogateescape")),
                 )
     except csv.Error as wrong:
         return RecordRefused(f"{path}, line {line + 1}: it cannot be read as CSV", detail=str(wrong))
@@ -197,10 +197,10 @@ def _json(path: str, form: Form, schema: pa.Schema) -> _Read:
                 written = json.loads(line, parse_float=str, parse_int=str)
                 record = {n: written[n] if n.lower() in texts and _is_number(v) else v for n, v in record.items()}
         except ValueError as error:
-            raise RecordRefused(f"{path}, line {number}: it is not JSON", detail=f"{_shown(line)}: {error}") from None
+            raise RecordRefused(f"{path}, line {number}: it is not JSON", detail=f"{_excerpt(line)}: {error}") from None
         if not isinstance(record, dict):
             raise RecordRefused(
-                f"{path}, line {number}: it is not an object", detail=_shown(line), hint="one object on each line"
+                f"{path}, line {number}: it is not an object", detail=_excerpt(line), hint="one object on each line"
             )
         numbers.append(number)
         for name, column in values.items():
@@ -213,7 +213,7 @@ def _json(path: str, form: Form, schema: pa.Schema) -> _Read:
                     detail="there are: " + ", ".join(schema.names),
                 )
             values[spelled][-1] = value
-    convert = lambda given, kind: from_values(given, kind, seconds=True)  # noqa: E731
+    convert = lambda json_value, kind: from_values(json_value, kind, seconds=True)  # noqa: E731
     return _columns(path, schema, values, len(numbers), convert, place), place
 
 
@@ -241,7 +241,7 @@ def _parquet(path: str, form: Form, schema: pa.Schema) -> _Read:
 def _columns(
     path: str,
     schema: pa.Schema,
-    given: Mapping[str, Any],
+    values: Mapping[str, Any],
     rows: int,
     convert: Callable[[Any, pa.DataType], pa.Array],
     place: Callable[[int], str],
@@ -250,17 +250,17 @@ def _columns(
         where = path if unfit.row is None else f"{path}, {place(unfit.row)}"
         return RecordRefused(
             f"{where}: the value of `{field.name}` cannot become {ddl_type(field.type)}",
-            detail=unfit.why if unfit.row is None else f"{_shown(unfit.value)}: {unfit.why}",
+            detail=unfit.why if unfit.row is None else f"{_excerpt(unfit.value)}: {unfit.why}",
         )
 
-    return assigned_table(schema, given, rows, refused, convert)
+    return assigned_table(schema, values, rows, refused, convert)
 
 
-def _spelled(what: str, given: Sequence[str], schema: pa.Schema, hint: str | None = None) -> list[str]:
+def _spelled(what: str, header: Sequence[str], schema: pa.Schema, hint: str | None = None) -> list[str]:
     """Column names as the table spells them."""
     known = {n.lower(): n for n in schema.names}
-    found = []
-    for name in given:
+    names = []
+    for name in header:
         spelled = known.get(name.strip().lower())
         if spelled is None:
             raise RecordRefused(
@@ -268,13 +268,13 @@ def _spelled(what: str, given: Sequence[str], schema: pa.Schema, hint: str | Non
                 detail="there are: " + ", ".join(schema.names),
                 hint=hint,
             )
-        if spelled in found:
+        if spelled in names:
             raise RecordRefused(f"{what} names the column `{spelled}` twice")
-        found.append(spelled)
-    return found
+        names.append(spelled)
+    return names
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     text = readable(value) if isinstance(value, bytes) else value if isinstance(value, str) else repr(value)
     return text[:200]
 

@@ -119,14 +119,14 @@ class FileSource(SourceBase):
         path = self.files.path
         if os.path.isdir(path):
             try:
-                found = [e.path for e in os.scandir(path) if e.is_file()]
+                candidates = [e.path for e in os.scandir(path) if e.is_file()]
             except PermissionError:
                 raise SourceUnreadable(f"the folder {path} may not be read", hint="check its permissions") from None
         elif os.path.isfile(path):
-            found = [path]
+            candidates = [path]
         else:
-            found = [p for p in glob.glob(path) if os.path.isfile(p)]
-        return sorted(os.path.abspath(p) for p in found if not os.path.basename(p).startswith((".", "_")))
+            candidates = [p for p in glob.glob(path) if os.path.isfile(p)]
+        return sorted(os.path.abspath(p) for p in candidates if not os.path.basename(p).startswith((".", "_")))
 
     def _check_place(self) -> None:
         path = self.files.path

@@ -88,13 +88,13 @@ class LogSource(SourceBase):
 
     def _rows_of(self, parts: list[Part]) -> pa.Table:
         """Read some ranges of the topic in this process."""
-        wanted = pa.schema([*self._schema.to_arrow(), pa.field("$part", pa.int32()), pa.field("$pos", pa.int64())])
+        target = pa.schema([*self._schema.to_arrow(), pa.field("$part", pa.int32()), pa.field("$pos", pa.int64())])
         pieces = []
         for piece in parts:
             rows = self.topic.read(piece.partition, piece.start, piece.end, columns=list(self._schema.names))
-            columns = [rows["$offset" if n == "$pos" else n].cast(wanted.field(n).type) for n in wanted.names]
-            pieces.append(pa.table(columns, schema=wanted))
-        return pa.concat_tables(pieces) if pieces else wanted.empty_table()
+            columns = [rows["$offset" if n == "$pos" else n].cast(target.field(n).type) for n in target.names]
+            pieces.append(pa.table(columns, schema=target))
+        return pa.concat_tables(pieces) if pieces else target.empty_table()
 
     def hold(self, offsets: Offsets) -> None:
         """Place a hold on the topic: this flow may still need its records from here on."""
@@ -123,10 +123,10 @@ def _check(topic: Topic, schema: Schema) -> None:
                 detail="it has: " + ", ".join(topic.schema.names),
                 hint="correct the schema of the source",
             )
-        found = topic.schema.field(index).type
-        if field.type is not None and found != field.type:
+        actual = topic.schema.field(index).type
+        if field.type is not None and actual != field.type:
             raise SourceUnreadable(
-                f"the column `{field.name}` of the topic `{topic.name}` is {found}, "
+                f"the column `{field.name}` of the topic `{topic.name}` is {actual}, "
                 f"but the source declares {field.type}",
                 hint="correct the schema of the source",
             )

@@ -93,14 +93,14 @@ def _raw(record: dict[str, Any]) -> str:
 
 
 def _one_by_one(values: list[Any], kind: pa.DataType, bad: list[int]) -> pa.Array:
-    kept = []
+    good = []
     for row, value in enumerate(values):
         try:
-            kept.append(from_values([value], kind, seconds=True))
+            good.append(from_values([value], kind, seconds=True))
         except Unfit:
             bad[row] = MISTYPED
-            kept.append(pa.nulls(1, kind))
-    return pa.concat_arrays(kept)
+            good.append(pa.nulls(1, kind))
+    return pa.concat_arrays(good)
 
 
 class MemoryOffline:

@@ -132,8 +132,8 @@ def events(
     schema = _schema(kind, columns)
     batches = []
     for numbers in _numbers(kind, start, end, config):
-        made = Chunk(kind, numbers, config.seed, config.rate, config.base_time_us)
-        batches.append(pa.record_batch([pa.array(FIELDS[kind][name](made)) for name in schema.names], schema=schema))
+        chunk = Chunk(kind, numbers, config.seed, config.rate, config.base_time_us)
+        batches.append(pa.record_batch([pa.array(FIELDS[kind][name](chunk)) for name in schema.names], schema=schema))
     return pa.Table.from_batches(batches, schema=schema)
 
 

@@ -114,10 +114,10 @@ def _text(seed: int, field: str, numbers: Ints, lengths: Ints, table: Table = _L
         every = np.arange(rows)
         for at in (np.zeros(rows, np.int64), lengths - 1):
             letters[every, at] = _LETTERS[random[every, at]]
-    kept = letters[np.arange(words * 8) < lengths[:, None]]
+    characters = letters[np.arange(words * 8) < lengths[:, None]]
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(kept))
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(characters))
 
 
 def _joined(*parts: pa.Array | str) -> pa.Array:
@@ -176,9 +176,9 @@ class Chunk:
         """Random text of that length."""
         return self._text(field, self.length(field, longest), table)
 
-    def filler(self, average: int, taken: Ints | int) -> pa.Array:
-        """Text that brings an event of `taken` bytes to `average`, give or take a fifth of what is added."""
-        missing = np.maximum(average - np.broadcast_to(taken, self.numbers.shape), 0)
+    def filler(self, average: int, used: Ints | int) -> pa.Array:
+        """Text that brings an event of `used` bytes to `average`, give or take a fifth of what is added."""
+        missing = np.maximum(average - np.broadcast_to(used, self.numbers.shape), 0)
         spread = (missing + 2) // 5
         return self._text("extra", missing - spread + _below(self.word("extra#"), 2 * spread), _LETTERS)
 

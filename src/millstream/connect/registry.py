@@ -139,10 +139,10 @@ def entry_of(system: System) -> ConnectorEntry:
     """The entry of a system."""
     import millstream.connect.built_in  # noqa: F401 - it adds its entries
 
-    found = _entries.by_name.get(system.name)
-    if found is None:
+    entry = _entries.by_name.get(system.name)
+    if entry is None:
         raise DefinitionError(f"the connector `{system.name}` is declared, but nothing opens it")
-    return found
+    return entry
 
 
 def open_source(context: SourceContext) -> SourcePort:

@@ -89,7 +89,7 @@ def lines(path: str, form: str, *, header: bool) -> Iterator[pa.RecordBatch]:
     """The lines of a file in batches of LINES. Empty lines and the header of a CSV file are skipped, but counted. A
     compressed file that cannot be read to its end yields what could be read, and one line that reports the damage.
     """
-    taken = _Batch()
+    batch = _Batch()
     check = _wrong_json if form == "json" else _wrong_csv
     skip = header and form == "csv"
     number = -1
@@ -100,22 +100,22 @@ def lines(path: str, form: str, *, header: bool) -> Iterator[pa.RecordBatch]:
             if skip:
                 skip = False
                 continue
-            taken.add(number, line, check(line))
-            if taken.full:
-                yield taken.given()
+            batch.add(number, line, check(line))
+            if batch.full:
+                yield batch.record_batch()
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        taken.failed(number + 1, f"the file cannot be read to its end: {str(error) or type(error).__name__}")
-    if len(taken):
-        yield taken.given()
+        batch.failed(number + 1, f"the file cannot be read to its end: {str(error) or type(error).__name__}")
+    if len(batch):
+        yield batch.record_batch()
 
 
 def range_lines(path: str, form: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
     """The lines of a range of a file, which begins and ends with whole lines, in batches of LINES. The number of a line
     is its first byte.
     """
-    taken = _Batch()
+    batch = _Batch()
     check = _wrong_json if form == "json" else _wrong_csv
     with open(path, "rb") as file:
         file.seek(start)
@@ -123,12 +123,12 @@ def range_lines(path: str, form: str, start: int, end: int) -> Iterator[pa.Recor
         while at < end and (line := file.readline(end - at)):
             text = line.rstrip(b"\r\n")
             if text.strip():
-                taken.add(at, text, check(text))
+                batch.add(at, text, check(text))
             at += len(line)
-            if taken.full:
-                yield taken.given()
-    if len(taken):
-        yield taken.given()
+            if batch.full:
+                yield batch.record_batch()
+    if len(batch):
+        yield batch.record_batch()
 
 
 class _Batch:
@@ -153,7 +153,7 @@ class _Batch:
     def failed(self, number: int, why: str) -> None:
         self._rows.append((None, number, DAMAGED, why))
 
-    def given(self) -> pa.RecordBatch:
+    def record_batch(self) -> pa.RecordBatch:
         columns = list(zip(*self._rows, strict=True))
         self._rows, self._bytes = [], 0
         return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, LINES, strict=True)], schema=LINES)

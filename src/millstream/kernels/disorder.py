@@ -19,8 +19,8 @@ _LOWER = np.array([b if b < _STEPS else (_STEPS + b % _STEPS) << (b // _STEPS - 
 
 def buckets(behind: np.ndarray) -> dict[int, int]:
     """Count these distances (microseconds, none negative) by bucket."""
-    found, counts = np.unique(np.searchsorted(_LOWER, behind, side="right") - 1, return_counts=True)
-    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+    numbers, counts = np.unique(np.searchsorted(_LOWER, behind, side="right") - 1, return_counts=True)
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
 
 def upper(bucket: int) -> int:

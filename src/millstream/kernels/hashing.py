@@ -20,10 +20,10 @@ _STEP = np.uint64(0x100000001B3)
 
 def hashed(rows: pl.DataFrame, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Two hashes of these columns, as signed integers."""
-    found = np.repeat(_SEEDS, len(rows), axis=1)
+    hashes = np.repeat(_SEEDS, len(rows), axis=1)
     for column in columns:
-        found = mixed(found ^ mixed(_values(rows[column]) + _SEEDS)) * _STEP  # makes the order of columns count
-    first, second = mixed(found).view(np.int64)
+        hashes = mixed(hashes ^ mixed(_values(rows[column]) + _SEEDS)) * _STEP  # makes the order of columns count
+    first, second = mixed(hashes).view(np.int64)
     return first, second
 
 
@@ -71,9 +71,9 @@ def mixed(numbers: np.ndarray) -> np.ndarray:
 def xxhash64(number: int) -> int:
     """Spark's ``xxhash64`` of one INT. NULLs in further columns do not change it."""
     first, second, third, fifth = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5
-    found = (42 + fifth + 4) ^ (((number & 0xFFFFFFFF) * first) & _WORD)
-    found = ((((found << 23) | (found >> 41)) & _WORD) * second + third) & _WORD
-    found = ((found ^ (found >> 33)) * second) & _WORD
-    found = ((found ^ (found >> 29)) * third) & _WORD
-    found ^= found >> 32
-    return found - (1 << 64) if found >> 63 else found
+    hash_value = (42 + fifth + 4) ^ (((number & 0xFFFFFFFF) * first) & _WORD)
+    hash_value = ((((hash_value << 23) | (hash_value >> 41)) & _WORD) * second + third) & _WORD
+    hash_value = ((hash_value ^ (hash_value >> 33)) * second) & _WORD
+    hash_value = ((hash_value ^ (hash_value >> 29)) * third) & _WORD
+    hash_value ^= hash_value >> 32
+    return hash_value - (1 << 64) if hash_value >> 63 else hash_value

@@ -42,7 +42,7 @@ class Services(Protocol):
         """Evaluate a condition over pairs of rows."""
         ...
 
-    def look_up(self, operator: AsyncLookup, questions: pl.DataFrame) -> pl.DataFrame:
+    def look_up(self, operator: AsyncLookup, requests: pl.DataFrame) -> pl.DataFrame:
         """Call a user's lookup function (see `kernels/python/lookup.py`). A rerun of an epoch gets the same results."""
         ...
 
@@ -62,7 +62,7 @@ class NoServices:
         """Raise NotImplementedError: only the driver evaluates conditions."""
         raise _not_in_a_task(operator, "evaluates conditions")
 
-    def look_up(self, operator: AsyncLookup, questions: pl.DataFrame) -> pl.DataFrame:
+    def look_up(self, operator: AsyncLookup, requests: pl.DataFrame) -> pl.DataFrame:
         """Raise NotImplementedError: only the driver performs lookups."""
         raise _not_in_a_task(operator, "performs lookups")
 

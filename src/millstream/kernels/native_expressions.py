@@ -15,27 +15,27 @@ _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "
 _CONDITIONS = frozenset({"and", "or", "not", "null", "eq", "ne", "lt", "le", "gt", "ge"})
 
 
-def holds(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Series | None:
+def holds(term: tuple[Any, ...], rows: pl.DataFrame) -> pl.Series | None:
     """A mask of the rows for which a condition is true. None if it compares values whose types may differ."""
-    made = _condition(told, rows.schema)
-    if made is None:
+    condition = _condition(term, rows.schema)
+    if condition is None:
         return None
     # alongside the rows, so that even a constant has as many values as there are rows
-    return rows.with_columns(made.fill_null(value=False).alias("$holds"))["$holds"]
+    return rows.with_columns(condition.fill_null(value=False).alias("$holds"))["$holds"]
 
 
-def value(told: tuple[Any, ...], rows: pl.DataFrame) -> pl.Expr | None:
+def value(term: tuple[Any, ...], rows: pl.DataFrame) -> pl.Expr | None:
     """A value over rows; None if it might differ from Spark's."""
-    if told[0] == "col":
-        return pl.col(told[1])
-    if told[0] in _CONDITIONS:
-        return _condition(told, rows.schema)
-    made, kind = _value(told, rows.schema)
-    return None if kind is None or told[0] in ("int", "text") else made
+    if term[0] == "col":
+        return pl.col(term[1])
+    if term[0] in _CONDITIONS:
+        return _condition(term, rows.schema)
+    expression, kind = _value(term, rows.schema)
+    return None if kind is None or term[0] in ("int", "text") else expression
 
 
-def _condition(told: tuple[Any, ...], schema: pl.Schema) -> pl.Expr | None:
-    name, *parts = told
+def _condition(term: tuple[Any, ...], schema: pl.Schema) -> pl.Expr | None:
+    name, *parts = term
     if name in ("and", "or"):
         left, right = (_condition(p, schema) for p in parts)
         if left is None or right is None:
@@ -55,9 +55,9 @@ def _condition(told: tuple[Any, ...], schema: pl.Schema) -> pl.Expr | None:
     return compared
 
 
-def _value(told: tuple[Any, ...], schema: pl.Schema | None = None) -> tuple[pl.Expr, str | None]:
+def _value(term: tuple[Any, ...], schema: pl.Schema | None = None) -> tuple[pl.Expr, str | None]:
     """An expression and the kind of its values."""
-    name, *parts = told
+    name, *parts = term
     if name == "col":
         return pl.col(parts[0]), None if schema is None else _kind(schema[parts[0]])
     if name == "micros":

@@ -114,7 +114,7 @@ class Dropped(NamedTuple):
     """Partition and offset, if this is a single record."""
 
 
-class Kept(NamedTuple):
+class StateRows(NamedTuple):
     """Rows for a state to keep, and the expiry of each."""
 
     rows: pl.DataFrame
@@ -133,7 +133,7 @@ class Outcome:
     """The result of one epoch of one operator."""
 
     changes: pl.DataFrame | None = None
-    kept: Mapping[str, Kept] = field(default_factory=dict)
+    state_rows: Mapping[str, StateRows] = field(default_factory=dict)
     """The rows to write, by state."""
     panes: pl.DataFrame | None = None
     dropped: Sequence[Dropped] = ()
@@ -146,8 +146,10 @@ class Outcome:
 
 def keeping(changes: pl.DataFrame | None, **states: pl.DataFrame | None) -> Outcome:
     """Build an outcome whose state rows hold their expiry in ``$x``."""
-    kept = {n: Kept(rows, rows["$x"].to_numpy()) for n, rows in states.items() if rows is not None and len(rows)}
-    return Outcome(changes if changes is not None and len(changes) else None, kept)
+    state_rows = {
+        n: StateRows(rows, rows["$x"].to_numpy()) for n, rows in states.items() if rows is not None and len(rows)
+    }
+    return Outcome(changes if changes is not None and len(changes) else None, state_rows)
 
 
 def due_columns(clock: StageClock) -> dict[str, tuple[int, int]]:
@@ -171,9 +173,9 @@ def net(changes: pl.DataFrame, identity: Sequence[str]) -> pl.DataFrame:
     there = ~pl.col("$last").is_in(["-D", "-U"])
     new = pl.col("$first") == "+I"
     op = pl.when(there & new).then(pl.lit("+I")).when(there).then(pl.lit("+U")).otherwise(pl.lit("-D"))
-    kept = ends.filter(there | ~new).select("$at", op.alias("$op")).sort("$at")
-    chosen = changes[kept["$at"]]
-    return chosen.with_columns(kept["$op"].alias(OP))
+    last = ends.filter(there | ~new).select("$at", op.alias("$op")).sort("$at")
+    chosen = changes[last["$at"]]
+    return chosen.with_columns(last["$op"].alias(OP))
 
 
 def together(frames: list[pl.DataFrame]) -> pl.DataFrame | None:

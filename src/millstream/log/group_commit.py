@@ -189,11 +189,11 @@ class Group:
         if not fresh:
             return
         try:
-            batch, kept = self._batch(fresh)
+            batch, accepted = self._batch(fresh)
             if batch is None:
                 return
             marks, at = [], self.writer.end
-            for entry, rows in kept:
+            for entry, rows in accepted:
                 if entry.producer is not None:
                     marks.append(Mark(entry.producer, entry.sequence, entry.digest, at, at + rows))
                 at += rows
@@ -203,16 +203,16 @@ class Group:
                 entry.fail(error)
             return
         with self.answers:  # a waiting caller wakes up once, when all are complete
-            for entry, rows in kept:
+            for entry, rows in accepted:
                 entry.settle(self._partition, (first, first + rows), repeated=False)
                 first += rows
 
-    def _batch(self, taken: list[Entry]) -> tuple[pa.RecordBatch | None, list[tuple[Entry, int]]]:
+    def _batch(self, entries: list[Entry]) -> tuple[pa.RecordBatch | None, list[tuple[Entry, int]]]:
         """The records of all appends as one batch, and the number of each; those that do not match the schema are
         refused.
         """
         pieces: list[pa.RecordBatch] = []
-        kept: list[tuple[Entry, int]] = []
+        accepted: list[tuple[Entry, int]] = []
         waiting: list[Entry] = []
 
         def convert() -> None:
@@ -221,19 +221,19 @@ class Group:
                 waiting.clear()
                 if good:
                     pieces.append(batch)
-                    kept.extend((entry, 1) for entry in good)
+                    accepted.extend((entry, 1) for entry in good)
 
-        for entry in taken:
+        for entry in entries:
             if isinstance(entry.rows, pa.RecordBatch):
                 convert()
                 pieces.append(entry.rows)
-                kept.append((entry, entry.rows.num_rows))
+                accepted.append((entry, entry.rows.num_rows))
             else:
                 waiting.append(entry)
         convert()
         if len(pieces) > 1:
-            return pa.concat_batches(pieces), kept
-        return (pieces[0] if pieces else None), kept
+            return pa.concat_batches(pieces), accepted
+        return (pieces[0] if pieces else None), accepted
 
     def _from_single(self, entries: list[Entry]) -> tuple[pa.RecordBatch, list[Entry]]:
         """Convert single rows to one batch; when one of them does not match the schema, they are tried one by one."""

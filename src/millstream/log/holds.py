@@ -66,9 +66,9 @@ class Keeper:
             for partition, offset in before.items():
                 crossed = below(holds, partition, offset)
                 if crossed and not force:
-                    reader, held = next(iter(crossed.items()))
+                    reader, offsets = next(iter(crossed.items()))
                     raise LogError(
-                        f"{reader} still needs partition {partition} from offset {held[partition]:,} on",
+                        f"{reader} still needs partition {partition} from offset {offsets[partition]:,} on",
                         detail=f"requested: trim before {offset:,}; nothing was removed",
                         hint="trim less, or release the reader, or force it: the reader then loses records",
                     )
@@ -82,17 +82,17 @@ class Keeper:
         with self._alone():
             now, holds = self._clock.now(), self._holds.all()
             before: dict[int, int] = {}
-            held: dict[str, dict[int, int]] = {}
+            blocking: dict[str, dict[int, int]] = {}
             for partition, reader in enumerate(self._readers):
                 layout = reader.layout()
                 upto = expired(reader, layout, now, about.retain_time, about.retain_bytes)
                 least = floor(holds, partition)
                 if least is not None and least < upto and not (hard or about.hard_cap):
-                    merge(held, below(holds, partition, upto))
+                    merge(blocking, below(holds, partition, upto))
                     upto = least
                 if upto > layout.start:
                     before[partition] = upto
-            return replace(self._remove(before, holds), held=held)
+            return replace(self._remove(before, holds), held=blocking)
 
     def retain_quietly(self) -> None:
         """Apply retention after a segment was sealed; a failure is retried with the next one."""

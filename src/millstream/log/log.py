@@ -66,8 +66,8 @@ class Log:
                 raise self._unknown(name)
             folder = topic_folder(self._root, name)
             about = read_about(self._disk, folder)
-            found = self._open[name] = Topic(self._disk, self._clock, folder, about)
-            return found
+            opened = self._open[name] = Topic(self._disk, self._clock, folder, about)
+            return opened
 
     def create(
         self,

@@ -41,9 +41,9 @@ def partitions_of(batch: pa.RecordBatch, key: str, partitions: int) -> np.ndarra
         words = [zlib.crc32(v.encode() if isinstance(v, str) else v) for v in encoded.dictionary.to_pylist()]
         indices = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
         hashes = np.array(words, np.uint64)[indices] if words else np.zeros(len(column), np.uint64)
-    found = (hashes % np.uint64(partitions)).astype(np.int64)
-    found[column.is_null().to_numpy(zero_copy_only=False)] = 0
-    return found
+    numbers = (hashes % np.uint64(partitions)).astype(np.int64)
+    numbers[column.is_null().to_numpy(zero_copy_only=False)] = 0
+    return numbers
 
 
 def partition_of(value: Any, kind: pa.DataType, partitions: int) -> int:
@@ -82,5 +82,5 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     mixed: np.ndarray = values.astype(np.int64).view(np.uint64)
     for factor in _FACTORS:
         mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(factor)
-    found: np.ndarray = mixed ^ mixed >> np.uint64(32)
-    return found
+    hashes: np.ndarray = mixed ^ mixed >> np.uint64(32)
+    return hashes

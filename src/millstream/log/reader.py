@@ -122,14 +122,14 @@ class PartitionReader:
         """The files that hold these offsets."""
         layout = self.layout()
         self._check(start, end, layout)
-        found = []
+        parts = []
         for piece in layout.pieces:
             first, last = max(start, piece.base), min(end, piece.end)
             if first < last:
                 path = None if piece.segment is None else self._folder / str(piece.segment)
                 whole = (first, last) == (piece.base, piece.end)
-                found.append(Part(self._owner.partition, first, last, path, whole, piece.base))
-        return found
+                parts.append(Part(self._owner.partition, first, last, path, whole, piece.base))
+        return parts
 
     def read(self, start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
         """Read these records with their positions, checked."""
@@ -203,11 +203,11 @@ class PartitionReader:
 
     def _names(self, columns: Sequence[str] | None) -> list[str]:
         known = self._owner.schema.names
-        wanted = known if columns is None else [c for c in columns if c not in PLACE.names]
-        strange = [c for c in wanted if c not in known]
+        names = known if columns is None else [c for c in columns if c not in PLACE.names]
+        strange = [c for c in names if c not in known]
         if strange:
             raise LogError(f"the topic does not have a column `{strange[0]}`", detail="columns: " + ", ".join(known))
-        return [*wanted, *PLACE.names]
+        return [*names, *PLACE.names]
 
     def _steady(self, look: Callable[[Layout], T]) -> T:
         """Retry a read when a file was removed between listing and opening it."""

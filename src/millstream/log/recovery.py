@@ -64,19 +64,19 @@ def recover(disk: Disk, folder: Path, owner: Owner) -> Recovered:
     """Recover a partition; the caller must hold its lock."""
     require_folder(disk, folder)
     disk.fsync_dir(folder)  # a killed process may have left names that are not durable; the next steps depend on them
-    found = check(disk, folder, owner)
-    if found.wal is None:
+    files_found = check(disk, folder, owner)
+    if files_found.wal is None:
         for above in folder.parents[:3]:  # the creator of the topic may have been killed before it did so
             disk.fsync_dir(above)
         write_whole(disk, folder / wal_name(0), Header(owner.topic, owner.partition, 0, 0).pack())
-        found = check(disk, folder, owner)
-        assert found.wal is not None
-    for name in found.gone:
+        files_found = check(disk, folder, owner)
+        assert files_found.wal is not None
+    for name in files_found.gone:
         disk.unlink(folder / name)
-    if found.gone:
+    if files_found.gone:
         disk.fsync_dir(folder)
-    files, wal = found.files, found.wal
-    cut = _settle_tail(disk, found)
+    files, wal = files_found.files, files_found.wal
+    cut = _settle_tail(disk, files_found)
     disk.fsync(wal.path)
     disk.write_at(folder / "durable", 0, Durable(disk.boot(), wal.end, wal.base, wal.position, wal.time).pack())
     producers: Producers = dict(wal.header.producers)
@@ -108,12 +108,12 @@ def check(disk: Disk, folder: Path, owner: Owner) -> FoundFiles:
             _check_complete(disk, folder, owner, piece.base, piece.end)
     wal = Wal(disk, folder, owner, newest)
     wal.advance()
-    found = FoundFiles(files, gone, wal, published)
+    files_found = FoundFiles(files, gone, wal, published)
     if published is not None and published.base > wal.base:
         raise damaged(folder / wal_name(published.base), 0, "the file is gone")
-    if (wal.bad_place() and wal.position < found.known) or (published is not None and wal.end < published.offset):
+    if (wal.bad_place() and wal.position < files_found.known) or (published is not None and wal.end < published.offset):
         raise damaged(wal.path, wal.position, f"the frame of offset {wal.end:,} is not whole")
-    return found
+    return files_found
 
 
 def _needed(disk: Disk, folder: Path, files: PartitionFiles, start: int) -> tuple[PartitionFiles, tuple[str, ...]]:
@@ -147,19 +147,21 @@ def _check_complete(disk: Disk, folder: Path, owner: Owner, base: int, end: int)
         raise damaged(wal.path, wal.position, f"the frame of offset {wal.end:,} is not whole")
 
 
-def _settle_tail(disk: Disk, found: FoundFiles) -> int:
+def _settle_tail(disk: Disk, files_found: FoundFiles) -> int:
     """Cut off what follows the last whole frame, and return the number of bytes.
 
     Frames after the published position are kept: a writer may have died before it published them, and the published
     position may be an older copy. After a failed fsync, memory shows bytes that the medium does not have; so, unless
     the machine was rebooted since, they are written again before the fsync that makes them durable.
     """
-    wal = found.wal
+    wal = files_found.wal
     assert wal is not None
     cut = disk.size(wal.path) - wal.position
     if cut > 0:
         disk.truncate(wal.path, wal.position)
-    last = found.published
-    if last is not None and last.boot == disk.boot() and wal.position > found.known:
-        disk.write_at(wal.path, found.known, disk.read(wal.path, found.known, wal.position - found.known))
+    last = files_found.published
+    if last is not None and last.boot == disk.boot() and wal.position > files_found.known:
+        disk.write_at(
+            wal.path, files_found.known, disk.read(wal.path, files_found.known, wal.position - files_found.known)
+        )
     return cut

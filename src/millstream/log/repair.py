@@ -31,7 +31,7 @@ class Wrong:
     """
 
     topic: str
-    found: str
+    problem: str
     would: str = ""
     path: Path | None = None
     data: bytes | None = None
@@ -54,12 +54,12 @@ def _topic(disk: Disk, clock: Clock, folder: Path) -> Iterator[Wrong]:
     if isinstance(main, HomeDamaged):
         if not isinstance(copy, About):
             hint = "there is no copy of it: restore the topic's folder from a copy"
-            yield Wrong(folder.name, _said(main), hint)
+            yield Wrong(folder.name, _message(main), hint)
         else:
-            yield _put_back(note, _said(main), copy.to_json())
+            yield _put_back(note, _message(main), copy.to_json())
         return
     if isinstance(copy, HomeDamaged) and disk.exists(copy_of(note)):
-        yield _put_back(copy_of(note), _said(copy), main.to_json(), "it is rewritten")
+        yield _put_back(copy_of(note), _message(copy), main.to_json(), "it is rewritten")
         return
     fine = True
     for partition in range(main.partitions):
@@ -72,7 +72,7 @@ def _topic(disk: Disk, clock: Clock, folder: Path) -> Iterator[Wrong]:
         yield wrong
     if fine:
         topic = Topic(disk, clock, folder, main)
-        yield from (Wrong(folder.name, _said(e), LOST) for e in topic.verify())
+        yield from (Wrong(folder.name, _message(e), LOST) for e in topic.verify())
         topic.close()
 
 
@@ -93,30 +93,33 @@ def _partition(disk: Disk, folder: Path, owner: Owner) -> Iterator[Wrong]:
     first = 0 if main is None else main
     if isinstance(copy, HomeDamaged):
         if isinstance(main, int):
-            yield _put_back(copy_of(path), _said(copy), main, "it is rewritten")
+            yield _put_back(copy_of(path), _message(copy), main, "it is rewritten")
         else:  # an empty copy, or both are damaged: the files themselves show where they begin
             begin = min(_bases(disk, folder), default=0)
-            yield _put_back(path, _said(copy), begin, f"the partition begins with its first file, at {begin:,}")
-            yield _put_back(copy_of(path), _said(copy), begin, "it is rewritten")
+            yield _put_back(path, _message(copy), begin, f"the partition begins with its first file, at {begin:,}")
+            yield _put_back(copy_of(path), _message(copy), begin, "it is rewritten")
         return
     lost = main is None and copy is not None
     if isinstance(main, HomeDamaged) or lost or not _reaches(disk, folder, int(first)):
         begin = copy if copy is not None else min(_bases(disk, folder), default=0)
         if _reaches(disk, folder, begin) and (isinstance(main, HomeDamaged) or copy is not None):
-            said = _said(main) if isinstance(main, HomeDamaged) else f"the log file {path} is missing or too old"
-            yield _put_back(path, said, begin)
+            problem = _message(main) if isinstance(main, HomeDamaged) else f"the log file {path} is missing or too old"
+            yield _put_back(path, problem, begin)
             return
     try:
         published = read_durable(disk, folder)
-        found = recovery.check(disk, folder, owner)
+        files_found = recovery.check(disk, folder, owner)
     except HomeDamaged as error:
         if (folder / "durable").name in error.message.rpartition("/")[2]:
-            yield Wrong(folder.parent.name, _said(error), "it is rebuilt from the records", folder / "durable")
+            yield Wrong(folder.parent.name, _message(error), "it is rebuilt from the records", folder / "durable")
         return
-    if published is not None and found.wal is not None and published.offset < found.wal.end:
-        said = f"{folder / 'durable'} says that there are {published.offset:,} records, but there are {found.wal.end:,}"
+    if published is not None and files_found.wal is not None and published.offset < files_found.wal.end:
+        problem = (
+            f"{folder / 'durable'} says that there are {published.offset:,} records, "
+            f"but there are {files_found.wal.end:,}"
+        )
         what = "it is rebuilt from the records"  # a writer that died before it published its last frame leaves this
-        yield Wrong(folder.parent.name, said, what, folder / "durable", harmless=True)
+        yield Wrong(folder.parent.name, problem, what, folder / "durable", harmless=True)
 
 
 def _bases(disk: Disk, folder: Path) -> list[int]:
@@ -138,11 +141,11 @@ def _holds(disk: Disk, folder: Path, about: About) -> Iterator[Wrong]:
         reader = unquote(path.name.removesuffix(".json"))
         everything = {"reader": reader, "offsets": {str(p): 0 for p in range(about.partitions)}}
         if main is None or isinstance(main, HomeDamaged):
-            said = _said(main) if main is not None else f"the log file {path} is missing"
-            yield _put_back(path, said, copy if isinstance(copy, dict) else everything)
+            problem = _message(main) if main is not None else f"the log file {path} is missing"
+            yield _put_back(path, problem, copy if isinstance(copy, dict) else everything)
         if isinstance(copy, HomeDamaged):
             yield _put_back(
-                copy_of(path), _said(copy), main if isinstance(main, dict) else everything, "it is rewritten"
+                copy_of(path), _message(copy), main if isinstance(main, dict) else everything, "it is rewritten"
             )
 
 
@@ -154,10 +157,10 @@ def _small(disk: Disk, path: Path) -> Any:
         return error
 
 
-def _put_back(path: Path, found: str, value: Any, would: str = "it is restored from its copy") -> Wrong:
+def _put_back(path: Path, problem: str, value: Any, would: str = "it is restored from its copy") -> Wrong:
     topic = path.parent.name if path.name.startswith(NOTE) else path.parent.parent.name
-    return Wrong(topic, found, would, path, encoded(value))
+    return Wrong(topic, problem, would, path, encoded(value))
 
 
-def _said(error: MillstreamError) -> str:
+def _message(error: MillstreamError) -> str:
     return f"{error.message}: {error.detail}" if error.detail else error.message

@@ -64,17 +64,17 @@ class Holds:
 
     def all(self) -> dict[str, dict[int, int]]:
         """The bounds of every reader."""
-        found = {}
+        holds = {}
         names = {n.removesuffix(COPY) for n in self._disk.list(self._folder)}
         for name in sorted(names):
             if name.endswith(".json"):
                 value = read_kept(self._disk, self._folder / name)
                 try:
                     if value is not None:
-                        found[str(value["reader"])] = {int(p): int(o) for p, o in value["offsets"].items()}
+                        holds[str(value["reader"])] = {int(p): int(o) for p, o in value["offsets"].items()}
                 except (KeyError, TypeError, ValueError, AttributeError):
                     raise damaged(self._folder / name, 0, "it is another file than a hold") from None
-        return found
+        return holds
 
     def _path(self, reader: str) -> Path:
         return self._folder / f"{quote(reader, safe='')}.json"

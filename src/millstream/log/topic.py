@@ -214,11 +214,11 @@ class Topic:
         if partition is not None or self.key is None or self.partitions == 1:
             return {self._partition({}, partition, sequence): batch}
         places = partitions_of(batch, self.key, self.partitions)
-        found = {}
+        by_partition = {}
         for place in np.unique(places):
             chosen = np.flatnonzero(places == place)
-            found[int(place)] = batch if len(chosen) == len(places) else batch.take(pa.array(chosen))
-        return found
+            by_partition[int(place)] = batch if len(chosen) == len(places) else batch.take(pa.array(chosen))
+        return by_partition
 
     def _partition(self, row: Mapping[str, Any], partition: int | None, sequence: int | None) -> int:
         if partition is not None:
@@ -334,15 +334,15 @@ class Topic:
 
     def verify(self) -> list[HomeDamaged]:
         """Read everything and compare it with its checksums; returns the damage, each with its file."""
-        found: list[HomeDamaged] = []
+        problems: list[HomeDamaged] = []
 
         def look(work: Callable[[], object]) -> None:
             try:
                 work()
             except HomeDamaged as error:
-                found.append(error)
+                problems.append(error)
             except FileNotFoundError as error:
-                found.append(damaged(Path(error.filename), 0, "it is missing"))
+                problems.append(damaged(Path(error.filename), 0, "it is missing"))
 
         look(lambda: read_about(self._disk, self._folder))
         if self._disk.exists(copy_of(self._folder / NOTE)):
@@ -352,7 +352,7 @@ class Topic:
             folder = folder_of(self._folder, partition)
             look(lambda f=folder, o=self._owners[partition]: self._verify_writing(f, o))  # type: ignore[misc]
             look(lambda r=reader, f=folder: self._verify(r, f, look))  # type: ignore[misc]
-        return list({str(e): e for e in found}.values())
+        return list({str(e): e for e in problems}.values())
 
     def settle(self) -> None:
         """Resolve an append that was interrupted by the death of its process: afterwards its records exist, or they do
@@ -368,9 +368,9 @@ class Topic:
             known = published.position if wals[-1] == published.base else 0
             if self._disk.size(folder / wal_name(wals[-1])) <= known:
                 continue
-            with ExitStack() as held:
+            with ExitStack() as locks:
                 try:
-                    held.callback(self._disk.lock(folder / "lock").release)
+                    locks.callback(self._disk.lock(folder / "lock").release)
                 except LOCKED_OUT:
                     continue  # its writer is alive
                 recovery.recover(self._disk, folder, owner)
@@ -381,15 +381,15 @@ class Topic:
         for path in (folder / name for name in self._disk.list(folder)):
             if path.is_symlink():
                 raise damaged(path, 0, "it is a symbolic link")
-        with ExitStack() as held:
+        with ExitStack() as locks:
             try:
-                held.callback(self._disk.lock(folder / "lock").release)
+                locks.callback(self._disk.lock(folder / "lock").release)
             except OSError as error:
                 if error.errno != errno.EROFS:  # on a read-only disk there is no writer
                     return
-            published, found = read_durable(self._disk, folder), recovery.check(self._disk, folder, owner)
-            if published is not None and found.wal is not None and published.offset < found.wal.end:
-                there = f"it ends at offset {published.offset:,}, but the records end at {found.wal.end:,}"
+            published, files_found = read_durable(self._disk, folder), recovery.check(self._disk, folder, owner)
+            if published is not None and files_found.wal is not None and published.offset < files_found.wal.end:
+                there = f"it ends at offset {published.offset:,}, but the records end at {files_found.wal.end:,}"
                 raise damaged(folder / "durable", 0, there)
 
     def _verify(self, reader: PartitionReader, folder: Path, look: Callable[[Callable[[], object]], None]) -> None:
@@ -413,12 +413,12 @@ class Topic:
 
     def stats(self) -> list[PartitionStats]:
         """The statistics of each partition."""
-        found = []
+        rows = []
         for partition, reader in enumerate(self._readers):
             layout = reader.layout()
             group = self._groups.get(partition)
             problem = None if group is None else group.writer.seal_problem
-            found.append(
+            rows.append(
                 PartitionStats(
                     partition,
                     layout.start,
@@ -428,7 +428,7 @@ class Topic:
                     None if problem is None else str(problem),
                 )
             )
-        return found
+        return rows
 
     def close(self) -> None:
         """Commit what was sent, and release the locks."""

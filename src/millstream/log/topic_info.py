@@ -114,17 +114,17 @@ def _inside(disk: Disk, folder: Path) -> list[str]:
 def read_about(disk: Disk, folder: Path, name: str = NOTE) -> About:
     """Read the settings, or (as `name`) their copy."""
     path = folder / name
-    said = read_small(disk, path)
-    if said is None:
+    note = read_small(disk, path)
+    if note is None:
         raise damaged(path, 0, f"it is missing, but the topic {folder.name} has records")
-    if said.get("format", 0) > FORMAT:
+    if note.get("format", 0) > FORMAT:
         raise HomeTooNew(
             f"the topic {folder.name} was written by a newer version of Millstream",
-            detail=f"its format is {said['format']}, this version reads up to {FORMAT}",
+            detail=f"its format is {note['format']}, this version reads up to {FORMAT}",
             hint="use the newer version",
         )
-    if said.get("name") != folder.name:
-        raise damaged(path, 0, f"it is of the topic {said.get('name')}")
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said["schema"])))
-    rest = {k: v for k, v in said.items() if k not in ("format", "columns", "schema")}
+    if note.get("name") != folder.name:
+        raise damaged(path, 0, f"it is of the topic {note.get('name')}")
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(note["schema"])))
+    rest = {k: v for k, v in note.items() if k not in ("format", "columns", "schema")}
     return About(schema=schema, **rest)

@@ -81,17 +81,17 @@ class PartitionWriter:
             raise _in_use(folder, str(error)) from None
         try:
             with disk_full_named(folder / "lock"):
-                found = recover(disk, folder, owner)
+                files_found = recover(disk, folder, owner)
         except BaseException:
             self._lock.release()
             raise
-        self.cut = found.cut
+        self.cut = files_found.cut
         """Bytes of a torn frame that were cut off when it was opened."""
-        self.producers = found.producers
-        self._unsealed = list(found.unsealed)
-        self._wal = found.wal.path
-        self._base, self.end, self._time = found.wal.base, found.wal.end, found.wal.time
-        self._begin, self._position = found.wal.begin, found.wal.position
+        self.producers = files_found.producers
+        self._unsealed = list(files_found.unsealed)
+        self._wal = files_found.wal.path
+        self._base, self.end, self._time = files_found.wal.base, files_found.wal.end, files_found.wal.time
+        self._begin, self._position = files_found.wal.begin, files_found.wal.position
         self.seal_soon()
 
     # ------------------------------------------------------------ appending

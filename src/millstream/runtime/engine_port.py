@@ -32,7 +32,7 @@ class EnginePort(Protocol):
     plan: Plan
     cache: Any
 
-    def run(self, version: Version, given: Any) -> Any:
+    def run(self, version: Version, epoch_input: Any) -> Any:
         """Run one epoch; deterministic. Nothing that it writes counts until the returned version is committed."""
         ...
 

@@ -71,14 +71,14 @@ def make_home(path: Path) -> None:
 def refuse_other(path: Path) -> None:
     """Refuse an existing path that is neither a home nor an empty directory."""
     try:
-        taken = any(p.name not in ("lock", SETTINGS_FILE) for p in path.iterdir())
+        in_use = any(p.name not in ("lock", SETTINGS_FILE) for p in path.iterdir())
     except FileNotFoundError:
         return
     except OSError as error:
         raise HomeDamaged(
             f"{path} cannot be used as a home: {(error.strerror or str(error)).lower()}", hint="name a directory"
         ) from None
-    if taken and not (path / paths.MARKER).exists():
+    if in_use and not (path / paths.MARKER).exists():
         if was_home(path):
             raise HomeDamaged(f"the file {path / paths.MARKER} is missing", hint=HINT)
         raise HomeDamaged(
@@ -107,13 +107,13 @@ def check_format(path: Path) -> None:
     """Refuse a home that is damaged or was written by a newer version, before anything in it is touched."""
     check_layout(path.parent)
     try:
-        found = int(orjson.loads(path.read_bytes())["format"])
+        version = int(orjson.loads(path.read_bytes())["format"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         detail = error.strerror if isinstance(error, OSError) else None
         raise HomeDamaged(f"{path} cannot be read", detail=detail, hint=HINT) from None
-    if found > FORMAT:
+    if version > FORMAT:
         raise HomeTooNew(
-            f"the home {path.parent} has format {found}, and this Millstream knows formats up to {FORMAT}",
+            f"the home {path.parent} has format {version}, and this Millstream knows formats up to {FORMAT}",
             detail="it was written by a newer version; nothing in it was touched",
             hint="upgrade: pip install --upgrade millstream",
         )

@@ -45,7 +45,7 @@ from millstream.runtime.supervision.lease import HomeLock
 from millstream.runtime.supervision.run import BROKEN, ENDED, Run
 from millstream.runtime.supervision.supervisor import SET_APART, STOP, Restarts
 from millstream.store.files import open_store
-from millstream.store.port import Taken
+from millstream.store.port import WriterState
 
 if TYPE_CHECKING:
     from millstream.store.duckdb import DuckStore
@@ -199,12 +199,12 @@ class OpenHome:
 
     # ------------------------------------------------------------ stored tables
 
-    def store_table(self, name: str, table: pa.Table, taken: Taken | None = None) -> None:
-        """Replace the rows of a stored table with validated ones; `taken` is the sink and epoch they come from."""
+    def store_table(self, name: str, table: pa.Table, writer_state: WriterState | None = None) -> None:
+        """Replace the rows of a stored table with validated ones; `writer_state` names the sink and epoch of them."""
         store = self.store  # opened before the new version is written: opening removes interrupted changes
         self.check_owner()
         with self.table_lock, files_named(self.path):
-            self.tables.put(name, table, lambda version: store.put_table(name, table, version, taken))
+            self.tables.put(name, table, lambda version: store.put_table(name, table, version, writer_state))
 
     def change_table(self, name: str, writer: str, epoch: int, change: Change) -> None:
         """Change a stored table for an epoch of a sink, unless it has that epoch."""

@@ -85,16 +85,16 @@ class StateReader:
 
     def lookup(self, hashes: np.ndarray, after: int) -> pl.DataFrame | None:
         """The newest rows for these hashes (sorted, distinct) that expire after an instant; None if there are none."""
-        found: list[pl.DataFrame] = []
+        parts: list[pl.DataFrame] = []
         for frame, keys in self._live(after):
             rows = _positions(keys, hashes)
             if len(rows):
-                found.append(frame[pl.Series(rows, dtype=pl.UInt32)])
-        return self._newest(found)
+                parts.append(frame[pl.Series(rows, dtype=pl.UInt32)])
+        return self._newest(parts)
 
     def scan(self, after: int) -> pl.DataFrame | None:
         """The newest rows of all keys that expire after an instant. May include expired rows of a mixed bucket."""
-        found: list[pl.DataFrame] = []
+        parts: list[pl.DataFrame] = []
         for frame, keys in self._live(after):
             rows = frame
             if self._range is not None:
@@ -102,8 +102,8 @@ class StateReader:
                 high = int(np.searchsorted(keys, self._range[1], side="right"))
                 rows = frame.slice(low, high - low)
             if len(rows):
-                found.append(rows)
-        return self._newest(found)
+                parts.append(rows)
+        return self._newest(parts)
 
     def first(self) -> int:
         """The earliest expiry of any row; the end of time if there are no rows."""
@@ -125,17 +125,17 @@ class StateReader:
         """The sorted hashes of rows that have a number in one of these columns within its range. A range excludes its
         first number and includes its second. A newer row may have replaced the row: `lookup` shows the current one.
         """
-        found: list[np.ndarray] = []
+        parts: list[np.ndarray] = []
         for frame, keys in self._live(after):
             hit = np.zeros(len(keys), dtype=bool)
             for column, (above, upto) in columns.items():
                 numbers = frame[column].to_numpy()
                 hit |= (numbers > above) & (numbers <= upto)
             if hit.any():
-                found.append(keys[hit])
-        if not found:
+                parts.append(keys[hit])
+        if not parts:
             return np.empty(0, dtype=np.int64)
-        hashes = distinct(np.concatenate(found))
+        hashes = distinct(np.concatenate(parts))
         if self._range is not None:
             hashes = hashes[(hashes >= self._range[0]) & (hashes <= self._range[1])]
         return hashes
@@ -147,12 +147,12 @@ class StateReader:
                 if not batch.dropped and batch.last > after:
                     yield self._cache.open(run).batch(index)
 
-    def _newest(self, found: list[pl.DataFrame]) -> pl.DataFrame | None:
-        if not found:
+    def _newest(self, parts: list[pl.DataFrame]) -> pl.DataFrame | None:
+        if not parts:
             return None
-        if len(found) == 1:
-            return found[0]
-        together = pl.concat(found, rechunk=False)
+        if len(parts) == 1:
+            return parts[0]
+        together = pl.concat(parts, rechunk=False)
         places = together.select(self._unique).with_row_index("$row").unique(self._unique, keep="first")
         return together[places["$row"].sort()]
 
@@ -163,16 +163,16 @@ def distinct(hashes: np.ndarray) -> np.ndarray:
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
 
 
-def _positions(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The positions in sorted `keys` of all entries that are in sorted, distinct `wanted`."""
+def _positions(keys: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """The positions in sorted `keys` of all entries that are in sorted, distinct `targets`."""
     if len(keys):
-        wanted = wanted[np.searchsorted(wanted, keys[0], "left") : np.searchsorted(wanted, keys[-1], "right")]
-    if not len(keys) or not len(wanted):
+        targets = targets[np.searchsorted(targets, keys[0], "left") : np.searchsorted(targets, keys[-1], "right")]
+    if not len(keys) or not len(targets):
         return np.empty(0, dtype=np.int64)
-    low = np.searchsorted(keys, wanted, side="left")
+    low = np.searchsorted(keys, targets, side="left")
     hit = low < len(keys)
-    hit[hit] = keys[low[hit]] == wanted[hit]
-    low, present = low[hit], wanted[hit]
+    hit[hit] = keys[low[hit]] == targets[hit]
+    low, present = low[hit], targets[hit]
     high = np.searchsorted(keys, present, side="right")
     lengths = high - low
     if len(lengths) and lengths.max() > 1:

@@ -37,8 +37,8 @@ class Version:
 
     def advance(self, step: str, added: Iterable[StateRun], watermark: int) -> Version:
         """The version after an epoch: without expired batches, and with the new runs last."""
-        kept = (run.expire(watermark) for run in self.of(step))
-        return Version({**self.runs, step: (*(r for r in kept if r is not None), *added)})
+        live = (run.expire(watermark) for run in self.of(step))
+        return Version({**self.runs, step: (*(r for r in live if r is not None), *added)})
 
     def replaced(self, step: str, old: Sequence[StateRun], new: StateRun | None) -> Version:
         """The version with consecutive runs replaced by their merge."""

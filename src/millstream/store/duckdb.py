@@ -24,11 +24,11 @@ from millstream.limits import Limits
 from millstream.model.dead_letters import ERRORS, LATE, REPLAYED_IN
 from millstream.store.names import Columns, declared, quoted, stored_name
 from millstream.store.open import copy_files, failed, is_damage, opened, reopened
-from millstream.store.port import AsOf, EpochCommit, EpochRow, Taken, ViewSpec
+from millstream.store.port import AsOf, EpochCommit, EpochRow, ViewSpec, WriterState
 from millstream.store.query import Used, begin
 from millstream.store.query import answered as answered_here
 from millstream.store.query_errors import explained
-from millstream.store.statements import TABLE_TAKEN, apply_changes, forget_taken, note_taken
+from millstream.store.statements import WRITER_STATE, apply_changes, forget_writer_states, note_writer_state
 from millstream.store.statements import as_json as _json
 from millstream.store.statements import columns_of as _columns
 from millstream.store.statements import count as _count
@@ -72,7 +72,7 @@ class DuckStore:
         self._writing, self._handing = threading.Lock(), threading.Lock()
         self._views: dict[str, dict[str, ViewSpec]] = {}
         self._known: dict[str, Columns] | None = None
-        self._made = 0
+        self._table_changes = 0
         self._failures: dict[str, str] | None = None
         self._used = Used(self._cursor)
 
@@ -82,11 +82,11 @@ class DuckStore:
             mine = "SELECT name, fingerprint FROM millstream.views WHERE flow = ?"
             known = dict(cursor.execute(mine, [flow]).fetchall())
             gone = {n for n, f in known.items() if f == _GONE}
-            taken = dict(cursor.execute("SELECT name, flow FROM millstream.views WHERE flow <> ?", [flow]).fetchall())
+            owners = dict(cursor.execute("SELECT name, flow FROM millstream.views WHERE flow <> ?", [flow]).fetchall())
             for view in views:
-                if view.name in taken:
+                if view.name in owners:
                     raise IncompatibleChange(
-                        f"the view `{view.name}` belongs to the flow `{taken[view.name]}`",
+                        f"the view `{view.name}` belongs to the flow `{owners[view.name]}`",
                         hint="give one of the two views another name",
                     )
                 if view.name not in gone and known.get(view.name, view.fingerprint) != view.fingerprint:
@@ -123,8 +123,8 @@ class DuckStore:
         if view.kept:
             cursor.execute(f"CREATE TABLE {quoted(stored_name(view))} ({declared(view.schema)})")
         if view.kept and stored_name(view) != view.name:
-            shown = ", ".join(quoted(c) for c in view.columns)
-            cursor.execute(f"CREATE VIEW {quoted(view.name)} AS SELECT {shown} FROM {quoted(stored_name(view))}")
+            columns = ", ".join(quoted(c) for c in view.columns)
+            cursor.execute(f"CREATE VIEW {quoted(view.name)} AS SELECT {columns} FROM {quoted(stored_name(view))}")
         if view.identity is not None or view.ordered:
             cursor.execute(f"CREATE TABLE {quoted(view.name + '$late')} ({_LATE})")
         if view.panes is not None:
@@ -175,11 +175,11 @@ class DuckStore:
 
     def _fence(self, cursor: duckdb.DuckDBPyConnection, commit: EpochCommit) -> None:
         """Refuse an owner that was replaced by another; inside the transaction, so no takeover can intervene."""
-        held = _value(cursor, "SELECT token FROM millstream.flows WHERE flow = ?", [commit.flow])
-        if held != commit.token:
+        current = _value(cursor, "SELECT token FROM millstream.flows WHERE flow = ?", [commit.flow])
+        if current != commit.token:
             raise LeaseLost(
                 f"the flow `{commit.flow}` was taken over by another process",
-                detail=f"this one holds token {commit.token}, the flow is at {held}",
+                detail=f"this one holds token {commit.token}, the flow is at {current}",
                 hint="nothing was written; stop this process",
             )
 
@@ -203,7 +203,7 @@ class DuckStore:
         sql = f"SELECT DISTINCT epoch_us(event_time) FROM {late} WHERE {_REPLAYABLE} ORDER BY 1"
         return [r[0] for r in self._rows(sql)]
 
-    def shown(self, view: str) -> pa.Table:
+    def all_rows(self, view: str) -> pa.Table:
         """All rows of a view, including its hidden columns."""
         spec = next(v for views in self._views.values() for v in views.values() if v.name == view)
         return self._whole(stored_name(spec))
@@ -220,8 +220,8 @@ class DuckStore:
             "ORDER BY number DESC LIMIT ?"
         )
         try:
-            found = self._cursor().execute(sql, [flow, most]).fetchall()
-            return [EpochRow(n, plan, *(orjson.loads(x) for x in rest)) for n, plan, *rest in found]
+            rows = self._cursor().execute(sql, [flow, most]).fetchall()
+            return [EpochRow(n, plan, *(orjson.loads(x) for x in rest)) for n, plan, *rest in rows]
         except duckdb.FatalException as error:
             self._noted(error)
             raise failed(error) from None
@@ -260,8 +260,8 @@ class DuckStore:
 
     def kept_catalog(self) -> bytes | None:
         """The last saved catalog of SQL; None when there is none."""
-        found = self._one("SELECT content FROM millstream.catalog")
-        return None if found is None else bytes(found)
+        content = self._one("SELECT content FROM millstream.catalog")
+        return None if content is None else bytes(content)
 
     def keep_catalog(self, content: bytes) -> None:
         """Save the catalog of SQL, replacing the previous one."""
@@ -278,38 +278,38 @@ class DuckStore:
         sql = "SELECT name, fingerprint FROM millstream.views WHERE flow = ?"
         return dict(self._rows(sql, [flow]))
 
-    def note_failure(self, flow: str, said: str | None) -> None:
+    def note_failure(self, flow: str, status: str | None) -> None:
         """Record why a flow has stopped; None: it runs again."""
-        if said is None and flow not in self.failures():
+        if status is None and flow not in self.failures():
             return
         with self._writing, self._transaction() as cursor:
             cursor.execute("DELETE FROM millstream.failures WHERE flow = ?", [flow])
-            if said is not None:
-                cursor.execute("INSERT INTO millstream.failures VALUES (?, ?)", [flow, said])
+            if status is not None:
+                cursor.execute("INSERT INTO millstream.failures VALUES (?, ?)", [flow, status])
         self._failures = None
 
     def failures(self) -> dict[str, str]:
         """The flows that have stopped because they failed, and why."""
         if self._failures is None:
             try:
-                found = self._rows("SELECT flow, said FROM millstream.failures")
+                rows = self._rows("SELECT flow, said FROM millstream.failures")
             except duckdb.CatalogException:  # read-only, and written before there were any
-                found = []
-            self._failures = {flow: said for flow, said in found}
+                rows = []
+            self._failures = {flow: status for flow, status in rows}
         return dict(self._failures)
 
     def flow_of_view(self, name: str) -> str | None:
         """The flow that a view belongs to; for ``v$late``, that of ``v``."""
         sql = "SELECT flow FROM millstream.views WHERE lower(name) = lower(?)"
-        found: str | None = self._one(sql, [name.partition("$")[0]])
-        return found
+        flow: str | None = self._one(sql, [name.partition("$")[0]])
+        return flow
 
     def views(self) -> list[dict[str, Any]]:
         """The views with their numbers of rows and late rows."""
         listed = []
         with self._transaction() as cursor:  # a view that is dropped in the meantime is listed as it was
-            found = cursor.execute("SELECT name, flow, kind FROM millstream.views ORDER BY flow, name").fetchall()
-            for name, flow, kind in found:
+            entries = cursor.execute("SELECT name, flow, kind FROM millstream.views ORDER BY flow, name").fetchall()
+            for name, flow, kind in entries:
                 if kind != "sink":
                     rows = _count(cursor, name)
                     late = _count(cursor, name + "$late") if kind != "append" else 0
@@ -323,7 +323,7 @@ class DuckStore:
 
     def tables(self) -> dict[str, Columns]:
         """Every table that may be read, with its columns. Cached, because every query needs them."""
-        known, made = self._known, self._made
+        known, table_changes = self._known, self._table_changes
         if known is None:
             rows = self._rows(
                 "SELECT table_name, list(column_name ORDER BY column_index), list(data_type ORDER BY column_index) "
@@ -331,17 +331,17 @@ class DuckStore:
                 "WHERE schema_name = 'main' AND NOT internal AND table_name NOT LIKE '%$rows' GROUP BY table_name"
             )
             known = {name: Columns.of(columns, types) for name, columns, types in rows}
-            if made == self._made:  # no table was created or dropped in the meantime
+            if table_changes == self._table_changes:  # no table was created or dropped in the meantime
                 self._known = known
         return dict(known)
 
     def _altered(self) -> None:
         """Invalidate the cache after tables were created or dropped."""
-        self._made += 1
+        self._table_changes += 1
         self._known = None
 
-    def put_table(self, name: str, data: pa.Table, version: int = 0, taken: Taken | None = None) -> None:
-        """Replace a stored table and record its version; `taken` is the sink and epoch that the rows come from."""
+    def put_table(self, name: str, data: pa.Table, version: int = 0, writer_state: WriterState | None = None) -> None:
+        """Replace a stored table and record its version; `writer_state` names the sink and epoch of the rows."""
         with self._writing, self._transaction() as cursor:
             flow = _value(cursor, "SELECT flow FROM millstream.views WHERE lower(name) = lower(?)", [name])
             if flow is not None:
@@ -354,19 +354,19 @@ class DuckStore:
             cursor.execute("DELETE FROM millstream.tables WHERE lower(name) = lower(?)", [name])
             arrow = data.schema.serialize().to_pybytes()
             cursor.execute("INSERT INTO millstream.tables VALUES (?, ?, ?)", [name, version, arrow])
-            if taken is not None:
-                note_taken(cursor, name, taken)
+            if writer_state is not None:
+                note_writer_state(cursor, name, writer_state)
         self._altered()
 
-    def table_taken(self, name: str, writer: str) -> Taken:
+    def writer_state(self, name: str, writer: str) -> WriterState:
         """The last epoch of a sink that a stored table has (-1: none), and the keys that were recorded with it."""
-        (found,) = self._rows(TABLE_TAKEN, [name, writer])
-        return Taken(writer, *found)
+        (row,) = self._rows(WRITER_STATE, [name, writer])
+        return WriterState(writer, *row)
 
     def table_versions(self) -> dict[str, int]:
         """The version of every stored table, by its name."""
-        found = self._rows("SELECT name, version FROM millstream.tables ORDER BY name")
-        return {name: int(version) for name, version in found}
+        rows = self._rows("SELECT name, version FROM millstream.tables ORDER BY name")
+        return {name: int(version) for name, version in rows}
 
     def table_rows(self, name: str) -> pa.Table:
         """The rows of a stored table, as they were written."""
@@ -378,7 +378,7 @@ class DuckStore:
         with self._writing, self._transaction() as cursor:
             cursor.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
             cursor.execute("DELETE FROM millstream.tables WHERE lower(name) = lower(?)", [name])
-            forget_taken(cursor, name)
+            forget_writer_states(cursor, name)
         self._altered()
 
     def forget_view(self, name: str, flow: str) -> None:
@@ -416,19 +416,19 @@ class DuckStore:
     def query(
         self,
         sql: str,
-        given: Mapping[str, pa.Table] | None = None,
+        inputs: Mapping[str, pa.Table] | None = None,
         *,
         limits: Limits | None = None,
         apart: Sequence[str] | None = None,
         as_of: AsOf | None = None,
     ) -> pa.Table:
-        """Answer a validated SELECT in the store's own dialect; `given` are tables for this query only.
+        """Answer a validated SELECT in the store's own dialect; `inputs` are tables for this query only.
 
         `apart` are the tables that it reads, if it may need much memory: then it runs in a subprocess. Raises
         LimitExceeded when it needs more time or memory than `limits` (by default those of the store) allow. The epochs
         that the result reflects are added to `as_of`.
         """
-        return self._answered(sql, given or {}, limits or self.limits, apart, self.budget, as_of)
+        return self._answered(sql, inputs or {}, limits or self.limits, apart, self.budget, as_of)
 
     def _whole(self, table: str) -> pa.Table:
         """All rows of a table, for internal work of the home: without limits, and outside the budget."""
@@ -437,7 +437,7 @@ class DuckStore:
     def _answered(
         self,
         sql: str,
-        given: Mapping[str, pa.Table],
+        inputs: Mapping[str, pa.Table],
         limits: Limits,
         apart: Sequence[str] | None,
         budget: Budget,
@@ -447,8 +447,8 @@ class DuckStore:
         try:
             begin(cursor, as_of)
             if apart is not None:
-                return answered_apart(cursor, sql, apart, given, limits, self._temp, budget)
-            return answered_here(cursor, sql, given, limits, self._used, budget)
+                return answered_apart(cursor, sql, apart, inputs, limits, self._temp, budget)
+            return answered_here(cursor, sql, inputs, limits, self._used, budget)
         except duckdb.Error as error:
             self._noted(error)
             raise (failed(error) if is_damage(error) else explained(str(error))) from None
@@ -469,19 +469,19 @@ class DuckStore:
                 self._invalid = False
             return self._connection.cursor()
 
-    def _rows(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def _rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """The rows of an internal query. Errors of the file become Millstream errors."""
         try:
-            return self._cursor().execute(sql, given).fetchall()
+            return self._cursor().execute(sql, parameters).fetchall()
         except duckdb.CatalogException:  # an older store, opened read-only, lacks a table
             raise
         except duckdb.Error as error:
             self._noted(error)
             raise failed(error) from None
 
-    def _one(self, sql: str, given: Sequence[object] = ()) -> Any:
+    def _one(self, sql: str, parameters: Sequence[object] = ()) -> Any:
         """The first value of such a query; None when there is no row."""
-        rows = self._rows(sql, given)
+        rows = self._rows(sql, parameters)
         return rows[0][0] if rows else None
 
     def _noted(self, error: duckdb.Error, *, committing: bool = False) -> None:

@@ -20,9 +20,9 @@ class Columns(list[str]):
     @classmethod
     def of(cls, names: Sequence[str], types: Sequence[str]) -> Columns:
         """Build from columns with their types."""
-        made = cls(names)
-        made.types = tuple(types)
-        return made
+        columns = cls(names)
+        columns.types = tuple(types)
+        return columns
 
 
 def quoted(identifier: str) -> str:

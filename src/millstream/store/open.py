@@ -87,8 +87,10 @@ def _connected(path: Path, read_only: bool, settings: Settings) -> duckdb.DuckDB
 
 
 def _is_locked(error: duckdb.Error) -> bool:
-    said = str(error).lower()
-    return "could not set lock" in said or "different configuration than existing" in said  # a reader in this process
+    message = str(error).lower()
+    return (
+        "could not set lock" in message or "different configuration than existing" in message
+    )  # a reader in this process
 
 
 _empty: list[bytes] = []
@@ -155,26 +157,26 @@ def is_damage(error: duckdb.Error) -> bool:
 
 def failed(error: duckdb.Error) -> MillstreamError:
     """Return the error for a failure of the file of an open store."""
-    said = str(error)
-    if "No space left" in said or "out of disk" in said.lower():
+    message = str(error)
+    if "No space left" in message or "out of disk" in message.lower():
         return DiskFull(
             "no space left for the store", hint="free some space and start again; nothing committed is lost"
         )
-    if "read-only" in said.lower():
+    if "read-only" in message.lower():
         return HomeDamaged(
             _READ_ONLY,
             detail="it may have become so because of an error; what was committed is kept",
             hint="end this process, mount the disk for writing, and start again",
         )
-    return HomeDamaged("the store failed", detail=said.splitlines()[0], hint=_HINT)
+    return HomeDamaged("the store failed", detail=message.splitlines()[0], hint=_HINT)
 
 
 def _not_opened(path: Path, error: duckdb.Error) -> MillstreamError:
-    known, said = failed(error), str(error).splitlines()[0]
+    known, message = failed(error), str(error).splitlines()[0]
     if _is_locked(error):
         return HomeInUse(
-            f"the store {path} is open in another process", detail=said, hint="end that process, or wait for it"
+            f"the store {path} is open in another process", detail=message, hint="end that process, or wait for it"
         )
     if isinstance(known, DiskFull) or known.message == _READ_ONLY:
         return known
-    return HomeDamaged(f"the store {path} cannot be opened", detail=said, hint=_HINT)
+    return HomeDamaged(f"the store {path} cannot be opened", detail=message, hint=_HINT)

@@ -38,7 +38,7 @@ class ViewSpec:
 
 
 @dataclass(frozen=True)
-class Taken:
+class WriterState:
     """What a stored table has of a sink."""
 
     writer: str
@@ -115,7 +115,7 @@ class EpochStore(Protocol):
         """The event times of the late records of a view that were not replayed yet."""
         ...
 
-    def shown(self, view: str) -> pa.Table:
+    def all_rows(self, view: str) -> pa.Table:
         """All rows of a view, including its hidden columns."""
         ...
 
@@ -155,13 +155,13 @@ class QueryStore(Protocol):
     def query(
         self,
         sql: str,
-        given: Mapping[str, pa.Table] | None = None,
+        inputs: Mapping[str, pa.Table] | None = None,
         *,
         limits: Limits | None = None,
         apart: Sequence[str] | None = None,
         as_of: AsOf | None = None,
     ) -> pa.Table:
-        """Answer a validated SELECT; `given` are tables for this query only, and `apart` are the tables that it reads
+        """Answer a validated SELECT; `inputs` are tables for this query only, and `apart` are the tables that it reads
         if it may need much memory. The epochs that the result reflects are added to `as_of`.
         """
         ...
@@ -170,15 +170,15 @@ class QueryStore(Protocol):
 class TableStore(Protocol):
     """Stored tables: their rows, the version of each, and what sinks have written to them."""
 
-    def put_table(self, name: str, data: pa.Table, version: int = 0, taken: Taken | None = None) -> None:
-        """Replace a stored table; `taken` records the epoch and sink that it comes from, in the same transaction."""
+    def put_table(self, name: str, data: pa.Table, version: int = 0, writer_state: WriterState | None = None) -> None:
+        """Replace a stored table; `writer_state` records the sink and epoch of the rows, in the same transaction."""
         ...
 
     def table_rows(self, name: str) -> pa.Table:
         """The rows of a stored table, as they were written."""
         ...
 
-    def table_taken(self, name: str, writer: str) -> Taken:
+    def writer_state(self, name: str, writer: str) -> WriterState:
         """What a stored table has of a sink."""
         ...
 

@@ -54,7 +54,7 @@ class Used:
 def answered(
     cursor: duckdb.DuckDBPyConnection,
     sql: str,
-    given: Mapping[str, pa.Table],
+    inputs: Mapping[str, pa.Table],
     limits: Limits,
     used: Callable[[], int],
     budget: Budget,
@@ -69,7 +69,7 @@ def answered(
         try:
             if limits.bytes:  # sorts, joins and groups spill to disk before the limit stops them
                 cursor.execute(f"SET operator_memory_limit = '{limits.bytes // 2}B'")
-            for name, table in given.items():
+            for name, table in inputs.items():
                 cursor.register(name, table)
             reader = DuckBatches(cursor.sql(sql), _BATCH)
             stack.callback(reader.close)  # it would keep the file of the store open

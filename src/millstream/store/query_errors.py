@@ -11,36 +11,36 @@ from millstream.model.reserved import OF
 from millstream.model.types.duckdb_values import MONTHS
 
 
-def explained(said: str) -> QueryError:
+def explained(message: str) -> QueryError:
     """Return the error for a query that DuckDB could not answer."""
-    gone = re.search(r"Table with name (\S+) does not exist", said)
+    gone = re.search(r"Table with name (\S+) does not exist", message)
     if gone is not None:  # it existed when the query was validated
         return ViewNotFound(f"there is no view or table `{gone[1]}`", detail="it was dropped meanwhile")
-    unknown = re.search(r"Function with name (\S+) does not exist", said)
+    unknown = re.search(r"Function with name (\S+) does not exist", message)
     if unknown is not None:
         return QueryError(
             f"the function `{unknown[1]}` cannot be used in a query",
             detail="Spark computes it in views; the store that answers queries does not have it",
             hint="compute it in a view, and select its column",
         )
-    if MONTHS in said:
+    if MONTHS in message:
         return QueryError(
             "the result contains an interval of months or years",
             detail="its length depends on where it is added, so it cannot be a value",
             hint="add it to a date or time, or select a number of months",
         )
-    if "expression depth limit" in said:
+    if "expression depth limit" in message:
         return QueryError(
             "the query is nested too deeply",
             hint="split it: a view can read from another view",
         )
     for pattern, say in _EXPLAINED:
-        found = re.search(pattern, said, re.DOTALL)
-        if found is not None:
-            return say(found)
+        match = re.search(pattern, message, re.DOTALL)
+        if match is not None:
+            return say(match)
     return QueryError(
         "the query failed",
-        detail=next(iter(said.strip().splitlines()), None),
+        detail=next(iter(message.strip().splitlines()), None),
         hint="check the values and types that the query uses; DESCRIBE name shows the types",
     )
 
@@ -61,10 +61,10 @@ _NAMES = {"~~": "LIKE", "!~~": "NOT LIKE", "array_extract": "[]", "list_contains
 """Functions of the store, by their names in Spark SQL."""
 
 
-def _split(said: str) -> list[str]:
+def _split(text: str) -> list[str]:
     """Split a list at its commas, except inside brackets."""
     parts, depth = [""], 0
-    for c in said:
+    for c in text:
         depth += (c == "(") - (c == ")")
         if c == "," and depth == 0:
             parts.append("")
@@ -73,36 +73,36 @@ def _split(said: str) -> list[str]:
     return [p.strip() for p in parts]
 
 
-def _type(said: str) -> str:
-    if re.fullmatch(_ONE, said) is None:
-        return said
-    if said.endswith("]"):
-        return f"ARRAY<{_type(said[: said.rindex('[')])}>"
-    name, bracket, inner = said.partition("(")
+def _type(text: str) -> str:
+    if re.fullmatch(_ONE, text) is None:
+        return text
+    if text.endswith("]"):
+        return f"ARRAY<{_type(text[: text.rindex('[')])}>"
+    name, bracket, inner = text.partition("(")
     if bracket and name == "MAP":
         return f"MAP<{_types(inner[:-1])}>"
     if bracket and name == "STRUCT":
         fields = (f.partition(" ") for f in _split(inner[:-1]))
         return f"STRUCT<{', '.join(f'{n}: {_type(k)}' for n, _, k in fields)}>"
-    return _TYPES.get(said, said.replace(",", ", ") if bracket else said)
+    return _TYPES.get(text, text.replace(",", ", ") if bracket else text)
 
 
-def _types(said: str) -> str:
-    return ", ".join(_type(t) for t in _split(said))
+def _types(text: str) -> str:
+    return ", ".join(_type(t) for t in _split(text))
 
 
-def _called(found: re.Match[str]) -> QueryError:
+def _called(match: re.Match[str]) -> QueryError:
     return QueryError(
-        f"`{_NAMES.get(found[1], found[1])}` cannot be computed of {_types(found[2])}",
+        f"`{_NAMES.get(match[1], match[1])}` cannot be computed of {_types(match[2])}",
         hint="CAST the value to the type that is needed",
     )
 
 
-def _no_column(found: re.Match[str]) -> QueryError:
-    near = [n for n in re.findall(r'"([^"]+)"', found[2] or "") if not n.startswith(OF)]
-    close = difflib.get_close_matches(found[1].lower(), [n.lower() for n in near], n=1)
+def _no_column(match: re.Match[str]) -> QueryError:
+    near = [n for n in re.findall(r'"([^"]+)"', match[2] or "") if not n.startswith(OF)]
+    close = difflib.get_close_matches(match[1].lower(), [n.lower() for n in near], n=1)
     return QueryError(
-        f"there is no column `{found[1]}`",
+        f"there is no column `{match[1]}`",
         hint=f"did you mean `{close[0]}`?"
         if close
         else "DESCRIBE name lists the columns; a string is written in single quotes",
@@ -112,8 +112,8 @@ def _no_column(found: re.Match[str]) -> QueryError:
 def _failed(message: str, hint: str) -> Callable[[re.Match[str]], QueryError]:
     """Build a message from the matched parts, e.g. ``{1}``; types are named as in Spark SQL."""
 
-    def say(found: re.Match[str]) -> QueryError:
-        parts = [_type(g or "") for g in (found[0], *found.groups())]
+    def say(match: re.Match[str]) -> QueryError:
+        parts = [_type(g or "") for g in (match[0], *match.groups())]
         return QueryError(message.format(*parts), hint=hint.format(*parts))
 
     return say

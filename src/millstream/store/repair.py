@@ -22,10 +22,10 @@ def generations(path: Path) -> dict[str, int] | None:
         with opened(path, read_only=True, temp=None) as connection:
             flows = connection.execute("SELECT flow FROM millstream.flows").fetchall()
             try:
-                found = dict(connection.execute("SELECT flow, generation FROM millstream.generations").fetchall())
+                by_flow = dict(connection.execute("SELECT flow, generation FROM millstream.generations").fetchall())
             except duckdb.CatalogException:  # written before there were any
-                found = {}
-            return {**dict.fromkeys((flow for (flow,) in flows), 0), **found}
+                by_flow = {}
+            return {**dict.fromkeys((flow for (flow,) in flows), 0), **by_flow}
     except (duckdb.Error, HomeDamaged):
         return None
 
@@ -37,10 +37,10 @@ def read_all(path: Path) -> None:
     """Read every table of a store, so that each block is compared with its checksum."""
     try:
         with opened(path, read_only=True, temp=None) as connection:
-            found = connection.execute(
+            rows = connection.execute(
                 "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
             ).fetchall()
-            for schema, name in found:
+            for schema, name in rows:
                 connection.execute(f"SELECT count(*) FROM {quoted(schema)}.{quoted(name)} AS r WHERE hash(r) = 0")
             for table in _KEYED:  # a scan does not read the index of a key
                 for (flow,) in [("",), *connection.execute(f"SELECT flow FROM {table}").fetchall()]:
@@ -90,13 +90,13 @@ def kept_catalog(path: Path) -> bytes | None:
 def table_versions(path: Path) -> tuple[dict[str, int], list[str]]:
     """The version of every stored table that has one, and the names of all tables and views."""
     with opened(path, read_only=True, temp=None) as connection:
-        shown = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main'"
-        names = [n for (n,) in connection.execute(shown).fetchall()]
+        tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main'"
+        names = [n for (n,) in connection.execute(tables).fetchall()]
         try:
-            found = connection.execute("SELECT name, version FROM millstream.tables").fetchall()
+            rows = connection.execute("SELECT name, version FROM millstream.tables").fetchall()
         except duckdb.CatalogException:  # written before there were any
-            found = []
-        return {n: int(v) for n, v in found}, names
+            rows = []
+        return {n: int(v) for n, v in rows}, names
 
 
 def put_table(path: Path, name: str, rows: pa.Table, version: int) -> None:
@@ -115,8 +115,8 @@ def following(*known: Mapping[str, int] | None) -> dict[str, int]:
     seconds since 1970.
     """
     least = int(time.time()) if None in known else 0
-    given = [k for k in known if k is not None]
-    return {f: max(least, 1 + max(k.get(f, 0) for k in given)) for f in {f for k in given for f in k}}
+    numbers = [k for k in known if k is not None]
+    return {f: max(least, 1 + max(k.get(f, 0) for k in numbers)) for f in {f for k in numbers for f in k}}
 
 
 def set_generations(path: Path, numbers: Mapping[str, int]) -> None:

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from millstream.model.reserved import OP
 from millstream.store.names import quoted, stored_name
-from millstream.store.port import Taken, ViewSpec
+from millstream.store.port import ViewSpec, WriterState
 
-TABLE_TAKEN = (
+WRITER_STATE = (
     "SELECT coalesce(max(t.epoch), -1), any_value(w.keys) FROM millstream.taken t "
     "LEFT JOIN millstream.written w ON lower(w.name) = lower(t.name) AND w.writer = t.writer "
     "WHERE lower(t.name) = lower(?) AND t.writer = ?"
@@ -62,15 +62,17 @@ def apply_changes(cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa
             cursor.unregister("$changes")
 
 
-def note_taken(cursor: duckdb.DuckDBPyConnection, table: str, taken: Taken) -> None:
+def note_writer_state(cursor: duckdb.DuckDBPyConnection, table: str, writer_state: WriterState) -> None:
     """Record the last epoch of a sink that a stored table has, and the keys that its query has rows for."""
-    forget_taken(cursor, table, taken.writer)
-    cursor.execute("INSERT INTO millstream.taken VALUES (?, ?, ?)", [table, taken.writer, taken.epoch])
-    if taken.keys is not None:
-        cursor.execute("INSERT INTO millstream.written VALUES (?, ?, ?)", [table, taken.writer, taken.keys])
+    forget_writer_states(cursor, table, writer_state.writer)
+    cursor.execute("INSERT INTO millstream.taken VALUES (?, ?, ?)", [table, writer_state.writer, writer_state.epoch])
+    if writer_state.keys is not None:
+        cursor.execute(
+            "INSERT INTO millstream.written VALUES (?, ?, ?)", [table, writer_state.writer, writer_state.keys]
+        )
 
 
-def forget_taken(cursor: duckdb.DuckDBPyConnection, table: str, writer: str | None = None) -> None:
+def forget_writer_states(cursor: duckdb.DuckDBPyConnection, table: str, writer: str | None = None) -> None:
     """Remove what a stored table has of one sink, or of all."""
     for noted in ("taken", "written"):
         cursor.execute(
@@ -121,9 +123,9 @@ def value(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any]
 def columns_of(cursor: duckdb.DuckDBPyConnection, table: str) -> list[str]:
     """The columns of a table, in order; none when it does not exist. (DuckDB's own list of columns is slower.)"""
     try:
-        found = cursor.execute(f"SELECT * FROM main.{quoted(table)} LIMIT 0")
+        result = cursor.execute(f"SELECT * FROM main.{quoted(table)} LIMIT 0")
     except duckdb.CatalogException:
         return []
-    names = [column[0] for column in found.description or ()]
-    found.fetchall()
+    names = [column[0] for column in result.description or ()]
+    result.fetchall()
     return names

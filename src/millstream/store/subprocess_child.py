@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
     most = int(job["bytes"])
     if most:
         connection.execute(f"SET memory_limit = '{most}B'")
-        limit = _held() + most
+        limit = _private_bytes() + most
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     try:
         reader = batches(connection.sql(job["sql"]), 2048)
@@ -80,7 +80,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _held() -> int:
+def _private_bytes() -> int:
     """The private memory that this process has mapped, in bytes."""
     for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmData:"):

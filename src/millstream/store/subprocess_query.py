@@ -45,12 +45,12 @@ def answered(
     cursor: duckdb.DuckDBPyConnection,
     sql: str,
     tables: Sequence[str],
-    given: Mapping[str, pa.Table],
+    inputs: Mapping[str, pa.Table],
     limits: Limits,
     temp: Path | None,
     budget: Budget,
 ) -> pa.Table:
-    """Answer a validated SELECT over some tables of the store, and over the `given` ones. The cursor is in a
+    """Answer a validated SELECT over some tables of the store, and over the `inputs` ones. The cursor is in a
     transaction.
     """
     limits = budget.at_most(limits)
@@ -63,13 +63,13 @@ def answered(
     ):
         folder = Path(name)
         claim.reserve(limits.bytes, watch)
-        _copy(cursor, folder, tables, given, limits, watch)
+        _copy(cursor, folder, tables, inputs, limits, watch)
         (folder / "job.json").write_bytes(
             orjson.dumps(
                 {
                     "sql": sql,
                     "bytes": limits.bytes,
-                    "tables": {t: f"{i}.arrow" for i, t in enumerate([*tables, *given])},
+                    "tables": {t: f"{i}.arrow" for i, t in enumerate([*tables, *inputs])},
                 }
             )
         )
@@ -86,7 +86,7 @@ def _copy(
     cursor: duckdb.DuckDBPyConnection,
     folder: Path,
     tables: Sequence[str],
-    given: Mapping[str, pa.Table],
+    inputs: Mapping[str, pa.Table],
     limits: Limits,
     watch: Watch,
 ) -> None:
@@ -110,7 +110,7 @@ def _copy(
         raise
     finally:
         cursor.execute("ROLLBACK")
-    for i, table in enumerate(given.values(), len(tables)):
+    for i, table in enumerate(inputs.values(), len(tables)):
         with pa.OSFile(str(folder / f"{i}.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
 

@@ -163,8 +163,8 @@ class Stage:
         outcome = advance(self.spec, frame, self.state(), clock)
         if self.root is not None:
             self.runs += write_first(self.root, self.spec, outcome, f"{self.epoch:012d}-0")
-        elif outcome.kept:
-            self.memory.frames.append(outcome.kept["rows"].rows)
+        elif outcome.state_rows:
+            self.memory.frames.append(outcome.state_rows["rows"].rows)
         if outcome.changes is None:
             return []
         assert set(outcome.changes["$op"]) == {"+I"}

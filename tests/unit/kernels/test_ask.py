@@ -60,8 +60,8 @@ class Recorded(NoServices):
     def __init__(self, folder: Path, epoch: int) -> None:
         self.folder, self.epoch = folder, epoch
 
-    def look_up(self, operator: AsyncLookup, questions: pl.DataFrame) -> pl.DataFrame:
-        return answered(operator, questions, self.folder, self.epoch)
+    def look_up(self, operator: AsyncLookup, requests: pl.DataFrame) -> pl.DataFrame:
+        return answered(operator, requests, self.folder, self.epoch)
 
 
 def stage(function: Any, keys: str = "k", schema: str = "twice BIGINT, by STRING", **more: Any) -> Operator:

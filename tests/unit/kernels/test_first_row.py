@@ -76,10 +76,10 @@ def test_the_clock_alone_decides_on_the_first_row(kind: str, tmp_path: Path) -> 
     for rows in NO_INPUT.values():
         for shard in range(3):  # a shard without rows is not the first epoch of the operator
             outcome = _epoch(operator, rows, tmp_path, shard, begins=False)
-            assert outcome.changes is None and not outcome.kept
+            assert outcome.changes is None and not outcome.state_rows
         first = _epoch(operator, rows, tmp_path, 0, begins=True)
         assert first.changes is not None and first.changes.rows() == [("+I", *answer)]
-        assert sum(len(k.rows) for k in first.kept.values()) == 1
+        assert sum(len(k.rows) for k in first.state_rows.values()) == 1
 
 
 class _Script(QueryScript):

@@ -213,7 +213,7 @@ def test_hopping_windows_never_copy_rows_into_state() -> None:
     window = hopping("60 seconds", "1 second")
     stage = Aggregation("v", ("k",), Windowing(window), (Measure("n", "count", False),))
     outcome = advance(stage, combine(stage, rows([1])), Nothing(), StageClock(-(2**62), -(2**62)))
-    rows_kept = outcome.kept["windows"].rows
+    rows_kept = outcome.state_rows["windows"].rows
     assert len(rows_kept) == 1
     assert outcome.changes is not None and len(outcome.changes) == 60
     assert len(window_ends(window, rows_kept, -(2**62))) == 60
@@ -221,4 +221,4 @@ def test_hopping_windows_never_copy_rows_into_state() -> None:
 
 def test_an_epoch_without_rows_changes_nothing() -> None:
     outcome = advance(spec(SUM), None, Nothing(), StageClock(0, 10))
-    assert outcome.changes is None and not outcome.kept
+    assert outcome.changes is None and not outcome.state_rows

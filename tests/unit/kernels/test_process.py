@@ -689,7 +689,7 @@ def test_an_epoch_that_is_run_again_gives_the_same(flow: Any) -> None:
     assert run.give(*rows, watermark=20) == again.give(*rows, watermark=20)
     assert run.last is not None
     assert again.last is not None
-    assert run.last.kept["rows"].rows.equals(again.last.kept["rows"].rows)
+    assert run.last.state_rows["rows"].rows.equals(again.last.state_rows["rows"].rows)
 
 
 def test_timers_stand_between_ordered_rows(flow: Any) -> None:

@@ -320,7 +320,7 @@ def run(case: Case, *, compact: bool) -> tuple[dict[tuple[Any, ...], dict[str, A
             intake = taken(spec, rows, watermark, dice)
             state = StateReader(cache, version.of("v"), group_columns(spec))
             outcome = advance(spec, gather(spec, intake.frames.get(0, [])), state, StageClock(before, watermark))
-            added = [write_run(root, f"v/{number}.arrow", *kept) for kept in outcome.kept.values()]
+            added = [write_run(root, f"v/{number}.arrow", *kept) for kept in outcome.state_rows.values()]
             version = version.advance("v", added, watermark)
             if compact:
                 version = compactor.between(version, number, watermark)

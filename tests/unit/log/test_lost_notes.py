@@ -49,7 +49,7 @@ def mend(root: Path) -> list[str]:
         if not found:
             return said
         for wrong in found:
-            said.append(wrong.found)
+            said.append(wrong.problem)
             assert wrong.path is not None, wrong
             if wrong.data is None:
                 wrong.path.unlink()

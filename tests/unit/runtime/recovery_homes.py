@@ -270,4 +270,4 @@ def said_by(name: str, *arguments: str | Path) -> tuple[int, str]:
 
 
 def findings_say(findings: list[Any]) -> str:
-    return "; ".join(f"{f.found} -> {f.would} ({f.lost})" for f in findings)
+    return "; ".join(f"{f.problem} -> {f.would} ({f.lost})" for f in findings)

@@ -345,7 +345,7 @@ def mended(home: Path) -> tuple[str, list[str]]:
             if not found:
                 return ("mended" if number else "nothing"), lost
             if any(f.do is None for f in found):
-                return "stuck", [f.found for f in found]
+                return "stuck", [f.problem for f in found]
             lost += [f.lost for f in found if f.lost != NOTHING]
             repair.mend(home, found)
         except MillstreamError as error:

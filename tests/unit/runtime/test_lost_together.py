@@ -32,7 +32,7 @@ def repaired(path: Path) -> list[str]:
     """What a repair finds and mends, until it finds nothing."""
     said: list[str] = []
     while found := repair.look(path):
-        said += [f.found for f in found]
+        said += [f.problem for f in found]
         repair.mend(path, found)
     return said
 

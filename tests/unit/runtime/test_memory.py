@@ -16,7 +16,7 @@ import pytest
 from millstream.errors import MemoryExceeded
 from millstream.home import Home
 from millstream.plan.stages import Plan
-from millstream.runtime.epoch.memory_limit import bounded, held, usual_limit
+from millstream.runtime.epoch.memory_limit import bounded, private_bytes, usual_limit
 from millstream.runtime.flow_assembly import LoopOptions
 from millstream.runtime.open_home import OpenHome
 from millstream.runtime.supervision.supervisor import is_suspect
@@ -56,7 +56,7 @@ def test_work_within_the_limit_is_not_touched_and_no_thread_is_left() -> None:
     for _ in range(200):  # an error that was on its way when the work ended does not come later
         with bounded("f", 1, lambda: 0):
             pass
-    assert 0 < held() < 1 << 50
+    assert 0 < private_bytes() < 1 << 50
 
 
 TRACED = """

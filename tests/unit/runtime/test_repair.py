@@ -165,7 +165,7 @@ def test_a_repair_that_dies_anywhere_is_finished_or_forgotten(homes: Path, tmp_p
             run(path, at)
         if die != "prepared":
             (found,) = repair.look(path)
-            assert "was interrupted" in found.found
+            assert "was interrupted" in found.problem
         with ms.open(path):  # finishes it
             pass
         again = repair.look(path)

@@ -88,7 +88,7 @@ def test_leftovers_of_a_table_that_an_earlier_version_dropped_by_half_are_taken_
         owner.store.forget_table("cities")
     (home / "tables" / "cities" / "000002.arrow").unlink()
     (finding,) = repair.look(home)
-    assert "the table `cities` was dropped, but files of it are left" in finding.found
+    assert "the table `cities` was dropped, but files of it are left" in finding.problem
     assert said_by("repair", "--yes", "--home", home)[0] == 0
     assert not (home / "tables" / "cities").exists() and rows(home, "items") == [7]
     assert repair.look(home) == []

@@ -224,7 +224,7 @@ def _damage(home: Path) -> list[str]:
     except MillstreamError as error:
         return [error.message]
     try:
-        return [f.found for f in repair.look(home) if not f.harmless]
+        return [f.problem for f in repair.look(home) if not f.harmless]
     except MillstreamError as error:
         return [error.message]
     finally:
@@ -260,7 +260,7 @@ def lock_owner(path: Path) -> str | None:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
                 owner = owner_of(path)
-                return "process unknown" if owner is None else owner.told()
+                return "process unknown" if owner is None else owner.describe()
     except OSError:
         pass
     return None

@@ -45,7 +45,7 @@ def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
             return
         for _ in range(ROUNDS):
             for finding in findings:
-                click.echo(f"{finding.flow}: {finding.found}" if finding.flow else finding.found)
+                click.echo(f"{finding.flow}: {finding.problem}" if finding.flow else finding.problem)
                 click.echo(f"  {finding.would}")
                 click.echo(f"  {finding.lost}")
             if any(f.do is None for f in findings):
@@ -62,6 +62,6 @@ def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
             findings = repair.look(path)
             if not findings:
                 return
-        raise RecoveryFailed(findings[0].found, hint="restore the home from a copy, or begin a new one")
+        raise RecoveryFailed(findings[0].problem, hint="restore the home from a copy, or begin a new one")
     finally:
         lock.release()

@@ -333,9 +333,9 @@ def states_of(
 def write_outcome(root: Path, operator: Operator, outcome: Outcome, name: str) -> list[StateRun]:
     """Write the rows that an operator keeps, as runs with this name."""
     return [
-        write_run(root, f"{operator.state_step(spec)}/{name}.arrow", *outcome.kept[spec.name])
+        write_run(root, f"{operator.state_step(spec)}/{name}.arrow", *outcome.state_rows[spec.name])
         for spec in operator.states
-        if spec.name in outcome.kept
+        if spec.name in outcome.state_rows
     ]
 
 

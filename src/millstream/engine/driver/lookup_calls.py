@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from millstream import paths
 from millstream.kernels.python.by_key import KEY
-from millstream.kernels.python.lookup import answers, questions_of
+from millstream.kernels.python.lookup import answers, lookup_keys
 from millstream.plan.operators.python.lookup import AsyncLookup
 from millstream.state.ipc import ipc_bytes
 from millstream.state.run import write_durably
@@ -36,7 +36,7 @@ def answered(operator: AsyncLookup, questions: pl.DataFrame, folder: Path, epoch
     known = _read(path)
     new = questions if known is None else questions.join(known, on=KEY, how="anti", maintain_order="left")
     if len(new):
-        fresh = answers(operator, new, asked(operator, questions_of(operator, new)))
+        fresh = answers(operator, new, asked(operator, lookup_keys(operator, new)))
         known = fresh if known is None else pl.concat([known, fresh], how="vertical_relaxed")
         _write(path, known)
     assert known is not None, "there are questions"

@@ -66,10 +66,10 @@ class DriverServices:
             self._set_aside(operator.step, "join", failed, int(pairs["$more"][failed.at]))
         return numbered["$pair"].is_in(polars(done.rows)["$pair"].cast(pl.UInt32).implode())
 
-    def look_up(self, operator: AsyncLookup, questions: pl.DataFrame) -> pl.DataFrame:
+    def look_up(self, operator: AsyncLookup, requests: pl.DataFrame) -> pl.DataFrame:
         """Perform lookups. Their results are written next to the state before they are used."""
         forget(self._answers, operator.step, self._epoch - KEPT)
-        return answered(operator, questions, self._answers, self._epoch)
+        return answered(operator, requests, self._answers, self._epoch)
 
     def fixpoint(self, operator: Loop, tables: list[pl.DataFrame]) -> pl.DataFrame:
         """Repeat the body of a loop."""

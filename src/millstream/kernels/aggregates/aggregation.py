@@ -35,11 +35,11 @@ def is_due(operator: Aggregation, state: State, clock: StageClock) -> bool:
     if operator.by_slices:
         return closes_between(operator.grid, clock.before, clock.watermark)
     hashes = state.due(due_columns(clock), clock.before)
-    found = state.lookup(hashes, clock.before) if len(hashes) else None
-    if found is None:
+    state_rows = state.lookup(hashes, clock.before) if len(hashes) else None
+    if state_rows is None:
         return False
     due = pl.any_horizontal(pl.col(c) <= upto for c, (_, upto) in due_columns(clock).items())
-    return not found.filter(due & ~pl.col("$gone") & (pl.col("$x") > clock.before)).is_empty()
+    return not state_rows.filter(due & ~pl.col("$gone") & (pl.col("$x") > clock.before)).is_empty()
 
 
 def expiry(operator: Aggregation, rows: pl.DataFrame) -> np.ndarray:

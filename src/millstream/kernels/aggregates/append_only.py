@@ -17,7 +17,7 @@ from millstream.kernels.relations.changes import (
     arrived,
     expiry,
     hashes_of,
-    held,
+    lookup_rows,
     pair,
     repeated,
     written,
@@ -38,7 +38,7 @@ def advance(operator: ChangingAggregation, changes: pl.DataFrame | None, states:
         new = combine(view, arrived(side, operator.keys, changes, clock, ()), by)
     totals = totals_of(operator) if operator.is_never_empty else None
     hashes = hashes_of(new, totals)
-    known = _known(view, by, held(states["partials"], hashes, clock))
+    known = _known(view, by, lookup_rows(states["partials"], hashes, clock))
     moved, left = _moved(operator, view, by, states["rows"], hashes, clock)
     known = _both(known, moved)
     before = known
@@ -61,8 +61,10 @@ def advance(operator: ChangingAggregation, changes: pl.DataFrame | None, states:
     answers = _answers(operator, view, after)
     marks = [pl.col("$g").alias("$a"), pl.lit(0, pl.Int64).alias("$b"), expiry(operator, clock).alias("$x")]
     gone = pl.lit(value=False).alias("$gone")
-    kept = after.select(*GROUP, *marks, gone, "$n", *operator.keys, *partial_columns(view, after))
-    return keeping(difference(operator, answers.clear() if old is None else old, answers), partials=kept, rows=left)
+    new_state = after.select(*GROUP, *marks, gone, "$n", *operator.keys, *partial_columns(view, after))
+    return keeping(
+        difference(operator, answers.clear() if old is None else old, answers), partials=new_state, rows=left
+    )
 
 
 def totals_of(operator: ChangingAggregation) -> pl.DataFrame:
@@ -85,7 +87,7 @@ def _moved(
     operator: ChangingAggregation, view: Aggregation, by: list[str], state: State, hashes: object, clock: StageClock
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
     """The partials of rows that an earlier version kept, and deletions of these rows."""
-    rows = held(state, hashes, clock)  # type: ignore[arg-type]
+    rows = lookup_rows(state, hashes, clock)  # type: ignore[arg-type]
     if rows is None or not len(rows):
         return None, None
     left = written(rows.with_columns(pl.lit(0, pl.Int64).alias("$n")), pl.col("$x"), operator.columns)
@@ -123,5 +125,7 @@ def _both(first: pl.DataFrame | None, second: pl.DataFrame | None) -> pl.DataFra
 
 
 def _answers(operator: ChangingAggregation, view: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
-    found = rows.select(*operator.keys, *results(view, rows))
-    return identified(operator, found.with_columns(pair(CONTENT, found, [m.name for m in operator.measures])))
+    result_rows = rows.select(*operator.keys, *results(view, rows))
+    return identified(
+        operator, result_rows.with_columns(pair(CONTENT, result_rows, [m.name for m in operator.measures]))
+    )

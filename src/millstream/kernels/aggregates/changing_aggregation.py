@@ -18,7 +18,7 @@ from millstream.kernels.relations.changes import (
     arrived,
     expiry,
     hashes_of,
-    held,
+    lookup_rows,
     pair,
     repeated,
     types_of,
@@ -51,8 +51,10 @@ def _answers(operator: ChangingAggregation, rows: pl.DataFrame, count: str) -> p
     view = over_all(operator.step, operator.keys, operator.measures)
     copies = _numbered(operator, repeated(there, there[count].to_numpy()))
     partials = combine(view, copies, [*GROUP, *operator.keys]).sort(GROUP)
-    found = partials.select(*operator.keys, *results(view, partials))
-    return identified(operator, found.with_columns(pair(CONTENT, found, [m.name for m in operator.measures])))
+    result_rows = partials.select(*operator.keys, *results(view, partials))
+    return identified(
+        operator, result_rows.with_columns(pair(CONTENT, result_rows, [m.name for m in operator.measures]))
+    )
 
 
 def _numbered(operator: ChangingAggregation, rows: pl.DataFrame) -> pl.DataFrame:
@@ -75,9 +77,9 @@ def _never_empty(
     """
     side = operator.sides[0]
     none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(side)})
-    came = arrived(side, operator.keys, changes, clock) if changes is not None and len(changes) else none
+    arrivals = arrived(side, operator.keys, changes, clock) if changes is not None and len(changes) else none
     totals = append_only.totals_of(operator)
-    rows = whole(side, held(state, hashes_of(totals, came), clock), came)
+    rows = whole(side, lookup_rows(state, hashes_of(totals, arrivals), clock), arrivals)
     stands = (pl.col("$a") == 0) & (pl.col("$b") == 0)
     answered = rows.filter(stands)
     rows = rows.filter(~stands)
@@ -85,22 +87,28 @@ def _never_empty(
     empty = _over_nothing(operator, totals)
     was = empty.join(answered, left_on=PLACE, right_on=GROUP, how="semi", maintain_order="left")
     before, after = _completed(before, was), _completed(after, empty)
-    kept = written(rows.filter(pl.col("$n") != pl.col("$was")), expiry(operator, clock), side.columns)
+    new_state = written(rows.filter(pl.col("$n") != pl.col("$was")), expiry(operator, clock), side.columns)
     new = totals.join(answered, on=GROUP, how="anti", maintain_order="left")
     if len(new):
         missing = (pl.lit(None, t).alias(c) for c, t in types_of(side).items() if c not in operator.keys)
         zero = pl.lit(0, pl.Int64)
         mark = new.with_columns(zero.alias("$a"), zero.alias("$b"), pl.lit(1, pl.Int64).alias("$n"), *missing)
-        kept = pl.concat([kept, written(mark, pl.lit(END_OF_TIME, pl.Int64), side.columns)], how="vertical_relaxed")
-    return keeping(difference(operator, before, after), rows=kept)
+        new_state = pl.concat(
+            [new_state, written(mark, pl.lit(END_OF_TIME, pl.Int64), side.columns)], how="vertical_relaxed"
+        )
+    return keeping(difference(operator, before, after), rows=new_state)
 
 
 def _over_nothing(operator: ChangingAggregation, totals: pl.DataFrame) -> pl.DataFrame:
     """The results of groups that have no rows."""
     view = over_all(operator.step, (), operator.measures)
     partials = over_nothing(view)
-    found = totals.select(*operator.keys, "$h").join(partials.select(results(view, partials)), how="cross").drop("$h")
-    return identified(operator, found.with_columns(pair(CONTENT, found, [m.name for m in operator.measures])))
+    result_rows = (
+        totals.select(*operator.keys, "$h").join(partials.select(results(view, partials)), how="cross").drop("$h")
+    )
+    return identified(
+        operator, result_rows.with_columns(pair(CONTENT, result_rows, [m.name for m in operator.measures]))
+    )
 
 
 def _completed(answers: pl.DataFrame, empty: pl.DataFrame) -> pl.DataFrame:

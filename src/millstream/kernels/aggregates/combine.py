@@ -239,11 +239,11 @@ def _folded(m: Measure, rows: pl.DataFrame, starts: np.ndarray) -> list[pl.Serie
     means = rows[f"{m.name}$mean"].to_numpy()
     centre = _sums(counts * means, starts) / np.maximum(n, 1)
     away = means - np.repeat(centre, np.diff(np.append(starts, len(means))))
-    held = {p: rows[f"{m.name}$m{p}"].to_numpy() for p in powers_of(m)}
-    moved = [held[2] + counts * away * away]  # the powers of the distances from another center
-    if len(held) > 1:
-        moved.append(held[3] + 3 * away * held[2] + counts * away**3)
-        moved.append(held[4] + 4 * away * held[3] + 6 * away**2 * held[2] + counts * away**4)
+    power_sums = {p: rows[f"{m.name}$m{p}"].to_numpy() for p in powers_of(m)}
+    moved = [power_sums[2] + counts * away * away]  # the powers of the distances from another center
+    if len(power_sums) > 1:
+        moved.append(power_sums[3] + 3 * away * power_sums[2] + counts * away**3)
+        moved.append(power_sums[4] + 4 * away * power_sums[3] + 6 * away**2 * power_sums[2] + counts * away**4)
     return _moments(m, n, centre, [_sums(values, starts) for values in moved])
 
 

@@ -36,8 +36,8 @@ def coupons(hashes: np.ndarray) -> np.ndarray:
     """The coupons of integers."""
     first, second = _murmur(hashes.astype(np.int64).view(np.uint64))
     zeros = pl.Series(second).bitwise_leading_zeros().to_numpy().astype(np.uint64)
-    found: np.ndarray = ((np.minimum(zeros, _ZEROS) + np.uint64(1)) << np.uint64(26)) | (first & _ADDRESS)
-    return found.astype(np.uint32)
+    pairs: np.ndarray = ((np.minimum(zeros, _ZEROS) + np.uint64(1)) << np.uint64(26)) | (first & _ADDRESS)
+    return pairs.astype(np.uint32)
 
 
 def combine(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list[pl.Series]:
@@ -61,8 +61,8 @@ def fold(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) -> list[pl
 
 def result(m: Measure, partials: pl.DataFrame) -> pl.Series:
     """The approximate number of distinct values."""
-    found = [0 if s is None else round(estimate(s)) for s in partials[f"{m.name}$h"].to_list()]
-    return pl.Series(m.name, found, dtype=pl.Int64)
+    estimates = [0 if s is None else round(estimate(s)) for s in partials[f"{m.name}$h"].to_list()]
+    return pl.Series(m.name, estimates, dtype=pl.Int64)
 
 
 def native(m: Measure, column: str) -> list[tuple[str, str]]:
@@ -72,11 +72,11 @@ def native(m: Measure, column: str) -> list[tuple[str, str]]:
 
 def estimate(sketch: bytes) -> float:
     """The approximate number of distinct values in a sketch: coupons are counted, registers are estimated from."""
-    found = _read(sketch)
+    content = _read(sketch)
     if sketch[0] != _HLL:
-        return float(len(found))
-    counts = np.bincount(found, minlength=_ZEROS + 2).tolist()
-    m = len(found)
+        return float(len(content))
+    counts = np.bincount(content, minlength=_ZEROS + 2).tolist()
+    m = len(content)
     total = m * _tau(1 - counts[_ZEROS + 1] / m)
     for k in range(_ZEROS, 0, -1):
         total = 0.5 * (total + counts[k])
@@ -95,18 +95,18 @@ def _union(sketches: list[bytes], precision: int) -> bytes:
     return _registers_written(_taken_in(registers, together), precision)
 
 
-def _written(found: np.ndarray, precision: int) -> bytes:
+def _written(coupons: np.ndarray, precision: int) -> bytes:
     """Write coupons, distinct and sorted, as a sketch."""
-    count = len(found)
+    count = len(coupons)
     if count > _most_coupons(precision):
-        return _registers_written(_taken_in(np.zeros(1 << precision, np.uint8), found), precision)
+        return _registers_written(_taken_in(np.zeros(1 << precision, np.uint8), coupons), precision)
     if count < _LIST_COUPONS:
         flags = _COMPACT | (0 if count else _EMPTY)
         head = bytes([_LIST, _SERIAL, _FAMILY, precision, 3, flags, count, _EIGHT_BITS])
-        return head + found.astype("<u4").tobytes()
+        return head + coupons.astype("<u4").tobytes()
     size = max(5, ((4 * count - 1) // 3).bit_length())  # the smallest table that is at most three quarters full
     head = bytes([_SET, _SERIAL, _FAMILY, precision, size, _COMPACT, 0, _EIGHT_BITS | 1])
-    return head + count.to_bytes(4, "little") + found.astype("<u4").tobytes()
+    return head + count.to_bytes(4, "little") + coupons.astype("<u4").tobytes()
 
 
 def _most_coupons(precision: int) -> int:
@@ -129,9 +129,9 @@ def _read(sketch: bytes) -> np.ndarray:
     """The registers of a sketch, or its coupons."""
     if sketch[0] == _HLL:
         return np.frombuffer(sketch, np.uint8, offset=40, count=1 << sketch[3])
-    found: np.ndarray = np.frombuffer(sketch, "<u4", offset=4 * sketch[0])
-    found = found[found != 0].astype(np.uint32)  # a table that is not compact has empty slots
-    return found
+    coupons: np.ndarray = np.frombuffer(sketch, "<u4", offset=4 * sketch[0])
+    coupons = coupons[coupons != 0].astype(np.uint32)  # a table that is not compact has empty slots
+    return coupons
 
 
 def _each_once(numbers: np.ndarray) -> np.ndarray:
@@ -140,9 +140,9 @@ def _each_once(numbers: np.ndarray) -> np.ndarray:
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
 
 
-def _taken_in(registers: np.ndarray, found: np.ndarray) -> np.ndarray:
+def _taken_in(registers: np.ndarray, coupons: np.ndarray) -> np.ndarray:
     more = registers.copy()
-    np.maximum.at(more, found & np.uint32(len(registers) - 1), (found >> np.uint32(26)).astype(np.uint8))
+    np.maximum.at(more, coupons & np.uint32(len(registers) - 1), (coupons >> np.uint32(26)).astype(np.uint8))
     return more
 
 

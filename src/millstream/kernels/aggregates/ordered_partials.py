@@ -87,12 +87,12 @@ def sum_result(m: Measure) -> pl.Expr:
             most: Any = wide.abs().max()
             if most is not None and most > _FIT:
                 raise RunError("a sum(DISTINCT ...) does not fit into 64 bits", hint="sum CAST(... AS DECIMAL(38, 0))")
-            found = wide.cast(pl.Int64)
+            sums = wide.cast(pl.Int64)
         elif isinstance(inner, pl.Decimal):
-            found = lists.cast(pl.List(pl.Decimal(38, inner.scale))).list.eval(pl.element().sum()).list.first()
+            sums = lists.cast(pl.List(pl.Decimal(38, inner.scale))).list.eval(pl.element().sum()).list.first()
         else:
-            found = lists.list.sum()
-        return pl.select(pl.when(lists.list.len() > 0).then(found)).to_series()
+            sums = lists.list.sum()
+        return pl.select(pl.when(lists.list.len() > 0).then(sums)).to_series()
 
     return pl.col(f"{m.name}$l").map_batches(total)
 

@@ -18,17 +18,19 @@ from millstream.plan.operators.aggregates.aggregation import Aggregation
 
 def _select(rows: pl.DataFrame, role: Role) -> pl.DataFrame:
     feed, operator = role.feed, role.operator
-    kept = rows if feed.keep is None or operator.corrected else rows.filter(pl.col(feed.keep))
+    selected = rows if feed.keep is None or operator.corrected else rows.filter(pl.col(feed.keep))
     keys = [pl.col(c).alias(n) for c, n in zip(feed.columns, operator.keys, strict=False)]
     with_argument = [m for m in operator.measures if m.has_argument]
     arguments = [
         pl.col(c).alias(f"@{m.name}") for c, m in zip(feed.columns[len(operator.keys) :], with_argument, strict=True)
     ]
-    order = positions(kept, role)
+    order = positions(selected, role)
     gap = [pl.col(feed.gap).alias("$gap")] if feed.gap else []
     if operator.corrected:
-        gap += _revisions(kept, role)
-    return kept.select(pl.col(feed.hash).alias("$h"), pl.col(feed.slice).alias("$s"), *gap, *order, *keys, *arguments)
+        gap += _revisions(selected, role)
+    return selected.select(
+        pl.col(feed.hash).alias("$h"), pl.col(feed.slice).alias("$s"), *gap, *order, *keys, *arguments
+    )
 
 
 def _revisions(rows: pl.DataFrame, role: Role) -> list[pl.Expr]:

@@ -56,8 +56,8 @@ def _samples_joined(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int)
 
 
 def _lowest(m: Measure, flat: pl.DataFrame, groups: int) -> pl.Series:
-    kept = flat.sort("g", "h").group_by("g", maintain_order=True).head(settings_of(m.kind)[0])
-    return tally.packed(f"{m.name}$l", kept.select("g", "h", "v"), groups)
+    lowest = flat.sort("g", "h").group_by("g", maintain_order=True).head(settings_of(m.kind)[0])
+    return tally.packed(f"{m.name}$l", lowest.select("g", "h", "v"), groups)
 
 
 def _sample(m: Measure, partials: pl.DataFrame) -> pl.Series:

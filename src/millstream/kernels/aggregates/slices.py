@@ -14,7 +14,7 @@ import polars as pl
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels.aggregates.combine import fold, group_columns, results
-from millstream.kernels.outcome import Kept, Outcome, StageClock, State, together
+from millstream.kernels.outcome import Outcome, StageClock, State, StateRows, together
 from millstream.kernels.windows.slice_times import closes_between, expiry, window_ends
 from millstream.model.reserved import OP
 from millstream.model.windows.trigger import ON_CLOSE
@@ -39,16 +39,20 @@ def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, cloc
         return Outcome(together(changes))
     columns = group_columns(spec)
     hashes = partials["$h"].unique().sort().to_numpy()
-    held = state.lookup(hashes, clock.watermark)
-    old = None if held is None else held.join(partials.select(columns), on=columns, how="semi", nulls_equal=True)
+    state_rows = state.lookup(hashes, clock.watermark)
+    old = (
+        None
+        if state_rows is None
+        else state_rows.join(partials.select(columns), on=columns, how="semi", nulls_equal=True)
+    )
     some = (
         old.filter(pl.col("$n") > 0) if old is not None and spec.is_never_empty else old
     )  # removes the row that stood for no rows
     folded = _fold_in(spec, some, partials, columns)
     if not on_close or late:
         upto = clock.watermark if on_close else END_OF_TIME
-        changes.append(_revise(spec, held, old, folded, clock.horizon(spec), upto))
-    return Outcome(together(changes), {"windows": Kept(folded, leaving(spec, folded))})
+        changes.append(_revise(spec, state_rows, old, folded, clock.horizon(spec), upto))
+    return Outcome(together(changes), {"windows": StateRows(folded, leaving(spec, folded))})
 
 
 def leaving(spec: Aggregation, rows: pl.DataFrame) -> np.ndarray:
@@ -67,25 +71,25 @@ def _fold_in(spec: Aggregation, old: pl.DataFrame | None, partials: pl.DataFrame
 
 def _close(spec: Aggregation, state: State, clock: StageClock) -> pl.DataFrame | None:
     """The final results of the windows that end in (before, watermark]."""
-    held = state.scan(clock.before)
-    if held is None:
+    state_rows = state.scan(clock.before)
+    if state_rows is None:
         return None
     answers = []
-    for after, upto in _stretches(spec.grid, held, clock):
-        windows = _by_window(spec, held, after, upto)
+    for after, upto in _stretches(spec.grid, state_rows, clock):
+        windows = _by_window(spec, state_rows, after, upto)
         if len(windows):
             answers.append(_rows(spec, windows, "+I"))
     return together(answers)
 
 
-def _stretches(window: Window, held: pl.DataFrame, clock: StageClock) -> Iterator[tuple[int, int]]:
+def _stretches(window: Window, state_rows: pl.DataFrame, clock: StageClock) -> Iterator[tuple[int, int]]:
     """Cut (before, watermark] at window ends, so that few slices are copied to their windows at a time."""
     assert window.size is not None and window.slide is not None
     slide = window.slide.micros
-    starts = held["$s"].to_numpy()
+    starts = state_rows["$s"].to_numpy()
     first = max(clock.before, int(starts.min()))
     last = min(clock.watermark, int(expiry(window, starts).max()))
-    copies = len(held) * max(1, window.size.micros // slide)
+    copies = len(state_rows) * max(1, window.size.micros // slide)
     width = max(slide, (last - first) // max(1, copies // CLOSE_ROWS) // slide * slide)
     while first < last:
         yield first, min(first + width, last)
@@ -94,7 +98,7 @@ def _stretches(window: Window, held: pl.DataFrame, clock: StageClock) -> Iterato
 
 def _revise(
     spec: Aggregation,
-    held: pl.DataFrame | None,
+    state_rows: pl.DataFrame | None,
     old: pl.DataFrame | None,
     new: pl.DataFrame,
     ended: int,
@@ -110,9 +114,13 @@ def _revise(
         where = [c for c in group_columns(spec) if c != "$s"] + ["$end"]
         touched = window_ends(spec.grid, new.select(group_columns(spec)), ended, upto).select(where).unique()
         changed = group_columns(spec)
-        others = None if held is None else held.join(new.select(changed), on=changed, how="anti", nulls_equal=True)
+        others = (
+            None
+            if state_rows is None
+            else state_rows.join(new.select(changed), on=changed, how="anti", nulls_equal=True)
+        )
         now = new if others is None else pl.concat([others.select(new.columns), new], how="vertical_relaxed")
-        before = None if held is None else _touched(spec, held, touched, where, ended, upto)
+        before = None if state_rows is None else _touched(spec, state_rows, touched, where, ended, upto)
         after = _touched(spec, now, touched, where, ended, upto)
     return _compare(spec, before, after)
 
@@ -140,13 +148,13 @@ def _compare(spec: Aggregation, before: pl.DataFrame | None, after: pl.DataFrame
         return new
     old = _rows(spec, before, "-U")
     identity = list(spec.identity)
-    shown = [m.name for m in spec.measures]
+    measures = [m.name for m in spec.measures]
     if not identity:
-        if old.select(shown).equals(new.select(shown)):
+        if old.select(measures).equals(new.select(measures)):
             return new.clear()
         new = new.with_columns(pl.lit("+U").alias(OP))
         return pl.concat([old, new]) if spec.retract else new
-    same = _unchanged(old, new, identity, shown)
+    same = _unchanged(old, new, identity, measures)
     if len(same):
         old = old.join(same, on=identity, how="anti", nulls_equal=True)
         new = new.join(same, on=identity, how="anti", nulls_equal=True)
@@ -156,13 +164,15 @@ def _compare(spec: Aggregation, before: pl.DataFrame | None, after: pl.DataFrame
     return pl.concat([old, new]) if spec.retract else new
 
 
-def _unchanged(old: pl.DataFrame, new: pl.DataFrame, identity: list[str], shown: list[str]) -> pl.DataFrame:
+def _unchanged(old: pl.DataFrame, new: pl.DataFrame, identity: list[str], measures: list[str]) -> pl.DataFrame:
     """The old results that equal the new ones."""
-    if not any(isinstance(new.schema[c], pl.List | pl.Struct) for c in shown):
-        return old.join(new, on=identity + shown, how="semi", nulls_equal=True)
-    renamed = new.select(*identity, *(pl.col(c).alias(f"{c}$new") for c in shown))
+    if not any(isinstance(new.schema[c], pl.List | pl.Struct) for c in measures):
+        return old.join(new, on=identity + measures, how="semi", nulls_equal=True)
+    renamed = new.select(*identity, *(pl.col(c).alias(f"{c}$new") for c in measures))
     both = old.join(renamed, on=identity, how="inner", nulls_equal=True)
-    return both.filter(pl.all_horizontal(pl.col(c).eq_missing(pl.col(f"{c}$new")) for c in shown)).select(old.columns)
+    return both.filter(pl.all_horizontal(pl.col(c).eq_missing(pl.col(f"{c}$new")) for c in measures)).select(
+        old.columns
+    )
 
 
 def _rows(spec: Aggregation, windows: pl.DataFrame, op: str) -> pl.DataFrame:

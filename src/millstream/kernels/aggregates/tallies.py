@@ -67,27 +67,27 @@ def fold_tallies(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) ->
 
 def percentile(m: Measure, partials: pl.DataFrame) -> pl.Series:
     """The value at a fraction of the sorted values, interpolated between two values if it falls between them."""
-    wanted, several = settings_of(m.kind)
+    percentiles, several = settings_of(m.kind)
     flat = unpacked(partials[f"{m.name}$t"])
     values, totals = flat["v"].to_numpy(), _totals(flat, len(partials))
-    found = []
-    for p in wanted:
+    answers_by_rank = []
+    for p in percentiles:
         place = p * (totals - 1)
         low, high = np.floor(place), np.ceil(place)
         below, above = _at_rank(flat, totals, low, values), _at_rank(flat, totals, high, values)
         with np.errstate(invalid="ignore"):
             between = (high - place) * below + (place - low) * above
-        found.append(np.where((low == high) | (below == above), below, between))
-    return answers(m.name, found, totals > 0, pl.Float64(), several=several)
+        answers_by_rank.append(np.where((low == high) | (below == above), below, between))
+    return answers(m.name, answers_by_rank, totals > 0, pl.Float64(), several=several)
 
 
 def percentile_disc(m: Measure, partials: pl.DataFrame) -> pl.Series:
     """The first of the sorted values at or after a fraction of them."""
-    wanted, several = settings_of(m.kind)
+    percentiles, several = settings_of(m.kind)
     flat = unpacked(partials[f"{m.name}$t"])
     values, totals = flat["v"].to_numpy(), _totals(flat, len(partials))
-    found = [_at_rank(flat, totals, _rank(p, totals), values) for p in wanted]
-    return answers(m.name, found, totals > 0, pl.Float64(), several=several)
+    answers_by_rank = [_at_rank(flat, totals, _rank(p, totals), values) for p in percentiles]
+    return answers(m.name, answers_by_rank, totals > 0, pl.Float64(), several=several)
 
 
 def mode(m: Measure, partials: pl.DataFrame) -> pl.Series:
@@ -125,7 +125,7 @@ def fold_buckets(m: Measure, rows: pl.DataFrame, at: np.ndarray, groups: int) ->
 
 def approx_percentile(m: Measure, partials: pl.DataFrame) -> pl.Series:
     """The middle of the bucket that holds the value. While buckets are values, this is the value itself."""
-    wanted, several, _ = settings_of(m.kind)
+    percentiles, several, _ = settings_of(m.kind)
     flat = unpacked(partials[f"{m.name}$t"])
     totals = _totals(flat, len(partials))
     lost = np.repeat(partials[f"{m.name}$b"].to_numpy(), rows_of(flat, len(partials)))
@@ -135,12 +135,12 @@ def approx_percentile(m: Measure, partials: pl.DataFrame) -> pl.Series:
     first = flat["v"].to_numpy()
     last = first | ((np.int64(1) << lost) - 1)
     middle = _middle(np.maximum(first, low), np.minimum(last, high))
-    found = [_at_rank(flat, totals, _rank(p, totals), middle) for p in wanted]
-    for i, p in enumerate(wanted):  # the ends are known exactly
+    answers_by_rank = [_at_rank(flat, totals, _rank(p, totals), middle) for p in percentiles]
+    for i, p in enumerate(percentiles):  # the ends are known exactly
         for end, name in ((0.0, "lo"), (1.0, "hi")):
             if p == end:
-                found[i] = _value(partials[f"{m.name}${name}"].fill_null(0).to_numpy())
-    return answers(m.name, found, totals > 0, _type_of(m), several=several)
+                answers_by_rank[i] = _value(partials[f"{m.name}${name}"].fill_null(0).to_numpy())
+    return answers(m.name, answers_by_rank, totals > 0, _type_of(m), several=several)
 
 
 def _buckets(m: Measure, flat: pl.DataFrame, lost: np.ndarray, edges: list[pl.Series]) -> list[pl.Series]:
@@ -204,11 +204,13 @@ def _middle(first: np.ndarray, last: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------ ranks and results
 
 
-def answers(name: str, found: list[np.ndarray], there: np.ndarray, kind: pl.DataType, *, several: bool) -> pl.Series:
+def answers(
+    name: str, numbers_by_column: list[np.ndarray], there: np.ndarray, kind: pl.DataType, *, several: bool
+) -> pl.Series:
     """The numbers of each group as one value or a list of values; NULL if there is nothing to compute from."""
     none = ~there
     columns = []
-    for i, numbers in enumerate(found):
+    for i, numbers in enumerate(numbers_by_column):
         column = pl.Series(str(i), numbers, dtype=pl.Float64)
         if kind.is_integer():
             column = column.round(0)
@@ -259,9 +261,9 @@ def _at_rank(flat: pl.DataFrame, totals: np.ndarray, ranks: np.ndarray, values: 
         return np.zeros(len(totals))
     upto = np.cumsum(flat["n"].to_numpy())
     before = np.cumsum(totals) - totals
-    found = np.searchsorted(upto, before + ranks.astype(np.int64), side="right")
-    taken: np.ndarray = values[np.minimum(found, len(values) - 1)]
-    return taken
+    places = np.searchsorted(upto, before + ranks.astype(np.int64), side="right")
+    chosen: np.ndarray = values[np.minimum(places, len(values) - 1)]
+    return chosen
 
 
 def _type_of(m: Measure) -> pl.DataType:

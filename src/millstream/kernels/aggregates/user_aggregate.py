@@ -30,32 +30,32 @@ def advance(
     """Run one epoch: add and retract values, key by key, and emit the difference of the results."""
     del services
     changes, state = inputs["rows"], states["rows"]
-    came = by_key(operator, changes)
-    if came is None:
+    arrivals = by_key(operator, changes)
+    if arrivals is None:
         return _first_rows(operator) if clock.begins else Outcome()
-    groups = keys_of(operator, came)
-    held = state.lookup(hashes_of(came), clock.before)
-    if held is not None:
-        held = held.filter(~pl.col("$gone") & (pl.col("$x") > clock.before)).drop(operator.keys)
-        groups = groups.join(held, on=KEY, how="left", maintain_order="left")
+    groups = keys_of(operator, arrivals)
+    state_rows = state.lookup(hashes_of(arrivals), clock.before)
+    if state_rows is not None:
+        state_rows = state_rows.filter(~pl.col("$gone") & (pl.col("$x") > clock.before)).drop(operator.keys)
+        groups = groups.join(state_rows, on=KEY, how="left", maintain_order="left")
     if "$n" not in groups.columns:
         kinds = {"$n": pl.Int64, **{f"@{m.name}": pl.Int64 if m.user is None else pl.String for m in operator.measures}}
         groups = groups.with_columns(pl.lit(None, t).alias(n) for n, t in kinds.items())
-    signs = np.where(came[OP].is_in(["+I", "+U"]).to_numpy(), 1, -1)
+    signs = np.where(arrivals[OP].is_in(["+I", "+U"]).to_numpy(), 1, -1)
     before = groups["$n"].fill_null(0)
     signs = _known(signs, groups, before.to_list())
     after = pl.Series("$n", before.to_numpy() + np.add.reduceat(signs, groups["$from"].to_numpy()), pl.Int64)
     stays = _stays(operator, groups)
-    kept = groups.select(*KEY, *operator.keys).with_columns(
+    new_state = groups.select(*KEY, *operator.keys).with_columns(
         pl.lit(0, pl.Int64).alias("$b"),
-        *(_folded(m, came, groups, signs) for m in operator.measures),
+        *(_folded(m, arrivals, groups, signs) for m in operator.measures),
         after,
         expiry(operator, clock).alias("$x"),
         ((after == 0) & ~stays).alias("$gone"),
     )
-    old, new = _answers(operator, groups), _answers(operator, kept)
+    old, new = _answers(operator, groups), _answers(operator, new_state)
     was = (before > 0) | (stays & groups["$n"].is_not_null())
-    return keeping(_difference(operator, old, new, was, ~kept["$gone"]), rows=kept)
+    return keeping(_difference(operator, old, new, was, ~new_state["$gone"]), rows=new_state)
 
 
 def _stays(operator: UserAggregation, groups: pl.DataFrame) -> pl.Series:
@@ -75,7 +75,7 @@ def _first_rows(operator: UserAggregation) -> Outcome:
     )
     first, second = hashed(keys, operator.keys)
     zero = pl.lit(0, pl.Int64)
-    kept = keys.select(
+    new_state = keys.select(
         pl.Series("$h", first),
         pl.Series("$a", second),
         *operator.keys,
@@ -85,8 +85,8 @@ def _first_rows(operator: UserAggregation) -> Outcome:
         pl.lit(END_OF_TIME, pl.Int64).alias("$x"),
         pl.lit(value=False).alias("$gone"),
     )
-    answer = _answers(operator, kept).select(pl.lit("+I").alias(OP), *operator.result)
-    return keeping(answer, rows=kept)
+    answer = _answers(operator, new_state).select(pl.lit("+I").alias(OP), *operator.result)
+    return keeping(answer, rows=new_state)
 
 
 def _created(m: Measure, groups: int) -> pl.Series:
@@ -101,23 +101,23 @@ def _known(signs: np.ndarray, groups: pl.DataFrame, before: list[int]) -> np.nda
     """The effective weight of each change. A change that retracts a row of a key without rows (the row is older than
     the operator) has weight 0.
     """
-    found = signs.tolist()
+    weights = signs.tolist()
     for count, start, end in zip(before, groups["$from"].to_list(), groups["$upto"].to_list(), strict=True):
         for at in range(start, end):
-            if found[at] < 0 and not count:
-                found[at] = 0
-            count += found[at]
-    return np.array(found, np.int64)
+            if weights[at] < 0 and not count:
+                weights[at] = 0
+            count += weights[at]
+    return np.array(weights, np.int64)
 
 
-def _folded(m: Measure, came: pl.DataFrame, groups: pl.DataFrame, signs: np.ndarray) -> pl.Series:
+def _folded(m: Measure, arrivals: pl.DataFrame, groups: pl.DataFrame, signs: np.ndarray) -> pl.Series:
     """The accumulators of a measure by key, after this epoch's values were added and retracted."""
     there = groups[f"@{m.name}"]
     starts = groups["$from"].to_numpy()
     if m.user is None:  # a count
-        counts = signs if not m.has_argument else signs * came[f"@{m.name}"].is_not_null().to_numpy()
+        counts = signs if not m.has_argument else signs * arrivals[f"@{m.name}"].is_not_null().to_numpy()
         return pl.Series(f"@{m.name}", there.fill_null(0).to_numpy() + np.add.reduceat(counts, starts), pl.Int64)
-    values, ways = came[f"@{m.name}"].to_list(), signs.tolist()
+    values, ways = arrivals[f"@{m.name}"].to_list(), signs.tolist()
     user: Any = m.user
     packed = []
     for text, start, end in zip(there.to_list(), starts.tolist(), groups["$upto"].to_list(), strict=True):
@@ -134,11 +134,11 @@ def _folded(m: Measure, came: pl.DataFrame, groups: pl.DataFrame, signs: np.ndar
 
 
 def _answers(operator: UserAggregation, rows: pl.DataFrame) -> pl.DataFrame:
-    found = [
+    columns = [
         rows[f"@{m.name}"].fill_null(0).alias(m.name) if m.user is None else _user_results(m, rows[f"@{m.name}"])
         for m in operator.measures
     ]
-    return pl.DataFrame([*(rows[k] for k in operator.keys), *found])
+    return pl.DataFrame([*(rows[k] for k in operator.keys), *columns])
 
 
 def _difference(
@@ -153,8 +153,8 @@ def _difference(
         new.filter(there & ~was).select(pl.lit("+I").alias(OP), *operator.result),
         new.filter(there & was & ~same).select(pl.lit("+U").alias(OP), *operator.result),
     ]
-    found = pl.concat(parts)
-    return found if len(found) else None
+    changes = pl.concat(parts)
+    return changes if len(changes) else None
 
 
 KERNEL = Kernel(advance)

@@ -18,21 +18,21 @@ _FIT = 9.2e18
 
 
 def outputs(
-    match: PatternMatch, keys: tuple[str, ...], rows: PatternRows, found: FoundMatches, numbers: np.ndarray
+    match: PatternMatch, keys: tuple[str, ...], rows: PatternRows, matches: FoundMatches, numbers: np.ndarray
 ) -> pl.DataFrame:
     """One row per match, or per row of a match. `numbers` are those of the matches."""
-    first = np.array(found.first, dtype=np.int64)
+    first = np.array(matches.first, dtype=np.int64)
     if match.all_rows:
-        shown = np.flatnonzero(~found.hidden)
-        base, of = found.rows[shown], found.match[shown]
+        visible = np.flatnonzero(~matches.hidden)
+        base, of = matches.rows[visible], matches.match[visible]
     else:
-        shown, base, of = None, first, np.arange(len(first))
-    view = _View(match, rows, found, shown, of, len(first))
+        visible, base, of = None, first, np.arange(len(first))
+    view = _View(match, rows, matches, visible, of, len(first))
     at = pl.Series(base, dtype=pl.UInt32)
     columns = [rows.frame[name].gather(at) for name in (*keys, *match.shown)]
     columns += [view.column(o, numbers) for o in match.outputs]
     if match.timeouts:
-        columns.append(pl.Series(TIMED_OUT, np.array(found.timed_out, dtype=bool)[of]))
+        columns.append(pl.Series(TIMED_OUT, np.array(matches.timed_out, dtype=bool)[of]))
     return pl.DataFrame(columns)
 
 
@@ -40,8 +40,8 @@ def outputs(
 class _View:
     match: PatternMatch
     rows: PatternRows
-    found: FoundMatches
-    shown: np.ndarray | None
+    found_matches: FoundMatches
+    visible: np.ndarray | None
     """The positions in `found` of the rows that are shown; None: one row per match."""
     of: np.ndarray
     """The match of each result."""
@@ -60,25 +60,25 @@ class _View:
 
     def _classifier(self, output: MatchOutput) -> pl.Series:
         """The variable of the row that is shown, or of the last one."""
-        found = self.found
-        if self.shown is not None and output.running:
-            at = self.shown
+        matches = self.found_matches
+        if self.visible is not None and output.running:
+            at = self.visible
         else:
-            counts = np.bincount(found.match, minlength=self.matches)
+            counts = np.bincount(matches.match, minlength=self.matches)
             at = (np.cumsum(counts) - 1)[self.of]
         names = pl.Series(list(self.match.variables), dtype=pl.String)
-        return names[pl.Series(found.variable[at], dtype=pl.UInt32)].alias(output.name)
+        return names[pl.Series(matches.variable[at], dtype=pl.UInt32)].alias(output.name)
 
     def _chosen(self, output: MatchOutput) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The rows that an output refers to; and for each result, how many of them are visible and how many belong to
         earlier matches.
         """
-        found = self.found
-        chosen = np.isin(found.variable, output.of) if output.of else np.ones(len(found.rows), dtype=bool)
-        counts = np.bincount(found.match[chosen], minlength=self.matches)
+        matches = self.found_matches
+        chosen = np.isin(matches.variable, output.of) if output.of else np.ones(len(matches.rows), dtype=bool)
+        counts = np.bincount(matches.match[chosen], minlength=self.matches)
         before = (np.cumsum(counts) - counts)[self.of]
-        if self.shown is not None and output.running:
-            upto = np.cumsum(chosen)[self.shown] - before
+        if self.visible is not None and output.running:
+            upto = np.cumsum(chosen)[self.visible] - before
         else:
             upto = counts[self.of]
         return np.flatnonzero(chosen), upto, before
@@ -88,7 +88,7 @@ class _View:
         place = before + (output.offset if output.first else upto - 1 - output.offset)
         there = upto > output.offset
         rows = np.zeros(len(upto), dtype=np.int64)
-        rows[there] = self.found.rows[chosen[place[there]]]
+        rows[there] = self.found_matches.rows[chosen[place[there]]]
         if output.shift:
             key = np.searchsorted(self.rows.starts, rows, side="right") - 1
             rows += output.shift
@@ -98,12 +98,12 @@ class _View:
     def _total(self, output: MatchOutput, chosen: np.ndarray, upto: np.ndarray, before: np.ndarray) -> pl.Series:
         if output.column is None:
             return pl.Series(output.name, upto, dtype=pl.Int64)
-        rows = pl.Series(self.found.rows[chosen], dtype=pl.UInt32)
-        given = self.rows.frame[output.column].gather(rows)
-        span = output.kind in ("sum", "avg") and is_span(given.dtype)
-        values = pl.DataFrame({"m": self.found.match[chosen], "v": micros(given) if span else given})
-        made = _of_spans(output.kind) if span else _cumulated(output.kind, values.schema["v"])
-        running = values.select(made.alias("t"))["t"]
+        rows = pl.Series(self.found_matches.rows[chosen], dtype=pl.UInt32)
+        arguments = self.rows.frame[output.column].gather(rows)
+        span = output.kind in ("sum", "avg") and is_span(arguments.dtype)
+        values = pl.DataFrame({"m": self.found_matches.match[chosen], "v": micros(arguments) if span else arguments})
+        aggregate = _of_spans(output.kind) if span else _cumulated(output.kind, values.schema["v"])
+        running = values.select(aggregate.alias("t"))["t"]
         if output.kind in ("sum", "avg") and values.schema["v"].is_integer():
             rough = values.select(pl.col("v").cast(pl.Float64).fill_null(0).cum_sum().over("m"))["v"].abs()
             if (output.kind == "sum" or span) and len(rough) and rough.max() > _FIT:  # type: ignore[operator]
@@ -115,8 +115,8 @@ class _View:
             if len(rough) and rough.max() >= 10.0 ** (38 - values.schema["v"].scale):  # type: ignore[operator]
                 raise RunError("a sum over the rows of a match has more than 38 digits", hint="sum CAST(... AS DOUBLE)")
         there = upto > 0
-        found = _gathered(running, np.where(there, before + upto - 1, 0), there)
-        return (found.fill_null(0) if output.kind == "count" else found).alias(output.name)
+        totals = _gathered(running, np.where(there, before + upto - 1, 0), there)
+        return (totals.fill_null(0) if output.kind == "count" else totals).alias(output.name)
 
 
 def _cumulated(kind: str, of: pl.DataType) -> pl.Expr:
@@ -146,7 +146,7 @@ def _gathered(values: pl.Series, at: np.ndarray, there: np.ndarray) -> pl.Series
     """The values at some positions; NULL where they do not exist."""
     if not len(values):
         return pl.Series([None], dtype=values.dtype).new_from_index(0, len(at))
-    found = values.gather(pl.Series(np.where(there, at, 0), dtype=pl.UInt32))
+    gathered = values.gather(pl.Series(np.where(there, at, 0), dtype=pl.UInt32))
     if there.all():
-        return found
-    return found.to_frame("v").select(pl.when(pl.Series(there)).then(pl.col("v")))["v"]
+        return gathered
+    return gathered.to_frame("v").select(pl.when(pl.Series(there)).then(pl.col("v")))["v"]

@@ -36,25 +36,25 @@ def advance(operator: PatternMatch, inputs: Inputs, states: States, clock: Stage
     """Run one epoch. The input is new rows, none of them before a row of an earlier epoch."""
     del services
     changes, state = inputs["rows"], states["rows"]
-    came = None if changes is None or not len(changes) else _arranged(operator, changes)
+    arrivals = None if changes is None or not len(changes) else _arranged(operator, changes)
     hashes = state.due({"$wd": (clock.before, clock.watermark)}, clock.before)
-    if came is not None:
-        hashes = np.unique(np.concatenate([hashes, came["$h"].to_numpy()]))
-    held = state.lookup(hashes, clock.before) if len(hashes) else None
-    held = None if held is None else held.filter(~pl.col("$gone"))
-    if came is None and (held is None or not len(held)):
+    if arrivals is not None:
+        hashes = np.unique(np.concatenate([hashes, arrivals["$h"].to_numpy()]))
+    state_rows = state.lookup(hashes, clock.before) if len(hashes) else None
+    state_rows = None if state_rows is None else state_rows.filter(~pl.col("$gone"))
+    if arrivals is None and (state_rows is None or not len(state_rows)):
         return Outcome()
-    rows, counted = _rows(operator, held, came, clock)
+    rows, counted = _rows(operator, state_rows, arrivals, clock)
     if not len(rows.frame):
         return Outcome()
-    found = search(operator, rows)
-    numbers, counts = _numbered(operator, rows, counted, found)
+    matches = search(operator, rows)
+    numbers, counts = _numbered(operator, rows, counted, matches)
     changed = None
-    if found.first:
-        changed = outputs(operator, operator.keys, rows, found, numbers)
+    if matches.first:
+        changed = outputs(operator, operator.keys, rows, matches, numbers)
         changed = changed.select(pl.lit("+I").alias(OP), *operator.result) if len(changed) else None
-    kept = _kept(operator, rows, found)
-    parts = [part for part in (kept, counts) if part is not None and len(part)]
+    new_state = _new_state(operator, rows, matches)
+    parts = [part for part in (new_state, counts) if part is not None and len(part)]
     if not parts:
         return Outcome(changed)
     columns = [*UNIQUE, "$open", "$wd", "$num", "$x", "$gone", *operator.columns]
@@ -89,26 +89,26 @@ def _by_key(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rows(
-    operator: PatternMatch, held: pl.DataFrame | None, came: pl.DataFrame | None, clock: StageClock
+    operator: PatternMatch, state_rows: pl.DataFrame | None, arrivals: pl.DataFrame | None, clock: StageClock
 ) -> tuple[PatternRows, pl.DataFrame | None]:
     """The rows of the keys to search, and how many matches each key has had."""
     counted = None
     parts = []
-    if held is not None and len(held):
-        counted = held.filter(pl.col("$b") == _COUNTED).select(*_GROUP, "$num")
-        tail = held.filter(pl.col("$b") != _COUNTED).sort("$b")
+    if state_rows is not None and len(state_rows):
+        counted = state_rows.filter(pl.col("$b") == _COUNTED).select(*_GROUP, "$num")
+        tail = state_rows.filter(pl.col("$b") != _COUNTED).sort("$b")
         parts.append(tail.select(*UNIQUE, "$open", "$wd", *operator.columns, pl.lit(True).alias("$held")))
-    if came is not None:
+    if arrivals is not None:
         place = pl.int_range(pl.len(), dtype=pl.Int64).over(*_GROUP)
         if parts and len(parts[0]):
             next_no = parts[0].group_by(_GROUP).agg((pl.col("$b").max() + 1).alias("$next"))
-            came = came.join(next_no, on=list(_GROUP), how="left", maintain_order="left")
+            arrivals = arrivals.join(next_no, on=list(_GROUP), how="left", maintain_order="left")
             place = place + pl.col("$next").fill_null(0)
-        new = came.with_columns(place.alias("$b"))
+        new = arrivals.with_columns(place.alias("$b"))
         marks = [pl.lit(True).alias("$open"), pl.lit(END_OF_TIME, pl.Int64).alias("$wd")]
         parts.append(new.select(*UNIQUE, *marks, *operator.columns, pl.lit(False).alias("$held")))
     frame = pl.concat(parts, how="vertical_relaxed")
-    if held is not None:
+    if state_rows is not None:
         frame = _by_key(frame)
     h, g = frame["$h"].to_numpy(), frame["$a"].to_numpy()
     new_key = np.flatnonzero(np.concatenate(([len(h) > 0], (h[1:] != h[:-1]) | (g[1:] != g[:-1]))))
@@ -122,10 +122,10 @@ def _rows(
 
 
 def _numbered(
-    operator: PatternMatch, rows: PatternRows, counted: pl.DataFrame | None, found: FoundMatches
+    operator: PatternMatch, rows: PatternRows, counted: pl.DataFrame | None, matches: FoundMatches
 ) -> tuple[np.ndarray, pl.DataFrame | None]:
     """The numbers of the matches, and the rows that store the new match counts of their keys."""
-    first = np.array(found.first, dtype=np.int64)
+    first = np.array(matches.first, dtype=np.int64)
     if not operator.numbered or not len(first):
         return first, None
     key = np.searchsorted(rows.starts, first, side="right") - 1
@@ -140,7 +140,7 @@ def _numbered(
     numbers[order] = np.arange(len(key)) - np.repeat(np.cumsum(counts) - counts, counts) + 1
     numbers += had[key]
     touched = counts > 0
-    kept = heads.filter(pl.Series(touched)).with_columns(
+    new_state = heads.filter(pl.Series(touched)).with_columns(
         pl.lit(_COUNTED, pl.Int64).alias("$b"),
         pl.lit(False).alias("$open"),
         pl.lit(END_OF_TIME, pl.Int64).alias("$wd"),
@@ -148,16 +148,16 @@ def _numbered(
         pl.lit(END_OF_TIME, pl.Int64).alias("$x"),
         pl.lit(False).alias("$gone"),
     )
-    return numbers, kept
+    return numbers, new_state
 
 
-def _kept(operator: PatternMatch, rows: PatternRows, found: FoundMatches) -> pl.DataFrame | None:
+def _new_state(operator: PatternMatch, rows: PatternRows, matches: FoundMatches) -> pl.DataFrame | None:
     """The rows of the tails that are new or changed, and those that are deleted."""
     count = len(rows.frame)
     if not count:
         return None
     waiting = np.zeros(count, dtype=bool)
-    waiting[np.array(found.waiting, dtype=np.int64)] = True
+    waiting[np.array(matches.waiting, dtype=np.int64)] = True
     place = np.arange(count)
     lengths = rows.ends - rows.starts
     unready = place >= np.repeat(rows.ready, lengths)
@@ -190,8 +190,8 @@ def is_due(operator: PatternMatch, state: State, clock: StageClock) -> bool:
     """Whether the time of a pending match has passed, by the clock alone."""
     del operator
     hashes = state.due({"$wd": (clock.before, clock.watermark)}, clock.before)
-    found = state.lookup(hashes, clock.before) if len(hashes) else None
-    return found is not None and bool(((found["$wd"] <= clock.watermark) & ~found["$gone"]).any())
+    state_rows = state.lookup(hashes, clock.before) if len(hashes) else None
+    return state_rows is not None and bool(((state_rows["$wd"] <= clock.watermark) & ~state_rows["$gone"]).any())
 
 
 KERNEL = Kernel(advance, is_due)

@@ -111,7 +111,7 @@ class _Writer:
     def written(self, part: Part, *, first: bool = False, hidden: bool = False, many: bool = False) -> str:
         """Write a part. `first`: no row was matched before, so the row exists. `many`: the part is in a repetition."""
         if isinstance(part, Variable | Gap):
-            return self._taken(part, self._once(part, first=first), hidden, many)
+            return self._captured(part, self._once(part, first=first), hidden, many)
         if isinstance(part, Sequence):
             parts = [self.written(p, first=first and not i, hidden=hidden, many=many) for i, p in enumerate(part.parts)]
             return "".join(parts)
@@ -125,13 +125,13 @@ class _Writer:
         if isinstance(part, Never):
             return rf"[{self.symbols.unlike((self.numbers[part.name],))}\x01]*(?:(?=\x02)|\Z)"
         if isinstance(part.part, Variable | Gap):
-            return self._taken(part.part, self._run(part.part, part, first=first), hidden, many)
+            return self._captured(part.part, self._run(part.part, part, first=first), hidden, many)
         inner = self.written(part.part, hidden=hidden, many=many or part.most != 1)
         if _is_long(part):
             self.runs.append(frozenset(c for p in walk(part) if isinstance(p, Variable) for c in self._chars(p)))
         return f"(?:{inner}){_times(part)}"
 
-    def _taken(self, part: Variable | Gap, text: str, hidden: bool, many: bool) -> str:
+    def _captured(self, part: Variable | Gap, text: str, hidden: bool, many: bool) -> str:
         if isinstance(part, Gap):
             return text
         if many:
@@ -146,10 +146,10 @@ class _Writer:
         return self.symbols.unlike(tuple(self.numbers[n] for n in part.unlike))
 
     def _once(self, part: Variable | Gap, *, first: bool = False) -> str:
-        found = self._chars(part)
+        chars = self._chars(part)
         if first:
-            return f"[{found}]" if found else "(?!)"
-        return rf"(?:[{found}\x01]|(?=\x02))"
+            return f"[{chars}]" if chars else "(?!)"
+        return rf"(?:[{chars}\x01]|(?=\x02))"
 
     def _run(self, part: Variable | Gap, times: Repeat, *, first: bool) -> str:
         """Write a repetition of one variable or gap."""
@@ -215,10 +215,10 @@ class Program:
         while stack:
             at, row, length = stack.pop()
             self.path.cut(length)
-            told = self._follow(at, row, limit, waits, stack, seen)
-            if told != NONE:
+            verdict = self._follow(at, row, limit, waits, stack, seen)
+            if verdict != NONE:
                 self.failed = set()  # some of the positions that were tried are part of the match
-                return told
+                return verdict
         self.path.cut(0)
         return NONE
 
@@ -237,7 +237,7 @@ class Program:
         `seen` are the positions that were tried, if conditions do not depend on the rows matched before.
         """
         steps, bits, far, path = self.steps, self.bits, self.far, self.path
-        taken, by, left = path.taken, path.by, self.left
+        path_rows, by, left = path.entries, path.by, self.left
         while True:
             left -= 1
             what, one, two, following = steps[at]
@@ -247,7 +247,7 @@ class Program:
                 if row >= limit or not bits[row] >> one & 1:
                     break
                 by[one].append(row)
-                taken.append((row, one, two))  # type: ignore[arg-type]
+                path_rows.append((row, one, two))  # type: ignore[arg-type]
                 holds = far[one]
                 if holds is not None and holds(path, row) is not True:
                     break
@@ -258,7 +258,7 @@ class Program:
                     if (at, row) in seen:
                         break
                     seen.add((at, row))
-                stack.append((two, row, len(taken)))  # type: ignore[arg-type]
+                stack.append((two, row, len(path_rows)))  # type: ignore[arg-type]
                 at = one
             elif what == _DONE:
                 return FOUND
@@ -289,10 +289,10 @@ class Program:
         if holds is None:
             return True
         self.path.by[variable].append(row)
-        self.path.taken.append((row, variable, False))
-        found = holds(self.path, row) is True
-        self.path.cut(len(self.path.taken) - 1)
-        return found
+        self.path.entries.append((row, variable, False))
+        fulfilled = holds(self.path, row) is True
+        self.path.cut(len(self.path.entries) - 1)
+        return fulfilled
 
 
 def _explodes() -> RunError:
@@ -314,14 +314,14 @@ def steps_of(part: Part, numbers: dict[str, int]) -> list[Step]:
             at = steps[at][1]
         return at
 
-    made: list[Step] = []
+    resolved: list[Step] = []
     for i, (what, one, two) in enumerate(steps):
         if what == _SPLIT:
             assert isinstance(two, int)
-            made.append((what, landing(one), landing(two), i))
+            resolved.append((what, landing(one), landing(two), i))
         else:
-            made.append((what, one, two, landing(i + 1) if what != _DONE else i))
-    return made
+            resolved.append((what, one, two, landing(i + 1) if what != _DONE else i))
+    return resolved
 
 
 def _written(part: Part, numbers: dict[str, int]) -> list[tuple[int, int, object]]:

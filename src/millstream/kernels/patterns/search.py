@@ -88,10 +88,10 @@ def search(match: PatternMatch, rows: PatternRows) -> FoundMatches:
     numbers = {n: i for i, n in enumerate(match.variables)}
     if not any(far) and is_safe(match.pattern):
         text, symbols = _text(rows, masks, apart=match.skip != TO_NEXT)
-        found = expression(match.pattern, numbers, symbols)
-        way = _ByExpression(text, found, rows)
-        if found.tame and (match.within is not None or _longest(text, found) < _LONG):
-            if found.groups is None:
+        compiled = expression(match.pattern, numbers, symbols)
+        way = _ByExpression(text, compiled, rows)
+        if compiled.tame and (match.within is not None or _longest(text, compiled) < _LONG):
+            if compiled.groups is None:
                 steps = steps_of(match.pattern, numbers)
                 program = Program(steps, masks.tolist(), [None] * len(numbers), Path(len(numbers)))
                 return _walk(match, rows, masks, _ByBoth(way, _ByProgram(program, rows)))
@@ -105,11 +105,11 @@ def search(match: PatternMatch, rows: PatternRows) -> FoundMatches:
     return _walk(match, rows, masks, _ByProgram(program, rows))
 
 
-def _longest(text: str, found: Expression) -> int:
+def _longest(text: str, compiled: Expression) -> int:
     """The most rows that an unbounded repetition can match. (A long one would be tried from each of its rows.)"""
     most = 0
     chars = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
-    for run in found.runs:
+    for run in compiled.runs:
         others = np.flatnonzero(~np.isin(chars, np.array([ord(c) for c in run], dtype=np.uint32)))
         most = max(most, int(np.diff(others, prepend=-1).max(initial=0)) - 1)
     return most
@@ -140,11 +140,13 @@ def _masks(match: PatternMatch, rows: PatternRows) -> tuple[np.ndarray, list[tup
 
 
 def _values(frame: pl.DataFrame, terms: list[Term]) -> dict[str, list[Any]]:
-    found = {}
+    by_column = {}
     for name in columns_of(list(terms)):
         values = frame[name]
-        found[name] = plain_values(values.cast(pl.Datetime("us")) if isinstance(values.dtype, pl.Datetime) else values)
-    return found
+        by_column[name] = plain_values(
+            values.cast(pl.Datetime("us")) if isinstance(values.dtype, pl.Datetime) else values
+        )
+    return by_column
 
 
 def _begins(part: Part, numbers: dict[str, int]) -> int:
@@ -169,7 +171,7 @@ class _ByProgram:
         self.program = program
         self.key = -1
         self.starts, self.ends = rows.starts.tolist(), rows.ends.tolist()
-        self.kept: list[list[tuple[int, int, bool]]] = []
+        self.paths: list[list[tuple[int, int, bool]]] = []
 
     def attempt(self, start: int, limit: int, key: int, waits: bool) -> str:
         """Decide the rows from a position on."""
@@ -184,47 +186,47 @@ class _ByProgram:
 
     def keep(self) -> None:
         """Record the rows of the last attempt."""
-        self.kept.append(self.program.path.taken.copy())
+        self.paths.append(self.program.path.entries.copy())
 
     def last_of(self, variable: int | None, *, first: bool = False) -> int | None:
         """The last (or first) row of a variable, or of all, in the last attempt."""
-        taken = self.program.path.taken
-        of = taken if variable is None else [t for t in taken if t[1] == variable]
+        path_rows = self.program.path.entries
+        of = path_rows if variable is None else [t for t in path_rows if t[1] == variable]
         return (of[0] if first else of[-1])[0] if of else None
 
-    def spread(self, made: FoundMatches) -> FoundMatches:
+    def spread(self, matches: FoundMatches) -> FoundMatches:
         """The matches, with all recorded rows."""
-        count = sum(map(len, self.kept))
-        values = (v for taken in self.kept for one in taken for v in one)
+        count = sum(map(len, self.paths))
+        values = (v for path_rows in self.paths for one in path_rows for v in one)
         all_of = np.fromiter(values, np.int64, 3 * count).reshape(-1, 3)
-        made.rows, made.variable, made.hidden = all_of[:, 0], all_of[:, 1], all_of[:, 2].astype(bool)
-        made.match = np.repeat(np.arange(len(self.kept)), [len(t) for t in self.kept])
-        return made
+        matches.rows, matches.variable, matches.hidden = all_of[:, 0], all_of[:, 1], all_of[:, 2].astype(bool)
+        matches.match = np.repeat(np.arange(len(self.paths)), [len(t) for t in self.paths])
+        return matches
 
 
 class _ByExpression:
     """Searches rows as symbols in one text: those of a key are adjacent, followed by OPEN or CLOSED."""
 
-    def __init__(self, text: str, found: Expression, rows: PatternRows) -> None:
-        self.text, self.expression = text, found
-        self.groups = found.groups or ()
-        self.judge = found.compiled.match
+    def __init__(self, text: str, compiled: Expression, rows: PatternRows) -> None:
+        self.text, self.expression = text, compiled
+        self.groups = compiled.groups or ()
+        self.judge = compiled.compiled.match
         unready = rows.ends - rows.ready
         self.shift: list[int] = (2 * np.arange(len(unready)) - np.cumsum(unready) + unready).tolist()
         """For each key: the offset from its rows to their positions in the text."""
         self.last: Any = None
         self.moved = self.limit = 0
-        self.kept: list[tuple[tuple[int, int], ...]] = []
+        self.registers: list[tuple[tuple[int, int], ...]] = []
         self.borders: list[tuple[int, int]] = []
 
     def attempt(self, start: int, limit: int, key: int, waits: bool) -> str:
         """Decide the rows from a position on."""
         self.moved = shift = self.shift[key]
         self.limit = limit
-        self.last = found = self.judge(self.text, start + shift, limit + shift + (2 if waits else 0))
-        if found is None:
+        self.last = hit = self.judge(self.text, start + shift, limit + shift + (2 if waits else 0))
+        if hit is None:
             return NONE
-        return WAITS if waits and found.end() == limit + shift + 1 else FOUND
+        return WAITS if waits and hit.end() == limit + shift + 1 else FOUND
 
     def was_on_the_way(self, start: int, limit: int, key: int) -> bool:
         """Whether rows up to a limit were the beginning of a match, if more rows could have arrived."""
@@ -235,7 +237,7 @@ class _ByExpression:
 
     def keep(self) -> None:
         """Record the rows of the last attempt."""
-        self.kept.append(self.last.regs)
+        self.registers.append(self.last.regs)
         self.borders.append((self.moved, self.limit))
 
     def last_of(self, variable: int | None, *, first: bool = False) -> int | None:
@@ -249,10 +251,10 @@ class _ByExpression:
             return None
         return int(spans[0][0] if first else spans[-1][1] - 1) - self.moved
 
-    def spread(self, made: FoundMatches) -> FoundMatches:
+    def spread(self, matches: FoundMatches) -> FoundMatches:
         """The matches, with all recorded rows."""
         borders = np.array(self.borders, dtype=np.int64).reshape(-1, 2)
-        return _spread(made, self.groups, _spans(self.kept, len(self.groups)), borders[:, 0], borders[:, 1])
+        return _spread(matches, self.groups, _spans(self.registers, len(self.groups)), borders[:, 0], borders[:, 1])
 
 
 class _ByBoth:
@@ -281,9 +283,9 @@ class _ByBoth:
         """The last (or first) row of a variable, or of all, in the last recorded match."""
         return self.telling.last_of(variable, first=first)
 
-    def spread(self, made: FoundMatches) -> FoundMatches:
+    def spread(self, matches: FoundMatches) -> FoundMatches:
         """The matches, with all recorded rows."""
-        return self.telling.spread(made)
+        return self.telling.spread(matches)
 
 
 _Way = _ByProgram | _ByExpression | _ByBoth
@@ -317,7 +319,7 @@ def _spans(regs: list[tuple[tuple[int, int], ...]], groups: int) -> np.ndarray:
 
 
 def _spread(
-    made: FoundMatches, groups: tuple[tuple[int, bool], ...], regs: np.ndarray, moved: np.ndarray, limit: np.ndarray
+    matches: FoundMatches, groups: tuple[tuple[int, bool], ...], regs: np.ndarray, moved: np.ndarray, limit: np.ndarray
 ) -> FoundMatches:
     """The matches, with the rows that groups of the expression matched."""
     there = regs[:, 1:, 0] >= 0
@@ -326,11 +328,11 @@ def _spread(
     lengths = np.maximum(high - low, 0)
     flat = lengths.ravel()
     begins = np.repeat(low.ravel() - (np.cumsum(flat) - flat), flat)
-    made.rows = begins + np.arange(len(begins))
-    made.match = np.repeat(np.arange(len(regs)), lengths.sum(axis=1))
-    made.variable = np.repeat(np.tile(np.array([v for v, _ in groups], dtype=np.int64), len(regs)), flat)
-    made.hidden = np.repeat(np.tile(np.array([h for _, h in groups], dtype=bool), len(regs)), flat)
-    return made
+    matches.rows = begins + np.arange(len(begins))
+    matches.match = np.repeat(np.arange(len(regs)), lengths.sum(axis=1))
+    matches.variable = np.repeat(np.tile(np.array([v for v, _ in groups], dtype=np.int64), len(regs)), flat)
+    matches.hidden = np.repeat(np.tile(np.array([h for _, h in groups], dtype=bool), len(regs)), flat)
+    return matches
 
 
 # ---------------------------------------------------------------- from row to row
@@ -346,11 +348,13 @@ def _at_once(way: _ByExpression, rows: PatternRows) -> FoundMatches:
     moved = shift[np.searchsorted(begins, regs[:, 0, 0], side="right") - 1]
     first = regs[:, 0, 0] - moved
     waits = chars[regs[:, 0, 1] - 1] == ord(OPEN[0])
-    made = FoundMatches(waiting=first[waits & (chars[regs[:, 0, 0]] > ord(CLOSED[0]))].tolist())  # else there is no row
-    made.first = first[~waits].tolist()
-    made.timed_out = [False] * len(made.first)
-    ends = np.full(len(made.first), len(rows.frame), dtype=np.int64)
-    return _spread(made, way.groups, regs[~waits], moved[~waits], ends)
+    matches = FoundMatches(
+        waiting=first[waits & (chars[regs[:, 0, 0]] > ord(CLOSED[0]))].tolist()
+    )  # else there is no row
+    matches.first = first[~waits].tolist()
+    matches.timed_out = [False] * len(matches.first)
+    ends = np.full(len(matches.first), len(rows.frame), dtype=np.int64)
+    return _spread(matches, way.groups, regs[~waits], moved[~waits], ends)
 
 
 def _walk(match: PatternMatch, rows: PatternRows, masks: np.ndarray, way: _Way) -> FoundMatches:
@@ -359,7 +363,7 @@ def _walk(match: PatternMatch, rows: PatternRows, masks: np.ndarray, way: _Way) 
     can = rows.may_begin & (masks & _begins(match.pattern, numbers) != 0)
     can &= np.arange(len(can)) < np.repeat(rows.ready, rows.ends - rows.starts)
     begin = np.flatnonzero(can)
-    made, times = FoundMatches(), rows.times.tolist()
+    matches, times = FoundMatches(), rows.times.tolist()
     ready, ends = rows.ready.tolist(), rows.ends.tolist()
     resume, blocked = 0, -1
     overlapping = match.skip == TO_NEXT
@@ -367,20 +371,20 @@ def _walk(match: PatternMatch, rows: PatternRows, masks: np.ndarray, way: _Way) 
         if start < resume or key == blocked:
             continue
         limit, waits = _limit(match, rows, start, times, ready[key], ends[key])
-        told = way.attempt(start, limit, key, waits)
-        if told == WAITS:
-            made.waiting.append(start)
+        verdict = way.attempt(start, limit, key, waits)
+        if verdict == WAITS:
+            matches.waiting.append(start)
             blocked = blocked if overlapping else key
             continue
-        timed_out = told == NONE and match.timeouts and way.was_on_the_way(start, limit, key)
-        if told == NONE and not timed_out:
+        timed_out = verdict == NONE and match.timeouts and way.was_on_the_way(start, limit, key)
+        if verdict == NONE and not timed_out:
             continue
         way.keep()
-        made.first.append(start)
-        made.timed_out.append(timed_out)
+        matches.first.append(start)
+        matches.timed_out.append(timed_out)
         if not timed_out and not overlapping:
             resume = max(start + 1, _after(match, way, numbers))
-    return way.spread(made)
+    return way.spread(matches)
 
 
 def _limit(

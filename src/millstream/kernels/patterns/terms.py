@@ -41,21 +41,21 @@ class Path:
 
     def __init__(self, variables: int) -> None:
         self.by: list[list[int]] = [[] for _ in range(variables)]
-        self.taken: list[tuple[int, int, bool]] = []
+        self.entries: list[tuple[int, int, bool]] = []
         """Row, variable, and whether it is hidden."""
         self.low = self.high = 0
 
     def cut(self, length: int) -> None:
         """Drop the rows after the first ones."""
-        taken, by = self.taken, self.by
-        while len(taken) > length:
-            by[taken.pop()[1]].pop()
+        rows, by = self.entries, self.by
+        while len(rows) > length:
+            by[rows.pop()[1]].pop()
 
     def rows(self, of: tuple[int, ...]) -> list[int]:
         """The rows of some variables, in order; all rows if none is named."""
         if len(of) == 1:
             return self.by[of[0]]
-        return [row for row, variable, _ in self.taken if not of or variable in of]
+        return [row for row, variable, _ in self.entries if not of or variable in of]
 
 
 Evaluated = Callable[[Path, int], Any]
@@ -68,10 +68,10 @@ def column(term: Term, rows: pl.DataFrame, place: np.ndarray, left: np.ndarray) 
     """Evaluate a condition for all rows at once. `place` and `left` are the numbers of rows of the key before and after
     each row.
     """
-    found = _vector(term, rows, place, left)
-    if not isinstance(found, pl.Series) or found.dtype != pl.Boolean:
+    vector = _vector(term, rows, place, left)
+    if not isinstance(vector, pl.Series) or vector.dtype != pl.Boolean:
         raise NotVector
-    return found
+    return vector
 
 
 def _vector(term: Term, rows: pl.DataFrame, place: np.ndarray, left: np.ndarray) -> Any:
@@ -81,21 +81,21 @@ def _vector(term: Term, rows: pl.DataFrame, place: np.ndarray, left: np.ndarray)
         return _shifted(rows[term.column], term.shift, place, left)
     if isinstance(term, RowTotal):
         raise NotVector
-    given = [_vector(a, rows, place, left) for a in term.arguments]
+    arguments = [_vector(a, rows, place, left) for a in term.arguments]
     name = term.name
     if name in _COMPARED or name in _COMPUTED or name == "/":
-        return _binary(name, *given)
-    whole = [v if isinstance(v, pl.Series) else pl.lit(v, pl.Boolean) for v in given]
-    frame = pl.DataFrame([v.alias(f"v{i}") for i, v in enumerate(given) if isinstance(v, pl.Series)])
+        return _binary(name, *arguments)
+    whole = [v if isinstance(v, pl.Series) else pl.lit(v, pl.Boolean) for v in arguments]
+    frame = pl.DataFrame([v.alias(f"v{i}") for i, v in enumerate(arguments) if isinstance(v, pl.Series)])
     exprs: list[pl.Expr] = [pl.col(f"v{i}") if isinstance(v, pl.Series) else v for i, v in enumerate(whole)]
-    if name == "is null" and isinstance(given[0], pl.Series):
-        return given[0].is_null()
+    if name == "is null" and isinstance(arguments[0], pl.Series):
+        return arguments[0].is_null()
     if name not in ("and", "or", "not") or not frame.width:
         raise NotVector
-    if any(isinstance(v, pl.Series) and v.dtype != pl.Boolean for v in given):
+    if any(isinstance(v, pl.Series) and v.dtype != pl.Boolean for v in arguments):
         raise NotVector
-    made = ~exprs[0] if name == "not" else exprs[0] & exprs[1] if name == "and" else exprs[0] | exprs[1]
-    return frame.select(made).to_series()
+    combined = ~exprs[0] if name == "not" else exprs[0] & exprs[1] if name == "and" else exprs[0] | exprs[1]
+    return frame.select(combined).to_series()
 
 
 def _shifted(values: pl.Series, shift: int, place: np.ndarray, left: np.ndarray) -> pl.Series:
@@ -166,14 +166,14 @@ def _whole(value: Any) -> Any:
 
 def columns_of(terms: list[Term]) -> set[str]:
     """The columns that terms read."""
-    found: set[str] = set()
+    names: set[str] = set()
     while terms:
         term = terms.pop()
         if isinstance(term, TermCall):
             terms += term.arguments
         elif not isinstance(term, ConstantValue) and term.column is not None:
-            found.add(term.column)
-    return found
+            names.add(term.column)
+    return names
 
 
 def all_of(terms: Sequence[Term], values: Mapping[str, list[Any]], exact: Set[str]) -> Evaluated | None:
@@ -182,12 +182,12 @@ def all_of(terms: Sequence[Term], values: Mapping[str, list[Any]], exact: Set[st
     """
     if not terms:
         return None
-    found = [_simple(t, values, exact) or evaluated(t, values) for t in terms]
-    if len(found) == 1:
-        return found[0]
+    results = [_simple(t, values, exact) or evaluated(t, values) for t in terms]
+    if len(results) == 1:
+        return results[0]
 
     def holds(path: Path, row: int) -> bool:
-        for one in found:
+        for one in results:
             if one(path, row) is not True:
                 return False
         return True
@@ -227,8 +227,8 @@ def evaluated(term: Term, values: Mapping[str, list[Any]]) -> Evaluated:
         return _at(term, values[term.column])
     if isinstance(term, RowTotal):
         return _over(term, values[term.column] if term.column is not None else None)
-    given = [evaluated(a, values) for a in term.arguments]
-    return _call(term.name, given)
+    arguments = [evaluated(a, values) for a in term.arguments]
+    return _call(term.name, arguments)
 
 
 def _at(term: RowValue, values: list[Any]) -> Evaluated:
@@ -269,11 +269,11 @@ def _over(term: RowTotal, values: list[Any] | None) -> Evaluated:
         if not there:
             return None
         if term.kind in ("min", "max"):
-            found = there[0]
+            best = there[0]
             for value in there[1:]:
-                if _order(value, found) * (1 if term.kind == "max" else -1) > 0:
-                    found = value
-            return found
+                if _order(value, best) * (1 if term.kind == "max" else -1) > 0:
+                    best = value
+            return best
         if term.kind == "avg":
             return mean_of(there) if type(there[0]) is timedelta else sum(map(float, there)) / len(there)
         return _checked(sum(there[1:], there[0]))
@@ -281,11 +281,11 @@ def _over(term: RowTotal, values: list[Any] | None) -> Evaluated:
     return total
 
 
-def _call(name: str, given: list[Evaluated]) -> Evaluated:
+def _call(name: str, arguments: list[Evaluated]) -> Evaluated:
     if name in _COMPARED:
-        return _comparison(name, *given)
+        return _comparison(name, *arguments)
     if name in ("+", "-", "*", "/", "%"):
-        left, right = given
+        left, right = arguments
         compute = _arithmetic(name)
 
         def computed(path: Path, row: int) -> Any:
@@ -295,7 +295,7 @@ def _call(name: str, given: list[Evaluated]) -> Evaluated:
 
         return computed
     if name in ("and", "or"):
-        left, right = given
+        left, right = arguments
         deciding = name == "or"
 
         def joined(path: Path, row: int) -> Any:
@@ -306,11 +306,11 @@ def _call(name: str, given: list[Evaluated]) -> Evaluated:
             return deciding if b is deciding else None if a is None or b is None else not deciding
 
         return joined
-    return _function(name, given)
+    return _function(name, arguments)
 
 
-def _function(name: str, given: list[Evaluated]) -> Evaluated:
-    one = given[0]
+def _function(name: str, arguments: list[Evaluated]) -> Evaluated:
+    one = arguments[0]
     if name == "not":
         return lambda path, row: None if (v := one(path, row)) is None else not v
     if name == "is null":
@@ -318,12 +318,12 @@ def _function(name: str, given: list[Evaluated]) -> Evaluated:
     if name == "abs":
         return lambda path, row: None if (v := one(path, row)) is None else _checked(abs(v))
     if name == "case":
-        when, then, otherwise = given
+        when, then, otherwise = arguments
         return lambda path, row: then(path, row) if when(path, row) is True else otherwise(path, row)
     if name == "coalesce":
-        return lambda path, row: next((v for f in given if (v := f(path, row)) is not None), None)
+        return lambda path, row: next((v for f in arguments if (v := f(path, row)) is not None), None)
     if name == "<=>":
-        other = given[1]
+        other = arguments[1]
 
         def same(path: Path, row: int) -> bool:
             a, b = one(path, row), other(path, row)
@@ -333,12 +333,12 @@ def _function(name: str, given: list[Evaluated]) -> Evaluated:
     sign = 1 if name == "greatest" else -1
 
     def extreme(path: Path, row: int) -> Any:
-        found = None
-        for f in given:
+        result = None
+        for f in arguments:
             value = f(path, row)
-            if value is not None and (found is None or _order(value, found) * sign > 0):
-                found = value
-        return found
+            if value is not None and (result is None or _order(value, result) * sign > 0):
+                result = value
+        return result
 
     return extreme
 

@@ -36,23 +36,25 @@ class Mistyped(Exception):
 
 def failure(where: str, error: Exception, record: Mapping[str, Any], *, redact: bool) -> Failure:
     """A failed call as a quarantined row."""
-    return Failure(f"{where} failed: {_said(error, redact=redact)}{_at(error)}", told(record, redact=redact))
+    return Failure(
+        f"{where} failed: {_error_text(error, redact=redact)}{_at(error)}", record_text(record, redact=redact)
+    )
 
 
 def failed(where: str, error: Exception, record: Mapping[str, Any], *, redact: bool) -> UserCodeFailed:
     """A failed call as the error that stops the flow."""
     return UserCodeFailed(
-        f"{where} failed: {_said(error, redact=redact)}",
-        detail=f"the input was {told(record, redact=redact)}",
+        f"{where} failed: {_error_text(error, redact=redact)}",
+        detail=f"the input was {record_text(record, redact=redact)}",
         hint="errors='skip' skips such rows, errors='quarantine' moves them to `<view>$errors`",
         origin=user_line(error.__traceback__),
     )
 
 
-def told(record: Mapping[str, Any], *, redact: bool) -> str:
+def record_text(record: Mapping[str, Any], *, redact: bool) -> str:
     """A row as JSON; if redacted, only the types of its values."""
-    shown = {n: type(v).__name__ for n, v in record.items()} if redact else dict(record)
-    return json.dumps(shown, default=in_json, ensure_ascii=False)
+    values = {n: type(v).__name__ for n, v in record.items()} if redact else dict(record)
+    return json.dumps(values, default=in_json, ensure_ascii=False)
 
 
 def checked(values: Sequence[Any], names: Sequence[str], types: Sequence[pa.DataType], what: str) -> None:
@@ -91,7 +93,7 @@ def written(values: Sequence[Any], writes: Sequence[Callable[[Any], Any] | None]
     return [v if w is None or v is None else w(v) for v, w in zip(values, writes, strict=True)]
 
 
-def _said(error: Exception, *, redact: bool) -> str:
+def _error_text(error: Exception, *, redact: bool) -> str:
     name = type(error).__name__
     text = "" if redact else " ".join(str(error).split())
     return f"{name}: {text}" if text else name

@@ -23,7 +23,7 @@ BEFORE, BETWEEN, BEHIND = 0, 1, 2
 """When a call by the clock happens: before the rows of the epoch, among them by its time, or after them."""
 
 
-class Held(NamedTuple):
+class KeyTimers(NamedTuple):
     """What is kept for a key in addition to its state: its timers, and when it was last touched."""
 
     events: Mapping[str, int]
@@ -76,10 +76,10 @@ class ProcessKeys:
         self.operator, self.clock, self.rows, self.strict = operator, clock, rows, strict
         self.hooks = Hooks.of(operator.function)
         self.ctx = Context(operator.outputs, now=clock.now, timed=self.hooks.on_timer is not None)
-        self.kept: list[int] = []
+        self.changed: list[int] = []
         """The keys, by number, that keep something: their state and, if there is any, the rest."""
         self.values: list[tuple[Any, ...]] = []
-        self.held: list[Held] = []
+        self.timers: list[KeyTimers] = []
         self.gone: list[int] = []
         self.moments: list[tuple[int, int]] = []
         """Calls by the clock: when each happens, and its time. A result of the n-th call has the position -n - 1."""
@@ -96,7 +96,7 @@ class ProcessKeys:
         self._known = False
         self._touched = 0
         self._over: set[str] = set()
-        self._doing, self._given = "on_row", range(0)
+        self._doing, self._input_rows = "on_row", range(0)
 
     def run(self, groups: Groups) -> None:
         """Call the process for every key."""
@@ -115,7 +115,12 @@ class ProcessKeys:
         ctx, time_at, times = self.ctx, self.rows.time_at, self.rows.times
         rows = rows_of(self.rows.names, self.rows.columns)
         new, make, get, width = self._new, self._make, self._get, len(self.operator.outputs[0].schema.names)
-        kept, keep, give, place = self.kept.append, self.values.append, ctx._rows[0].append, ctx._places[0].append
+        keep_key, keep, give, place = (
+            self.changed.append,
+            self.values.append,
+            ctx._rows[0].append,
+            ctx._places[0].append,
+        )
         ctx._watermark = self.clock.before
         moves = self.operator.ordered and times is not None
         spans = zip(groups.keys, groups.starts, groups.ends, groups.values, strict=True)
@@ -128,16 +133,16 @@ class ProcessKeys:
                     ctx._time = row[time_at]
                     if moves:
                         ctx._watermark = times[at]  # type: ignore[index]
-                given = on_row(row, state, ctx)
-                if type(given) is tuple and len(given) == width:
-                    give(given)
+                emitted = on_row(row, state, ctx)
+                if type(emitted) is tuple and len(emitted) == width:
+                    give(emitted)
                     place(at)
-                elif given is not None:
-                    ctx.take(given)
+                elif emitted is not None:
+                    ctx.take(emitted)
                 if ctx._forget:
                     ctx._forget, known, state = False, False, new()
             if known:
-                kept(group)
+                keep_key(group)
                 keep(get(state))
             elif values is not None:
                 self.gone.append(group)
@@ -162,9 +167,9 @@ class ProcessKeys:
             if self._moves:
                 self._until(clock.watermark, BETWEEN if self.operator.ordered else BEHIND)
             if self._known:
-                self.kept.append(group)
+                self.changed.append(group)
                 self.values.append(self._get(self._state))
-                self.held.append(Held(ctx._events, ctx._clocks, self._touched))
+                self.timers.append(KeyTimers(ctx._events, ctx._clocks, self._touched))
             elif values is not None:
                 self.gone.append(group)
 
@@ -186,7 +191,7 @@ class ProcessKeys:
 
     def _rows_call(self, start: int, end: int, *, retract: bool) -> None:
         hooks, ctx, rows = self.hooks, self.ctx, self.rows
-        ctx._at, self._given = start, range(start, end)
+        ctx._at, self._input_rows = start, range(start, end)
         if rows.time_at is not None:
             ctx._time = rows.rows[end - 1][rows.time_at]
         if retract:
@@ -258,7 +263,7 @@ class ProcessKeys:
     def _moment(self, at: int, phase: int) -> None:
         ctx = self.ctx
         self.moments.append((phase, at))
-        ctx._at, ctx._time, self._given = -len(self.moments), instant(at), range(0)
+        ctx._at, ctx._time, self._input_rows = -len(self.moments), instant(at), range(0)
         if phase == BETWEEN:
             ctx._watermark = at
 
@@ -309,9 +314,9 @@ class ProcessKeys:
 
     def _set_apart(self, error: Exception) -> None:
         if self.operator.errors != QUARANTINE:
-            self.skipped += max(1, len(self._given))
+            self.skipped += max(1, len(self._input_rows))
             return
-        for at in self._given or [None]:
+        for at in self._input_rows or [None]:
             self.failures.append(failure(self._where(), error, self._record(at), redact=self.operator.redact))
 
     def _where(self) -> str:

@@ -24,7 +24,7 @@ from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.kernels.python.by_key import KEY, by_key, hashes_of, keys_of
 from millstream.kernels.python.failures import Mistyped, column, columns, written
-from millstream.kernels.python.keys import BEFORE, BETWEEN, Groups, Held, ProcessKeys, ProcessRows
+from millstream.kernels.python.keys import BEFORE, BETWEEN, Groups, KeyTimers, ProcessKeys, ProcessRows
 from millstream.model.python.process import EPOCH, Hooks, rows_of
 from millstream.model.reserved import OP
 from millstream.model.steps.process import TO, column_of
@@ -50,29 +50,29 @@ def advance(
 
 
 def _advanced(operator: ProcessOperator, changes: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
-    came = by_key(operator, changes)
+    arrivals = by_key(operator, changes)
     due = state.due(due_columns(clock), clock.before) if looks(operator) else np.empty(0, np.int64)
     hashes = due
-    if came is not None:
-        touched = hashes_of(came)
+    if arrivals is not None:
+        touched = hashes_of(arrivals)
         hashes = np.union1d(touched, due) if len(due) else touched
-    held = state.lookup(hashes, clock.before) if len(hashes) else None
-    groups = _groups(operator, came, held, clock)
+    state_rows = state.lookup(hashes, clock.before) if len(hashes) else None
+    groups = _groups(operator, arrivals, state_rows, clock)
     if not len(groups):
         return Outcome()
-    rows = _rows(operator, came)
+    rows = _rows(operator, arrivals)
     calls = _calls(operator, groups)
     for strict in (False, True):
         keys = ProcessKeys(operator, clock, rows, strict=strict)
         keys.run(calls)
         try:
-            results = _results(operator, keys, came)
-            kept = _state(operator, groups, keys)
+            results = _results(operator, keys, arrivals)
+            new_state = _state(operator, groups, keys)
         except Mistyped:  # check after each call to find the one that failed
             if strict:
                 raise
             continue
-        return replace(keeping(results, rows=kept), failures=tuple(keys.failures), skipped=keys.skipped)
+        return replace(keeping(results, rows=new_state), failures=tuple(keys.failures), skipped=keys.skipped)
     raise AssertionError
 
 
@@ -96,8 +96,8 @@ def is_due(operator: ProcessOperator, state: State, clock: StageClock) -> bool:
     if not looks(operator):
         return False
     hashes = state.due(due_columns(clock), clock.before)
-    held = state.lookup(hashes, clock.before) if len(hashes) else None
-    return held is not None and len(held.filter(_alive(clock) & _due(clock))) > 0
+    state_rows = state.lookup(hashes, clock.before) if len(hashes) else None
+    return state_rows is not None and len(state_rows.filter(_alive(clock) & _due(clock))) > 0
 
 
 def _alive(clock: StageClock) -> pl.Expr:
@@ -109,14 +109,14 @@ def _due(clock: StageClock) -> pl.Expr:
 
 
 def _groups(
-    operator: ProcessOperator, came: pl.DataFrame | None, held: pl.DataFrame | None, clock: StageClock
+    operator: ProcessOperator, arrivals: pl.DataFrame | None, state_rows: pl.DataFrame | None, clock: StageClock
 ) -> pl.DataFrame:
     """The keys that have rows or are due: the range of their rows, and their state (``$x`` is NULL: none)."""
-    alive = None if held is None else held.filter(_alive(clock))
+    alive = None if state_rows is None else state_rows.filter(_alive(clock))
     due = None if alive is None else alive.filter(_due(clock)).with_columns(_none("$from"), _none("$upto")).sort(KEY)
-    if came is None:
+    if arrivals is None:
         return pl.DataFrame() if due is None else due
-    groups = keys_of(operator, came)
+    groups = keys_of(operator, arrivals)
     if alive is None or due is None or not len(alive):
         return groups.with_columns(pl.lit(None, pl.Int64).alias("$x"))
     joined = groups.join(alive.drop(operator.keys), on=KEY, how="left", maintain_order="left")
@@ -128,17 +128,17 @@ def _none(name: str) -> pl.Expr:
     return pl.lit(0, pl.Int64).alias(name)
 
 
-def _rows(operator: ProcessOperator, came: pl.DataFrame | None) -> ProcessRows:
+def _rows(operator: ProcessOperator, arrivals: pl.DataFrame | None) -> ProcessRows:
     """The rows as user code receives them."""
     time_at = None if operator.time is None else operator.columns.index(operator.time)
-    if came is None:
+    if arrivals is None:
         return ProcessRows(operator.columns, [], None, None, time_at)
-    values = [listed(came[c]) for c in operator.columns]
+    values = [listed(arrivals[c]) for c in operator.columns]
     counts = operator.time is not None and (
         operator.ordered or (operator.idle_ttl is not None and not operator.idle_by_clock)
     )
-    times = _micros(came[operator.time]).to_list() if counts and operator.time is not None else None
-    undone = ~came[OP].is_in(["+I", "+U"])
+    times = _micros(arrivals[operator.time]).to_list() if counts and operator.time is not None else None
+    undone = ~arrivals[OP].is_in(["+I", "+U"])
     return ProcessRows(operator.columns, values, times, undone.to_list() if undone.any() else None, time_at)
 
 
@@ -160,9 +160,9 @@ def _calls(operator: ProcessOperator, groups: pl.DataFrame) -> Groups:
     else:
         columns = []
         for cell in operator.held.cells:
-            found = listed(groups[f"@{cell.name}"])
+            cells = listed(groups[f"@{cell.name}"])
             read = cell.read
-            columns.append(found if read is None else [None if v is None else read(v) for v in found])
+            columns.append(cells if read is None else [None if v is None else read(v) for v in cells])
         values = [v if t else None for t, v in zip(there, zip(*columns, strict=True), strict=True)]
     events = _timers(groups, "$we", "$wn")
     touched = groups["$t"].fill_null(0).to_list()
@@ -176,19 +176,19 @@ def _timers(groups: pl.DataFrame, times: str, names: str) -> list[Mapping[str, i
     return [dict(zip(n, at, strict=True)) if at else {} for at, n in pairs]
 
 
-def _results(operator: ProcessOperator, keys: ProcessKeys, came: pl.DataFrame | None) -> pl.DataFrame | None:
+def _results(operator: ProcessOperator, keys: ProcessKeys, arrivals: pl.DataFrame | None) -> pl.DataFrame | None:
     """The emitted rows, in the order of what they came from."""
     frames, places = [], []
     for i, (output, rows) in enumerate(zip(operator.outputs, keys.ctx._rows, strict=True)):
         if rows:
             schema = output.schema
-            found = columns(rows, [f.type for f in schema])
-            frame = pl.DataFrame([c.alias(column_of(i, n)) for c, n in zip(found, schema.names, strict=True)])
+            results = columns(rows, [f.type for f in schema])
+            frame = pl.DataFrame([c.alias(column_of(i, n)) for c, n in zip(results, schema.names, strict=True)])
             frames.append(frame if len(operator.outputs) == 1 else frame.with_columns(pl.lit(i, pl.Int32).alias(TO)))
             places += keys.ctx._places[i]
     if not frames:
         return None
-    order = _order(np.array(places, np.int64), keys, came)
+    order = _order(np.array(places, np.int64), keys, arrivals)
     whole = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal")
     if len(operator.outputs) > 1:
         missing = [pl.lit(None, t).alias(n) for n, t in _result_types(operator).items() if n not in whole.columns]
@@ -196,9 +196,9 @@ def _results(operator: ProcessOperator, keys: ProcessKeys, came: pl.DataFrame | 
     return whole[pl.Series(order, dtype=pl.UInt32)].select(pl.lit("+I").alias(OP), *operator.result)
 
 
-def _order(places: np.ndarray, keys: ProcessKeys, came: pl.DataFrame | None) -> np.ndarray:
+def _order(places: np.ndarray, keys: ProcessKeys, arrivals: pl.DataFrame | None) -> np.ndarray:
     """The order of results: by the rows that they come from, and by time if they come from timers."""
-    numbers = np.empty(0, np.int64) if came is None else came["$no"].to_numpy()
+    numbers = np.empty(0, np.int64) if arrivals is None else arrivals["$no"].to_numpy()
     main, time = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
     row = places >= 0
     main[row] = 2 * numbers[places[row]] + 1
@@ -206,7 +206,7 @@ def _order(places: np.ndarray, keys: ProcessKeys, came: pl.DataFrame | None) -> 
         moments = np.array(keys.moments, np.int64)[-places[~row] - 1]
         phase, at = moments[:, 0], moments[:, 1]
         among = np.zeros(len(at), np.int64)
-        if came is not None and keys.rows.times is not None:
+        if arrivals is not None and keys.rows.times is not None:
             times = np.empty(len(numbers), np.int64)
             times[numbers] = keys.rows.times
             among = 2 * np.searchsorted(times, at, side="left")
@@ -218,10 +218,10 @@ def _order(places: np.ndarray, keys: ProcessKeys, came: pl.DataFrame | None) -> 
 
 def _state(operator: ProcessOperator, groups: pl.DataFrame, keys: ProcessKeys) -> pl.DataFrame | None:
     """The rows of state to write: for keys that were called, and for those that were deleted."""
-    kept, gone, held = keys.kept, keys.gone, keys.held
-    if not kept and not gone:
+    changed_keys, gone, key_timers = keys.changed, keys.gone, keys.timers
+    if not changed_keys and not gone:
         return None
-    found = groups[pl.Series([*kept, *gone], dtype=pl.UInt32)].select(*KEY, *operator.keys)
+    state_rows = groups[pl.Series([*changed_keys, *gone], dtype=pl.UInt32)].select(*KEY, *operator.keys)
     nothing = [None] * len(gone)
     typed: list[pl.Series] = []
     if operator.held is not None:
@@ -234,8 +234,8 @@ def _state(operator: ProcessOperator, groups: pl.DataFrame, keys: ProcessKeys) -
             typed.append(whole.alias(f"@{cell.name}"))
     if keys.hooks.on_timer is not None:
         for times, names, timers in (
-            ("$we", "$wn", [sorted(k.events.items()) for k in held]),
-            ("$pe", "$pn", [sorted(k.clocks.items()) for k in held]),
+            ("$we", "$wn", [sorted(k.events.items()) for k in key_timers]),
+            ("$pe", "$pn", [sorted(k.clocks.items()) for k in key_timers]),
         ):
             typed.append(column([*([at for _, at in t] for t in timers), *nothing], _TIMES).alias(times))
             typed.append(column([*([n for n, _ in t] for t in timers), *nothing], _NAMES).alias(names))
@@ -244,12 +244,12 @@ def _state(operator: ProcessOperator, groups: pl.DataFrame, keys: ProcessKeys) -
         touched: pl.Expr | pl.Series = pl.lit(0, pl.Int64)
         marks = [e.alias(n) for n, e in ends.items()]
     else:
-        dues = [_due_times(operator, h, keys.hooks) for h in held]
+        dues = [_due_times(operator, h, keys.hooks) for h in key_timers]
         dues += [(END_OF_TIME, END_OF_TIME, END_OF_TIME)] * len(gone)
         marks = [pl.Series(n, [d[i] for d in dues], pl.Int64) for i, n in enumerate(("$wd", "$pd", "$x"))]  # type: ignore[misc]
-        touched = pl.Series([*(k.touched for k in held), *(0 for _ in gone)], dtype=pl.Int64)
-    left = pl.Series("$gone", [False] * len(kept) + [True] * len(gone), pl.Boolean)
-    return found.with_columns(pl.lit(0, pl.Int64).alias("$b"), *typed, touched.alias("$t"), *marks, left)
+        touched = pl.Series([*(k.touched for k in key_timers), *(0 for _ in gone)], dtype=pl.Int64)
+    left = pl.Series("$gone", [False] * len(changed_keys) + [True] * len(gone), pl.Boolean)
+    return state_rows.with_columns(pl.lit(0, pl.Int64).alias("$b"), *typed, touched.alias("$t"), *marks, left)
 
 
 def _written(values: list[tuple[Any, ...]], writes: Sequence[Any]) -> list[list[Any]]:
@@ -259,17 +259,17 @@ def _written(values: list[tuple[Any, ...]], writes: Sequence[Any]) -> list[list[
         raise Mistyped from error
 
 
-def _due_times(operator: ProcessOperator, held: Held, hooks: Hooks) -> tuple[int, int, int]:
+def _due_times(operator: ProcessOperator, timers: KeyTimers, hooks: Hooks) -> tuple[int, int, int]:
     """When a key is due next by the watermark and by the clock, and when the watermark expires it.
 
     The expiry must never decrease, because an expired row does not hide earlier versions of itself. If timers may keep
     a key alive, the key is therefore processed at its deadline and deleted then.
     """
-    by_mark = min(held.events.values(), default=END_OF_TIME)
-    by_clock = min(held.clocks.values(), default=END_OF_TIME)
-    if operator.idle_ttl is None or held.events or held.clocks:
+    by_mark = min(timers.events.values(), default=END_OF_TIME)
+    by_clock = min(timers.clocks.values(), default=END_OF_TIME)
+    if operator.idle_ttl is None or timers.events or timers.clocks:
         return by_mark, by_clock, END_OF_TIME
-    deadline = held.touched + operator.idle_ttl
+    deadline = timers.touched + operator.idle_ttl
     if operator.idle_by_clock:
         return by_mark, deadline, END_OF_TIME
     if hooks.on_timer is not None:
@@ -277,17 +277,17 @@ def _due_times(operator: ProcessOperator, held: Held, hooks: Hooks) -> tuple[int
     return (deadline if hooks.on_idle is not None else END_OF_TIME), by_clock, deadline
 
 
-def listed(given: pl.Series) -> list[Any]:
+def listed(series: pl.Series) -> list[Any]:
     """The values of a column. Instants have a time zone; local times do not."""
-    if isinstance(given.dtype, pl.Datetime) and given.dtype.time_zone is not None:
-        past = (given.cast(pl.Datetime("us")).to_numpy() - _ZERO).tolist()
+    if isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None:
+        past = (series.cast(pl.Datetime("us")).to_numpy() - _ZERO).tolist()
         try:
-            if given.null_count():
+            if series.null_count():
                 return [None if p is None else EPOCH + p for p in past]
             return list(map(EPOCH.__add__, past))
         except (OverflowError, TypeError):  # a time that Python cannot represent
-            return python_values(given.to_arrow())
-    return plain_values(given)
+            return python_values(series.to_arrow())
+    return plain_values(series)
 
 
 def _micros(column: pl.Series) -> pl.Series:

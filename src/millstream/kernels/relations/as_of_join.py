@@ -16,7 +16,7 @@ from millstream.kernels.relations.changes import (
     GROUP,
     arrived,
     hashes_of,
-    held,
+    lookup_rows,
     repeated,
     types_of,
     whole,
@@ -30,28 +30,28 @@ from millstream.plan.operators.relations.as_of_join import AsOfJoin
 def advance(operator: AsOfJoin, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
     """Run one epoch of an as-of join."""
     del services
-    came, held_rows = (inputs["left"], inputs["right"]), (states["left"], states["right"])
+    arrivals, held_rows = (inputs["left"], inputs["right"]), (states["left"], states["right"])
     left, right = operator.sides
     slack = max(operator.slack)
     ahead = 0 if operator.direction == "backward" else operator.tolerance or 0
     until = (_time(operator.times[0]) + (slack + ahead)).fill_null(0)
-    rows, due = waiting(left, operator.keys, came[0], held_rows[0], clock, until)
+    rows, due = waiting(left, operator.keys, arrivals[0], held_rows[0], clock, until)
     new = None
-    if came[1] is not None and len(came[1]):
-        new = arrived(right, operator.keys, came[1], clock, () if right.append_only else None)
-    before = held(held_rows[1], hashes_of(new, due), clock)
+    if arrivals[1] is not None and len(arrivals[1]):
+        new = arrived(right, operator.keys, arrivals[1], clock, () if right.append_only else None)
+    before = lookup_rows(held_rows[1], hashes_of(new, due), clock)
     none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(right)})
     there = whole(right, before, none if new is None else new)
-    given = _matched(operator, due, there) if len(due) else None
+    matches = _matched(operator, due, there) if len(due) else None
     past = clock.watermark - slack - (operator.tolerance or 0 if operator.direction != "backward" else 0)
-    kept = _pruned(operator, there, past)
+    new_right = _pruned(operator, there, past)
     written_left = None
     if rows is not None:
         changed = rows.filter((pl.col("$x") > clock.watermark) & (pl.col("$n") != pl.col("$was")))
         written_left = written(changed, pl.col("$x"), left.columns) if len(changed) else None
     never = pl.lit(END_OF_TIME, pl.Int64)
-    written_right = written(kept, never, right.columns) if len(kept) else None
-    return keeping(given, left=written_left, right=written_right)
+    written_right = written(new_right, never, right.columns) if len(new_right) else None
+    return keeping(matches, left=written_left, right=written_right)
 
 
 def _time(column: str) -> pl.Expr:
@@ -67,7 +67,7 @@ def _matched(operator: AsOfJoin, due: pl.DataFrame, there: pl.DataFrame) -> pl.D
     versions = there.filter((pl.col("$n") > 0) & known).with_columns(_time(theirs).alias("$t"))
     versions = versions.sort("$t", *CONTENT).select(*GROUP, "$t", *operator.right)
     met = rows.filter(known & pl.col("$t").is_not_null()).select("$at", "$t", *GROUP)
-    found = met.join_asof(
+    matches = met.join_asof(
         versions.filter(pl.col("$t").is_not_null()).with_columns(pl.lit(value=True).alias("$met")),
         on="$t",
         by=list(GROUP),
@@ -76,7 +76,7 @@ def _matched(operator: AsOfJoin, due: pl.DataFrame, there: pl.DataFrame) -> pl.D
         allow_exact_matches=not operator.strict,
         check_sortedness=False,
     )
-    joined = rows.join(found.drop("$t", *GROUP), on="$at", how="left", maintain_order="left")
+    joined = rows.join(matches.drop("$t", *GROUP), on="$at", how="left", maintain_order="left")
     if operator.required:
         joined = joined.filter(pl.col("$met"))
     return joined.select(pl.lit("+I").alias(OP), *operator.result) if len(joined) else None

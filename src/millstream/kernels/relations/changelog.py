@@ -25,11 +25,11 @@ def advance(operator: ChangelogRows, inputs: Inputs, states: States, clock: Stag
     """Emit each change of an epoch as a row."""
     del states, services
     changes, side = inputs["rows"], operator.sides[0]
-    found = None if changes is None or not len(changes) else _ordered(side, changes)
-    if found is None or not len(found):
+    change_rows = None if changes is None or not len(changes) else _ordered(side, changes)
+    if change_rows is None or not len(change_rows):
         return Outcome()
     op, epoch, time = operator.names
-    rows = found.select(
+    rows = change_rows.select(
         pl.col(OP).alias(op),
         pl.lit(clock.epoch, pl.Int64).alias(epoch),
         pl.lit(clock.now, pl.Int64).cast(pl.Datetime("us", "UTC")).alias(time),
@@ -40,8 +40,8 @@ def advance(operator: ChangelogRows, inputs: Inputs, states: States, clock: Stag
 
 def _ordered(side: Side, changes: pl.DataFrame) -> pl.DataFrame:
     """The effective changes, each with its kind, in a fixed order."""
-    taken = dict.fromkeys((*side.columns, *side.names))
-    rows = changes.select(OP, *taken).cast(types_of(side))  # type: ignore[arg-type]
+    columns = dict.fromkeys((*side.columns, *side.names))
+    rows = changes.select(OP, *columns).cast(types_of(side))  # type: ignore[arg-type]
     identified = side.single or bool(side.names)
     told_by = list(side.names if identified else side.columns)
     group = [pl.lit(0, pl.Int64).alias(n) for n in GROUP] if side.single else pair(GROUP, rows, told_by)

@@ -33,17 +33,19 @@ def arrived(
     """The net effect of the changes on each row: ``$d`` is the number of copies added or removed. `content` are the
     columns that identify rows (default: all; none: each row is unique).
     """
-    taken = dict.fromkeys((*side.columns, *side.names))
-    rows = changes.select(OP, *taken).cast(types_of(side))  # type: ignore[arg-type]
+    columns = dict.fromkeys((*side.columns, *side.names))
+    rows = changes.select(OP, *columns).cast(types_of(side))  # type: ignore[arg-type]
     rows = rows.with_columns(one_zero(pl.col(k)).alias(k) for k in keys if rows.schema[k].is_float())
     groups = pair(GROUP, rows, keys)
     if side.append_only and content is not None and not content:
         number = clock.epoch * _EPOCH_ROWS + np.arange(len(rows), dtype=np.int64)
         marks = [pl.Series("$a", number, dtype=pl.Int64), pl.Series("$b", np.zeros(len(rows), np.int64))]
         return rows.select(*groups, *marks, pl.lit(1, pl.Int64).alias("$d"), *side.columns)
-    told_by = dict.fromkeys((*(side.columns if content is None else content), *side.names))
-    same = list(told_by) == list(keys)
-    marks = [s.alias(n) for s, n in zip(groups, CONTENT, strict=True)] if same else pair(CONTENT, rows, list(told_by))
+    identifying = dict.fromkeys((*(side.columns if content is None else content), *side.names))
+    same = list(identifying) == list(keys)
+    marks = (
+        [s.alias(n) for s, n in zip(groups, CONTENT, strict=True)] if same else pair(CONTENT, rows, list(identifying))
+    )
     more = pl.when(pl.col(OP).is_in(["+I", "+U"])).then(1).otherwise(-1).cast(pl.Int64).alias("$d")
     by = [*GROUP, *CONTENT]
     net = (
@@ -54,36 +56,38 @@ def arrived(
     return net.filter(pl.col("$d") != 0).sort(by)
 
 
-def held(state: State, hashes: np.ndarray, clock: StageClock) -> pl.DataFrame | None:
+def lookup_rows(state: State, hashes: np.ndarray, clock: StageClock) -> pl.DataFrame | None:
     """The rows in state under these hashes (sorted, distinct)."""
     if not len(hashes):
         return None
-    found = state.lookup(hashes, clock.before)
-    return None if found is None else found.filter(~pl.col("$gone") & (pl.col("$x") > clock.before))
+    state_rows = state.lookup(hashes, clock.before)
+    return None if state_rows is None else state_rows.filter(~pl.col("$gone") & (pl.col("$x") > clock.before))
 
 
-def whole(side: Side, before: pl.DataFrame | None, came: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
-    """All rows with the number of copies before (``$was``) and after (``$n``) the epoch. `kept` are further columns of
-    state, initially 0.
+def whole(
+    side: Side, before: pl.DataFrame | None, arrivals: pl.DataFrame, more_columns: Sequence[str] = ()
+) -> pl.DataFrame:
+    """All rows with the number of copies before (``$was``) and after (``$n``) the epoch. `more_columns` are further
+    columns of state, initially 0.
     """
     by = [*GROUP, *CONTENT]
     none = pl.lit(0, pl.Int64)
     if before is None or not len(before):
-        new = came.select(*by, *side.columns, none.alias("$was"), *(none.alias(k) for k in kept), "$d")
+        new = arrivals.select(*by, *side.columns, none.alias("$was"), *(none.alias(k) for k in more_columns), "$d")
         return new.with_columns(pl.col("$d").clip(0).alias("$n")).drop("$d")
-    old = before.select(*by, *side.columns, pl.col("$n").alias("$was"), *kept, none.alias("$d"))
-    new = came.select(*by, *side.columns, none.alias("$was"), *(none.alias(k) for k in kept), "$d")
+    old = before.select(*by, *side.columns, pl.col("$n").alias("$was"), *more_columns, none.alias("$d"))
+    new = arrivals.select(*by, *side.columns, none.alias("$was"), *(none.alias(k) for k in more_columns), "$d")
     both = pl.concat([old, new], how="vertical_relaxed")
-    if not side.append_only or (came["$b"] != 0).any():
-        summed = (pl.col(c).sum() for c in ("$was", *kept, "$d"))
+    if not side.append_only or (arrivals["$b"] != 0).any():
+        summed = (pl.col(c).sum() for c in ("$was", *more_columns, "$d"))
         both = both.group_by(by, maintain_order=True).agg(*(pl.col(c).first() for c in side.columns), *summed)
     return both.with_columns(pl.max_horizontal(pl.col("$was") + pl.col("$d"), none).alias("$n")).drop("$d")
 
 
 def hashes_of(*frames: pl.DataFrame | None) -> np.ndarray:
     """The hashes of the keys of some rows, sorted and distinct."""
-    found = [f["$h"].to_numpy() for f in frames if f is not None and len(f)]
-    unique: np.ndarray = np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+    hashes = [f["$h"].to_numpy() for f in frames if f is not None and len(f)]
+    unique: np.ndarray = np.unique(np.concatenate(hashes)) if hashes else np.empty(0, dtype=np.int64)
     return unique
 
 

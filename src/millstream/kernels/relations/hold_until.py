@@ -7,7 +7,16 @@ import polars as pl
 from millstream.clock import END_OF_TIME
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import Outcome, StageClock, State, keeping
-from millstream.kernels.relations.changes import CONTENT, GROUP, arrived, hashes_of, held, repeated, whole, written
+from millstream.kernels.relations.changes import (
+    CONTENT,
+    GROUP,
+    arrived,
+    hashes_of,
+    lookup_rows,
+    repeated,
+    whole,
+    written,
+)
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import Operator
@@ -23,10 +32,12 @@ def advance(operator: HoldUntil, inputs: Inputs, states: States, clock: StageClo
     ordered = due.sort(operator.column, *CONTENT)
     released = repeated(ordered, ordered["$n"].to_numpy())
     changes = released.select(pl.lit("+I").alias(OP), *operator.result) if len(released) else None
-    kept = None if rows is None else rows.filter((pl.col("$x") > clock.watermark) & (pl.col("$n") != pl.col("$was")))
-    if kept is None or not len(kept):
+    new_state = (
+        None if rows is None else rows.filter((pl.col("$x") > clock.watermark) & (pl.col("$n") != pl.col("$was")))
+    )
+    if new_state is None or not len(new_state):
         return Outcome(changes)
-    return keeping(changes, rows=written(kept, pl.col("$x"), side.columns))
+    return keeping(changes, rows=written(new_state, pl.col("$x"), side.columns))
 
 
 def waiting(
@@ -40,16 +51,16 @@ def waiting(
     """The rows that changes touch, with ``$x``, and all rows whose ``$x`` the watermark passed in this epoch."""
     rows = None
     if changes is not None and len(changes):
-        came = arrived(side, keys, changes, clock, () if side.append_only else None)
-        before = None if side.append_only else held(state, hashes_of(came), clock)
-        rows = whole(side, before, came).with_columns(until.alias("$x"))
+        arrivals = arrived(side, keys, changes, clock, () if side.append_only else None)
+        before = None if side.append_only else lookup_rows(state, hashes_of(arrivals), clock)
+        rows = whole(side, before, arrivals).with_columns(until.alias("$x"))
     hashes = state.due({"$x": (clock.before, clock.watermark)}, clock.before)
-    found = state.lookup(hashes, clock.before) if len(hashes) else None
+    state_rows = state.lookup(hashes, clock.before) if len(hashes) else None
     columns = [*GROUP, *CONTENT, "$n", "$x", *side.columns]
     parts = []
-    if found is not None:
+    if state_rows is not None:
         past = (pl.col("$x") > clock.before) & (pl.col("$x") <= clock.watermark) & ~pl.col("$gone")
-        old = found.filter(past).select(columns)
+        old = state_rows.filter(past).select(columns)
         parts.append(old if rows is None else old.join(rows, on=[*GROUP, *CONTENT], how="anti"))
     if rows is not None:
         parts.append(rows.filter((pl.col("$x") <= clock.watermark) & (pl.col("$n") > 0)).select(columns))

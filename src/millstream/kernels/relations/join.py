@@ -21,8 +21,8 @@ from millstream.kernels.relations.changes import (
     GROUP,
     arrived,
     hashes_of,
-    held,
     lived,
+    lookup_rows,
     repeated,
     types_of,
     whole,
@@ -56,7 +56,7 @@ def advance(operator: Join, inputs: Inputs, states: States, clock: StageClock, s
     if operator.certain and operator.how != "semi":
         for i in (j for j in (0, 1) if operator.counts[j]):
             results.append(_lonely(operator, None if rows is None else rows[i], sides[i], i, clock))
-    left, right = (None, None) if rows is None else (_kept(operator, rows[i], i, clock) for i in (0, 1))
+    left, right = (None, None) if rows is None else (_new_state(operator, rows[i], i, clock) for i in (0, 1))
     return keeping(together([r for r in results if len(r)]), left=left, right=right)
 
 
@@ -68,8 +68,8 @@ def is_due(operator: Join, state: State, clock: StageClock) -> bool:
 def _news(side: Side, keys: tuple[str, ...], changes: pl.DataFrame | None, clock: StageClock) -> pl.DataFrame | None:
     if changes is None or not len(changes):
         return None
-    found = arrived(side, keys, changes, clock, () if side.append_only else None)
-    return found if len(found) else None
+    arrivals = arrived(side, keys, changes, clock, () if side.append_only else None)
+    return arrivals if len(arrivals) else None
 
 
 def _rows(
@@ -81,29 +81,29 @@ def _rows(
     """The rows of both sides that changes touch; None if there are none."""
     if all(n is None for n in news):
         return None
-    found = []
+    sides = []
     for i, side in enumerate(operator.sides):
         own = None if side.append_only else news[i]
-        before = held(states[i], hashes_of(news[1 - i], own), clock)
-        kept = (*((_COUNT,) if operator.counts[i] else ()), *(("$x",) if side.bounded else ()))
+        before = lookup_rows(states[i], hashes_of(news[1 - i], own), clock)
+        state_columns = (*((_COUNT,) if operator.counts[i] else ()), *(("$x",) if side.bounded else ()))
         none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(side)})
         new = news[i]
-        rows = whole(side, before, none if new is None else new, kept)
+        rows = whole(side, before, none if new is None else new, state_columns)
         if side.bounded:
             until = pl.col(UNTIL).fill_null(0).clip(lower_bound=clock.watermark + 1)
             rows = rows.with_columns(pl.when(pl.col("$x") > 0).then(pl.col("$x")).otherwise(until).alias("$x"))
-        found.append(rows.with_row_index("$at"))
-    return found
+        sides.append(rows.with_row_index("$at"))
+    return sides
 
 
 def _pairs(operator: Join, rows: list[pl.DataFrame], services: Services) -> pl.DataFrame:
     """The pairs in which a row changed, by the positions of their rows: ``$0`` and ``$1``."""
-    wanted = () if operator.test is None else operator.test.columns
+    columns = () if operator.test is None else operator.test.columns
     sides = []
     for i, side in enumerate(operator.sides):
         known = pl.all_horizontal(pl.lit(value=True), *(pl.col(k).is_not_null() for k in operator.keys))
         changed = (pl.col("$n") != pl.col("$was")).alias(f"$new{i}")
-        needed = [c for c in wanted if c in side.columns]
+        needed = [c for c in columns if c in side.columns]
         counts = (pl.col("$was").alias(f"$was{i}"), pl.col("$n").alias(f"$n{i}"))
         sides.append(rows[i].filter(known).select(*GROUP, pl.col("$at").alias(f"${i}"), changed, *counts, *needed))
     left, right = sides
@@ -113,13 +113,13 @@ def _pairs(operator: Join, rows: list[pl.DataFrame], services: Services) -> pl.D
     if right["$new1"].any():
         parts.append(left.filter(~pl.col("$new0")).join(right.filter("$new1"), on=GROUP, how="inner"))
     more = (pl.col("$n0") * pl.col("$n1") - pl.col("$was0") * pl.col("$was1")).alias("$more")
-    found = together([p.select("$0", "$1", more, *wanted) for p in parts])
-    if found is None:
+    pairs = together([p.select("$0", "$1", more, *columns) for p in parts])
+    if pairs is None:
         return pl.DataFrame(schema={"$0": pl.UInt32, "$1": pl.UInt32})
     if operator.test is not None:
-        met = None if operator.test.quick is None else native_expressions.holds(operator.test.quick, found)
-        found = found.filter(services.holds(operator, operator.test, found) if met is None else met)
-    return found.select("$0", "$1").sort("$0", "$1")
+        met = None if operator.test.quick is None else native_expressions.holds(operator.test.quick, pairs)
+        pairs = pairs.filter(services.holds(operator, operator.test, pairs) if met is None else met)
+    return pairs.select("$0", "$1").sort("$0", "$1")
 
 
 def _paired(operator: Join, rows: list[pl.DataFrame], pairs: pl.DataFrame) -> pl.DataFrame:
@@ -131,8 +131,8 @@ def _paired(operator: Join, rows: list[pl.DataFrame], pairs: pl.DataFrame) -> pl
     before = (left["$was"] * right["$was"]).to_numpy()
     after = (left["$n"] * right["$n"]).to_numpy()
     columns = [*(left[c] for c in operator.left), *(right[c] for c in operator.right)]
-    told = [*left.select(marks), *(s.alias(f"{s.name}2") for s in right.select(marks))]
-    return _changed(operator, pl.DataFrame([*columns, *told]), before, after)
+    identities = [*left.select(marks), *(s.alias(f"{s.name}2") for s in right.select(marks))]
+    return _changed(operator, pl.DataFrame([*columns, *identities]), before, after)
 
 
 def _changed(operator: Join, rows: pl.DataFrame, before: np.ndarray, after: np.ndarray, salt: int = 0) -> pl.DataFrame:
@@ -143,11 +143,11 @@ def _changed(operator: Join, rows: pl.DataFrame, before: np.ndarray, after: np.n
         if not more.any():
             continue
         some = more > 0
-        given = rows.filter(pl.Series(some)) if not some.all() else rows
-        given = repeated(given.with_columns(pl.Series("$first", start[some])), more[some])
+        affected = rows.filter(pl.Series(some)) if not some.all() else rows
+        affected = repeated(affected.with_columns(pl.Series("$first", start[some])), more[some])
         if not operator.append_only:
-            given = _named(given, salt)
-        parts.append(given.select(pl.lit(op).alias(OP), *operator.result))
+            affected = _named(affected, salt)
+        parts.append(affected.select(pl.lit(op).alias(OP), *operator.result))
     if not parts:
         return pl.DataFrame(schema={OP: pl.String})
     return parts[0] if len(parts) == 1 else pl.concat(parts, how="vertical_relaxed")
@@ -194,30 +194,30 @@ def _alone(operator: Join, rows: pl.DataFrame, i: int) -> pl.DataFrame:
 def _padded(operator: Join, rows: pl.DataFrame, i: int) -> pl.DataFrame:
     """Rows of one side as results, with NULLs for the columns of the other side."""
     other = types_of(operator.sides[1 - i])
-    shown = operator.left + (() if operator.how in ("semi", "anti") else operator.right)
+    names = operator.left + (() if operator.how in ("semi", "anti") else operator.right)
     mine = operator.right if i else operator.left
-    columns = [pl.col(c) if c in mine else pl.lit(None, other[c]).alias(c) for c in shown]
+    columns = [pl.col(c) if c in mine else pl.lit(None, other[c]).alias(c) for c in names]
     return rows.select(*columns, *CONTENT)
 
 
 def _lonely(operator: Join, touched: pl.DataFrame | None, state: State, i: int, clock: StageClock) -> pl.DataFrame:
     """Results of rows that had no match and can no longer get one."""
     hashes = state.due({"$x": (clock.before, clock.watermark)}, clock.before)
-    found = state.lookup(hashes, clock.before) if len(hashes) else None
-    if found is None:
+    state_rows = state.lookup(hashes, clock.before) if len(hashes) else None
+    if state_rows is None:
         return pl.DataFrame(schema={OP: pl.String})
-    wanted = [*GROUP, *CONTENT, "$n", "$x", _COUNT, *operator.sides[i].columns]
+    needed = [*GROUP, *CONTENT, "$n", "$x", _COUNT, *operator.sides[i].columns]
     over = (pl.col("$x") > clock.before) & (pl.col("$x") <= clock.watermark) & (pl.col(_COUNT) == 0)
-    parts = [found.filter(over & ~pl.col("$gone")).select(wanted)]
+    parts = [state_rows.filter(over & ~pl.col("$gone")).select(needed)]
     if touched is not None:
         parts[0] = parts[0].join(touched, on=[*GROUP, *CONTENT], how="anti")
-        parts.append(touched.filter(over & (pl.col("$n") > 0)).select(wanted))
+        parts.append(touched.filter(over & (pl.col("$n") > 0)).select(needed))
     due = pl.concat(parts, how="vertical_relaxed").sort("$x", *CONTENT)
     copies = due["$n"].to_numpy()
     return _changed(operator, _padded(operator, due, i), np.zeros(len(due), dtype=np.int64), copies, 1 + i)
 
 
-def _kept(operator: Join, rows: pl.DataFrame, i: int, clock: StageClock) -> pl.DataFrame | None:
+def _new_state(operator: Join, rows: pl.DataFrame, i: int, clock: StageClock) -> pl.DataFrame | None:
     """The rows of a side that state must keep or drop."""
     side = operator.sides[i]
     changed = pl.col("$n") != pl.col("$was")
@@ -231,8 +231,8 @@ def _kept(operator: Join, rows: pl.DataFrame, i: int, clock: StageClock) -> pl.D
     if side.append_only and not counts:
         useless = pl.any_horizontal(pl.lit(value=False), *(pl.col(k).is_null() for k in operator.keys))
     columns = [*([_COUNT] if counts else []), *side.columns]
-    kept = written(rows.filter(changed & ~useless), until, columns)
-    return kept if len(kept) else None
+    new_state = written(rows.filter(changed & ~useless), until, columns)
+    return new_state if len(new_state) else None
 
 
 KERNEL = Kernel(advance, is_due)

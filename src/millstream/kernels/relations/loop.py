@@ -25,21 +25,21 @@ def advance(operator: Loop, inputs: Inputs, states: States, clock: StageClock, s
         return Outcome()
     sides = [_side(s, inputs[n], states[n], clock) for s, n in zip(operator.sides, names, strict=True)]
     before, after = (_answer(operator, sides, count, services) for count in ("$was", "$n"))
-    kept = {n: _kept(s, rows) for n, s, rows in zip(names, operator.sides, sides, strict=True)}
-    return keeping(_difference(operator, before, after), **kept)
+    new_states = {n: _new_state(s, rows) for n, s, rows in zip(names, operator.sides, sides, strict=True)}
+    return keeping(_difference(operator, before, after), **new_states)
 
 
-def _side(side: Side, came: pl.DataFrame | None, state: State, clock: StageClock) -> pl.DataFrame:
+def _side(side: Side, changes: pl.DataFrame | None, state: State, clock: StageClock) -> pl.DataFrame:
     """All rows of a side, with their numbers of copies before and after."""
-    held = state.scan(clock.before)
-    if held is not None:
-        held = held.filter(~pl.col("$gone"))
+    state_rows = state.scan(clock.before)
+    if state_rows is not None:
+        state_rows = state_rows.filter(~pl.col("$gone"))
     none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(side)})
-    new = none if came is None or not len(came) else arrived(side, side.columns, came, clock)
-    return whole(side, held, new)
+    new = none if changes is None or not len(changes) else arrived(side, side.columns, changes, clock)
+    return whole(side, state_rows, new)
 
 
-def _kept(side: Side, rows: pl.DataFrame) -> pl.DataFrame | None:
+def _new_state(side: Side, rows: pl.DataFrame) -> pl.DataFrame | None:
     changed = rows.filter(pl.col("$n") != pl.col("$was"))
     return written(changed, pl.lit(END_OF_TIME, pl.Int64), side.columns) if len(changed) else None
 
@@ -50,10 +50,10 @@ def _answer(operator: Loop, sides: list[pl.DataFrame], count: str, services: Ser
     for side, rows in zip(operator.sides, sides, strict=True):
         there = rows.filter(pl.col(count) > 0).sort(*CONTENT)
         tables.append(repeated(there, there[count].to_numpy()).select(side.columns))
-    found = services.fixpoint(operator, tables).cast(types_of(operator.sides[0]))  # type: ignore[arg-type]
-    found = found.with_columns(pair(CONTENT, found, operator.names))
-    found = found.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over(*CONTENT).alias("$copy"))
-    return found.with_columns(pair(ROW, found, (*CONTENT, "$copy")))
+    result_rows = services.fixpoint(operator, tables).cast(types_of(operator.sides[0]))  # type: ignore[arg-type]
+    result_rows = result_rows.with_columns(pair(CONTENT, result_rows, operator.names))
+    result_rows = result_rows.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over(*CONTENT).alias("$copy"))
+    return result_rows.with_columns(pair(ROW, result_rows, (*CONTENT, "$copy")))
 
 
 def _difference(operator: Loop, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame | None:

@@ -15,7 +15,17 @@ from typing import Any
 import polars as pl
 
 from millstream.kernels.outcome import Outcome, StageClock, State, keeping
-from millstream.kernels.relations.changes import CONTENT, GROUP, arrived, expiry, hashes_of, held, pair, whole, written
+from millstream.kernels.relations.changes import (
+    CONTENT,
+    GROUP,
+    arrived,
+    expiry,
+    hashes_of,
+    lookup_rows,
+    pair,
+    whole,
+    written,
+)
 from millstream.model.reserved import OP
 from millstream.plan.operators.operator import ROW, Operator
 
@@ -42,15 +52,15 @@ def recompute(
     if changes is None or not len(changes):
         return Outcome()
     side = operator.sides[0]
-    came = arrived(side, operator.keys, changes, clock, content)
-    if not len(came):
+    arrivals = arrived(side, operator.keys, changes, clock, content)
+    if not len(arrivals):
         return Outcome()
-    rows = whole(side, held(state, hashes_of(came), clock), came)
+    rows = whole(side, lookup_rows(state, hashes_of(arrivals), clock), arrivals)
     before = answers(operator, rows, "$was")
     rows = rows if narrow is None else narrow(rows)
     after = answers(operator, rows, "$n")
-    kept = written(rows.filter(pl.col("$n") != pl.col("$was")), expiry(operator, clock), side.columns)
-    return keeping(difference(operator, before, after), rows=kept)
+    new_state = written(rows.filter(pl.col("$n") != pl.col("$was")), expiry(operator, clock), side.columns)
+    return keeping(difference(operator, before, after), rows=new_state)
 
 
 def identified(operator: Operator, results: pl.DataFrame) -> pl.DataFrame:

@@ -20,23 +20,23 @@ def advance(operator: OrderedMerge, inputs: Inputs, states: States, clock: Stage
     """Release held rows that the watermark has passed, in order; hold the new ones. Changes are appended rows."""
     del operator, services
     rows = inputs["rows"]
-    held = states["rows"].scan(clock.before)
+    state_rows = states["rows"].scan(clock.before)
     number = 0
     released = None
-    if held is not None:
-        number = int(held["$no"].max()) + 1  # type: ignore[arg-type]
-        waiting = held.filter(pl.col("$x") > clock.before)
+    if state_rows is not None:
+        number = int(state_rows["$no"].max()) + 1  # type: ignore[arg-type]
+        waiting = state_rows.filter(pl.col("$x") > clock.before)
         due = waiting.filter(pl.col("$x") <= clock.watermark)
         released = due.sort(*(c for c in ORDER if c in due.columns), "$no") if len(due) else None
     if rows is None or not len(rows):
         return keeping(released)
     order = [c for c in ORDER if c in rows.columns]
-    kept = rows.sort(*order, maintain_order=True).with_columns(
+    new_state = rows.sort(*order, maintain_order=True).with_columns(
         pl.lit(0, pl.Int64).alias("$h"),
         (pl.int_range(pl.len(), dtype=pl.Int64) + number).alias("$no"),
         (pl.col("$ts") + 1).alias("$x"),
     )
-    return keeping(released, rows=kept)
+    return keeping(released, rows=new_state)
 
 
 KERNEL = Kernel(advance, is_due, scan=SCAN_INPUT)

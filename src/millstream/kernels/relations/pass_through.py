@@ -14,9 +14,9 @@ PLACE = ("$part", "$pos")
 
 def _select(rows: pl.DataFrame, role: Role) -> pl.DataFrame:
     feed, operator = role.feed, role.operator
-    kept = rows if feed.keep is None else rows.filter(pl.col(feed.keep))
+    selected = rows if feed.keep is None else rows.filter(pl.col(feed.keep))
     named = [pl.col(c).alias(n) for c, n in zip(feed.columns, operator.columns, strict=True)]
-    return kept.select(*named, *(positions(kept, role) if operator.needs_positions else ["$ts"]))
+    return selected.select(*named, *(positions(selected, role) if operator.needs_positions else ["$ts"]))
 
 
 def _in_time(rows: pl.DataFrame, role: Role) -> tuple[pl.DataFrame, pl.Series | None]:

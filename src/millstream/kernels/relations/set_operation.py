@@ -22,13 +22,13 @@ def advance(operator: SetOperation, inputs: Inputs, states: States, clock: Stage
 def _answers(operator: SetOperation, rows: pl.DataFrame, count: str) -> pl.DataFrame:
     there = rows.filter(pl.col(count) > 0)
     once = there.unique(GROUP, keep="first", maintain_order=True)
-    kept = _kept_groups(operator, there, count)
+    groups = _kept_groups(operator, there, count)
     if not operator.copies:
-        found = once.join(kept, on=GROUP, how="semi", maintain_order="left")
-        found = found.with_columns(pl.col("$h").alias(ROW[0]), pl.col("$g").alias(ROW[1]))
-        return found.select(*operator.result, *group_marks())
-    found = once.join(kept, on=GROUP, how="inner", maintain_order="left")
-    return identified(operator, copies(repeated(found, found["$copies"].to_numpy()), operator.keys))
+        result_rows = once.join(groups, on=GROUP, how="semi", maintain_order="left")
+        result_rows = result_rows.with_columns(pl.col("$h").alias(ROW[0]), pl.col("$g").alias(ROW[1]))
+        return result_rows.select(*operator.result, *group_marks())
+    result_rows = once.join(groups, on=GROUP, how="inner", maintain_order="left")
+    return identified(operator, copies(repeated(result_rows, result_rows["$copies"].to_numpy()), operator.keys))
 
 
 def _kept_groups(operator: SetOperation, rows: pl.DataFrame, count: str) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from millstream.kernels.relations.changes import (
     GROUP,
     arrived,
     hashes_of,
-    held,
+    lookup_rows,
     pair,
     repeated,
     whole,
@@ -39,12 +39,12 @@ def advance(operator: TemporalFilter, inputs: Inputs, states: States, clock: Sta
     changes, state, side = inputs["rows"], states["rows"], operator.sides[0]
     rows = None
     if changes is not None and len(changes):
-        came = arrived(side, operator.keys, changes, clock, () if side.append_only else None)
-        before = None if side.append_only else held(state, hashes_of(came), clock)
-        rows = whole(side, before, came).select(*_MARKS, *side.columns)
-    found = due(state, clock)
-    if found is not None:
-        old = found.with_columns(pl.col("$n").alias("$was")).select(*_MARKS, *side.columns)
+        arrivals = arrived(side, operator.keys, changes, clock, () if side.append_only else None)
+        before = None if side.append_only else lookup_rows(state, hashes_of(arrivals), clock)
+        rows = whole(side, before, arrivals).select(*_MARKS, *side.columns)
+    due_rows = due(state, clock)
+    if due_rows is not None:
+        old = due_rows.with_columns(pl.col("$n").alias("$was")).select(*_MARKS, *side.columns)
         if rows is not None:
             old = old.join(rows, on=[*GROUP, *CONTENT], how="anti", maintain_order="left")
             old = pl.concat([old, rows], how="vertical_relaxed")
@@ -54,27 +54,27 @@ def advance(operator: TemporalFilter, inputs: Inputs, states: States, clock: Sta
     since = pl.col(FROM).fill_null(END_OF_TIME) if operator.waits else pl.lit(BEGINNING, pl.Int64)
     until = pl.col(LEAVES).fill_null(BEGINNING) if operator.leaves else pl.lit(END_OF_TIME, pl.Int64)
     rows = rows.with_columns(since.alias("$since"), until.alias("$end"))
-    shown = [
+    visible = [
         _there(at, copies).alias(n) for at, copies, n in ((clock.since, "$was", "$old"), (clock.now, "$n", "$new"))
     ]
-    rows = rows.with_columns(*shown)
-    return keeping(_changes(operator, rows), rows=_kept(operator, rows, clock))
+    rows = rows.with_columns(*visible)
+    return keeping(_changes(operator, rows), rows=_new_state(operator, rows, clock))
 
 
 def due(state: State, clock: StageClock) -> pl.DataFrame | None:
     """The rows that appear or disappear between the previous epoch's clock and this one's."""
     hashes = state.due({DUE: (clock.since, clock.now)}, clock.before)
-    found = state.lookup(hashes, clock.before) if len(hashes) else None
-    if found is None:
+    state_rows = state.lookup(hashes, clock.before) if len(hashes) else None
+    if state_rows is None:
         return None
-    return found.filter((pl.col(DUE) > clock.since) & (pl.col(DUE) <= clock.now) & ~pl.col("$gone"))
+    return state_rows.filter((pl.col(DUE) > clock.since) & (pl.col(DUE) <= clock.now) & ~pl.col("$gone"))
 
 
 def is_due(operator: TemporalFilter, state: State, clock: StageClock) -> bool:
     """Whether a row appears or disappears by the clock alone."""
     del operator
-    found = due(state, clock)
-    return found is not None and len(found) > 0
+    due_rows = due(state, clock)
+    return due_rows is not None and len(due_rows) > 0
 
 
 def _there(at: int, copies: str) -> pl.Expr:
@@ -100,7 +100,7 @@ def _changes(operator: TemporalFilter, rows: pl.DataFrame) -> pl.DataFrame | Non
     return pl.concat(parts, how="vertical_relaxed") if parts else None
 
 
-def _kept(operator: TemporalFilter, rows: pl.DataFrame, clock: StageClock) -> pl.DataFrame:
+def _new_state(operator: TemporalFilter, rows: pl.DataFrame, clock: StageClock) -> pl.DataFrame:
     """The rows of state to write. Rows that have expired, or that stay visible permanently, are no longer held."""
     over = (pl.col("$since") >= pl.col("$end")) | (pl.col("$end") <= clock.now)
     if operator.append_only:
@@ -111,8 +111,8 @@ def _kept(operator: TemporalFilter, rows: pl.DataFrame, clock: StageClock) -> pl
     moved = (pl.col("$n") > 0) & (pl.col(DUE) != pl.col("$last"))
     touched = rows.filter((pl.col("$n") != pl.col("$was")) | moved)
     never = pl.lit(END_OF_TIME, pl.Int64)
-    kept = written(touched, never, [*columns, DUE])
-    return kept.with_columns(pl.when(pl.col("$gone")).then(never).otherwise(pl.col(DUE)).alias(DUE))
+    new_state = written(touched, never, [*columns, DUE])
+    return new_state.with_columns(pl.when(pl.col("$gone")).then(never).otherwise(pl.col(DUE)).alias(DUE))
 
 
 def _next(at: int) -> pl.Expr:

@@ -50,15 +50,15 @@ def _answers(operator: TopN, rows: pl.DataFrame, count: str) -> pl.DataFrame:
     """The first rows of every group, one per copy."""
     numbered = _is_numbered(operator, rows)
     first = _placed(operator, rows.filter(pl.col(count) > 0), count).filter(pl.col("$take") > 0)
-    shown = repeated(first, first["$take"].to_numpy())
+    chosen = repeated(first, first["$take"].to_numpy())
     if operator.rank is not None:
         number = pl.int_range(pl.len(), dtype=pl.Int64)
-        shown = shown.with_columns((number.over(*GROUP) + 1).alias(operator.rank))
+        chosen = chosen.with_columns((number.over(*GROUP) + 1).alias(operator.rank))
     if numbered:
-        shown = shown.with_columns(pl.col("$a").alias(ROW[0]), pl.col("$b").alias(ROW[1]))
+        chosen = chosen.with_columns(pl.col("$a").alias(ROW[0]), pl.col("$b").alias(ROW[1]))
     else:
-        shown = copies(shown, operator.shown)
-    return identified(operator, shown)
+        chosen = copies(chosen, operator.shown)
+    return identified(operator, chosen)
 
 
 KERNEL = Kernel(advance)

@@ -36,8 +36,8 @@ def advance(
 
 def _answers(operator: WindowFunctions, rows: pl.DataFrame, count: str) -> pl.DataFrame:
     there = rows.filter(pl.col(count) > 0)
-    found = computed(operator, repeated(there, there[count].to_numpy()))
-    return identified(operator, copies(found, operator.result))
+    result_rows = computed(operator, repeated(there, there[count].to_numpy()))
+    return identified(operator, copies(result_rows, operator.result))
 
 
 def computed(operator: WindowFunctions, rows: pl.DataFrame) -> pl.DataFrame:
@@ -108,15 +108,15 @@ def _beside_known(call: WindowCall, rows: pl.DataFrame) -> pl.Expr:
     at = np.arange(len(rows))
     start = at - rows["$no"].to_numpy()
     end = start + rows["$size"].to_numpy()
-    wanted = counts[:-1] - call.offset if call.function == "lag" else counts[1:] + call.offset - 1
-    inside = (wanted >= counts[start]) & (wanted < counts[end])
+    targets = counts[:-1] - call.offset if call.function == "lag" else counts[1:] + call.offset - 1
+    inside = (targets >= counts[start]) & (targets < counts[end])
     if call.offset == 0:
-        wanted, inside = at, np.ones(len(rows), dtype=bool)
+        targets, inside = at, np.ones(len(rows), dtype=bool)
         places = at
-    taken = places[np.where(inside, wanted, 0)] if len(places) else np.zeros(len(rows), dtype=np.int64)
-    found = values[pl.Series(taken, dtype=pl.UInt32)]
+    chosen = places[np.where(inside, targets, 0)] if len(places) else np.zeros(len(rows), dtype=np.int64)
+    neighbours = values[pl.Series(chosen, dtype=pl.UInt32)]
     other = pl.lit(call.default) if call.default is not None else pl.lit(None)
-    return pl.when(pl.Series(inside)).then(found).otherwise(other)
+    return pl.when(pl.Series(inside)).then(neighbours).otherwise(other)
 
 
 def _framed(call: WindowCall, order: tuple[Sort, ...], rows: pl.DataFrame) -> pl.Expr:
@@ -133,8 +133,8 @@ def _framed(call: WindowCall, order: tuple[Sort, ...], rows: pl.DataFrame) -> pl
     if call.function in ("sum", "avg") and is_span(values.dtype):
         total, count = (over_frames(_instead(call, f), micros(values)) for f in ("sum", "count"))
         both = pl.DataFrame({"s": total, "n": count})
-        shown = pl.col("s").cast(SPAN) if call.function == "sum" else mean(pl.col("s"), pl.col("n"))
-        return pl.lit(both.select(shown).to_series())
+        result = pl.col("s").cast(SPAN) if call.function == "sum" else mean(pl.col("s"), pl.col("n"))
+        return pl.lit(both.select(result).to_series())
     return pl.lit(over_frames(call, values))
 
 
@@ -174,16 +174,16 @@ def _reach(rows: pl.DataFrame, sort: Sort, by: float, *, after: bool = False) ->
     plain = signed.fill_null(0).to_numpy()
     starts = np.flatnonzero(rows["$no"].to_numpy() == 0)
     bounds = np.append(starts, len(rows))
-    found = np.zeros(len(rows), dtype=np.int64)
+    reach = np.zeros(len(rows), dtype=np.int64)
     for start, end in pairwise(bounds):
         known = np.flatnonzero(~null[start:end])
         there = plain[start:end][known]
         at = np.searchsorted(there, _moved(there, by), side="right" if after else "left")
-        found[start:end][known] = at + (known[0] if len(known) else 0)
+        reach[start:end][known] = at + (known[0] if len(known) else 0)
         lost = np.flatnonzero(null[start:end])  # NULLs are peers of each other and of no other row
         if len(lost):
-            found[start:end][lost] = lost[-1] + 1 if after else lost[0]
-    return pl.lit(pl.Series(found, dtype=pl.Int64))
+            reach[start:end][lost] = lost[-1] + 1 if after else lost[0]
+    return pl.lit(pl.Series(reach, dtype=pl.Int64))
 
 
 def _moved(numbers: np.ndarray, by: float) -> np.ndarray:
@@ -198,15 +198,17 @@ def _moved(numbers: np.ndarray, by: float) -> np.ndarray:
 
 def _apart(call: WindowCall, rows: pl.DataFrame) -> Apart | None:
     """The rows of a frame that are excluded for a row, from the numbers of both rows and of their peers."""
-    said = next((s for s in settings_of(call.function) if str(s).startswith("exclude")), None)
-    if said is None:
+    exclusion = next((s for s in settings_of(call.function) if str(s).startswith("exclude")), None)
+    if exclusion is None:
         return None
     peers = rows["$fresh"].cast(pl.Int64).cum_sum().to_numpy()
 
     def out(own: np.ndarray, other: np.ndarray) -> np.ndarray:
         same, peer = own == other, peers[own] == peers[other]
-        found: np.ndarray = same if said == "exclude current row" else peer if said == "exclude group" else peer & ~same
-        return found
+        apart: np.ndarray = (
+            same if exclusion == "exclude current row" else peer if exclusion == "exclude group" else peer & ~same
+        )
+        return apart
 
     return out
 
@@ -225,8 +227,8 @@ def _aggregated(
         return pl.Series(n, dtype=pl.Int64)
     if function in ("sum", "avg") and values.dtype.is_integer():
         total = _totals(values.fill_null(0).cast(pl.Int64).to_numpy(), first, last, sums=function == "sum")
-        made = pl.Series(total / np.maximum(n, 1)) if function == "avg" else pl.Series(total, dtype=pl.Int64)
-        return pl.select(pl.when(pl.Series(n) > 0).then(made)).to_series()
+        result = pl.Series(total / np.maximum(n, 1)) if function == "avg" else pl.Series(total, dtype=pl.Int64)
+        return pl.select(pl.when(pl.Series(n) > 0).then(result)).to_series()
     return _one_by_one(call, values, first, last, None)
 
 
@@ -276,13 +278,13 @@ def _one_by_one(
     }[function]
     grouped = frame.group_by("$w", maintain_order=True).agg(pick.alias("v"))
     places = pl.DataFrame({"$w": np.arange(len(starts))})
-    found = places.join(grouped, on="$w", how="left", maintain_order="left")["v"]
-    if found.dtype == pl.Int128:
-        most: Any = found.abs().max()
+    answers = places.join(grouped, on="$w", how="left", maintain_order="left")["v"]
+    if answers.dtype == pl.Int128:
+        most: Any = answers.abs().max()
         if most is not None and most > _FIT:
             raise RunError("a sum over rows does not fit into 64 bits", hint="sum CAST(... AS DECIMAL(38, 0))")
-        return found.cast(pl.Int64)
-    return found.fill_null(0) if function == "count" else found
+        return answers.cast(pl.Int64)
+    return answers.fill_null(0) if function == "count" else answers
 
 
 KERNEL = Kernel(advance)

@@ -225,31 +225,31 @@ def _in_calendar(window: Calendar, frame: pl.DataFrame) -> pl.DataFrame:
 
 def _instant(wall: pl.Expr, zone: str) -> pl.Expr:
     """The instant of a local midnight, or of the first instant of its day if the clock skips midnight."""
-    found = wall.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+    instants = wall.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
     skipped = [
         wall.dt.offset_by(by).dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
         for by in ("15m", "30m", "40m", "45m", *(f"{hours}h" for hours in range(1, 9)), "1d")
     ]
-    return pl.coalesce(found, *skipped).dt.convert_time_zone("UTC").dt.epoch("us")
+    return pl.coalesce(instants, *skipped).dt.convert_time_zone("UTC").dt.epoch("us")
 
 
 def _custom(window: Custom, frame: pl.DataFrame) -> pl.DataFrame:
     times = frame["$s"].unique().sort().to_list()
-    given: list[tuple[int, int, int]] = []
+    spans_by_time: list[tuple[int, int, int]] = []
     for time in times:
         try:
-            found = list(window.assign(_EPOCH + time * _MICRO))
+            windows = list(window.assign(_EPOCH + time * _MICRO))
         except Exception as error:
             raise _failed(window, "assign", error) from error
-        spans = sorted({_checked(window, span) for span in found})
+        spans = sorted({_checked(window, span) for span in windows})
         if window.merge is not None and len(spans) > 1:
             raise UserCodeFailed(
                 f"the custom window {window.name} merges, but returned {len(spans)} windows for one record",
                 detail="a record would count twice in the window they become",
                 hint="with merge, assign must return one window per record",
             )
-        given += [(time, *span) for span in spans]
-    borders = pl.DataFrame(given, schema={"$s": pl.Int64, "$s2": pl.Int64, "$e": pl.Int64}, orient="row")
+        spans_by_time += [(time, *span) for span in spans]
+    borders = pl.DataFrame(spans_by_time, schema={"$s": pl.Int64, "$s2": pl.Int64, "$e": pl.Int64}, orient="row")
     joined = frame.join(borders, on="$s", how="inner", maintain_order="left")
     return joined.with_columns(pl.col("$s2").alias("$s")).drop("$s2")
 
@@ -257,28 +257,28 @@ def _custom(window: Custom, frame: pl.DataFrame) -> pl.DataFrame:
 def _merged_by(window: Custom, frame: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     assert window.merge is not None
     distinct = frame.select(*by, "$s", "$e").unique().sort([*by, "$s", "$e"])
-    found: list[pl.DataFrame] = []
+    parts: list[pl.DataFrame] = []
     for part in distinct.partition_by(by, maintain_order=True):
-        given = list(zip(part["$s"].to_list(), part["$e"].to_list(), strict=True))
+        input_windows = list(zip(part["$s"].to_list(), part["$e"].to_list(), strict=True))
         try:
-            merged = list(window.merge([(_EPOCH + s * _MICRO, _EPOCH + e * _MICRO) for s, e in given]))
+            merged = list(window.merge([(_EPOCH + s * _MICRO, _EPOCH + e * _MICRO) for s, e in input_windows]))
         except Exception as error:
             raise _failed(window, "merge", error) from error
         become = [_checked(window, span) for span in merged]
-        homes = [next(((a, b) for a, b in become if a <= s and e <= b), None) for s, e in given]
+        homes = [next(((a, b) for a, b in become if a <= s and e <= b), None) for s, e in input_windows]
         if None in homes:
             raise UserCodeFailed(
                 f"the merge of the custom window {window.name} returned no window that contains "
-                f"{given[homes.index(None)]}",
+                f"{input_windows[homes.index(None)]}",
                 hint="every input window must lie within one of the returned windows",
             )
-        found.append(
+        parts.append(
             part.with_columns(
                 pl.Series("$s2", [h[0] for h in homes if h], dtype=pl.Int64),
                 pl.Series("$e2", [h[1] for h in homes if h], dtype=pl.Int64),
             )
         )
-    return frame.join(pl.concat(found), on=[*by, "$s", "$e"], how="left", nulls_equal=True, maintain_order="left")
+    return frame.join(pl.concat(parts), on=[*by, "$s", "$e"], how="left", nulls_equal=True, maintain_order="left")
 
 
 def _checked(window: Custom, span: Span) -> tuple[int, int]:

@@ -37,14 +37,16 @@ class Revised:
     dropped: list[Dropped] = field(default_factory=list)
 
 
-def revise(spec: Aggregation, records: State, clock: StageClock, came: pl.DataFrame) -> Revised:
+def revise(spec: Aggregation, records: State, clock: StageClock, arrivals: pl.DataFrame) -> Revised:
     """Apply records. Each is new, or a new version of a held record, or deletes one."""
     late, place = spec.windowing.lateness.micros, list(UNIQUE)
-    came = came.rename({"$h": "$g", "$kh": "$h"}).with_columns(_ends(spec, came).alias("$last"))
-    order = ["$ver", *(c for c in ORDER[1:] if c in came.columns)]
-    newest = came.sort(order, nulls_last=False, maintain_order=True).unique("$key", keep="last", maintain_order=True)
-    held = records.scan(clock.before)
-    alive = None if held is None else held.filter(pl.col("$x") > clock.before)
+    arrivals = arrivals.rename({"$h": "$g", "$kh": "$h"}).with_columns(_ends(spec, arrivals).alias("$last"))
+    order = ["$ver", *(c for c in ORDER[1:] if c in arrivals.columns)]
+    newest = arrivals.sort(order, nulls_last=False, maintain_order=True).unique(
+        "$key", keep="last", maintain_order=True
+    )
+    state_rows = records.scan(clock.before)
+    alive = None if state_rows is None else state_rows.filter(pl.col("$x") > clock.before)
     old = None if alive is None else alive.join(newest, on=place, how="semi")
     newest, dropped = _refuse(newest, old, clock.watermark - late)
     if not len(newest):

@@ -21,34 +21,34 @@ _HEAD = ("$base", "$j", "$fp", "$fq")
 
 
 def keys_of(
-    spec: Aggregation, records: State, clock: StageClock, expired: pl.DataFrame | None, came: pl.DataFrame | None
+    spec: Aggregation, records: State, clock: StageClock, expired: pl.DataFrame | None, arrivals: pl.DataFrame | None
 ) -> CountedKeys | None:
     """The keys that an epoch touches, through expired windows or new rows; None if there are none."""
     by = ["$h", *spec.keys]
-    touched = [f.select(by) for f in (expired, came) if f is not None and len(f)]
+    touched = [f.select(by) for f in (expired, arrivals) if f is not None and len(f)]
     if not touched:
         return None
     keys = pl.concat(touched).unique()
-    kept = records.lookup(keys["$h"].unique().sort().to_numpy(), clock.before)
-    if kept is not None:
-        kept = kept.filter(~pl.col("$gone")).join(keys, on=by, how="semi", nulls_equal=True)
-    return CountedKeys(spec, by, keys, kept)
+    state_rows = records.lookup(keys["$h"].unique().sort().to_numpy(), clock.before)
+    if state_rows is not None:
+        state_rows = state_rows.filter(~pl.col("$gone")).join(keys, on=by, how="semi", nulls_equal=True)
+    return CountedKeys(spec, by, keys, state_rows)
 
 
 class CountedKeys:
     """The rows and heads of some keys."""
 
-    def __init__(self, spec: Aggregation, by: list[str], keys: pl.DataFrame, kept: pl.DataFrame | None) -> None:
+    def __init__(self, spec: Aggregation, by: list[str], keys: pl.DataFrame, state_rows: pl.DataFrame | None) -> None:
         assert isinstance(spec.window, CountWindow)
         self.spec, self.by, self.window = spec, by, spec.window
         zero = {"$ts": BEGINNING, "$base": 0, "$j": 0, "$fp": -1, "$fq": -1}
         fresh = keys.with_columns(pl.lit(v, pl.Int64).alias(c) for c, v in zero.items())
         self.rows: pl.DataFrame | None = None
         self.heads = fresh
-        if kept is not None:
-            heads = kept.filter(pl.col("$part") == -1).select(fresh.columns)
+        if state_rows is not None:
+            heads = state_rows.filter(pl.col("$part") == -1).select(fresh.columns)
             self.heads = pl.concat([heads, fresh.join(heads, on=by, how="anti", nulls_equal=True)])
-            self.rows = kept.filter(pl.col("$part") >= 0).drop(*_HEAD, "$gone", "$x")
+            self.rows = state_rows.filter(pl.col("$part") >= 0).drop(*_HEAD, "$gone", "$x")
         self.gone: list[pl.DataFrame] = []
         self.new: pl.DataFrame | None = None
 
@@ -76,11 +76,11 @@ class CountedKeys:
             pl.col("$start").alias("$base"), pl.max_horizontal("$j", pl.col("$last") + 1).alias("$j")
         ).drop("$start", "$last")
 
-    def take(self, came: pl.DataFrame) -> list[Dropped]:
+    def take(self, arrivals: pl.DataFrame) -> list[Dropped]:
         """Add rows, except those that fall into an expired window."""
-        came = came.drop("$s", "$e", strict=False)
+        arrivals = arrivals.drop("$s", "$e", strict=False)
         fronts = self.heads.select(*self.by, pl.col("$ts").alias("$ft"), "$fp", "$fq")
-        marked = came.join(fronts, on=self.by, how="left", nulls_equal=True, maintain_order="left")
+        marked = arrivals.join(fronts, on=self.by, how="left", nulls_equal=True, maintain_order="left")
         equal_time, equal_part = pl.col("$ts") == pl.col("$ft"), pl.col("$part") == pl.col("$fp")
         late = (pl.col("$ts") < pl.col("$ft")) | (
             equal_time & ((pl.col("$part") < pl.col("$fp")) | (equal_part & (pl.col("$pos") <= pl.col("$fq"))))
@@ -88,8 +88,8 @@ class CountedKeys:
         refused = marked.filter(late)
         self.new = marked.filter(~late).drop("$ft", "$fp", "$fq")
         self.rows = self.new if self.rows is None else pl.concat([self.rows.select(self.new.columns), self.new])
-        found = refused.select("$h", "$ts", "$ft", "$part", "$pos")
-        return [Dropped(h, ts, ts + 1, BEHIND, front, 1, (p, o)) for h, ts, front, p, o in found.iter_rows()]
+        marks = refused.select("$h", "$ts", "$ft", "$part", "$pos")
+        return [Dropped(h, ts, ts + 1, BEHIND, front, 1, (p, o)) for h, ts, front, p, o in marks.iter_rows()]
 
     def contents(self) -> pl.DataFrame | None:
         """The windows that changed, each with its complete contents. ``$new`` counts the rows it did not have before:

@@ -48,15 +48,15 @@ def answers(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select(*moving, *results(spec, rows))
 
 
-def result_rows(spec: Aggregation, rows: pl.DataFrame, given: pl.DataFrame, op: str) -> pl.DataFrame:
+def result_rows(spec: Aggregation, rows: pl.DataFrame, result_columns: pl.DataFrame, op: str) -> pl.DataFrame:
     """Result rows: op, borders, keys, results."""
-    whole = pl.concat([rows.select("$s", "$e", *spec.keys), given], how="horizontal")
+    whole = pl.concat([rows.select("$s", "$e", *spec.keys), result_columns], how="horizontal")
     named = {
         INDEX: pl.col("$s").alias(INDEX),
         "window_start": pl.col("$s").cast(TIMESTAMP).alias("window_start"),
         "window_end": pl.col("$e").cast(TIMESTAMP).alias("window_end"),
     }
-    borders = [pl.col(b) if b in given.columns else named[b] for b in spec.borders]
+    borders = [pl.col(b) if b in result_columns.columns else named[b] for b in spec.borders]
     return whole.select(pl.lit(op).alias(OP), *borders, *spec.keys, *(m.name for m in spec.measures))
 
 
@@ -81,22 +81,22 @@ class Firing:
         reached = rows["$end"].to_numpy() <= self.clock.watermark
         past = rows["$o"].to_numpy()
         on_time = fired & reached & ~past & by_clock
-        given = fired & ((rows["$p"].to_numpy() > 0) | on_time)
+        emitting = fired & ((rows["$p"].to_numpy() > 0) | on_time)
         rows = rows.with_columns(pl.Series("$o", past | (fired & reached)))
-        if not given.any():
+        if not emitting.any():
             return rows
         timing = np.where(on_time, ON_TIME, np.where(reached, LATE, EARLY))
-        firing = rows.filter(pl.Series(given))
+        firing = rows.filter(pl.Series(emitting))
         new = self._nothing(firing, answers(self.spec, firing))
-        self._give(firing, new, pl.Series(timing[given]), pl.Series((expired | finished)[given]))
+        self._give(firing, new, pl.Series(timing[emitting]), pl.Series((expired | finished)[emitting]))
         self._change(firing, new)
-        return self._after(rows, given, new)
+        return self._after(rows, emitting, new)
 
     def gone(self, rows: pl.DataFrame) -> None:
         """Remove windows that no longer exist from the view."""
-        shown = rows.filter(pl.col("$v"))
-        if len(shown):
-            self.changes.append(result_rows(self.spec, shown, self._old(shown), "-D"))
+        visible = rows.filter(pl.col("$v"))
+        if len(visible):
+            self.changes.append(result_rows(self.spec, visible, self._old(visible), "-D"))
 
     def _nothing(self, firing: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
         """Results over no records (an empty pane in discarding mode)."""
@@ -129,29 +129,29 @@ class Firing:
 
     def _change(self, firing: pl.DataFrame, new: pl.DataFrame) -> None:
         """The changes of the view that a firing causes."""
-        shown, differs = firing["$v"], firing["$p"] > 0
+        visible, differs = firing["$v"], firing["$p"] > 0
         old = self._old(firing)
         if not self.discarding:
-            same = shown
+            same = visible
             for name in shown_names(self.spec):
                 same = same & old[name].eq_missing(new[name])
             differs = differs & ~same
-        first, again = differs & ~shown, differs & shown
-        for op, chosen, given in (("-U", again, old), ("+I", first, new), ("+U", again, new)):
+        first, again = differs & ~visible, differs & visible
+        for op, chosen, result_columns in (("-U", again, old), ("+I", first, new), ("+U", again, new)):
             if chosen.any() and (op != "-U" or self.spec.retract):
-                self.changes.append(result_rows(self.spec, firing, given, op).filter(chosen))
+                self.changes.append(result_rows(self.spec, firing, result_columns, op).filter(chosen))
 
     def _old(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.select(pl.col(f"^{name}").alias(name) for name in shown_names(self.spec))
 
-    def _after(self, rows: pl.DataFrame, given: np.ndarray, new: pl.DataFrame) -> pl.DataFrame:
+    def _after(self, rows: pl.DataFrame, emitting: np.ndarray, new: pl.DataFrame) -> pl.DataFrame:
         """The windows after firing: everything is shown, and discarded contents are removed."""
-        fired = pl.Series(given)
+        fired = pl.Series(emitting)
         place = np.zeros(len(rows), dtype=np.uint32)
-        place[given] = np.arange(len(new), dtype=np.uint32)
+        place[emitting] = np.arange(len(new), dtype=np.uint32)
         spread = new[pl.Series(place)]
         mark = fired & (rows["$p"] > 0)
-        shown = [
+        visible = [
             pl.when(mark).then(spread[name]).otherwise(pl.col(f"^{name}")).alias(f"^{name}")
             for name in shown_names(self.spec)
         ]
@@ -159,7 +159,7 @@ class Firing:
             (pl.col("$i") + fired.cast(pl.Int64)).alias("$i"),
             pl.when(fired).then(0).otherwise(pl.col("$p")).cast(pl.Int64).alias("$p"),
             (pl.col("$v") | mark).alias("$v"),
-            *shown,
+            *visible,
         )
         if self.discarding:
             contents = partial_columns(self.spec, rows)

@@ -70,14 +70,14 @@ def difference(old: pl.DataFrame, new: pl.DataFrame, identity: Sequence[str], *,
     by = list(identity)
     rows = [c for c in new.columns if c != OP]
     old = old.select(rows)
-    gone, came = old, new.select(rows)
+    gone, added = old, new.select(rows)
     if not any(new.schema[c].is_nested() for c in rows):
-        same = old.join(came, on=rows, how="semi", nulls_equal=True)
+        same = old.join(added, on=rows, how="semi", nulls_equal=True)
         gone = old.join(same, on=rows, how="anti", nulls_equal=True)
-        came = came.join(same, on=rows, how="anti", nulls_equal=True)
-    known = came.join(gone, on=by, how="semi", nulls_equal=True)
-    fresh = came.join(gone, on=by, how="anti", nulls_equal=True)
-    lost = gone.join(came, on=by, how="anti", nulls_equal=True)
-    again = gone.join(came, on=by, how="semi", nulls_equal=True)
+        added = added.join(same, on=rows, how="anti", nulls_equal=True)
+    known = added.join(gone, on=by, how="semi", nulls_equal=True)
+    fresh = added.join(gone, on=by, how="anti", nulls_equal=True)
+    lost = gone.join(added, on=by, how="anti", nulls_equal=True)
+    again = gone.join(added, on=by, how="semi", nulls_equal=True)
     parts = [(fresh, "+I"), (again if retract else again.clear(), "-U"), (known, "+U"), (lost, "-D")]
     return pl.concat([f.select(pl.lit(op).alias(OP), pl.all()) for f, op in parts])

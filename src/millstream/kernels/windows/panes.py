@@ -25,10 +25,10 @@ from millstream.kernels.outcome import (
     BEHIND,
     FINISHED,
     Dropped,
-    Kept,
     Outcome,
     StageClock,
     State,
+    StateRows,
     due_columns,
     together,
 )
@@ -63,16 +63,16 @@ def advance(
     if spec.corrected:
         assert records is not None
         return epoch.corrected(partials, records)
-    held = epoch.held(partials)
-    expired = epoch.clock_moves(held)
-    came = partials is not None and len(partials) > 0
+    windows = epoch.lookup(partials)
+    expired = epoch.clock_moves(windows)
+    has_records = partials is not None and len(partials) > 0
     if isinstance(spec.window, CountWindow):
         assert records is not None
-        return epoch.counted(held, expired, partials if came else None, records)
-    if came:
+        return epoch.counted(windows, expired, partials if has_records else None, records)
+    if has_records:
         assert partials is not None
         arrivals = assign.slices(spec, partials, clock.horizon(spec)) if assign.by_slices(spec) else partials
-        epoch.records_come(held, arrivals)
+        epoch.records_come(windows, arrivals)
     return epoch.outcome()
 
 
@@ -92,31 +92,31 @@ class _Epoch:
     spec: Aggregation
     state: State
     clock: StageClock
-    kept: list[pl.DataFrame] = field(default_factory=list)
+    new_state: list[pl.DataFrame] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.firing = Firing(self.spec, self.clock)
 
-    def held(self, partials: pl.DataFrame | None) -> _Windows | None:
+    def lookup(self, partials: pl.DataFrame | None) -> _Windows | None:
         """The windows of all keys that have records or are due."""
         hashes = self.state.due(due_columns(self.clock), self.clock.before)
         if partials is not None and len(partials):
             hashes = np.sort(np.concatenate([hashes, partials["$h"].to_numpy()]))
             hashes = hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))]
-        found = self.state.lookup(hashes, self.clock.before) if len(hashes) else None
-        if found is None:
+        state_rows = self.state.lookup(hashes, self.clock.before) if len(hashes) else None
+        if state_rows is None:
             return None
-        rows = found.filter((pl.col("$x") > self.clock.before) & ~pl.col("$gone"))
+        rows = state_rows.filter((pl.col("$x") > self.clock.before) & ~pl.col("$gone"))
         return self._windows(rows) if len(rows) else None
 
-    def clock_moves(self, held: _Windows | None) -> pl.DataFrame | None:
-        """The first half: windows fire or expire by the clock alone. Live windows stay in `held`. Returns those that
+    def clock_moves(self, windows: _Windows | None) -> pl.DataFrame | None:
+        """The first half: windows fire or expire by the clock alone. Live windows stay in `windows`. Returns those that
         expired.
         """
-        if held is None:
+        if windows is None:
             return None
-        rows, machine, moment = held.rows, held.machine, held.moment(self.clock)
+        rows, machine, moment = windows.rows, windows.machine, windows.moment(self.clock)
         due = np.logical_or.reduce([rows[c].to_numpy() <= upto for c, (_, upto) in due_columns(self.clock).items()])
         unfinished = ~machine.finished
         unshown = rows["$p"].to_numpy() > 0
@@ -125,66 +125,68 @@ class _Epoch:
         expired = _leaving(self.spec, rows) <= self.clock.watermark
         closing = expired & unfinished & unshown
         machine.fire(ready, moment)
-        held.rows = after = self.firing.fire(rows, ready | closing, machine.finished, expired, by_clock=True)
-        self._keep(held, (due | ready) & ~expired)
-        self._bury(held, expired)
-        held.rows = after.with_columns(_trigger_columns(machine)).filter(pl.Series(~expired))
+        windows.rows = after = self.firing.fire(rows, ready | closing, machine.finished, expired, by_clock=True)
+        self._keep(windows, (due | ready) & ~expired)
+        self._bury(windows, expired)
+        windows.rows = after.with_columns(_trigger_columns(machine)).filter(pl.Series(~expired))
         machine.columns = [c[~expired] for c in machine.columns]
         return after.filter(pl.Series(expired))
 
-    def records_come(self, held: _Windows | None, arrivals: pl.DataFrame) -> None:
+    def records_come(self, windows: _Windows | None, arrivals: pl.DataFrame) -> None:
         """The second half: records are assigned to windows, windows merge, and windows with new records may fire."""
-        targeted, gone = self._targets(held, arrivals)
-        arrivals = self._refuse(held, targeted, gone)
+        targeted, gone = self._targets(windows, arrivals)
+        arrivals = self._refuse(windows, targeted, gone)
         if not len(arrivals) and (gone is None or not len(gone)):
             return
-        self._changed(self._taken(held, arrivals, gone))
+        self._changed(self._with_records(windows, arrivals, gone))
 
-    def corrected(self, came: pl.DataFrame | None, records: State) -> Outcome:
+    def corrected(self, arrivals: pl.DataFrame | None, records: State) -> Outcome:
         """An epoch of records that revise others: the windows they touch are recomputed."""
-        revised = Revised() if came is None or not len(came) else revise(self.spec, records, self.clock, came)
-        held = self.held(revised.contents)
-        self.clock_moves(held)
+        revised = (
+            Revised() if arrivals is None or not len(arrivals) else revise(self.spec, records, self.clock, arrivals)
+        )
+        windows = self.lookup(revised.contents)
+        self.clock_moves(windows)
         self.dropped += revised.dropped
         if revised.contents is not None:
             empty = revised.contents.filter(pl.col("$n") == 0)
-            if held is not None and len(empty):
-                self._emptied(held, empty)
+            if windows is not None and len(empty):
+                self._emptied(windows, empty)
             filled = revised.contents.filter(pl.col("$n") > 0)
             if len(filled):
-                self._contents(held, filled)
+                self._contents(windows, filled)
         return self.outcome(revised.records)
 
-    def _emptied(self, held: _Windows, empty: pl.DataFrame) -> None:
+    def _emptied(self, windows: _Windows, empty: pl.DataFrame) -> None:
         """Remove windows that have lost their last record from the view and from state."""
-        rows = held.rows.join(empty, on=identity(self.spec), how="semi", nulls_equal=True)
+        rows = windows.rows.join(empty, on=identity(self.spec), how="semi", nulls_equal=True)
         if len(rows):
             self.firing.gone(rows)
             dead = _dead(rows)
-            self.kept.append(_in_order(self.spec, dead))
+            self.new_state.append(_in_order(self.spec, dead))
 
     def counted(
-        self, held: _Windows | None, expired: pl.DataFrame | None, came: pl.DataFrame | None, records: State
+        self, windows: _Windows | None, expired: pl.DataFrame | None, arrivals: pl.DataFrame | None, records: State
     ) -> Outcome:
         """The second half for count windows: rows are renumbered, and windows recomputed over them."""
-        keys = keys_of(self.spec, records, self.clock, expired, came)
+        keys = keys_of(self.spec, records, self.clock, expired, arrivals)
         if keys is None:
             return self.outcome()
         if expired is not None and len(expired):
             keys.let_go(expired)
-        if came is not None:
-            self.dropped += keys.take(came)
+        if arrivals is not None:
+            self.dropped += keys.take(arrivals)
             contents = keys.contents()
             if contents is not None:
-                done = self._contents(held, contents)
+                done = self._contents(windows, contents)
                 if len(done):
                     keys.let_go(done)
         return self.outcome(keys.changed())
 
-    def _contents(self, held: _Windows | None, contents: pl.DataFrame) -> pl.DataFrame:
+    def _contents(self, windows: _Windows | None, contents: pl.DataFrame) -> pl.DataFrame:
         """Replace changed windows with their complete contents; they may fire. Returns those that have expired."""
         where = identity(self.spec)
-        old = None if held is None else held.rows.join(contents, on=where, how="semi", nulls_equal=True)
+        old = None if windows is None else windows.rows.join(contents, on=where, how="semi", nulls_equal=True)
         return self._changed(self._bookkeeping(contents, old, None))
 
     def _changed(self, windows: _Windows) -> pl.DataFrame:
@@ -202,12 +204,12 @@ class _Epoch:
         """The outcome of the epoch. If a window was kept twice, the newer row counts. `records` are single rows to
         keep.
         """
-        rows = together(self.kept)
+        rows = together(self.new_state)
         if rows is not None:
             rows = rows.unique(identity(self.spec), keep="last", maintain_order=True)
         states = {"windows": rows, "records": records}
-        kept = {n: Kept(r, r["$x"].to_numpy()) for n, r in states.items() if r is not None}
-        return Outcome(together(self.firing.changes), kept, together(self.firing.panes), self.dropped)
+        state_rows = {n: StateRows(r, r["$x"].to_numpy()) for n, r in states.items() if r is not None}
+        return Outcome(together(self.firing.changes), state_rows, together(self.firing.panes), self.dropped)
 
     def _windows(self, rows: pl.DataFrame) -> _Windows:
         width = Machine(self.spec.windowing.trigger).width
@@ -215,7 +217,7 @@ class _Epoch:
             rows, Machine(self.spec.windowing.trigger, [rows[f"$t{i}"].to_numpy().copy() for i in range(width)])
         )
 
-    def _targets(self, held: _Windows | None, arrivals: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    def _targets(self, windows: _Windows | None, arrivals: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """New partials with their target windows, and the held windows that are merged into another one (their new
         window in ``$s2``, ``$e2``).
         """
@@ -224,7 +226,7 @@ class _Epoch:
         custom = self.spec.window if isinstance(self.spec.window, Custom) else None
         place = ["$h", "$s", "$e", *self.spec.keys]
         mine = arrivals.with_row_index("$a").select("$a", *place)
-        known = mine.clear() if held is None else held.rows.select(pl.lit(None, pl.UInt32).alias("$a"), *place)
+        known = mine.clear() if windows is None else windows.rows.select(pl.lit(None, pl.UInt32).alias("$a"), *place)
         by = ["$h", *self.spec.keys]
         known = known.join(mine.select(by).unique(), on=by, how="semi", nulls_equal=True)
         merged = assign.spans(pl.concat([known, mine]), self.spec.keys, custom)
@@ -235,15 +237,15 @@ class _Epoch:
         moved = others.filter(grown | (pl.len().over([*by, "$s2", "$e2"]) > 1))
         return targeted, moved
 
-    def _refuse(self, held: _Windows | None, arrivals: pl.DataFrame, gone: pl.DataFrame | None) -> pl.DataFrame:
+    def _refuse(self, windows: _Windows | None, arrivals: pl.DataFrame, gone: pl.DataFrame | None) -> pl.DataFrame:
         """Drop arrivals whose window has expired or has a finished trigger (and does not restart), unless another
         window accepted them. The outcome reports them.
         """
         late = self.spec.windowing.lateness.micros
         behind = pl.col("$e") + late <= self.clock.watermark
         marked = arrivals.with_columns(pl.when(behind).then(pl.lit(BEHIND)).alias("$why"))
-        if held is not None:
-            done = held.rows.filter(pl.Series(held.machine.finished)).select(
+        if windows is not None:
+            done = windows.rows.filter(pl.Series(windows.machine.finished)).select(
                 *identity(self.spec), pl.lit(FINISHED).alias("$done")
             )
             if gone is not None:
@@ -265,27 +267,27 @@ class _Epoch:
             self.dropped += [Dropped(*row) for row in listed.iter_rows()]
         return marked.drop("$why")
 
-    def _taken(self, held: _Windows | None, arrivals: pl.DataFrame, gone: pl.DataFrame | None) -> _Windows:
+    def _with_records(self, windows: _Windows | None, arrivals: pl.DataFrame, gone: pl.DataFrame | None) -> _Windows:
         """The windows that received records, with their new contents and bookkeeping."""
         spec, where = self.spec, identity(self.spec)
         parts = partial_columns(spec, arrivals)
-        came = fold(spec, arrivals.select(*where, "$n", *parts), where)
-        count = came.select(*where, pl.col("$n").alias("$new"))
-        old = None if held is None else held.rows
+        new_partials = fold(spec, arrivals.select(*where, "$n", *parts), where)
+        count = new_partials.select(*where, pl.col("$n").alias("$new"))
+        old = None if windows is None else windows.rows
         moved = self._moved(old, gone)
-        same = None if old is None else old.join(came.select(where), on=where, how="semi", nulls_equal=True)
+        same = None if old is None else old.join(new_partials.select(where), on=where, how="semi", nulls_equal=True)
         if same is not None and gone is not None:
             same = same.join(gone, on=where, how="anti", nulls_equal=True)
         before = [f.select(*where, "$n", *parts) for f in (moved, same) if f is not None and len(f)]
         if before:
-            pieces = pl.concat([*before, came.select(*where, "$n", *parts)], how="vertical_relaxed")
+            pieces = pl.concat([*before, new_partials.select(*where, "$n", *parts)], how="vertical_relaxed")
             filled = pieces.filter(pl.col("$n") > 0)
             contents = fold(spec, filled, where)
             if len(filled) < len(pieces):  # windows that merge may have discarded all their contents
                 empty = pieces.unique(where).join(contents, on=where, how="anti", nulls_equal=True)
                 contents = pl.concat([contents, empty.select(contents.columns)], how="vertical_relaxed")
         else:
-            contents = came
+            contents = new_partials
         frame = contents.join(count, on=where, how="left", nulls_equal=True, maintain_order="left")
         return self._bookkeeping(frame, same, moved)
 
@@ -299,7 +301,7 @@ class _Epoch:
         self.firing.gone(rows)
         rows = rows.sort("$h", "$s")
         dead = _dead(rows.drop("$s2", "$e2"))
-        self.kept.append(_in_order(self.spec, dead))
+        self.new_state.append(_in_order(self.spec, dead))
         return rows.with_columns(pl.col("$s2").alias("$s"), pl.col("$e2").alias("$e")).drop("$s2", "$e2")
 
     def _bookkeeping(self, frame: pl.DataFrame, same: pl.DataFrame | None, moved: pl.DataFrame | None) -> _Windows:
@@ -334,9 +336,9 @@ class _Epoch:
         else:
             frame = frame.with_columns(pl.lit(None, pl.Int64).alias("$mp"), pl.lit(None, pl.Int64).alias("$mf"))
         fresh = frame["$p"].is_null()
-        came = pl.col("$new").fill_null(0) + pl.col("$mp").fill_null(0)
+        new_records = pl.col("$new").fill_null(0) + pl.col("$mp").fill_null(0)
         first = pl.min_horizontal(pl.col("$mf").fill_null(self.clock.now), pl.lit(self.clock.now))
-        frame = frame.with_columns(came.alias("$new"), first.alias("$when"))
+        frame = frame.with_columns(new_records.alias("$new"), first.alias("$when"))
         frame = frame.with_columns(
             pl.when(pl.col("$p").fill_null(0) > 0).then(pl.col("$f")).otherwise(pl.col("$when")).alias("$f"),
             (pl.col("$p").fill_null(0) + pl.col("$new")).alias("$p"),
@@ -366,14 +368,14 @@ class _Epoch:
         ends = windows.rows["$end"].to_numpy()
         leaving = _leaving(self.spec, windows.rows)
         moves = isinstance(self.spec.window, CountWindow)
-        kept = windows.rows.with_columns(
+        new_state = windows.rows.with_columns(
             *_trigger_columns(windows.machine),
             pl.Series("$wd", np.where(ends > self.clock.watermark, ends, leaving), dtype=pl.Int64),
             pl.Series("$fd", windows.machine.fraction(ends, self.clock.earliest), dtype=pl.Int64),
             pl.Series("$pd", windows.machine.deadline(self.clock.now), dtype=pl.Int64),
             pl.lit(ALL_READ, pl.Int64).alias("$x") if moves else pl.Series("$x", leaving, dtype=pl.Int64),
         )
-        self.kept.append(_in_order(self.spec, kept.filter(chosen)))
+        self.new_state.append(_in_order(self.spec, new_state.filter(chosen)))
 
 
 def _trigger_columns(machine: Machine) -> list[pl.Series]:

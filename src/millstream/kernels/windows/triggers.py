@@ -97,13 +97,13 @@ class Machine:
 
     def deadline(self, now: int) -> Column:
         """The next processing time at which some part becomes ready; END_OF_TIME if there is none."""
-        found = np.full(len(self.columns[0]), END_OF_TIME, dtype=np.int64)
+        deadlines = np.full(len(self.columns[0]), END_OF_TIME, dtype=np.int64)
         for part in _all(self._root):
             if isinstance(part.trigger, AfterDelay):
                 state = self.columns[part.at]
                 due = _due(part.trigger, state)
-                found = np.where((state >= 0) & (due > now), np.minimum(found, due), found)
-        return found
+                deadlines = np.where((state >= 0) & (due > now), np.minimum(deadlines, due), deadlines)
+        return deadlines
 
     def fraction(self, ends: Column, earliest: int) -> Column:
         """The watermark for a fraction of the data at which some part becomes ready, unless all have reached it."""
@@ -150,19 +150,19 @@ class Machine:
             case AfterFraction(fraction):
                 return going & (moment.end <= max(moment.watermark, moment.fractions.get(fraction, moment.watermark)))
             case AfterWatermark():
-                found = (state == BEFORE_END) & (moment.end <= moment.watermark)
+                ready = (state == BEFORE_END) & (moment.end <= moment.watermark)
                 if part.early is not None:
-                    found |= (state == BEFORE_END) & self._ready(part.early, moment)
+                    ready |= (state == BEFORE_END) & self._ready(part.early, moment)
                 if part.late is not None:
-                    found |= (state == AFTER_END) & self._ready(part.late, moment)
-                return found
+                    ready |= (state == AFTER_END) & self._ready(part.late, moment)
+                return ready
             case AllOf():
                 return going & np.logical_and.reduce([self._ready(p, moment) for p in part.parts])
             case InOrder():
-                found = np.zeros(len(state), dtype=bool)
+                ready = np.zeros(len(state), dtype=bool)
                 for child, at_it in self._present(part):
-                    found |= at_it & self._ready(child, moment)
-                return going & found
+                    ready |= at_it & self._ready(child, moment)
+                return going & ready
             case _:
                 return going & np.logical_or.reduce([self._ready(p, moment) for p in part.parts])
 
@@ -212,12 +212,12 @@ class Machine:
     def _present(self, part: _Part) -> list[tuple[_Part, Mask]]:
         """The parts of an in_order, each with the windows that are currently at it."""
         before = np.ones(len(self.columns[part.at]), dtype=bool)
-        found = []
+        presents = []
         for child in part.parts:
             done = self._finished(child)
-            found.append((child, before & ~done))
+            presents.append((child, before & ~done))
             before = before & done
-        return found
+        return presents
 
 
 def _number(trigger: Trigger, at: int) -> tuple[_Part, int]:

@@ -315,8 +315,10 @@ def _sync(fd: int) -> None:
 def _boot() -> bytes:
     try:
         if sys.platform == "darwin":
-            asked = subprocess.run(["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=True, text=True)
-            text = asked.stdout
+            answer = subprocess.run(
+                ["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=True, text=True
+            )
+            text = answer.stdout
         else:
             text = Path("/proc/sys/kernel/random/boot_id").read_text()
         return uuid.UUID(text.strip()).bytes

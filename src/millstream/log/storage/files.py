@@ -54,8 +54,8 @@ class SegmentName:
     @classmethod
     def parse(cls, name: str) -> SegmentName | None:
         """Parse a file name; None when it is another kind of file."""
-        found = _SEGMENT.fullmatch(name)
-        return cls(int(found[1]), int(found[2]), int(found[3], 16)) if found else None
+        match = _SEGMENT.fullmatch(name)
+        return cls(int(match[1]), int(match[2]), int(match[3], 16)) if match else None
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ def read_durable(disk: Disk, folder: Path) -> Durable | None:
             data = disk.read(folder / "durable")
         except FileNotFoundError:
             return None
-        found = Durable.unpack(data)
-        if found is not None or not data:
-            return found
+        durable = Durable.unpack(data)
+        if durable is not None or not data:
+            return durable
     return None
 
 
@@ -144,8 +144,8 @@ def list_files(disk: Disk, folder: Path) -> PartitionFiles:
     for name in disk.list(folder):
         if (segment := SegmentName.parse(name)) is not None:
             segments.append(segment)
-        elif found := _WAL.fullmatch(name):
-            wals.append(int(found[1]))
+        elif match := _WAL.fullmatch(name):
+            wals.append(int(match[1]))
         elif name.endswith(TEMP):
             temporary.append(name)
     return PartitionFiles(tuple(sorted(segments)), tuple(sorted(wals)), tuple(temporary))

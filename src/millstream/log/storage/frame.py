@@ -113,11 +113,11 @@ def read_header(disk: Disk, path: Path, topic: str, partition: int, base: int) -
     body = disk.read(path, _FILE.size, length)
     if magic != _FILE_MAGIC or len(body) != length or zlib.crc32(body) != crc:
         raise damaged(path, 0, "its header does not match its checksum")
-    said: dict[str, Any] = orjson.loads(body)
-    if (said["topic"], said["partition"], said["base"]) != (topic, partition, base):
+    header: dict[str, Any] = orjson.loads(body)
+    if (header["topic"], header["partition"], header["base"]) != (topic, partition, base):
         raise damaged(path, 0, "it belongs to another topic, partition or place")
-    marks = [Mark(*m) for m in said["producers"]]
-    return Header(topic, partition, base, said["time"], {m.producer: m for m in marks}), _FILE.size + length
+    marks = [Mark(*m) for m in header["producers"]]
+    return Header(topic, partition, base, header["time"], {m.producer: m for m in marks}), _FILE.size + length
 
 
 def seed_of(topic: str, partition: int) -> int:
@@ -158,11 +158,11 @@ def frame_at(data: memoryview, at: int, seed: int, origin: int = 0) -> Frame | N
 def whole_frame_after(data: memoryview, at: int, seed: int) -> int | None:
     """The position of the next whole frame after a bad position; None when nothing follows that could be one."""
     raw = bytes(data)
-    found = raw.find(_MAGIC, at + 1)
-    while found >= 0:
-        if found % ALIGNED == 0 and frame_at(data, found, seed) is not None:
-            return found
-        found = raw.find(_MAGIC, found + 1)
+    magic = raw.find(_MAGIC, at + 1)
+    while magic >= 0:
+        if magic % ALIGNED == 0 and frame_at(data, magic, seed) is not None:
+            return magic
+        magic = raw.find(_MAGIC, magic + 1)
     return None
 
 

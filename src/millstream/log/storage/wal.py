@@ -113,14 +113,14 @@ class Wal:
 
 def _stretches(frames: list[Frame]) -> Iterator[list[Frame]]:
     """Group frames into ranges of about STEP bytes."""
-    found: list[Frame] = []
+    stretch: list[Frame] = []
     for frame in frames:
-        if found and frame.position + frame.size - found[0].position > STEP:
-            yield found
-            found = []
-        found.append(frame)
-    if found:
-        yield found
+        if stretch and frame.position + frame.size - stretch[0].position > STEP:
+            yield stretch
+            stretch = []
+        stretch.append(frame)
+    if stretch:
+        yield stretch
 
 
 @dataclass(frozen=True)

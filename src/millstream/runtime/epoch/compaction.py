@@ -64,8 +64,8 @@ class Compactor:
         job = self._jobs.get(step)
         if job is None:
             return runs
-        held = {r.file for r in job.old}
-        last = max((i for i, r in enumerate(runs) if r.file in held), default=-1)
+        files = {r.file for r in job.old}
+        last = max((i for i, r in enumerate(runs) if r.file in files), default=-1)
         return runs[last + 1 :]
 
     def _finish(self, version: Version, step: str) -> Version:
@@ -73,8 +73,8 @@ class Compactor:
         if job is None or not job.new.done():
             return version
         del self._jobs[step]
-        held = {r.file for r in version.of(step)}
-        if job.new.exception() is not None and not all(r.file in held for r in job.old):
+        files = {r.file for r in version.of(step)}
+        if job.new.exception() is not None and not all(r.file in files for r in job.old):
             return version  # some of its runs expired and were removed before it had read them
         merged = job.new.result()
         return version.replaced(step, job.old, merged)

@@ -23,16 +23,16 @@ class Upkeep:
         self._root, self._keep = root, keep
         self._last: dict[str, int] = {}
         """file -> the last epoch whose version may name it."""
-        self._found: set[str] = set()
+        self._leftovers: set[str] = set()
         """Files of older versions that were there at the start."""
 
     def after(self, epoch: int, named: Iterable[str], version: Version) -> list[str]:
         """Called when an epoch is the present: of the files `named` before, remove those that no kept version needs.
         Returns the removed.
         """
-        for file in (set(named) | self._found) - version.files:
+        for file in (set(named) | self._leftovers) - version.files:
             self._last.setdefault(file, epoch)
-        self._found = set()
+        self._leftovers = set()
         gone = [f for f, last in self._last.items() if last + self._keep < epoch]
         for file in gone:
             paths.delete_file(self._root / file, missing_ok=True)
@@ -43,7 +43,7 @@ class Upkeep:
         """Called at the start: what is there and not named by this version goes as soon as it is old enough. (What no
         version names was removed before, by `recovery.reconcile`.)
         """
-        self._found = files_in(self._root) - version.files
+        self._leftovers = files_in(self._root) - version.files
 
 
 def files_in(root: Path) -> set[str]:

@@ -22,16 +22,16 @@ from millstream.store.port import EpochStore
 
 def view_of(plan: Plan, name: str) -> ViewStage:
     """Return the view of this name, if its late records can be replayed."""
-    found = next((v for v in plan.views if v.name == name and not v.inner), None)
-    if found is None:
+    view = next((v for v in plan.views if v.name == name and not v.inner), None)
+    if view is None:
         raise UnknownName(
             f"the flow `{plan.flow}` has no view `{name}`",
             detail="it has: " + ", ".join(v.name for v in plan.views if not v.inner),
         )
-    if not found.kept:
+    if not view.kept:
         raise Unsupported(f"`{name}` is a sink: it has no table to replay late records into")
-    check(found.operator, name)
-    if any(plan.reads_clock(f) for f in found.operator.feeds):
+    check(view.operator, name)
+    if any(plan.reads_clock(f) for f in view.operator.feeds):
         raise Unsupported(
             f"the late records of `{name}` cannot be replayed",
             detail="it uses processing time, which would differ when the records are read again",
@@ -44,7 +44,7 @@ def view_of(plan: Plan, name: str) -> ViewStage:
             detail=f"{', '.join(f'`{v}`' for v in behind)} would not be updated: computed from its changes",
             hint=f"they can be read with SELECT * FROM `{name}$late`",
         )
-    return found
+    return view
 
 
 def standing(progress: Progress, sources: Mapping[str, Any]) -> dict[str, SourceSlice]:
@@ -73,7 +73,7 @@ def with_replayed(output: Any, view: ViewStage, store: EpochStore) -> Any:
         return output
     new = polars(output.replayed)
     ends = new[view.time_column].unique() if view.time_column is not None and len(new) else None
-    old = polars(store.shown(view.name))
+    old = polars(store.all_rows(view.name))
     if ends is not None and view.time_column is not None:
         old = old.filter(pl.col(view.time_column).is_in(ends.implode()))
     else:

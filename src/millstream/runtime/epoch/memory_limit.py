@@ -32,7 +32,7 @@ def usual_limit(home: Path | None = None) -> int:
     return find(FLOW_MEMORY, home=home).value
 
 
-def held() -> int:
+def private_bytes() -> int:
     """The private memory of this process in bytes: state that is mapped from files does not count."""
     try:
         for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
@@ -44,7 +44,7 @@ def held() -> int:
 
 
 @contextmanager
-def bounded(flow: str, limit: int | None = None, measure: Callable[[], int] = held) -> Iterator[None]:
+def bounded(flow: str, limit: int | None = None, measure: Callable[[], int] = private_bytes) -> Iterator[None]:
     """Run a computation for a flow. Raises MemoryExceeded when the process holds more than `limit` bytes in the
     meantime.
     """

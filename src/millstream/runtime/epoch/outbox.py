@@ -53,8 +53,8 @@ def done(path: Path) -> Path:
 
 def lost(root: Path, expected: Sequence[str], generation: Callable[[str], int]) -> list[Path]:
     """Return the missing files of changes among those that the current generation of each sink has staged."""
-    told = (e.partition("/") for e in expected)
-    names = (name for number, _, name in told if int(number) == generation(sink_of(name)))
+    entries = (e.partition("/") for e in expected)
+    names = (name for number, _, name in entries if int(number) == generation(sink_of(name)))
     return [p for p in (root / n for n in names) if not p.exists() and not done(p).exists()]
 
 
@@ -167,15 +167,15 @@ class Outbox:
         return [(n, t) for n, t in changes.items() if n in self._sinks and t.num_rows]
 
     def _put(self, epoch: int, name: str, table: pa.Table, digest: str) -> str:
-        shown = self._sinks[name][0].for_sink(table).replace_schema_metadata({b"digest": digest.encode()})
-        data = ipc_bytes(shown)
+        sink_rows = self._sinks[name][0].for_sink(table).replace_schema_metadata({b"digest": digest.encode()})
+        data = ipc_bytes(sink_rows)
         self._root.mkdir(parents=True, exist_ok=True)
         file = f"{epoch:012d}-{name}.{zlib.crc32(data):08x}.arrow"
         write_durably(self._root / file, data)
         return file
 
-    def _send(self, epoch: int, name: str, shown: pa.Table, digest: str | None = None) -> None:
-        self._sinks[name][1].write(epoch, shown, digest=digest)
+    def _send(self, epoch: int, name: str, sink_rows: pa.Table, digest: str | None = None) -> None:
+        self._sinks[name][1].write(epoch, sink_rows, digest=digest)
 
     def _writer(self, name: str) -> str:
         """The name under which a sink writes. A flow that was restored to an earlier epoch gets a different one."""

@@ -95,11 +95,11 @@ class Progress:
         """Read what `to_json` wrote."""
         offsets = {s: {int(p): o for p, o in by.items()} for s, by in data["offsets"].items()}
         names = ("rows", "errors", "applied", "late", "changed", "reached", "skipped", "filtered")
-        found = cls(offsets, Watermarks.from_json(data["watermarks"]), *(dict(data.get(name, {})) for name in names))
-        found.first = {s: {int(p): o for p, o in by.items()} for s, by in data.get("first", {}).items()}
-        found.feeds, found.joined = dict(data.get("feeds", {})), dict(data.get("joined", {}))
-        found.out, found.reach = list(data.get("out", ())), dict(data.get("reach", {}))
-        return found
+        progress = cls(offsets, Watermarks.from_json(data["watermarks"]), *(dict(data.get(name, {})) for name in names))
+        progress.first = {s: {int(p): o for p, o in by.items()} for s, by in data.get("first", {}).items()}
+        progress.feeds, progress.joined = dict(data.get("feeds", {})), dict(data.get("joined", {}))
+        progress.out, progress.reach = list(data.get("out", ())), dict(data.get("reach", {}))
+        return progress
 
 
 def count(into: dict[str, int], name: str, more: int) -> None:

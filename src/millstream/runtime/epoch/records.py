@@ -176,11 +176,11 @@ def _crc(data: Mapping[str, Any]) -> int:
     return zlib.crc32(orjson.dumps(data))
 
 
-def _other_format(path: Path, found: Any) -> Exception:
-    if not isinstance(found, int) or found < FORMAT:
-        return ValueError(f"it has the format {found!r}")
+def _other_format(path: Path, version: Any) -> Exception:
+    if not isinstance(version, int) or version < FORMAT:
+        return ValueError(f"it has the format {version!r}")
     return HomeTooNew(
-        f"the epoch record {path} has format {found}, and this Millstream knows formats up to {FORMAT}",
+        f"the epoch record {path} has format {version}, and this Millstream knows formats up to {FORMAT}",
         detail="it was written by a newer version; nothing was touched",
         hint="upgrade: pip install --upgrade millstream",
     )

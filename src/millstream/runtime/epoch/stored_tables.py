@@ -77,12 +77,12 @@ class Tables:
 
     def newest(self) -> Mapping[str, int]:
         """The newest version of every table."""
-        found = {}
+        newest = {}
         for folder in self.folders():
             versions = [int(f.stem) for f in folder.glob("*.arrow") if f.stem.isdigit()]
             if versions:
-                found[folder.name] = max(versions)
-        return found
+                newest[folder.name] = max(versions)
+        return newest
 
     def folders(self) -> list[Path]:
         """The directories of tables, without those that are being dropped."""
@@ -222,11 +222,11 @@ class Tables:
 
     def misplaced(self) -> dict[str, str]:
         """The directories that hold the files of another table, and which table."""
-        found = {}
+        folders = {}
         for folder in self.folders():
             with suppress(HomeDamaged):  # reported elsewhere
-                found[folder.name] = _note_in(folder)[0]
-        return {place: table for place, table in found.items() if place.lower() != table.lower()}
+                folders[folder.name] = _note_in(folder)[0]
+        return {place: table for place, table in folders.items() if place.lower() != table.lower()}
 
     def check(self, versions: Mapping[str, int]) -> None:
         """Refuse versions of tables that do not match their checksums; each is checked once."""
@@ -253,10 +253,10 @@ def _note_in(folder: Path) -> tuple[str, dict[str, int]]:
         return folder.name, {}
     try:
         data = path.read_bytes()
-        found = orjson.loads(data)["value"]
-        if encoded(found) != data:
+        value = orjson.loads(data)["value"]
+        if encoded(value) != data:
             raise ValueError("its checksum does not match")
-        return (str(found["table"]), dict(found["versions"])) if "versions" in found else (folder.name, dict(found))
+        return (str(value["table"]), dict(value["versions"])) if "versions" in value else (folder.name, dict(value))
     except (OSError, ValueError, KeyError, TypeError) as error:
         detail = error.strerror if isinstance(error, OSError) else "it is not what was written"
         raise HomeDamaged(f"the file {path} cannot be read", detail=detail, hint=HINT) from None

@@ -21,7 +21,7 @@ from millstream.model.guarantees import SinkGuarantee
 from millstream.model.types.assignment import Unfit, assigned_table
 from millstream.model.types.schema import ddl_type
 from millstream.state.ipc import ipc_bytes
-from millstream.store.port import Taken
+from millstream.store.port import WriterState
 
 Change = Callable[[pa.Table, bytes | None], tuple[pa.Table, bytes | None]]
 """Computes the new rows of a table from its current rows, and the new keys of a sink from the previous ones."""
@@ -34,7 +34,7 @@ ChangesTable = Callable[[str, str, int, Change], None]
 class KeepsTables(Protocol):
     """The part of the store that is needed here."""
 
-    def table_taken(self, name: str, writer: str) -> Taken:
+    def writer_state(self, name: str, writer: str) -> WriterState:
         """What a stored table has of a sink."""
         ...
 
@@ -43,15 +43,17 @@ class KeepsTables(Protocol):
         ...
 
 
-def changed(store: KeepsTables, name: str, writer: str, epoch: int, change: Change) -> tuple[pa.Table, Taken] | None:
+def changed(
+    store: KeepsTables, name: str, writer: str, epoch: int, change: Change
+) -> tuple[pa.Table, WriterState] | None:
     """Compute the new rows of a table for an epoch of a sink, and what to record with
     them; None if it has that epoch.
     """
-    before = store.table_taken(name, writer)
+    before = store.writer_state(name, writer)
     if before.epoch >= epoch:
         return None
     rows, keys = change(store.table_rows(name), before.keys)
-    return rows, Taken(writer, epoch, keys)
+    return rows, WriterState(writer, epoch, keys)
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class TableSink(SinkBase):
 
     def last_epoch(self, writer: str) -> int | None:
         """Return the epoch that was recorded with the rows."""
-        return self._tables.store.table_taken(self._target.table, writer).epoch
+        return self._tables.store.writer_state(self._target.table, writer).epoch
 
     def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
         """Apply an epoch's changes to the table."""
@@ -86,7 +88,7 @@ class TableSink(SinkBase):
         """Do nothing: the store holds both the table and the epoch, so the table has what was written to it."""
 
     @property
-    def _said(self) -> str:
+    def _refusal(self) -> str:
         return f"the sink `{self._name}` cannot write to the table `{self._target.table}`"
 
     def _applied(self, there: pa.Table, rows: pa.Table, keys: bytes | None) -> tuple[pa.Table, bytes | None]:
@@ -94,7 +96,7 @@ class TableSink(SinkBase):
         missing = [n for n in target.schema.names if n not in there.column_names]
         if missing:
             raise RecordRefused(
-                f"{self._said}: it has no column `{missing[0]}` any more",
+                f"{self._refusal}: it has no column `{missing[0]}` any more",
                 hint=f"DROP SINK {self._name}, and create it again for the current columns",
             )
         present = there.select(target.schema.names).cast(target.schema.to_arrow())
@@ -102,28 +104,28 @@ class TableSink(SinkBase):
         if self._kind is not None:
             comes = [op in ("+I", "+U") for op in rows[self._kind].to_pylist()]
             rows = rows.drop_columns([self._kind])
-        given = self._fitted(rows)
-        self._check(given.filter(pa.array(comes, pa.bool_())))
+        new_rows = self._fitted(rows)
+        self._check(new_rows.filter(pa.array(comes, pa.bool_())))
         if not target.key:
-            return pa.concat_tables([present, given]), None
+            return pa.concat_tables([present, new_rows]), None
         if self._kind is None:
-            return self._replaced(present, given), None
-        return self._upserted(present, given, comes, keys)
+            return self._replaced(present, new_rows), None
+        return self._upserted(present, new_rows, comes, keys)
 
     def _fitted(self, rows: pa.Table) -> pa.Table:
         """Convert rows to the columns of the table; missing columns are NULL."""
         target = self._target
-        given = dict(zip(target.columns, rows.columns, strict=True))
+        by_column = dict(zip(target.columns, rows.columns, strict=True))
 
         def refused(unfit: Unfit, field: pa.Field) -> RecordRefused:
             value = "" if unfit.row is None else f"{str(unfit.value)[:200]}: "
             return RecordRefused(
-                f"{self._said}: a value of `{field.name}` cannot become {ddl_type(field.type)}",
+                f"{self._refusal}: a value of `{field.name}` cannot become {ddl_type(field.type)}",
                 detail=f"{value}{unfit.why}",
                 hint=f"DROP SINK {self._name}, and create it again with a CAST, or with a WHERE that excludes it",
             )
 
-        return assigned_table(target.schema.to_arrow(), given, rows.num_rows, refused)
+        return assigned_table(target.schema.to_arrow(), by_column, rows.num_rows, refused)
 
     def _check(self, rows: pa.Table) -> None:
         """Refuse NULL in NOT NULL columns."""
@@ -131,26 +133,26 @@ class TableSink(SinkBase):
             if rows[name].null_count:
                 kind = "its key" if name in self._target.key else "NOT NULL"
                 raise RecordRefused(
-                    f"{self._said}: NULL in `{name}`, which is {kind}",
+                    f"{self._refusal}: NULL in `{name}`, which is {kind}",
                     hint=f"DROP SINK {self._name}, and create it again with coalesce(...), or WHERE {name} IS NOT NULL",
                 )
 
-    def _replaced(self, present: pa.Table, given: pa.Table) -> pa.Table:
+    def _replaced(self, present: pa.Table, new_rows: pa.Table) -> pa.Table:
         """Apply rows of an append-only query: each replaces the row with the same key."""
         keys = list(self._target.key)
-        new = _frame(given, keys).with_row_index("$at").unique(keys, keep="last", maintain_order=True)
+        new = _frame(new_rows, keys).with_row_index("$at").unique(keys, keep="last", maintain_order=True)
         old = _frame(present, keys).with_row_index("$at").join(new, on=keys, how="anti", maintain_order="left")
-        return pa.concat_tables([present.take(old["$at"].to_arrow()), given.take(new["$at"].to_arrow())])
+        return pa.concat_tables([present.take(old["$at"].to_arrow()), new_rows.take(new["$at"].to_arrow())])
 
     def _upserted(
-        self, present: pa.Table, given: pa.Table, comes: list[bool], kept: bytes | None
+        self, present: pa.Table, new_rows: pa.Table, comes: list[bool], own_keys: bytes | None
     ) -> tuple[pa.Table, bytes]:
         """Upsert and delete rows by key; returns also the keys that the query has a row for now."""
         keys = list(self._target.key)
-        known = _frame(_read(kept) if kept is not None else present.slice(0, 0), keys)
-        changes = _frame(given, keys).with_columns(pl.Series("$comes", comes, pl.Boolean)).with_row_index("$at")
+        known = _frame(_read(own_keys) if own_keys is not None else present.slice(0, 0), keys)
+        changes = _frame(new_rows, keys).with_columns(pl.Series("$comes", comes, pl.Boolean)).with_row_index("$at")
         at, sign = pl.col("$at"), pl.when(pl.col("$comes")).then(1).otherwise(-1).sum()
-        found = (
+        places = (
             changes.drop_nulls(keys)
             .group_by(keys, maintain_order=True)
             .agg(
@@ -163,32 +165,36 @@ class TableSink(SinkBase):
         )
         # A retracted row existed, even where no keys were kept: by an earlier version, or before a restore.
         before = (pl.col("$known") | (pl.col("$net") <= 0)).cast(pl.Int64)
-        found = found.with_columns((pl.col("$net") + before).alias("$rows"))
-        self._refuse_two(found.filter(pl.col("$rows") > 1))
+        places = places.with_columns((pl.col("$net") + before).alias("$rows"))
+        self._refuse_two(places.filter(pl.col("$rows") > 1))
         lives = (pl.col("$rows") == 1) & pl.col("$last").is_not_null()
         old = _frame(present, keys).with_row_index("$at")
-        there = old.join(found.with_columns(lives.alias("$lives")), on=keys, how="inner", maintain_order="left")
+        there = old.join(places.with_columns(lives.alias("$lives")), on=keys, how="inner", maintain_order="left")
         sure = there.filter(pl.col("$lives") | pl.col("$known"))["$at"].to_list()
-        asked = there.filter(~(pl.col("$lives") | pl.col("$known")))
-        same = [i for i, gone in zip(asked["$at"], asked["$gone"], strict=True) if self._same(present, i, given, gone)]
+        doubtful = there.filter(~(pl.col("$lives") | pl.col("$known")))
+        same = [
+            i
+            for i, gone in zip(doubtful["$at"], doubtful["$gone"], strict=True)
+            if self._same(present, i, new_rows, gone)
+        ]
         removed = pl.Series("$at", [*sure, *same], old["$at"].dtype)
         stay = old.filter(~pl.col("$at").is_in(removed.implode()))["$at"].to_arrow()
-        new = found.filter(lives)
-        rows = pa.concat_tables([present.take(stay), given.take(new["$last"].sort().to_arrow())])
-        now = pl.concat([known.join(found, on=keys, how="anti", maintain_order="left"), new.select(keys)])
+        new = places.filter(lives)
+        rows = pa.concat_tables([present.take(stay), new_rows.take(new["$last"].sort().to_arrow())])
+        now = pl.concat([known.join(places, on=keys, how="anti", maintain_order="left"), new.select(keys)])
         written = now.to_arrow().cast(present.select(keys).schema)
         return rows, ipc_bytes(written, pa.ipc.new_stream).to_pybytes()
 
-    def _same(self, present: pa.Table, at: int, given: pa.Table, gone: int) -> bool:
+    def _same(self, present: pa.Table, at: int, new_rows: pa.Table, gone: int) -> bool:
         """Whether a row of the table equals the retracted one in the columns that the sink writes."""
         names = list(self._target.columns)
-        return bool(present.select(names).slice(at, 1).to_pylist() == given.select(names).slice(gone, 1).to_pylist())
+        return bool(present.select(names).slice(at, 1).to_pylist() == new_rows.select(names).slice(gone, 1).to_pylist())
 
     def _refuse_two(self, twice: pl.DataFrame) -> None:
         if len(twice):
-            said = ", ".join(f"{k} = {twice[k][0]}" for k in self._target.key)
+            values = ", ".join(f"{k} = {twice[k][0]}" for k in self._target.key)
             raise RecordRefused(
-                f"the sink `{self._name}` has two rows for the key of `{self._target.table}`: {said}",
+                f"the sink `{self._name}` has two rows for the key of `{self._target.table}`: {values}",
                 hint=f"DROP SINK {self._name}, and create it again with one row per key, as with GROUP BY",
             )
 

@@ -46,10 +46,10 @@ def standings(
     slices: Mapping[str, SourceSlice],
 ) -> list[SourceStanding]:
     """How sources stand that were read up to `offsets`, with `slices` to be read next."""
-    found = []
+    rows = []
     for source in sources:
         options, start = source.options, offsets.get(source.name, {})
-        found.append(
+        rows.append(
             SourceStanding(
                 source.name,
                 len(start) or 1,
@@ -60,7 +60,7 @@ def standings(
                 ports[source.name].finished(start),
             )
         )
-    return found
+    return rows
 
 
 def moved(part: SourceSlice) -> frozenset[int]:
@@ -124,13 +124,13 @@ class Watermarks:
         As the watermark, but only so far behind the newest record as this share of the records was so far.
         """
         whole = self.of(sources, now)
-        found: dict[str, dict[str, int]] = {}
+        shares: dict[str, dict[str, int]] = {}
         for fraction in fractions:
             behind = {s.name: min(s.lateness or 0, within(self.disorder.get(s.name, {}), fraction)) for s in sources}
             before = {s: by.get(repr(fraction), BEGINNING) for s, by in self.shares.items()}
             for name, at in self._all(sources, now, behind, before).items():
-                found.setdefault(name, {})[repr(fraction)] = max(at, whole[name])
-        return found
+                shares.setdefault(name, {})[repr(fraction)] = max(at, whole[name])
+        return shares
 
     def newest_counted(self, plan: Plan) -> dict[str, Mapping[int, int]]:
         """The newest event times of the sources whose disorder is counted: if some trigger of the plan waits for a
@@ -150,9 +150,9 @@ class Watermarks:
         else:
             source_name, partition = holder
             at = self.newest.get(source_name, {}).get(partition)
-            held = {"source": source_name, "partition": partition, "newest": at}
-            if {**self.held, "since": None} != {**held, "since": None}:
-                self.held = {**held, "since": now}
+            hold = {"source": source_name, "partition": partition, "newest": at}
+            if {**self.held, "since": None} != {**hold, "since": None}:
+                self.held = {**hold, "since": now}
         return self.of(sources, now)
 
     def holder(self, sources: Sequence[SourceStanding], now: int) -> tuple[str, int] | None:
@@ -186,15 +186,15 @@ class Watermarks:
     def _all(
         self, sources: Sequence[SourceStanding], now: int, behind: Mapping[str, int], last: Mapping[str, int]
     ) -> dict[str, int]:
-        found = {s.name: max(self._at(s, now, behind[s.name]), last.get(s.name, BEGINNING)) for s in sources}
+        watermarks = {s.name: max(self._at(s, now, behind[s.name]), last.get(s.name, BEGINNING)) for s in sources}
         unknown = {s.name for s in sources if self._unknown(s, now)}
         # that another source has ended does not mean that nothing comes of this one
         others = [
-            self._at(replace(s, finished=False), now, behind[s.name]) if s.finished else found[s.name]
+            self._at(replace(s, finished=False), now, behind[s.name]) if s.finished else watermarks[s.name]
             for s in sources
             if s.name not in unknown
         ]
-        return found | {name: max([found[name], *others]) for name in unknown}
+        return watermarks | {name: max([watermarks[name], *others]) for name in unknown}
 
     def _at(self, source: SourceStanding, now: int, behind: int) -> int:
         if source.finished:

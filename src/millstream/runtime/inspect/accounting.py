@@ -45,8 +45,8 @@ def account_rows(store: AccountStore, ports: Ports, now: int) -> list[dict[str, 
         }
         for source in sorted({*progress.offsets, *waiting}):
             listed.append({"kind": "source", "flow": flow, "name": source, **_source(progress, source, waiting)})
-        shown = (v for v in {*progress.applied, *progress.joined} if INNER not in v)
-        for view in sorted(shown):
+        views = (v for v in {*progress.applied, *progress.joined} if INNER not in v)
+        for view in sorted(views):
             listed.append({"kind": "view", "flow": flow, "name": view, **_view(progress, view, waiting)})
     return listed
 

@@ -24,14 +24,14 @@ def lag_rows(store: _Reads, log: Log) -> list[dict[str, Any]]:
     for name in log.topics():
         topic = log.topic(name)
         ends = topic.end()
-        for reader, held in sorted(topic.holds().items()):
+        for reader, offsets in sorted(topic.holds().items()):
             flow, _, source = reader.partition(".")
             if flow == CHECKPOINT:
                 continue
             last = store.last(flow)
             at = {} if last is None else {int(p): o for p, o in last.progress["offsets"].get(source, {}).items()}
             for partition, end in sorted(ends.items()):
-                position = at.get(partition, held.get(partition, 0))
+                position = at.get(partition, offsets.get(partition, 0))
                 place = {"flow": flow, "source": source, "topic": name, "partition": partition}
                 rows.append({**place, "position": position, "end": end, "lag": max(0, end - position)})
     return rows

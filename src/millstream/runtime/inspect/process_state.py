@@ -31,11 +31,11 @@ def state_table(root: Path, row: EpochRow | None, view: str) -> pa.Table:
     for step, runs in version.runs.items():
         if view_of(step) != view or not runs or not _is_of_process(root, runs[0]):
             continue
-        found = StateReader(RunCache(root), runs, _UNIQUE).scan(after)
-        if found is not None:
-            alive = found.filter(~pl.col("$gone") & (pl.col("$x") > after))
-            shown = [pl.col(c).alias(c.lstrip("@")) for c in found.columns if not c.startswith("$")]
-            return alive.select(shown).to_arrow()
+        state_rows = StateReader(RunCache(root), runs, _UNIQUE).scan(after)
+        if state_rows is not None:
+            alive = state_rows.filter(~pl.col("$gone") & (pl.col("$x") > after))
+            columns = [pl.col(c).alias(c.lstrip("@")) for c in state_rows.columns if not c.startswith("$")]
+            return alive.select(columns).to_arrow()
     raise UnknownName(
         f"the view `{view}` has no process with state", hint="state is kept with the first view of a process"
     )

@@ -63,7 +63,7 @@ def warnings_for(
     broken = {f for f in {*states, *failures} if has_failed(state_of(f, states, failures))}
     if not broken:
         return ()
-    said = []
+    warnings = []
     for name, flow in [(t, store.flow_of_view(t)) for t in tables]:
         if flow is None or flow not in broken:
             continue
@@ -76,8 +76,8 @@ def warnings_for(
                 detail=f"{why}{age}",
                 hint=f"fix the cause, then RESUME {flow}; SET failed_views = 'warn' shows the old rows",
             )
-        said.append(f"the view `{name}` has failed{age}: {why}")
-    return tuple(said)
+        warnings.append(f"the view `{name}` has failed{age}: {why}")
+    return tuple(warnings)
 
 
 def spoken_age(micros: int) -> str:
@@ -203,11 +203,11 @@ def _since(progress: Progress, looks: list[SourceStanding], now: int) -> int | N
     """Since when the flow has been held at its position: by the partition of the last epoch, or by another one since
     that one became idle.
     """
-    marks, held = progress.watermarks, progress.watermarks.held
-    if not held or marks.holder(looks, now) == (held["source"], held["partition"]):
-        return held.get("since")
-    idle = next((s.idle for s in looks if s.name == held["source"]), None)
-    heard = marks.active.get(held["source"], {}).get(held["partition"], marks.since.get(held["source"], now))
+    marks, holds = progress.watermarks, progress.watermarks.held
+    if not holds or marks.holder(looks, now) == (holds["source"], holds["partition"]):
+        return holds.get("since")
+    idle = next((s.idle for s in looks if s.name == holds["source"]), None)
+    heard = marks.active.get(holds["source"], {}).get(holds["partition"], marks.since.get(holds["source"], now))
     return min(now, heard + (idle or 0))
 
 

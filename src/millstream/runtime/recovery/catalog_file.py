@@ -65,13 +65,13 @@ def read(path: Path) -> dict[str, Any]:
 
 def present(home: Path) -> dict[str, Any]:
     """Return the newest readable catalog of a home; an empty one when there is none."""
-    found = [dict(EMPTY)]
+    contents = [dict(EMPTY)]
     for path in (home / FILE, home / COPY):
         try:
-            found.append(read(path))
+            contents.append(read(path))
         except HomeDamaged:
             continue
-    return max(found, key=_revision)
+    return max(contents, key=_revision)
 
 
 def revision_of(data: bytes | None) -> int:

@@ -105,9 +105,9 @@ def save(
         with disk_full_named(unfinished):
             store.copied(store_file(unfinished), lambda: rows.update(_collect(home, store, links)))
             _copy_all(links, unfinished, rows)
-            manifest = Manifest(name, now, {f: _told(r, store.generation(f)) for f, r in rows.items()}, {})
+            manifest = Manifest(name, now, {f: _flow_entry(r, store.generation(f)) for f, r in rows.items()}, {})
             _seal(unfinished, manifest)
-        hold_for(name, {flow: told["offsets"] for flow, told in manifest.flows.items()}, log)
+        hold_for(name, {flow: entry["offsets"] for flow, entry in manifest.flows.items()}, log)
         failpoint("held")
         paths.rename(unfinished, folder)
         sync_directory(folder.parent)
@@ -141,7 +141,7 @@ def listed(home: Path) -> list[dict[str, Any]]:
     """List the checkpoints of a home, newest first, one row each. `problem` states what is wrong with one, without
     reading its files.
     """
-    found = []
+    rows = []
     for folder in sorted((home / FOLDER).glob("*")):
         if folder.name.startswith("."):
             continue
@@ -153,12 +153,10 @@ def listed(home: Path) -> list[dict[str, Any]]:
             row["problem"] = error.message
         else:
             row["made_at"] = datetime.fromtimestamp(manifest.made_at / 1_000_000, UTC)
-            row["flows"] = {f: told["epoch"] for f, told in manifest.flows.items()}
+            row["flows"] = {f: entry["epoch"] for f, entry in manifest.flows.items()}
             row["bytes"] = manifest.bytes
-        found.append(row)
-    return sorted(
-        found, key=lambda r: (r["made_at"] or datetime.min.replace(tzinfo=UTC), r["checkpoint"]), reverse=True
-    )
+        rows.append(row)
+    return sorted(rows, key=lambda r: (r["made_at"] or datetime.min.replace(tzinfo=UTC), r["checkpoint"]), reverse=True)
 
 
 def drop(home: Path, name: str, log: Log) -> None:
@@ -216,11 +214,11 @@ def read(folder: Path) -> Manifest:
 def verify(folder: Path) -> Manifest:
     """Return the manifest after verifying every file against it."""
     manifest = read(folder)
-    for name, told in manifest.files.items():
+    for name, entry in manifest.files.items():
         path = folder / name
         if not path.exists():
             raise HomeDamaged(f"the file {path} of the checkpoint is missing", hint="use another checkpoint")
-        if path.stat().st_size != told["bytes"] or crc_of(path) != told["crc"]:
+        if path.stat().st_size != entry["bytes"] or crc_of(path) != entry["crc"]:
             raise HomeDamaged(
                 f"the file {path} of the checkpoint does not match its checksum", hint="use another checkpoint"
             )
@@ -273,10 +271,10 @@ def _hold(home: Path, folder: Path, manifest: Manifest) -> None:
     """Hold what the flows resume with in the topics, even after the checkpoint is dropped."""
     log = Log(home / "log", SystemClock())
     try:
-        for flow, told in manifest.flows.items():
+        for flow, entry in manifest.flows.items():
             kinds = read_kinds(folder / "flows" / flow)
             topics = {s: k.removeprefix("log ") for s, k in kinds.items() if k.startswith("log ")}
-            hold_again(flow, topics, told["offsets"], log)
+            hold_again(flow, topics, entry["offsets"], log)
     finally:
         log.close()
 
@@ -304,8 +302,8 @@ def _collect(home: Path, store: Any, links: Path) -> dict[str, EpochRow]:
         for file in Version.from_json(last.version).files:
             _take(root / "state" / file, links / "flows" / flow / "state" / file, link=True)
         book = RecordBook(root / "epochs")
-        kept = [book.path(n) for n in book.numbers() if n <= last.number]
-        for path in (*kept, *(root / "sources").glob("[!.]*")):
+        records = [book.path(n) for n in book.numbers() if n <= last.number]
+        for path in (*records, *(root / "sources").glob("[!.]*")):
             _take(path, links / path.relative_to(home), link=False)
     for files in (f"*/{SUMS}", "*/*.arrow"):  # a version written in the meantime is not among the checksums
         for path in (home / "tables").glob(files):
@@ -364,12 +362,12 @@ def _seal(folder: Path, manifest: Manifest) -> None:
 
     folded(store_file(folder))
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        told = {"bytes": path.stat().st_size, "crc": crc_of(path)}
-        manifest.files[str(path.relative_to(folder))] = told  # type: ignore[index]
+        entry = {"bytes": path.stat().st_size, "crc": crc_of(path)}
+        manifest.files[str(path.relative_to(folder))] = entry  # type: ignore[index]
     sync_tree(folder)
     data = manifest.to_json()
     write_durably(folder / "manifest.json", orjson.dumps({**data, "crc": zlib.crc32(orjson.dumps(data))}))
 
 
-def _told(row: EpochRow, generation: int) -> dict[str, Any]:
+def _flow_entry(row: EpochRow, generation: int) -> dict[str, Any]:
     return {"epoch": row.number, "generation": generation, "offsets": row.progress["offsets"]}

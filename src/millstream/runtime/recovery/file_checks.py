@@ -21,7 +21,7 @@ from millstream.runtime import home_dir
 from millstream.runtime.epoch.stored_tables import SUMS, Tables, noted
 from millstream.runtime.recovery import catalog_file
 from millstream.runtime.recovery.file_inventory import COPIES, FOREIGN, LOCKS, present
-from millstream.runtime.recovery.repair_actions import NOTHING, Finding, RepairContext, asides, said_of
+from millstream.runtime.recovery.repair_actions import NOTHING, Finding, RepairContext, asides, message_of
 from millstream.store.files import store_file
 
 UNKNOWN = "what the file held, unless the next steps of the repair find it elsewhere"
@@ -48,8 +48,8 @@ def _kinds(home: Path) -> Iterator[Finding]:
                 would, do, lost = "it is removed", asides(None, [path]), UNKNOWN
             yield Finding("", f"{path} is {what}", would, lost, do=do)
         elif not os.access(path, os.R_OK | os.W_OK, effective_ids=os.access in os.supports_effective_ids):
-            found = f"{path} cannot be used: this user may not read or write it"
-            yield Finding("", found, "nothing is done: give this user access to it, as with chmod u+rw")
+            problem = f"{path} cannot be used: this user may not read or write it"
+            yield Finding("", problem, "nothing is done: give this user access to it, as with chmod u+rw")
 
 
 def _format(home: Path) -> Iterator[Finding]:
@@ -57,7 +57,7 @@ def _format(home: Path) -> Iterator[Finding]:
     try:
         home_dir.check_format(path)
     except HomeDamaged as error:
-        yield Finding("", said_of(error), "it is rewritten", do=_put(home, path, home_dir.NEW))
+        yield Finding("", message_of(error), "it is rewritten", do=_put(home, path, home_dir.NEW))
 
 
 def _catalog(home: Path) -> Iterator[Finding]:
@@ -72,8 +72,8 @@ def _catalog(home: Path) -> Iterator[Finding]:
         lost = NOTHING if sure else UNSURE
         yield Finding("", f"the catalog {main} {what}", would, lost, _put(home, main, donor))
     elif main.exists() and revision < 0:
-        found = f"the catalog {main} is damaged"
-        yield Finding("", found, "nothing can be done: there is no good copy of it; restore it from a copy")
+        problem = f"the catalog {main} is damaged"
+        yield Finding("", problem, "nothing can be done: there is no good copy of it; restore it from a copy")
     elif copy.exists() and catalog_file.revision_of(_bytes(copy)) < 0:
         yield Finding("", f"the copy {copy} of the catalog is damaged", "it is rewritten", do=_put(home, copy, main))
 
@@ -98,16 +98,16 @@ def _log(home: Path) -> Iterator[Finding]:
     except HomeTooNew:
         raise
     except HomeDamaged as error:
-        yield Finding("", said_of(error), repair.LOST)
+        yield Finding("", message_of(error), repair.LOST)
         return
-    for found in wrong:
-        if found.path is None:
-            yield Finding("", found.found, found.would)
-        elif found.data is None:
-            do = asides(None, [found.path])
-            yield Finding("", found.found, found.would, do=do, harmless=found.harmless)
+    for damage in wrong:
+        if damage.path is None:
+            yield Finding("", damage.problem, damage.would)
+        elif damage.data is None:
+            do = asides(None, [damage.path])
+            yield Finding("", damage.problem, damage.would, do=do, harmless=damage.harmless)
         else:
-            yield Finding("", found.found, found.would, do=_put(home, found.path, found.data))
+            yield Finding("", damage.problem, damage.would, do=_put(home, damage.path, damage.data))
 
 
 def tables(home: Path, read: Read, ahead: Mapping[str, int]) -> Iterator[Finding]:
@@ -124,21 +124,23 @@ def tables(home: Path, read: Read, ahead: Mapping[str, int]) -> Iterator[Finding
         except HomeDamaged as error:
             folder = home / "tables" / name
             anew = {f.name: zlib.crc32(f.read_bytes()) for f in sorted(folder.glob("*.arrow"))}
-            yield Finding("", said_of(error), "it is rewritten", do=_put(home, folder / SUMS, noted(folder, anew)))
+            yield Finding("", message_of(error), "it is rewritten", do=_put(home, folder / SUMS, noted(folder, anew)))
             sums = anew
         newest = max([known.newest().get(name, 0), *(int(f.partition(".")[0]) for f in sums)])
         path = known.path(name, newest)
         try:
             Tables(home / "tables").check({name: newest} if newest else {})
             if name in ahead:
-                found = f"the store does not have version {newest} of the table `{name}`: it is older, or was recreated"
-                yield Finding("", found, f"it is put into the store from {path}", do=_stored(name, newest))
+                problem = (
+                    f"the store does not have version {newest} of the table `{name}`: it is older, or was recreated"
+                )
+                yield Finding("", problem, f"it is put into the store from {path}", do=_stored(name, newest))
         except HomeDamaged as error:
             rows = read(name)
             if rows is None:
                 left = known.path(name, newest).parent
-                found = f"the table `{name}` was dropped, but files of it are left in {left}"
-                yield Finding("", found, "they are removed", do=asides(None, [left]), harmless=True)
+                problem = f"the table `{name}` was dropped, but files of it are left in {left}"
+                yield Finding("", problem, "they are removed", do=asides(None, [left]), harmless=True)
                 continue
             data = known.encoded(rows)
             anew = {**sums, path.name: zlib.crc32(data)}
@@ -147,7 +149,7 @@ def tables(home: Path, read: Read, ahead: Mapping[str, int]) -> Iterator[Finding
                 _put(home, path, data)(work)
                 _put(home, path.with_name(SUMS), noted(path.parent, anew))(work)
 
-            yield Finding("", said_of(error), "it is rewritten from the store", do=do)
+            yield Finding("", message_of(error), "it is rewritten from the store", do=do)
 
 
 def _misplaced(home: Path, misplaced: Mapping[str, str]) -> Iterator[Finding]:

@@ -32,10 +32,10 @@ class StopNote:
         """Whether the flow stopped cleanly after this epoch. The note is removed, so that it counts only once."""
         if not os.path.lexists(self._path):
             return False
-        found = read_note(self._path)
+        note = read_note(self._path)
         paths.delete_file(self._path)
         sync_directory(self._path.parent)
-        return found == number
+        return note == number
 
     def write(self, number: int) -> None:
         """Write the note."""
@@ -51,10 +51,10 @@ def read_note(path: Path) -> int:
     """Read the epoch of a note. A damaged note is not treated as missing: without it, a flow discards its state."""
     try:
         data = path.read_bytes()
-        found = orjson.loads(data)
-        if "crc" in found and encoded(found["value"]) != data:
+        note = orjson.loads(data)
+        if "crc" in note and encoded(note["value"]) != data:
             raise ValueError("its checksum does not match")
-        return int(found.get("value", found)["epoch"])
+        return int(note.get("value", note)["epoch"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         detail = error.strerror if isinstance(error, OSError) else "it is not what was written"
         raise HomeDamaged(f"the note {path} cannot be read", detail=detail, hint=HINT) from None

@@ -58,11 +58,11 @@ def reconcile(
 ) -> Standing | None:
     """Return where the flow resumes; None when it has not run yet. Raises if the parts are inconsistent."""
     check(plan, store, book, state, ports)
-    kept = store.epochs(plan.flow, KEPT_VERSIONS + 2)
-    remove_left_overs(state, [Version.from_json(row.version) for row in kept])
-    if not kept:
+    epochs = store.epochs(plan.flow, KEPT_VERSIONS + 2)
+    remove_left_overs(state, [Version.from_json(row.version) for row in epochs])
+    if not epochs:
         return None
-    last = kept[0]
+    last = epochs[0]
     record = book.read(last.number)
     if record is not None and record.state == "open":
         book.close(record)
@@ -238,8 +238,8 @@ def _closed(book: RecordBook, number: int) -> bool:
 
 
 def _offsets(last: EpochRow | None) -> dict[str, dict[int, int]]:
-    found = last.progress["offsets"] if last is not None else {}
-    return {s: {int(p): o for p, o in by.items()} for s, by in found.items()}
+    offsets = last.progress["offsets"] if last is not None else {}
+    return {s: {int(p): o for p, o in by.items()} for s, by in offsets.items()}
 
 
 def _continues(record: EpochRecord, last: EpochRow | None) -> bool:

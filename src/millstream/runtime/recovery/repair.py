@@ -30,8 +30,8 @@ from millstream.runtime.recovery.repair_actions import (
     Restore,
     asides,
     copied,
+    message_of,
     rewritten,
-    said_of,
 )
 from millstream.runtime.recovery.source_checks import cannot_begin, source_problems, wrong_offsets
 from millstream.runtime.recovery.swap import FOLDER, Failpoint, Swap, finish
@@ -67,17 +67,17 @@ def _look(home: Path, rebuild: Collection[str]) -> list[Finding]:
     if not isinstance(rows, MillstreamError) and (wrong := _tables(home)):
         return wrong
     if isinstance(rows, MillstreamError):
-        found = [Finding("", said_of(rows), "", back=True)]
+        findings = [Finding("", message_of(rows), "", back=True)]
     else:
         numbers = (generations(store_file(home)) if rows else None) or {}
-        found = [
+        findings = [
             finding
             for flow in sorted({*rows, *known})
             for finding in _flow(home, flow, rows.get(flow, []), numbers, rebuild=flow in rebuild)
         ]
-    if not any(f.back for f in found):
-        return found
-    return _gone_back(home, found, rows if isinstance(rows, dict) else {})
+    if not any(f.back for f in findings):
+        return findings
+    return _gone_back(home, findings, rows if isinstance(rows, dict) else {})
 
 
 def locked(home: Path) -> HomeLock:
@@ -101,7 +101,7 @@ def mend(home: Path, findings: Sequence[Finding], *, failpoint: Failpoint = lamb
         return next(iter(finish(home)), None)
     stuck = [f for f in findings if f.do is None]
     if stuck:
-        raise RecoveryFailed(stuck[0].found, detail=stuck[0].would, hint="nothing was changed")
+        raise RecoveryFailed(stuck[0].problem, detail=stuck[0].would, hint="nothing was changed")
     for finding in findings:
         if isinstance(finding.do, Restore):
             return checkpoint.restore(home, finding.do.name, failpoint=failpoint)
@@ -169,15 +169,15 @@ def _flow(
     if rebuild:
         yield _rebuilt(home, flow, last, "it is recomputed")
         return
-    for said in source_problems(home, paths.flow_folder(home, flow), last):
-        yield Finding(flow, said, "", back=True)
-    for file, said in _broken(last, state):
+    for message in source_problems(home, paths.flow_folder(home, flow), last):
+        yield Finding(flow, message, "", back=True)
+    for file, message in _broken(last, state):
         donor = _donor(home, flow, file, last)
         if donor is None:
-            yield Finding(flow, said, "", back=True)
+            yield Finding(flow, message, "", back=True)
         else:
             yield Finding(
-                flow, said, f"the same file is taken from {donor}", do=copied(donor, f"flows/{flow}/state/{file}")
+                flow, message, f"the same file is taken from {donor}", do=copied(donor, f"flows/{flow}/state/{file}")
             )
     for problem in reconcile.of_records(flow, last, book):
         yield _of_record(home, flow, last, book, problem)
@@ -189,28 +189,28 @@ def _flow(
 
 def _of_record(home: Path, flow: str, last: EpochRow | None, book: RecordBook, problem: reconcile.Problem) -> Finding:
     number = last.number if last is not None else 0
-    said, epoch = said_of(problem.error), int(problem.where)
+    message, epoch = message_of(problem.error), int(problem.where)
     if problem.kind == reconcile.AHEAD:
         if last is None:
-            return Finding(flow, said, "", back=True)
+            return Finding(flow, message, "", back=True)
         ahead = [book.path(n) for n in book.numbers() if n > number]
         lost = f"the results of epochs {number + 1} to {epoch} are recomputed, if the sources still have their records"
         return Finding(
             flow,
-            said,
+            message,
             f"the flow resumes after epoch {number}, the last one in the store",
             lost,
             asides(flow, ahead),
         )
     if epoch == number and last is not None:
-        return Finding(flow, said, "the record is rewritten from the store", do=rewritten(home, last, book))
+        return Finding(flow, message, "the record is rewritten from the store", do=rewritten(home, last, book))
     would = f"the record of epoch {epoch}, which was not committed, is removed; the epoch starts over"
-    return Finding(flow, said, would, do=asides(flow, [book.path(epoch)]))
+    return Finding(flow, message, would, do=asides(flow, [book.path(epoch)]))
 
 
 def _broken(last: EpochRow | None, state: Path) -> Iterator[tuple[str, str]]:
     """Find state files of the last version that do not match their checksums, and what is wrong with them."""
-    wrong = {p.where: said_of(p.error) for p in reconcile.of_state(last, state)}
+    wrong = {p.where: message_of(p.error) for p in reconcile.of_state(last, state)}
     yield from wrong.items()
     for runs in Version.from_json(last.version if last is not None else {}).runs.values():
         for run in runs:
@@ -235,8 +235,8 @@ def _left_overs(flow: str, rows: Sequence[EpochRow], state: Path) -> Iterator[Fi
     number = rows[0].number if rows else 0
     left = sorted(f for f in files_in(state) - named if _epoch_of(f) > number)  # an unused merge is normal
     if left:
-        found = f"{len(left)} state files of failed epochs are left over, the first is {state / left[0]}"
-        yield Finding(flow, found, "they are removed", do=asides(None, [state / f for f in left]), harmless=True)
+        problem = f"{len(left)} state files of failed epochs are left over, the first is {state / left[0]}"
+        yield Finding(flow, problem, "they are removed", do=asides(None, [state / f for f in left]), harmless=True)
 
 
 def _epoch_of(file: str) -> int:
@@ -249,13 +249,13 @@ def _undelivered(flow: str, out: Path, last: EpochRow | None, numbers: Mapping[s
     lost = "these changes never reach the sink"
     for path in sorted(out.glob("*.arrow")):
         if not outbox.intact(path):
-            found = f"the changes {path} do not match their checksum"
-            yield Finding(flow, found, "they are removed", lost, _given_up(path, aside=True))
+            problem = f"the changes {path} do not match their checksum"
+            yield Finding(flow, problem, "they are removed", lost, _abandon(path, aside=True))
 
     expected = last.progress.get("out", ()) if last is not None else ()
     for path in outbox.lost(out, expected, lambda sink: _generation(flow, sink, numbers)):
-        found = f"the changes {path} are missing, and it is not known whether they were delivered"
-        yield Finding(flow, found, "the flow resumes without them", lost, _given_up(path))
+        problem = f"the changes {path} are missing, and it is not known whether they were delivered"
+        yield Finding(flow, problem, "the flow resumes without them", lost, _abandon(path))
 
 
 def _generation(flow: str, sink: str, numbers: Mapping[str, int]) -> int:
@@ -264,10 +264,10 @@ def _generation(flow: str, sink: str, numbers: Mapping[str, int]) -> int:
 
 def _short_topics(home: Path, flow: str, last: EpochRow | None, numbers: Mapping[str, int]) -> Iterator[Finding]:
     """Find topics that lack what sinks have written to them."""
-    told = last.progress.get("reach", {}) if last is not None else {}
+    reaches = last.progress.get("reach", {}) if last is not None else {}
     log = Log(home / "log", SystemClock())
     try:
-        for sink, known in told.items():
+        for sink, known in reaches.items():
             if "topic" not in known or known["generation"] != _generation(flow, sink, numbers):
                 continue  # it wrote elsewhere, or has been reset since
             reach, topic = Reach.from_json(known), None
@@ -276,11 +276,11 @@ def _short_topics(home: Path, flow: str, last: EpochRow | None, numbers: Mapping
             missing = "it is gone" if topic is None else reach.missing_in(topic)
             if missing is None:
                 continue
-            found = f"the topic `{reach.topic}` lacks changes that the sink `{sink}` has written to it: {missing}"
+            problem = f"the topic `{reach.topic}` lacks changes that the sink `{sink}` has written to it: {missing}"
             whole = topic is None or topic.id != reach.id or topic.partitions == 1
             would = f"the sink writes the changes {'of the last epoch, and those ' if whole else ''}that follow"
             lost = f"earlier changes stay missing; to have them, put {home / 'log' / reach.topic} back first"
-            yield Finding(flow, found, would, lost, _written_on(flow, sink, again=whole))
+            yield Finding(flow, problem, would, lost, _written_on(flow, sink, again=whole))
     finally:
         log.close()
 
@@ -310,10 +310,10 @@ def _stopped(flow: str, path: Path, last: EpochRow | None) -> Iterator[Finding]:
         def do(work: RepairContext) -> None:
             work.swap.put(str(path.relative_to(work.home))).write_bytes(data)
 
-        yield Finding(flow, said_of(error), "it is rewritten", do=do)
+        yield Finding(flow, message_of(error), "it is rewritten", do=do)
 
 
-def _given_up(path: Path, *, aside: bool = False) -> Callable[[RepairContext], None]:
+def _abandon(path: Path, *, aside: bool = False) -> Callable[[RepairContext], None]:
     """Treat changes as delivered."""
 
     def do(work: RepairContext) -> None:
@@ -327,30 +327,30 @@ def _given_up(path: Path, *, aside: bool = False) -> Callable[[RepairContext], N
 # ---------------------------------------------------------------- going back
 
 
-def _gone_back(home: Path, found: Sequence[Finding], rows: Mapping[str, Sequence[EpochRow]]) -> list[Finding]:
+def _gone_back(home: Path, findings: Sequence[Finding], rows: Mapping[str, Sequence[EpochRow]]) -> list[Finding]:
     """Assign an action to the findings that need an earlier state: a checkpoint, or
     recomputation from the beginning.
     """
     newest = _newest_intact(home)
     if newest is not None:
-        needs = [f for f in found if f.back]
+        needs = [f for f in findings if f.back]
         would = f"the whole home is restored to the checkpoint `{newest}` and resumes from there"
         lost = "later results are recomputed, if the sources still have their records"
         if undone := checkpoint.undone(home, newest):
             lost += f"; made or replaced since, and undone: {', '.join(undone)}"
-        return [Finding(f.flow, f.found, would, lost, Restore(newest), back=True) for f in needs]
+        return [Finding(f.flow, f.problem, would, lost, Restore(newest), back=True) for f in needs]
     mended: list[Finding] = []
-    rebuilt: set[str] = {f.flow for f in found if f.back and f.flow}
-    lost_store = [f for f in found if f.back and not f.flow]
+    rebuilt: set[str] = {f.flow for f in findings if f.back and f.flow}
+    lost_store = [f for f in findings if f.back and not f.flow]
     if lost_store:
         flows = sorted(p.name for p in (home / "flows").glob("*"))
-        mended = [_rebuilt(home, flow, None, lost_store[0].found, new_store=True) for flow in flows]
-        return mended or [Finding("", lost_store[0].found, "a new one is made", do=RepairContext.new_store)]
+        mended = [_rebuilt(home, flow, None, lost_store[0].problem, new_store=True) for flow in flows]
+        return mended or [Finding("", lost_store[0].problem, "a new one is made", do=RepairContext.new_store)]
     for flow in sorted(rebuilt):
-        why = next(f.found for f in found if f.flow == flow and f.back)
+        why = next(f.problem for f in findings if f.flow == flow and f.back)
         last = rows.get(flow, [])
         mended.append(_rebuilt(home, flow, last[0] if last else None, why))
-    return mended + [f for f in found if f.flow not in rebuilt]
+    return mended + [f for f in findings if f.flow not in rebuilt]
 
 
 def _newest_intact(home: Path) -> str | None:
@@ -361,18 +361,18 @@ def _newest_intact(home: Path) -> str | None:
             manifest = checkpoint.verify(folder)
         except (HomeDamaged, HomeTooNew):
             continue
-        fits = (wrong_offsets(home, folder / "flows" / f, told["offsets"]) for f, told in manifest.flows.items())
+        fits = (wrong_offsets(home, folder / "flows" / f, entry["offsets"]) for f, entry in manifest.flows.items())
         if not any(fits):
             return str(row["checkpoint"])
     return None
 
 
-def _rebuilt(home: Path, flow: str, last: EpochRow | None, found: str, *, new_store: bool = False) -> Finding:
+def _rebuilt(home: Path, flow: str, last: EpochRow | None, problem: str, *, new_store: bool = False) -> Finding:
     """Recompute the flow from the beginning of its sources, if all of them still have it."""
     reason = cannot_begin(home, flow, last)
     if reason is not None:
         would = f"nothing can be done: there is no intact checkpoint, and {reason}"
-        return Finding(flow, found, would, "restore the home from a copy, or start with a new one")
+        return Finding(flow, problem, would, "restore the home from a copy, or start with a new one")
 
     def do(work: RepairContext) -> None:
         if new_store:
@@ -389,6 +389,6 @@ def _rebuilt(home: Path, flow: str, last: EpochRow | None, found: str, *, new_st
         work.new_generation(flow)
 
     return Finding(
-        flow, found, "its views are emptied and recomputed from the beginning of its sources",
+        flow, problem, "its views are emptied and recomputed from the beginning of its sources",
         "results whose records are no longer there, and stored late and wrong records, until they are found again", do,
     )  # fmt: skip

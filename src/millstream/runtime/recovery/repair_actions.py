@@ -23,7 +23,7 @@ class Finding:
     """One finding, in sentences; `do` is None when it cannot be repaired."""
 
     flow: str
-    found: str
+    problem: str
     would: str
     lost: str = NOTHING
     do: Callable[[RepairContext], None] | None = None
@@ -138,6 +138,6 @@ def rewritten(home: Path, last: EpochRow, book: RecordBook) -> Callable[[RepairC
     return do
 
 
-def said_of(error: MillstreamError) -> str:
+def message_of(error: MillstreamError) -> str:
     """Format an error as one sentence."""
     return f"{error.message} ({error.detail})" if error.detail else error.message

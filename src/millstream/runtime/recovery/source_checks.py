@@ -33,7 +33,7 @@ def cannot_begin(home: Path, flow: str, last: EpochRow | None) -> str | None:
     """Return why a flow cannot be recomputed from the beginning of its sources; None when it can."""
     root = paths.flow_folder(home, flow)
     names = _names(root, last)
-    kinds = {**_held(home, flow, names - set(read_kinds(root))), **read_kinds(root)}
+    kinds = {**_kinds_by_holds(home, flow, names - set(read_kinds(root))), **read_kinds(root)}
     for name in sorted(names | set(kinds)):
         kind = kinds.get(name) or ("files" if has_ledger(root, name) else "")
         if not kind:
@@ -56,20 +56,20 @@ def _place(home: Path, root: Path, name: str, kind: str) -> Offline:
     return Offline(home, root, name, kind.partition(" ")[2])
 
 
-def _held(home: Path, flow: str, names: Collection[str]) -> dict[str, str]:
+def _kinds_by_holds(home: Path, flow: str, names: Collection[str]) -> dict[str, str]:
     """The kinds of sources whose note is lost, as far as the holds of topics reveal them."""
     if not names:
         return {}
     log = Log(home / "log", SystemClock())
-    found = {}
+    kinds = {}
     try:
         for topic in log.topics():
             with suppress(MillstreamError):
                 readers = log.topic(topic).holds()
-                found.update({n: f"log {topic}" for n in names if f"{flow}.{n}" in readers})
+                kinds.update({n: f"log {topic}" for n in names if f"{flow}.{n}" in readers})
     finally:
         log.close()
-    return found
+    return kinds
 
 
 def _names(root: Path, last: EpochRow | None) -> set[str]:

@@ -127,11 +127,11 @@ def _finish(home: Path, folder: Path, fail: Failpoint) -> None:
     sync_directory(folder)
 
 
-def _keep(present: Path, kept: Path) -> None:
-    if os.path.lexists(present) and not os.path.lexists(kept):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        paths.rename(present, kept, link_ok=True)
-        sync_directory(kept.parent)
+def _keep(present: Path, target: Path) -> None:
+    if os.path.lexists(present) and not os.path.lexists(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        paths.rename(present, target, link_ok=True)
+        sync_directory(target.parent)
         sync_directory(present.parent)
 
 

@@ -67,7 +67,7 @@ class HomeOwner:
         """Seconds since its last heartbeat; None when that cannot be determined from here."""
         return max(0.0, time.monotonic() - self.beat) if self.is_here and self.beat else None
 
-    def told(self, lease: float = LEASE_SECONDS) -> str:
+    def describe(self, lease: float = LEASE_SECONDS) -> str:
         """Describe the owner: its process, since when it owns the home, and whether it is alive."""
         parts = [f"process {self.pid}"]
         if self.host and not self.is_here:
@@ -83,8 +83,8 @@ class HomeOwner:
 def owner_of(path: Path) -> HomeOwner | None:
     """Read the owner from a lock file; None when the file is unreadable."""
     try:
-        found = orjson.loads(path.read_bytes().strip().splitlines()[-1])
-        return HomeOwner(found) if isinstance(found, int) else HomeOwner(**found)
+        note = orjson.loads(path.read_bytes().strip().splitlines()[-1])
+        return HomeOwner(note) if isinstance(note, int) else HomeOwner(**note)
     except (OSError, ValueError, TypeError, IndexError):
         return None
 
@@ -180,14 +180,14 @@ def fence(path: Path, owner: HomeOwner) -> None:
         raise in_use(path)
     if not owner.is_here or owner.started is None:
         raise HomeInUse(
-            f"the home {path.parent} is in use by {owner.told()}, and only a process of the same host can end it",
+            f"the home {path.parent} is in use by {owner.describe()}, and only a process of the same host can end it",
             hint=f"end it there, on {owner.host or 'its host'}, and try again",
         )
     try:
         ended = processes.end(owner.pid, owner.started, END_SECONDS)
     except PermissionError:
         raise HomeInUse(
-            f"the home {path.parent} is in use by {owner.told()}, which belongs to another user",
+            f"the home {path.parent} is in use by {owner.describe()}, which belongs to another user",
             hint=f"end it as that user or as root: kill -9 {owner.pid}",
         ) from None
     free = _locked(path)
@@ -195,7 +195,7 @@ def fence(path: Path, owner: HomeOwner) -> None:
         free.close()
     elif not ended:
         raise HomeInUse(
-            f"the home {path.parent} is in use by {owner.told()}, which cannot be seen or ended from here",
+            f"the home {path.parent} is in use by {owner.describe()}, which cannot be seen or ended from here",
             detail="it may run in another container, or hang in the system",
             hint="end it where it runs, and try again",
         )
@@ -208,7 +208,7 @@ def in_use(path: Path) -> HomeInUse:
         return HomeInUse(f"the home {path.parent} is in use by process unknown", hint=_READ)
     frozen = (owner.silence or 0.0) > LEASE_SECONDS
     hint = "take it over, which ends that process: `millstream run --take-over`" if frozen else _READ
-    return HomeInUse(f"the home {path.parent} is in use by {owner.told()}", hint=hint)
+    return HomeInUse(f"the home {path.parent} is in use by {owner.describe()}", hint=hint)
 
 
 def _locked(path: Path) -> FileIO | None:

@@ -32,11 +32,11 @@ _TRIES = 10**9
 class Searchable(Protocol):
     """What the search requires of an engine in addition to running epochs."""
 
-    def run(self, version: Version, given: Any) -> Any:
+    def run(self, version: Version, epoch_input: Any) -> Any:
         """Run an epoch with ``given.only`` of its records, and without those in ``given.without``."""
         ...
 
-    def places(self, given: Any) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
+    def places(self, epoch_input: Any) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
         """By source, partitions and positions of the good records of its slice, in order."""
         ...
 
@@ -58,21 +58,21 @@ def search(loop: FlowLoop, error: MillstreamError) -> EpochRecord:
     record = loop.book.read(loop.number + 1)
     if record is None or record.replay is not None:
         raise error
-    given = loop.epoch_input(record)
-    tried = _Tries(loop, given)
-    found: list[Culprit] = []
+    epoch_input = loop.epoch_input(record)
+    tried = _Tries(loop, epoch_input)
+    culprits: list[Culprit] = []
     while True:
-        out = _with(record.poison, found)
-        still = tried.fails(replace(given, without=out))
+        out = _with(record.poison, culprits)
+        still = tried.fails(replace(epoch_input, without=out))
         if still is None:
             break
-        rows = _Rows(tried.engine.places(replace(given, without=out)))
-        more = _Search(tried, replace(given, without=out), rows, record.epoch).all(still)
-        found += more
-        if len(found) > MOST:
+        rows = _Rows(tried.engine.places(replace(epoch_input, without=out)))
+        more = _Search(tried, replace(epoch_input, without=out), rows, record.epoch).all(still)
+        culprits += more
+        if len(culprits) > MOST:
             raise _it_is_the_code(record.epoch, f"more than {MOST} of its records fail alone", still)
-    if found:
-        record = replace(record, poison=_with(record.poison, found))
+    if culprits:
+        record = replace(record, poison=_with(record.poison, culprits))
         loop.book.open(record)
     return record
 
@@ -80,16 +80,16 @@ def search(loop: FlowLoop, error: MillstreamError) -> EpochRecord:
 class _Tries:
     """Runs epochs that are never committed."""
 
-    def __init__(self, loop: FlowLoop, given: Any) -> None:
+    def __init__(self, loop: FlowLoop, epoch_input: Any) -> None:
         self.engine = cast(Searchable, loop.engine)
-        self._loop, self._given = loop, given
+        self._loop, self._epoch_input = loop, epoch_input
         self._attempts = itertools.count(_TRIES)
 
-    def fails(self, given: Any) -> MillstreamError | None:
+    def fails(self, epoch_input: Any) -> MillstreamError | None:
         """Return how an epoch fails; None when it does not. An error that no record can cause is raised."""
         try:
             with bounded(self._loop.plan.flow):
-                self.engine.run(self._loop.version, replace(given, attempt=next(self._attempts)))
+                self.engine.run(self._loop.version, replace(epoch_input, attempt=next(self._attempts)))
         except BaseException as error:
             known = failure(self._loop.plan.flow, error)
             if not isinstance(error, Exception) and type(error).__module__ == "builtins":
@@ -130,9 +130,9 @@ class _Rows:
 class _Search:
     """Bisects an epoch down to single records that fail alone."""
 
-    def __init__(self, tries: _Tries, given: Any, rows: _Rows, epoch: int) -> None:
-        self._tries, self._given, self._rows, self._epoch = tries, given, rows, epoch
-        self._found: list[Culprit] = []
+    def __init__(self, tries: _Tries, epoch_input: Any, rows: _Rows, epoch: int) -> None:
+        self._tries, self._epoch_input, self._rows, self._epoch = tries, epoch_input, rows, epoch
+        self._culprits: list[Culprit] = []
 
     def all(self, error: MillstreamError) -> list[Culprit]:
         """Return all records that fail alone; the epoch as a whole fails with `error`."""
@@ -144,23 +144,23 @@ class _Search:
             why = f"{PROBES} of its {rows:,} records were tried alone, and all of them fail"
             raise _it_is_the_code(self._epoch, why, error)
         self._halve(0, rows, error)
-        return self._found
+        return self._culprits
 
     def _halve(self, first: int, end: int, error: MillstreamError) -> None:
         if end - first == 1:
-            self._found.append(self._rows.culprit(first, error))
+            self._culprits.append(self._rows.culprit(first, error))
             return
-        before, middle = len(self._found), (first + end) // 2
+        before, middle = len(self._culprits), (first + end) // 2
         for part in ((first, middle), (middle, end)):
             failed = self._fails(*part)
-            if failed is not None and len(self._found) <= MOST:
+            if failed is not None and len(self._culprits) <= MOST:
                 self._halve(*part, failed)
-        if len(self._found) == before:
-            said = f"{end - first:,} of its records fail together, but neither half of them alone"
-            raise self._as_a_whole(error, said)
+        if len(self._culprits) == before:
+            reason = f"{end - first:,} of its records fail together, but neither half of them alone"
+            raise self._as_a_whole(error, reason)
 
     def _fails(self, first: int, end: int) -> MillstreamError | None:
-        return self._tries.fails(replace(self._given, only=self._rows.ranges(first, end)))
+        return self._tries.fails(replace(self._epoch_input, only=self._rows.ranges(first, end)))
 
     def _as_a_whole(self, error: MillstreamError, why: str) -> MillstreamError:
         known = f"no single record of epoch {self._epoch} is at fault: {why}"
@@ -178,9 +178,9 @@ def _it_is_the_code(epoch: int, why: str, error: MillstreamError) -> UserCodeFai
     return failed
 
 
-def _with(before: Mapping[str, Any], found: list[Culprit]) -> dict[str, list[tuple[int, int, str]]]:
+def _with(before: Mapping[str, Any], culprits: list[Culprit]) -> dict[str, list[tuple[int, int, str]]]:
     """Group poison records by source, as an epoch record stores them."""
     out = {source: list(rows) for source, rows in before.items()}
-    for one in found:
+    for one in culprits:
         out.setdefault(one.source, []).append((one.partition, one.position, one.reason))
     return {source: sorted(rows) for source, rows in out.items()}

@@ -29,13 +29,13 @@ def started(pid: int) -> int | None:
 
 def children(pid: int) -> dict[int, int]:
     """The child processes of a process, with their start times."""
-    found = {}
+    parents = {}
     for entry in _PROC.iterdir() if _PROC.is_dir() else ():
         if entry.name.isdigit():
             fields = _stat(int(entry.name))
             if fields is not None and int(fields[1]) == pid and fields[0] not in ("Z", "X"):
-                found[int(entry.name)] = int(fields[19])
-    return found
+                parents[int(entry.name)] = int(fields[19])
+    return parents
 
 
 def name(pid: int) -> str:

@@ -143,13 +143,13 @@ class Run:
 
     def replay_late(self, view: str) -> int:
         """Replay the late records of a view into it; see `Home.replay_late`."""
-        wanted: Future[int] = Future()
+        replayed: Future[int] = Future()
         with self._changed:
             if self._ended:
                 raise RunError(f"the flow `{self.flow}` has ended", hint="start it again: home.start(flow)")
-            self._replays.append((view, wanted))
+            self._replays.append((view, replayed))
         self._wake.set()
-        return wanted.result()
+        return replayed.result()
 
     def stop(self, timeout: float | None = 60) -> None:
         """Stop after the current epoch; the next start resumes from there."""
@@ -252,17 +252,17 @@ class Run:
         """Execute the requests of `replay_late`."""
         assert self.loop is not None
         while self._replays:
-            view, wanted = self._replays.popleft()
+            view, replayed = self._replays.popleft()
             try:
                 number, report = self.loop.replay_late(view)
             except MillstreamError as error:
-                wanted.set_exception(error)
+                replayed.set_exception(error)
                 if not isinstance(error, Unsupported | UnknownName):
                     raise
             else:
                 if report is not None:
                     self._report(report)
-                wanted.set_result(number)
+                replayed.set_result(number)
 
     def _aim(self) -> None:
         """Fix what new callers of `catch_up` wait for: everything that is available at this moment."""

@@ -18,7 +18,7 @@ import sqlglot
 from millstream.clock import BEGINNING
 from millstream.errors import IncompatibleChange, LeaseLost, MillstreamError, RecoveryFailed
 from millstream.model.dead_letters import ERRORS, LATE
-from millstream.store.port import EpochCommit, EpochRow, Store, Taken, ViewSpec
+from millstream.store.port import EpochCommit, EpochRow, Store, ViewSpec, WriterState
 
 FLOW = "f"
 TOTALS = ViewSpec("totals", pa.schema([("k", pa.string()), ("n", pa.int64())]), ("k", "n"), ("k",), None, None, "v1")
@@ -202,14 +202,14 @@ class StoreConformance:
         rows = pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["a", None]})
         store.put_table("items", rows, 1)
         assert store.table_rows("items").equals(rows)
-        assert store.table_taken("items", "w").epoch == -1
-        store.put_table("items", rows.slice(0, 1), 2, Taken("w", 7, b"keys"))
+        assert store.writer_state("items", "w").epoch == -1
+        store.put_table("items", rows.slice(0, 1), 2, WriterState("w", 7, b"keys"))
         store.close()
         again = self.open(tmp_path)
         assert again.table_rows("items").equals(rows.slice(0, 1)) and dict(again.table_versions()) == {"items": 2}
-        assert again.table_taken("items", "w") == Taken("w", 7, b"keys")
+        assert again.writer_state("items", "w") == WriterState("w", 7, b"keys")
         again.forget_table("items")
-        assert not again.table_versions() and again.table_taken("items", "w").epoch == -1
+        assert not again.table_versions() and again.writer_state("items", "w").epoch == -1
         again.close()
 
     def test_a_copy_is_as_of_one_epoch(self, tmp_path: Path) -> None:
