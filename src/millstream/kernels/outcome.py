@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
@@ -22,6 +22,13 @@ BEHIND = "behind the watermark"
 FINISHED = "the trigger of its window has finished"
 NO_WINDOW = "it belongs to no window"
 NOT_HELD = "the record that it deletes is not held"
+
+DUE_BY_WATERMARK: Final = "$wd"
+"""The state column with the watermark at which a row must be processed next."""
+DUE_BY_FRACTION: Final = "$fd"
+"""The same for the watermark for a fraction of the data."""
+DUE_BY_CLOCK: Final = "$pd"
+"""The same for the processing time."""
 
 
 class State(Protocol):
@@ -157,9 +164,9 @@ def due_columns(clock: StageClock) -> dict[str, tuple[int, int]]:
     range excludes its first number, which earlier epochs have covered, and includes its second.
     """
     return {
-        "$wd": (clock.before, clock.watermark),
-        "$fd": (clock.before, clock.latest),
-        "$pd": (clock.since, clock.now),
+        DUE_BY_WATERMARK: (clock.before, clock.watermark),
+        DUE_BY_FRACTION: (clock.before, clock.latest),
+        DUE_BY_CLOCK: (clock.since, clock.now),
     }
 
 
@@ -176,9 +183,3 @@ def net(changes: pl.DataFrame, identity: Sequence[str]) -> pl.DataFrame:
     last = ends.filter(there | ~new).select("$at", op.alias("$op")).sort("$at")
     chosen = changes[last["$at"]]
     return chosen.with_columns(last["$op"].alias(OP))
-
-
-def together(frames: list[pl.DataFrame]) -> pl.DataFrame | None:
-    """Concatenate the frames; None if all of them are empty."""
-    filled = [f for f in frames if len(f)]
-    return pl.concat(filled, how="vertical_relaxed") if filled else None

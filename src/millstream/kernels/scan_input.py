@@ -48,13 +48,6 @@ def positions(rows: pl.DataFrame, role: Role) -> list[pl.Expr]:
     return [part.alias(c) if c == "$part" else pl.col(c) for c in ORDER if c in rows.columns]
 
 
-def together(frames: list[pl.DataFrame]) -> pl.DataFrame | None:
-    """Concatenate frames with the same columns; None if there are no frames."""
-    if not frames:
-        return None
-    return frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
-
-
 def as_they_are(operator: Operator, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows uncombined."""
     del operator

@@ -18,7 +18,8 @@ from millstream.connect.text_lines import shortened
 from millstream.engine.driver.epoch_io import polars
 from millstream.engine.input import prelude
 from millstream.engine.input.readers.slices import read
-from millstream.kernels.outcome import BEHIND, NO_WINDOW, Dropped, together
+from millstream.kernels.frames import concat_rows
+from millstream.kernels.outcome import BEHIND, NO_WINDOW, Dropped
 from millstream.kernels.scan_input import Role
 from millstream.kernels.windows import assign
 from millstream.kernels.windows.firing import LAST_INSTANT, shown_watermark
@@ -133,7 +134,7 @@ def apart(role: Role, rows: pl.DataFrame, dropped: Sequence[Dropped], epoch: int
     if not operator.corrected:
         _, late = assign.in_time(operator, rows, role.watermark)
         late_rows, rows = [_behind(operator, rows.filter(late))], rows.filter(~late)
-    found = together([*late_rows, *(_dropped(rows, d) for d in dropped)])
+    found = concat_rows([*late_rows, *(_dropped(rows, d) for d in dropped)])
     return LATE.empty_table() if found is None else _late(found, role, epoch, now)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from millstream.kernels.aggregates.combine import combine, fold, over_nothing, partial_columns, results, total_keys
+from millstream.kernels.frames import concat_rows
 from millstream.kernels.kernel import States
 from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.kernels.relations.changes import (
@@ -40,19 +41,19 @@ def advance(operator: ChangingAggregation, changes: pl.DataFrame | None, states:
     hashes = hashes_of(new, totals)
     known = _known(view, by, lookup_rows(states["partials"], hashes, clock))
     moved, left = _moved(operator, view, by, states["rows"], hashes, clock)
-    known = _both(known, moved)
+    known = concat_rows((known, moved))
     before = known
     if totals is not None:
         missing = totals if known is None else totals.join(known, on=GROUP, how="anti", maintain_order="left")
         empty = _over_nothing(operator, totals.join(missing, on=GROUP, how="semi", maintain_order="left"))
         some = None if known is None else known.filter(pl.col("$n") > 0)
-        none = _both(empty, None if known is None else known.filter(pl.col("$n") == 0))
-        after = _folded(view, by, _both(some, new))
+        none = concat_rows((empty, None if known is None else known.filter(pl.col("$n") == 0)))
+        after = _folded(view, by, concat_rows((some, new)))
         if none is not None:
             none = none if after is None else none.join(after, on=GROUP, how="anti", maintain_order="left")
-            after = _both(after, none)
+            after = concat_rows((after, none))
     else:
-        after = _folded(view, by, _both(known, new))
+        after = _folded(view, by, concat_rows((known, new)))
     if after is None:
         return Outcome()
     after = after.sort(GROUP)
@@ -101,7 +102,7 @@ def _moved(
     partials = combine(view, repeated(real, real["$n"].to_numpy()), by) if len(real) else None
     if partials is not None and empty is not None:
         empty = empty.join(partials, on=GROUP, how="anti", maintain_order="left")
-    return _both(partials, empty), left
+    return concat_rows((partials, empty)), left
 
 
 def _over_nothing(operator: ChangingAggregation, groups: pl.DataFrame) -> pl.DataFrame | None:
@@ -116,12 +117,6 @@ def _over_nothing(operator: ChangingAggregation, groups: pl.DataFrame) -> pl.Dat
 
 def _folded(view: Aggregation, by: list[str], rows: pl.DataFrame | None) -> pl.DataFrame | None:
     return None if rows is None or not len(rows) else fold(view, rows, by)
-
-
-def _both(first: pl.DataFrame | None, second: pl.DataFrame | None) -> pl.DataFrame | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return pl.concat([first, second.select(first.columns)], how="vertical_relaxed")
 
 
 def _answers(operator: ChangingAggregation, view: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:

@@ -76,8 +76,7 @@ def _never_empty(
     then has a row that represents such a result.
     """
     side = operator.sides[0]
-    none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(side)})
-    arrivals = arrived(side, operator.keys, changes, clock) if changes is not None and len(changes) else none
+    arrivals = arrived(side, operator.keys, changes, clock)
     totals = append_only.totals_of(operator)
     rows = whole(side, lookup_rows(state, hashes_of(totals, arrivals), clock), arrivals)
     stands = (pl.col("$a") == 0) & (pl.col("$b") == 0)

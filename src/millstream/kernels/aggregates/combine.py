@@ -27,6 +27,7 @@ from millstream.kernels.aggregates.partials import (
     powers_of,
 )
 from millstream.kernels.aggregates.sketches import SKETCHES
+from millstream.kernels.frames import polars_types
 from millstream.kernels.windows.assign import by_slices, sessions
 from millstream.model.windows.kinds import SessionWindow
 from millstream.plan.operators.aggregates.aggregation import Aggregation
@@ -74,12 +75,11 @@ def over_nothing(spec: Aggregation, hashes: Sequence[int] = (0,)) -> pl.DataFram
     """The partial rows of an aggregate over no rows: for all rows, or for each grouping set without keys (`hashes` are
     those of their keys). Results are computed from them, but they are never folded with others.
     """
-    kinds = {f"@{m.name}": m.type for m in spec.measures if m.has_argument}
-    arguments = pl.from_arrow(pa.schema(list(kinds.items())).empty_table())
-    assert isinstance(arguments, pl.DataFrame)
+    with_argument = [m for m in spec.measures if m.has_argument]
+    arguments = polars_types([f"@{m.name}" for m in with_argument], [m.type for m in with_argument])
     marks = [pl.lit(0, t).alias(n) for n, t in {"$s": pl.Int64, **_ORDER_TYPES}.items()]
     rows = pl.DataFrame({"$h": list(hashes)}, schema={"$h": pl.Int64})
-    rows = rows.with_columns(*marks, *(pl.lit(None, t).alias(n) for n, t in arguments.schema.items()))
+    rows = rows.with_columns(*marks, *(pl.lit(None, t).alias(n) for n, t in arguments.items()))
     if spec.keys:
         rows = pl.concat(
             [rows, total_keys(spec.totals, dict(zip(spec.keys, spec.key_types, strict=True)))], how="horizontal"
@@ -91,9 +91,7 @@ def over_nothing(spec: Aggregation, hashes: Sequence[int] = (0,)) -> pl.DataFram
 
 def total_keys(totals: Sequence[int], keys: Mapping[str, pa.DataType]) -> pl.DataFrame:
     """The keys of grouping sets without keys: the last key is the number of the set, the others are NULL."""
-    kinds = pl.from_arrow(pa.schema(list(keys.items())).empty_table())
-    assert isinstance(kinds, pl.DataFrame)
-    *others, last = kinds.schema.items()
+    *others, last = polars_types(list(keys), list(keys.values())).items()
     number = pl.Series(last[0], totals, dtype=pl.Int64).cast(last[1])
     return pl.DataFrame([*(pl.Series(n, [None] * len(totals), dtype=t) for n, t in others), number])
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from millstream.kernels import scan_input
 from millstream.kernels.aggregates.combine import combine, fold, group_columns
 from millstream.kernels.aggregates.partials import is_exact
+from millstream.kernels.frames import concat_rows
 from millstream.kernels.scan_input import Role, ScanInput, positions
 from millstream.kernels.windows import assign
 from millstream.model.windows.kinds import SessionWindow
@@ -68,16 +68,16 @@ def _combine(operator: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
 
 def gather(operator: Aggregation, frames: list[pl.DataFrame]) -> pl.DataFrame | None:
     """One partial row per key and slice from all parts of the epoch; rows, if the operator keeps single rows."""
-    together = scan_input.together(frames)
-    if together is None or operator.keeps_records:
-        return together
+    rows = concat_rows(frames)
+    if rows is None or operator.keeps_records:
+        return rows
     if not _combines(operator):
-        return combine(operator, together)
+        return combine(operator, rows)
     if len(frames) == 1:
-        return together
+        return rows
     if isinstance(operator.window, SessionWindow):
-        together = assign.sessions(together, operator.keys)
-    return fold(operator, together, group_columns(operator))
+        rows = assign.sessions(rows, operator.keys)
+    return fold(operator, rows, group_columns(operator))
 
 
 SCAN_INPUT = ScanInput(_select, _in_time, _combine, gather)

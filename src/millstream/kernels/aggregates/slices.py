@@ -14,7 +14,8 @@ import polars as pl
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels.aggregates.combine import fold, group_columns, results
-from millstream.kernels.outcome import Outcome, StageClock, State, StateRows, together
+from millstream.kernels.frames import concat_rows
+from millstream.kernels.outcome import Outcome, StageClock, State, StateRows
 from millstream.kernels.windows.slice_times import closes_between, expiry, window_ends
 from millstream.model.reserved import OP
 from millstream.model.windows.trigger import ON_CLOSE
@@ -36,7 +37,7 @@ def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, cloc
         if closed is not None:
             changes.append(closed)
     if partials is None or not len(partials):
-        return Outcome(together(changes))
+        return Outcome(concat_rows(changes))
     columns = group_columns(spec)
     hashes = partials["$h"].unique().sort().to_numpy()
     state_rows = state.lookup(hashes, clock.watermark)
@@ -52,7 +53,7 @@ def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, cloc
     if not on_close or late:
         upto = clock.watermark if on_close else END_OF_TIME
         changes.append(_revise(spec, state_rows, old, folded, clock.horizon(spec), upto))
-    return Outcome(together(changes), {"windows": StateRows(folded, leaving(spec, folded))})
+    return Outcome(concat_rows(changes), {"windows": StateRows(folded, leaving(spec, folded))})
 
 
 def leaving(spec: Aggregation, rows: pl.DataFrame) -> np.ndarray:
@@ -79,7 +80,7 @@ def _close(spec: Aggregation, state: State, clock: StageClock) -> pl.DataFrame |
         windows = _by_window(spec, state_rows, after, upto)
         if len(windows):
             answers.append(_rows(spec, windows, "+I"))
-    return together(answers)
+    return concat_rows(answers)
 
 
 def _stretches(window: Window, state_rows: pl.DataFrame, clock: StageClock) -> Iterator[tuple[int, int]]:

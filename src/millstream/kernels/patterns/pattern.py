@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from millstream.clock import ALL_READ, END_OF_TIME
+from millstream.kernels.frames import polars_types
 from millstream.kernels.hashing import hashed
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import DUE_BY_WATERMARK, Outcome, StageClock, State, keeping
 from millstream.kernels.patterns.outputs import outputs
 from millstream.kernels.patterns.search import FoundMatches, PatternRows, search
 from millstream.model.patterns.pattern import TO_NEXT
@@ -37,7 +37,7 @@ def advance(operator: PatternMatch, inputs: Inputs, states: States, clock: Stage
     del services
     changes, state = inputs["rows"], states["rows"]
     arrivals = None if changes is None or not len(changes) else _arranged(operator, changes)
-    hashes = state.due({"$wd": (clock.before, clock.watermark)}, clock.before)
+    hashes = state.due({DUE_BY_WATERMARK: (clock.before, clock.watermark)}, clock.before)
     if arrivals is not None:
         hashes = np.unique(np.concatenate([hashes, arrivals["$h"].to_numpy()]))
     state_rows = state.lookup(hashes, clock.before) if len(hashes) else None
@@ -57,16 +57,15 @@ def advance(operator: PatternMatch, inputs: Inputs, states: States, clock: Stage
     parts = [part for part in (new_state, counts) if part is not None and len(part)]
     if not parts:
         return Outcome(changed)
-    columns = [*UNIQUE, "$open", "$wd", "$num", "$x", "$gone", *operator.columns]
+    columns = [*UNIQUE, "$open", DUE_BY_WATERMARK, "$num", "$x", "$gone", *operator.columns]
     written = pl.concat([p.select(columns) for p in parts], how="vertical_relaxed").sort("$h", "$a", "$b")
     return keeping(changed, rows=written)
 
 
 def _arranged(operator: PatternMatch, changes: pl.DataFrame) -> pl.DataFrame:
     """New rows with the hashes of their keys, in order."""
-    empty = pl.from_arrow(pa.schema(list(zip(operator.columns, operator.types, strict=True))).empty_table())
-    assert isinstance(empty, pl.DataFrame)
-    rows = changes.select(*operator.columns).cast(dict(empty.schema))  # type: ignore[arg-type]
+    types = polars_types(operator.columns, operator.types)
+    rows = changes.select(*operator.columns).cast(types)  # type: ignore[arg-type]
     rows = rows.with_columns(pl.col(k) + 0.0 for k in operator.keys if rows.schema[k].is_float())
     first, second = hashed(rows, operator.keys)
     rows = rows.with_columns(pl.Series("$h", first), pl.Series("$a", second))
@@ -97,7 +96,7 @@ def _rows(
     if state_rows is not None and len(state_rows):
         counted = state_rows.filter(pl.col("$b") == _COUNTED).select(*_GROUP, "$num")
         tail = state_rows.filter(pl.col("$b") != _COUNTED).sort("$b")
-        parts.append(tail.select(*UNIQUE, "$open", "$wd", *operator.columns, pl.lit(True).alias("$held")))
+        parts.append(tail.select(*UNIQUE, "$open", DUE_BY_WATERMARK, *operator.columns, pl.lit(True).alias("$held")))
     if arrivals is not None:
         place = pl.int_range(pl.len(), dtype=pl.Int64).over(*_GROUP)
         if parts and len(parts[0]):
@@ -105,7 +104,7 @@ def _rows(
             arrivals = arrivals.join(next_no, on=list(_GROUP), how="left", maintain_order="left")
             place = place + pl.col("$next").fill_null(0)
         new = arrivals.with_columns(place.alias("$b"))
-        marks = [pl.lit(True).alias("$open"), pl.lit(END_OF_TIME, pl.Int64).alias("$wd")]
+        marks = [pl.lit(True).alias("$open"), pl.lit(END_OF_TIME, pl.Int64).alias(DUE_BY_WATERMARK)]
         parts.append(new.select(*UNIQUE, *marks, *operator.columns, pl.lit(False).alias("$held")))
     frame = pl.concat(parts, how="vertical_relaxed")
     if state_rows is not None:
@@ -143,7 +142,7 @@ def _numbered(
     new_state = heads.filter(pl.Series(touched)).with_columns(
         pl.lit(_COUNTED, pl.Int64).alias("$b"),
         pl.lit(False).alias("$open"),
-        pl.lit(END_OF_TIME, pl.Int64).alias("$wd"),
+        pl.lit(END_OF_TIME, pl.Int64).alias(DUE_BY_WATERMARK),
         pl.Series("$num", (had + counts)[touched], dtype=pl.Int64),
         pl.lit(END_OF_TIME, pl.Int64).alias("$x"),
         pl.lit(False).alias("$gone"),
@@ -176,22 +175,24 @@ def _new_state(operator: PatternMatch, rows: PatternRows, matches: FoundMatches)
         until = np.where(waiting & (over > rows.passed), over + operator.slack - 1, until)
     frame = rows.frame.with_columns(
         pl.Series("$open", may_begin),
-        pl.Series("$wd", until, dtype=pl.Int64),
+        pl.Series(DUE_BY_WATERMARK, until, dtype=pl.Int64),
         pl.lit(None, pl.Int64).alias("$num"),
         pl.lit(END_OF_TIME, pl.Int64).alias("$x"),
         pl.Series("$gone", ~needed),
     )
     was = rows.frame["$held"].to_numpy()
-    same = (rows.frame["$open"].to_numpy() == may_begin) & (rows.frame["$wd"].to_numpy() == until)
+    same = (rows.frame["$open"].to_numpy() == may_begin) & (rows.frame[DUE_BY_WATERMARK].to_numpy() == until)
     return frame.filter(pl.Series(np.where(was, ~needed | ~same, needed)))
 
 
 def is_due(operator: PatternMatch, state: State, clock: StageClock) -> bool:
     """Whether the time of a pending match has passed, by the clock alone."""
     del operator
-    hashes = state.due({"$wd": (clock.before, clock.watermark)}, clock.before)
+    hashes = state.due({DUE_BY_WATERMARK: (clock.before, clock.watermark)}, clock.before)
     state_rows = state.lookup(hashes, clock.before) if len(hashes) else None
-    return state_rows is not None and bool(((state_rows["$wd"] <= clock.watermark) & ~state_rows["$gone"]).any())
+    return state_rows is not None and bool(
+        ((state_rows[DUE_BY_WATERMARK] <= clock.watermark) & ~state_rows["$gone"]).any()
+    )
 
 
 KERNEL = Kernel(advance, is_due)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
+from millstream.kernels.frames import polars_types
 from millstream.kernels.hashing import hashed
 from millstream.model.reserved import OP
 from millstream.plan.operators.operator import Operator
@@ -45,6 +45,4 @@ def hashes_of(rows: pl.DataFrame) -> np.ndarray:
 
 def types(spec: Operator) -> dict[str, pl.DataType]:
     """The types of the columns that an operator reads."""
-    empty = pl.from_arrow(pa.schema(list(zip(spec.columns, spec.types, strict=True))).empty_table())
-    assert isinstance(empty, pl.DataFrame)
-    return dict(empty.schema)
+    return polars_types(spec.columns, spec.types)

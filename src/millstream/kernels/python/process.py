@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import DUE_BY_CLOCK, DUE_BY_WATERMARK, Outcome, StageClock, State, keeping
 from millstream.kernels.python.by_key import KEY, by_key, hashes_of, keys_of
 from millstream.kernels.python.failures import Mistyped, column, columns, written
 from millstream.kernels.python.keys import BEFORE, BETWEEN, Groups, KeyTimers, ProcessKeys, ProcessRows
@@ -80,7 +80,7 @@ def due_columns(clock: StageClock) -> dict[str, tuple[int, int]]:
     """The columns that decide when a key is due, with the range for this epoch: above the first number, up to the
     second.
     """
-    return {"$wd": (clock.before, clock.watermark), "$pd": (clock.since, clock.now)}
+    return {DUE_BY_WATERMARK: (clock.before, clock.watermark), DUE_BY_CLOCK: (clock.since, clock.now)}
 
 
 def looks(operator: ProcessOperator) -> bool:
@@ -105,7 +105,7 @@ def _alive(clock: StageClock) -> pl.Expr:
 
 
 def _due(clock: StageClock) -> pl.Expr:
-    return (pl.col("$wd") <= clock.watermark) | (pl.col("$pd") <= clock.now)
+    return (pl.col(DUE_BY_WATERMARK) <= clock.watermark) | (pl.col(DUE_BY_CLOCK) <= clock.now)
 
 
 def _groups(
@@ -240,13 +240,14 @@ def _state(operator: ProcessOperator, groups: pl.DataFrame, keys: ProcessKeys) -
             typed.append(column([*([at for _, at in t] for t in timers), *nothing], _TIMES).alias(times))
             typed.append(column([*([n for n, _ in t] for t in timers), *nothing], _NAMES).alias(names))
     if not keys._moves:
-        ends = dict.fromkeys(("$wd", "$pd", "$x"), pl.lit(END_OF_TIME, pl.Int64))
+        ends = dict.fromkeys((DUE_BY_WATERMARK, DUE_BY_CLOCK, "$x"), pl.lit(END_OF_TIME, pl.Int64))
         touched: pl.Expr | pl.Series = pl.lit(0, pl.Int64)
         marks = [e.alias(n) for n, e in ends.items()]
     else:
         dues = [_due_times(operator, h, keys.hooks) for h in key_timers]
         dues += [(END_OF_TIME, END_OF_TIME, END_OF_TIME)] * len(gone)
-        marks = [pl.Series(n, [d[i] for d in dues], pl.Int64) for i, n in enumerate(("$wd", "$pd", "$x"))]  # type: ignore[misc]
+        names_due = (DUE_BY_WATERMARK, DUE_BY_CLOCK, "$x")
+        marks = [pl.Series(n, [d[i] for d in dues], pl.Int64) for i, n in enumerate(names_due)]  # type: ignore[misc]
         touched = pl.Series([*(k.touched for k in key_timers), *(0 for _ in gone)], dtype=pl.Int64)
     left = pl.Series("$gone", [False] * len(changed_keys) + [True] * len(gone), pl.Boolean)
     return state_rows.with_columns(pl.lit(0, pl.Int64).alias("$b"), *typed, touched.alias("$t"), *marks, left)

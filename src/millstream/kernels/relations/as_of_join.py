@@ -18,7 +18,6 @@ from millstream.kernels.relations.changes import (
     hashes_of,
     lookup_rows,
     repeated,
-    types_of,
     whole,
     written,
 )
@@ -30,18 +29,13 @@ from millstream.plan.operators.relations.as_of_join import AsOfJoin
 def advance(operator: AsOfJoin, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
     """Run one epoch of an as-of join."""
     del services
-    arrivals, held_rows = (inputs["left"], inputs["right"]), (states["left"], states["right"])
     left, right = operator.sides
     slack = max(operator.slack)
     ahead = 0 if operator.direction == "backward" else operator.tolerance or 0
     until = (_time(operator.times[0]) + (slack + ahead)).fill_null(0)
-    rows, due = waiting(left, operator.keys, arrivals[0], held_rows[0], clock, until)
-    new = None
-    if arrivals[1] is not None and len(arrivals[1]):
-        new = arrived(right, operator.keys, arrivals[1], clock, () if right.append_only else None)
-    before = lookup_rows(held_rows[1], hashes_of(new, due), clock)
-    none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(right)})
-    there = whole(right, before, none if new is None else new)
+    rows, due = waiting(left, operator.keys, inputs["left"], states["left"], clock, until)
+    new = arrived(right, operator.keys, inputs["right"], clock, () if right.append_only else None)
+    there = whole(right, lookup_rows(states["right"], hashes_of(new, due), clock), new)
     matches = _matched(operator, due, there) if len(due) else None
     past = clock.watermark - slack - (operator.tolerance or 0 if operator.direction != "backward" else 0)
     new_right = _pruned(operator, there, past)

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from millstream.clock import BEGINNING, END_OF_TIME
 from millstream.kernels.aggregates.tallies import one_zero
+from millstream.kernels.frames import polars_types
 from millstream.kernels.hashing import hashed
 from millstream.kernels.outcome import StageClock, State
 from millstream.model.reserved import OP
-from millstream.plan.operators.inputs import Side
+from millstream.plan.operators.inputs import Side, Sort
 from millstream.plan.operators.operator import Operator
 
 UNIQUE = ("$h", "$a", "$b")
@@ -28,11 +28,17 @@ _EPOCH_ROWS = 1 << 32
 
 
 def arrived(
-    side: Side, keys: Sequence[str], changes: pl.DataFrame, clock: StageClock, content: Sequence[str] | None = None
+    side: Side,
+    keys: Sequence[str],
+    changes: pl.DataFrame | None,
+    clock: StageClock,
+    content: Sequence[str] | None = None,
 ) -> pl.DataFrame:
     """The net effect of the changes on each row: ``$d`` is the number of copies added or removed. `content` are the
     columns that identify rows (default: all; none: each row is unique).
     """
+    if changes is None or not len(changes):
+        return pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(side)})
     columns = dict.fromkeys((*side.columns, *side.names))
     rows = changes.select(OP, *columns).cast(types_of(side))  # type: ignore[arg-type]
     rows = rows.with_columns(one_zero(pl.col(k)).alias(k) for k in keys if rows.schema[k].is_float())
@@ -54,6 +60,25 @@ def arrived(
         .agg(pl.col("$d").sum(), *(pl.col(c).first() for c in side.columns))
     )
     return net.filter(pl.col("$d") != 0).sort(by)
+
+
+def touched_rows(
+    side: Side, keys: Sequence[str], changes: pl.DataFrame | None, state: State, clock: StageClock
+) -> pl.DataFrame | None:
+    """The rows that changes touch, as `whole` returns them; None if there are no changes."""
+    if changes is None or not len(changes):
+        return None
+    arrivals = arrived(side, keys, changes, clock, () if side.append_only else None)
+    return whole(side, None if side.append_only else lookup_rows(state, hashes_of(arrivals), clock), arrivals)
+
+
+def in_order(rows: pl.DataFrame, order: Sequence[Sort], ties: Sequence[str]) -> pl.DataFrame:
+    """Sort rows by group and by an order. Ties are decided by further columns, then by content."""
+    ways = {s.column: (s.descending, not s.nulls_first) for s in reversed(order)}
+    plain = (c for c in ties if not rows.schema[c].is_nested())
+    by = list(dict.fromkeys((*GROUP, *(s.column for s in order), *plain, *CONTENT)))
+    sorts = [ways.get(c, (False, False)) for c in by]
+    return rows.sort(by, descending=[d for d, _ in sorts], nulls_last=[n for _, n in sorts])
 
 
 def lookup_rows(state: State, hashes: np.ndarray, clock: StageClock) -> pl.DataFrame | None:
@@ -129,6 +154,4 @@ def repeated(rows: pl.DataFrame, copies: np.ndarray) -> pl.DataFrame:
 
 def types_of(side: Side) -> dict[str, pl.DataType]:
     """The types of a side's columns."""
-    empty = pl.from_arrow(pa.schema(list(zip(side.columns, side.types, strict=True))).empty_table())
-    assert isinstance(empty, pl.DataFrame)
-    return dict(empty.schema)
+    return polars_types(side.columns, side.types)

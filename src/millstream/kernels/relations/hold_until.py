@@ -10,11 +10,8 @@ from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.kernels.relations.changes import (
     CONTENT,
     GROUP,
-    arrived,
-    hashes_of,
-    lookup_rows,
     repeated,
-    whole,
+    touched_rows,
     written,
 )
 from millstream.model.reserved import OP
@@ -49,11 +46,9 @@ def waiting(
     until: pl.Expr,
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
     """The rows that changes touch, with ``$x``, and all rows whose ``$x`` the watermark passed in this epoch."""
-    rows = None
-    if changes is not None and len(changes):
-        arrivals = arrived(side, keys, changes, clock, () if side.append_only else None)
-        before = None if side.append_only else lookup_rows(state, hashes_of(arrivals), clock)
-        rows = whole(side, before, arrivals).with_columns(until.alias("$x"))
+    rows = touched_rows(side, keys, changes, state, clock)
+    if rows is not None:
+        rows = rows.with_columns(until.alias("$x"))
     hashes = state.due({"$x": (clock.before, clock.watermark)}, clock.before)
     state_rows = state.lookup(hashes, clock.before) if len(hashes) else None
     columns = [*GROUP, *CONTENT, "$n", "$x", *side.columns]

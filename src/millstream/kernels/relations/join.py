@@ -13,9 +13,10 @@ import polars as pl
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels import native_expressions
+from millstream.kernels.frames import concat_rows
 from millstream.kernels.hashing import mixed
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping, together
+from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.kernels.relations.changes import (
     CONTENT,
     GROUP,
@@ -57,7 +58,7 @@ def advance(operator: Join, inputs: Inputs, states: States, clock: StageClock, s
         for i in (j for j in (0, 1) if operator.counts[j]):
             results.append(_lonely(operator, None if rows is None else rows[i], sides[i], i, clock))
     left, right = (None, None) if rows is None else (_new_state(operator, rows[i], i, clock) for i in (0, 1))
-    return keeping(together([r for r in results if len(r)]), left=left, right=right)
+    return keeping(concat_rows([r for r in results if len(r)]), left=left, right=right)
 
 
 def is_due(operator: Join, state: State, clock: StageClock) -> bool:
@@ -113,7 +114,7 @@ def _pairs(operator: Join, rows: list[pl.DataFrame], services: Services) -> pl.D
     if right["$new1"].any():
         parts.append(left.filter(~pl.col("$new0")).join(right.filter("$new1"), on=GROUP, how="inner"))
     more = (pl.col("$n0") * pl.col("$n1") - pl.col("$was0") * pl.col("$was1")).alias("$more")
-    pairs = together([p.select("$0", "$1", more, *columns) for p in parts])
+    pairs = concat_rows([p.select("$0", "$1", more, *columns) for p in parts])
     if pairs is None:
         return pl.DataFrame(schema={"$0": pl.UInt32, "$1": pl.UInt32})
     if operator.test is not None:

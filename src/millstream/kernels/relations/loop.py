@@ -11,7 +11,8 @@ import polars as pl
 from millstream.clock import END_OF_TIME
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import Outcome, StageClock, State, keeping
-from millstream.kernels.relations.changes import CONTENT, GROUP, arrived, pair, repeated, types_of, whole, written
+from millstream.kernels.relations.changes import CONTENT, arrived, repeated, types_of, whole, written
+from millstream.kernels.relations.multiset import copies
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import ROW
@@ -34,9 +35,7 @@ def _side(side: Side, changes: pl.DataFrame | None, state: State, clock: StageCl
     state_rows = state.scan(clock.before)
     if state_rows is not None:
         state_rows = state_rows.filter(~pl.col("$gone"))
-    none = pl.DataFrame(schema={**dict.fromkeys((*GROUP, *CONTENT, "$d"), pl.Int64), **types_of(side)})
-    new = none if changes is None or not len(changes) else arrived(side, side.columns, changes, clock)
-    return whole(side, state_rows, new)
+    return whole(side, state_rows, arrived(side, side.columns, changes, clock))
 
 
 def _new_state(side: Side, rows: pl.DataFrame) -> pl.DataFrame | None:
@@ -51,9 +50,7 @@ def _answer(operator: Loop, sides: list[pl.DataFrame], count: str, services: Ser
         there = rows.filter(pl.col(count) > 0).sort(*CONTENT)
         tables.append(repeated(there, there[count].to_numpy()).select(side.columns))
     result_rows = services.fixpoint(operator, tables).cast(types_of(operator.sides[0]))  # type: ignore[arg-type]
-    result_rows = result_rows.with_columns(pair(CONTENT, result_rows, operator.names))
-    result_rows = result_rows.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over(*CONTENT).alias("$copy"))
-    return result_rows.with_columns(pair(ROW, result_rows, (*CONTENT, "$copy")))
+    return copies(result_rows, operator.names)
 
 
 def _difference(operator: Loop, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame | None:

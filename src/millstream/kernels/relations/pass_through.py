@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from millstream.kernels.frames import concat_rows
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import Outcome, StageClock
-from millstream.kernels.scan_input import Role, ScanInput, as_they_are, positions, together
+from millstream.kernels.scan_input import Role, ScanInput, as_they_are, positions
 from millstream.plan.operators.relations.pass_through import PassThrough
 
 PLACE = ("$part", "$pos")
@@ -28,7 +29,7 @@ def _in_time(rows: pl.DataFrame, role: Role) -> tuple[pl.DataFrame, pl.Series | 
 
 def _gather(operator: PassThrough, frames: list[pl.DataFrame]) -> pl.DataFrame | None:
     del operator
-    return together(frames)
+    return concat_rows(frames)
 
 
 SCAN_INPUT = ScanInput(_select, _in_time, as_they_are, _gather)

@@ -12,24 +12,19 @@ import polars as pl
 
 from millstream.clock import BEGINNING, END_OF_TIME
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import DUE_BY_CLOCK, Outcome, StageClock, State, keeping
 from millstream.kernels.relations.changes import (
     CONTENT,
     GROUP,
-    arrived,
-    hashes_of,
-    lookup_rows,
     pair,
     repeated,
-    whole,
+    touched_rows,
     written,
 )
 from millstream.model.reserved import OP
 from millstream.plan.operators.operator import ROW
 from millstream.plan.operators.relations.temporal_filter import FROM, LEAVES, TemporalFilter
 
-DUE = "$pd"
-"""The column with the next instant at which a row must be processed."""
 _MARKS = (*GROUP, *CONTENT, "$was", "$n")
 
 
@@ -37,11 +32,9 @@ def advance(operator: TemporalFilter, inputs: Inputs, states: States, clock: Sta
     """Run one epoch: apply changes, and emit rows that the clock makes visible or invisible."""
     del services
     changes, state, side = inputs["rows"], states["rows"], operator.sides[0]
-    rows = None
-    if changes is not None and len(changes):
-        arrivals = arrived(side, operator.keys, changes, clock, () if side.append_only else None)
-        before = None if side.append_only else lookup_rows(state, hashes_of(arrivals), clock)
-        rows = whole(side, before, arrivals).select(*_MARKS, *side.columns)
+    rows = touched_rows(side, operator.keys, changes, state, clock)
+    if rows is not None:
+        rows = rows.select(*_MARKS, *side.columns)
     due_rows = due(state, clock)
     if due_rows is not None:
         old = due_rows.with_columns(pl.col("$n").alias("$was")).select(*_MARKS, *side.columns)
@@ -63,11 +56,13 @@ def advance(operator: TemporalFilter, inputs: Inputs, states: States, clock: Sta
 
 def due(state: State, clock: StageClock) -> pl.DataFrame | None:
     """The rows that appear or disappear between the previous epoch's clock and this one's."""
-    hashes = state.due({DUE: (clock.since, clock.now)}, clock.before)
+    hashes = state.due({DUE_BY_CLOCK: (clock.since, clock.now)}, clock.before)
     state_rows = state.lookup(hashes, clock.before) if len(hashes) else None
     if state_rows is None:
         return None
-    return state_rows.filter((pl.col(DUE) > clock.since) & (pl.col(DUE) <= clock.now) & ~pl.col("$gone"))
+    return state_rows.filter(
+        (pl.col(DUE_BY_CLOCK) > clock.since) & (pl.col(DUE_BY_CLOCK) <= clock.now) & ~pl.col("$gone")
+    )
 
 
 def is_due(operator: TemporalFilter, state: State, clock: StageClock) -> bool:
@@ -107,12 +102,14 @@ def _new_state(operator: TemporalFilter, rows: pl.DataFrame, clock: StageClock) 
         over = over | (pl.col("$since") <= clock.now)
     stay = pl.when(over).then(0).otherwise(pl.col("$n")).alias("$n")
     columns = [c for c in rows.columns if c not in (*_MARKS, "$since", "$end", "$old", "$new")]
-    rows = rows.with_columns(stay, _next(clock.since).alias("$last"), _next(clock.now).alias(DUE))
-    moved = (pl.col("$n") > 0) & (pl.col(DUE) != pl.col("$last"))
+    rows = rows.with_columns(stay, _next(clock.since).alias("$last"), _next(clock.now).alias(DUE_BY_CLOCK))
+    moved = (pl.col("$n") > 0) & (pl.col(DUE_BY_CLOCK) != pl.col("$last"))
     touched = rows.filter((pl.col("$n") != pl.col("$was")) | moved)
     never = pl.lit(END_OF_TIME, pl.Int64)
-    new_state = written(touched, never, [*columns, DUE])
-    return new_state.with_columns(pl.when(pl.col("$gone")).then(never).otherwise(pl.col(DUE)).alias(DUE))
+    new_state = written(touched, never, [*columns, DUE_BY_CLOCK])
+    return new_state.with_columns(
+        pl.when(pl.col("$gone")).then(never).otherwise(pl.col(DUE_BY_CLOCK)).alias(DUE_BY_CLOCK)
+    )
 
 
 def _next(at: int) -> pl.Expr:

@@ -6,7 +6,7 @@ import polars as pl
 
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import Outcome, StageClock
-from millstream.kernels.relations.changes import CONTENT, GROUP, repeated
+from millstream.kernels.relations.changes import GROUP, in_order, repeated
 from millstream.kernels.relations.multiset import copies, identified, recompute
 from millstream.plan.operators.operator import ROW
 from millstream.plan.operators.relations.top_n import TopN
@@ -35,12 +35,7 @@ def _shown_now(operator: TopN, rows: pl.DataFrame) -> pl.DataFrame:
 
 def _placed(operator: TopN, rows: pl.DataFrame, count: str) -> pl.DataFrame:
     """Rows in the order of their groups, with the number of copies before each (``$at``) and shown (``$take``)."""
-    sorts = {s.column: (s.descending, not s.nulls_first) for s in reversed(operator.order)}
-    order = list(dict.fromkeys(s.column for s in operator.order))
-    ties = [c for c in operator.shown if c not in order and not rows.schema[c].is_nested()]
-    by = [*GROUP, *order, *ties, *CONTENT]
-    ways = [sorts.get(c, (False, False)) for c in by]
-    ordered = rows.sort(by, descending=[d for d, _ in ways], nulls_last=[n for _, n in ways])
+    ordered = in_order(rows, operator.order, operator.shown)
     at = (pl.col(count).cum_sum() - pl.col(count)).over(*GROUP)
     left = (operator.count - pl.col("$at")).clip(0)
     return ordered.with_columns(at.alias("$at")).with_columns(pl.min_horizontal(count, left).alias("$take"))

@@ -15,7 +15,7 @@ from millstream.kernels.aggregates.interval_sums import SPAN, is_span, mean, mic
 from millstream.kernels.aggregates.partials import longer_than_decimal
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import Outcome, StageClock
-from millstream.kernels.relations.changes import CONTENT, GROUP, repeated
+from millstream.kernels.relations.changes import GROUP, in_order, repeated
 from millstream.kernels.relations.multiset import copies, identified, recompute
 from millstream.model.aggregates.aggregate import Kind, settings_of
 from millstream.plan.operators.inputs import Sort
@@ -42,13 +42,8 @@ def _answers(operator: WindowFunctions, rows: pl.DataFrame, count: str) -> pl.Da
 
 def computed(operator: WindowFunctions, rows: pl.DataFrame) -> pl.DataFrame:
     """The rows with the functions as further columns."""
-    ties = [c for c in operator.shown if not rows.schema[c].is_nested()]
-    order = [s.column for s in operator.order]
-    by = [*GROUP, *order, *(c for c in ties if c not in order), *CONTENT]
-    ways = {s.column: (s.descending, not s.nulls_first) for s in reversed(operator.order)}
-    sorts = [ways.get(c, (False, False)) for c in by]
-    ordered = rows.sort(by, descending=[d for d, _ in sorts], nulls_last=[n for _, n in sorts])
-    changed = [pl.col(c).ne_missing(pl.col(c).shift(1)) for c in order]
+    ordered = in_order(rows, operator.order, operator.shown)
+    changed = [pl.col(s.column).ne_missing(pl.col(s.column).shift(1)) for s in operator.order]
     fresh = pl.any_horizontal(*changed) if changed else pl.lit(value=False)
     number = pl.int_range(pl.len(), dtype=pl.Int64).over(*GROUP)
     ordered = ordered.with_columns(number.alias("$no")).with_columns((fresh | (pl.col("$no") == 0)).alias("$fresh"))

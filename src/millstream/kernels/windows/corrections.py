@@ -19,6 +19,7 @@ from millstream.kernels.aggregates.combine import combine
 from millstream.kernels.aggregates.partials import ORDER
 from millstream.kernels.outcome import BEHIND, NOT_HELD, Dropped, StageClock, State
 from millstream.kernels.windows import assign
+from millstream.kernels.windows.pane_columns import NEW_RECORDS
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 
 UNIQUE = ("$h", "$key")
@@ -58,7 +59,7 @@ def revise(spec: Aggregation, records: State, clock: StageClock, arrivals: pl.Da
         touched.append(before.select(written.columns))
     where = ["$h", "$s", "$e", *spec.keys]
     windows = _windows(spec, pl.concat(touched, how="vertical_relaxed")).filter(pl.col("$e") + late > clock.watermark)
-    windows = windows.group_by(where).agg(pl.len().cast(pl.Int64).alias("$new"))
+    windows = windows.group_by(where).agg(pl.len().cast(pl.Int64).alias(NEW_RECORDS))
     now = written
     if alive is not None:
         others = alive.join(written, on=place, how="anti")

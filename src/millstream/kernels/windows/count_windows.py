@@ -13,7 +13,9 @@ import polars as pl
 
 from millstream.clock import ALL_READ, BEGINNING
 from millstream.kernels.aggregates.combine import combine, group_columns
-from millstream.kernels.outcome import BEHIND, Dropped, StageClock, State, together
+from millstream.kernels.frames import concat_rows
+from millstream.kernels.outcome import BEHIND, Dropped, StageClock, State
+from millstream.kernels.windows.pane_columns import NEW_RECORDS
 from millstream.model.windows.kinds import CountWindow
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 
@@ -114,9 +116,9 @@ class CountedKeys:
         edges = rows.group_by(where).agg(
             pl.col("$ts").min().alias("$from"),
             pl.col("$ts").max().alias("$to"),
-            new.cast(pl.Int64).sum().alias("$new"),
+            new.cast(pl.Int64).sum().alias(NEW_RECORDS),
         )
-        changed = edges.filter(pl.col("$new") > 0)
+        changed = edges.filter(pl.col(NEW_RECORDS) > 0)
         if not len(changed):
             return None
         partials = combine(self.spec, rows.join(changed, on=where, how="semi", nulls_equal=True))
@@ -128,7 +130,7 @@ class CountedKeys:
     def changed(self) -> pl.DataFrame | None:
         """The rows and heads to write."""
         place = ["$h", "$part", "$pos", *self.spec.keys]
-        gone, new = together([g.select(self.gone[0].columns) for g in self.gone]), self.new
+        gone, new = concat_rows([g.select(self.gone[0].columns) for g in self.gone]), self.new
         if gone is not None and new is not None:
             both = gone.join(new, on=place, how="semi", nulls_equal=True)
             new = new.join(both, on=place, how="anti", nulls_equal=True)

@@ -14,6 +14,7 @@ import polars as pl
 from millstream.clock import BEGINNING
 from millstream.kernels.aggregates.combine import partial_columns, results
 from millstream.kernels.outcome import StageClock
+from millstream.kernels.windows.pane_columns import ON_TIME_PAST, PANES, UNSHOWN, VISIBLE, shown_column
 from millstream.model.reserved import OP
 from millstream.model.steps.step import INDEX
 from millstream.model.windows.accumulation import Accumulation
@@ -79,10 +80,10 @@ class Firing:
     ) -> pl.DataFrame:
         """Emit the panes of the windows that fire. Returns all windows in their new state."""
         reached = rows["$end"].to_numpy() <= self.clock.watermark
-        past = rows["$o"].to_numpy()
+        past = rows[ON_TIME_PAST].to_numpy()
         on_time = fired & reached & ~past & by_clock
-        emitting = fired & ((rows["$p"].to_numpy() > 0) | on_time)
-        rows = rows.with_columns(pl.Series("$o", past | (fired & reached)))
+        emitting = fired & ((rows[UNSHOWN].to_numpy() > 0) | on_time)
+        rows = rows.with_columns(pl.Series(ON_TIME_PAST, past | (fired & reached)))
         if not emitting.any():
             return rows
         timing = np.where(on_time, ON_TIME, np.where(reached, LATE, EARLY))
@@ -94,7 +95,7 @@ class Firing:
 
     def gone(self, rows: pl.DataFrame) -> None:
         """Remove windows that no longer exist from the view."""
-        visible = rows.filter(pl.col("$v"))
+        visible = rows.filter(pl.col(VISIBLE))
         if len(visible):
             self.changes.append(result_rows(self.spec, visible, self._old(visible), "-D"))
 
@@ -118,9 +119,9 @@ class Firing:
             return
         watermark = shown_watermark(self.clock.watermark)
         marks = [
-            firing["$i"].alias("pane"),
+            firing[PANES].alias("pane"),
             timing.alias("timing"),
-            (firing["$i"] == 0).alias("is_first"),
+            (firing[PANES] == 0).alias("is_first"),
             last.alias("is_last"),
             pl.Series("watermark", [watermark] * len(firing), dtype=pl.Int64).cast(TIMESTAMP),
         ]
@@ -129,7 +130,7 @@ class Firing:
 
     def _change(self, firing: pl.DataFrame, new: pl.DataFrame) -> None:
         """The changes of the view that a firing causes."""
-        visible, differs = firing["$v"], firing["$p"] > 0
+        visible, differs = firing[VISIBLE], firing[UNSHOWN] > 0
         old = self._old(firing)
         if not self.discarding:
             same = visible
@@ -142,7 +143,7 @@ class Firing:
                 self.changes.append(result_rows(self.spec, firing, result_columns, op).filter(chosen))
 
     def _old(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return rows.select(pl.col(f"^{name}").alias(name) for name in shown_names(self.spec))
+        return rows.select(pl.col(shown_column(name)).alias(name) for name in shown_names(self.spec))
 
     def _after(self, rows: pl.DataFrame, emitting: np.ndarray, new: pl.DataFrame) -> pl.DataFrame:
         """The windows after firing: everything is shown, and discarded contents are removed."""
@@ -150,15 +151,15 @@ class Firing:
         place = np.zeros(len(rows), dtype=np.uint32)
         place[emitting] = np.arange(len(new), dtype=np.uint32)
         spread = new[pl.Series(place)]
-        mark = fired & (rows["$p"] > 0)
+        mark = fired & (rows[UNSHOWN] > 0)
         visible = [
-            pl.when(mark).then(spread[name]).otherwise(pl.col(f"^{name}")).alias(f"^{name}")
+            pl.when(mark).then(spread[name]).otherwise(pl.col(shown_column(name))).alias(shown_column(name))
             for name in shown_names(self.spec)
         ]
         rows = rows.with_columns(
-            (pl.col("$i") + fired.cast(pl.Int64)).alias("$i"),
-            pl.when(fired).then(0).otherwise(pl.col("$p")).cast(pl.Int64).alias("$p"),
-            (pl.col("$v") | mark).alias("$v"),
+            (pl.col(PANES) + fired.cast(pl.Int64)).alias(PANES),
+            pl.when(fired).then(0).otherwise(pl.col(UNSHOWN)).cast(pl.Int64).alias(UNSHOWN),
+            (pl.col(VISIBLE) | mark).alias(VISIBLE),
             *visible,
         )
         if self.discarding:

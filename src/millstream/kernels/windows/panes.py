@@ -3,11 +3,7 @@
 An epoch has two halves (docs/decisions/0008-panes.md): the clock advances, then records arrive. `_Windows` is the table
 of the windows to process. Both halves evaluate the trigger over it and emit panes for the windows that fire.
 
-Columns of a window in addition to its identity and partials: ``$n`` records its result covers, ``$p`` records that no
-pane has shown, ``$f`` processing time of the first of those, ``$i`` panes emitted, ``$o`` whether its on-time pane is
-past, ``$t0..`` the trigger's state, ``^name`` the results shown and ``$v`` whether they are, ``$gone`` for a window
-that was merged into another, ``$x`` when it leaves state; and when it must be processed next: ``$wd`` by the watermark,
-``$fd`` by the watermark for a fraction of the data, ``$pd`` by processing time.
+`kernels/windows/pane_columns.py` lists the columns of a window.
 """
 
 from __future__ import annotations
@@ -21,8 +17,12 @@ import polars as pl
 
 from millstream.clock import ALL_READ, END_OF_TIME
 from millstream.kernels.aggregates.combine import fold, partial_columns
+from millstream.kernels.frames import concat_rows
 from millstream.kernels.outcome import (
     BEHIND,
+    DUE_BY_CLOCK,
+    DUE_BY_FRACTION,
+    DUE_BY_WATERMARK,
     FINISHED,
     Dropped,
     Outcome,
@@ -30,12 +30,26 @@ from millstream.kernels.outcome import (
     State,
     StateRows,
     due_columns,
-    together,
 )
 from millstream.kernels.windows import assign
 from millstream.kernels.windows.corrections import Revised, revise
 from millstream.kernels.windows.count_windows import keys_of
 from millstream.kernels.windows.firing import Firing, answers, shown_names
+from millstream.kernels.windows.pane_columns import (
+    ARRIVED_AT,
+    FIRST_UNSHOWN,
+    FLAGS,
+    MERGED_FIRST,
+    MERGED_UNSHOWN,
+    NEW_RECORDS,
+    ON_TIME_PAST,
+    PANE_STATE,
+    PANES,
+    UNSHOWN,
+    VISIBLE,
+    shown_column,
+    trigger_columns,
+)
 from millstream.kernels.windows.triggers import Machine, Moment
 from millstream.model.windows.kinds import CountWindow, Custom
 from millstream.plan.operators.aggregates.aggregation import Aggregation
@@ -119,8 +133,8 @@ class _Epoch:
         rows, machine, moment = windows.rows, windows.machine, windows.moment(self.clock)
         due = np.logical_or.reduce([rows[c].to_numpy() <= upto for c, (_, upto) in due_columns(self.clock).items()])
         unfinished = ~machine.finished
-        unshown = rows["$p"].to_numpy() > 0
-        on_time = ~rows["$o"].to_numpy() & (moment.end <= self.clock.watermark)
+        unshown = rows[UNSHOWN].to_numpy() > 0
+        on_time = ~rows[ON_TIME_PAST].to_numpy() & (moment.end <= self.clock.watermark)
         ready = machine.ready(moment) & unfinished & (unshown | on_time)
         expired = _leaving(self.spec, rows) <= self.clock.watermark
         closing = expired & unfinished & unshown
@@ -128,7 +142,7 @@ class _Epoch:
         windows.rows = after = self.firing.fire(rows, ready | closing, machine.finished, expired, by_clock=True)
         self._keep(windows, (due | ready) & ~expired)
         self._bury(windows, expired)
-        windows.rows = after.with_columns(_trigger_columns(machine)).filter(pl.Series(~expired))
+        windows.rows = after.with_columns(_trigger_state(machine)).filter(pl.Series(~expired))
         machine.columns = [c[~expired] for c in machine.columns]
         return after.filter(pl.Series(expired))
 
@@ -187,12 +201,12 @@ class _Epoch:
         """Replace changed windows with their complete contents; they may fire. Returns those that have expired."""
         where = identity(self.spec)
         old = None if windows is None else windows.rows.join(contents, on=where, how="semi", nulls_equal=True)
-        return self._changed(self._bookkeeping(contents, old, None))
+        return self._changed(self._with_pane_state(contents, old, None))
 
     def _changed(self, windows: _Windows) -> pl.DataFrame:
         """Fire windows with new records that are ready. A count window may be complete and expire at once."""
         machine, moment = windows.machine, windows.moment(self.clock)
-        ready = machine.ready(moment) & (windows.rows["$p"].to_numpy() > 0)
+        ready = machine.ready(moment) & (windows.rows[UNSHOWN].to_numpy() > 0)
         machine.fire(ready, moment)
         expired = _leaving(self.spec, windows.rows) <= self.clock.watermark
         windows.rows = self.firing.fire(windows.rows, ready | expired, machine.finished, expired, by_clock=False)
@@ -204,17 +218,17 @@ class _Epoch:
         """The outcome of the epoch. If a window was kept twice, the newer row counts. `records` are single rows to
         keep.
         """
-        rows = together(self.new_state)
+        rows = concat_rows(self.new_state)
         if rows is not None:
             rows = rows.unique(identity(self.spec), keep="last", maintain_order=True)
         states = {"windows": rows, "records": records}
         state_rows = {n: StateRows(r, r["$x"].to_numpy()) for n, r in states.items() if r is not None}
-        return Outcome(together(self.firing.changes), state_rows, together(self.firing.panes), self.dropped)
+        return Outcome(concat_rows(self.firing.changes), state_rows, concat_rows(self.firing.panes), self.dropped)
 
     def _windows(self, rows: pl.DataFrame) -> _Windows:
         width = Machine(self.spec.windowing.trigger).width
         return _Windows(
-            rows, Machine(self.spec.windowing.trigger, [rows[f"$t{i}"].to_numpy().copy() for i in range(width)])
+            rows, Machine(self.spec.windowing.trigger, [rows[c].to_numpy().copy() for c in trigger_columns(width)])
         )
 
     def _targets(self, windows: _Windows | None, arrivals: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
@@ -268,11 +282,11 @@ class _Epoch:
         return marked.drop("$why")
 
     def _with_records(self, windows: _Windows | None, arrivals: pl.DataFrame, gone: pl.DataFrame | None) -> _Windows:
-        """The windows that received records, with their new contents and bookkeeping."""
+        """The windows that received records, with their new contents and state."""
         spec, where = self.spec, identity(self.spec)
         parts = partial_columns(spec, arrivals)
         new_partials = fold(spec, arrivals.select(*where, "$n", *parts), where)
-        count = new_partials.select(*where, pl.col("$n").alias("$new"))
+        count = new_partials.select(*where, pl.col("$n").alias(NEW_RECORDS))
         old = None if windows is None else windows.rows
         moved = self._moved(old, gone)
         same = None if old is None else old.join(new_partials.select(where), on=where, how="semi", nulls_equal=True)
@@ -289,7 +303,7 @@ class _Epoch:
         else:
             contents = new_partials
         frame = contents.join(count, on=where, how="left", nulls_equal=True, maintain_order="left")
-        return self._bookkeeping(frame, same, moved)
+        return self._with_pane_state(frame, same, moved)
 
     def _moved(self, old: pl.DataFrame | None, gone: pl.DataFrame | None) -> pl.DataFrame | None:
         """The rows of held windows that were merged into another window, under that window's identity."""
@@ -304,54 +318,32 @@ class _Epoch:
         self.new_state.append(_in_order(self.spec, dead))
         return rows.with_columns(pl.col("$s2").alias("$s"), pl.col("$e2").alias("$e")).drop("$s2", "$e2")
 
-    def _bookkeeping(self, frame: pl.DataFrame, same: pl.DataFrame | None, moved: pl.DataFrame | None) -> _Windows:
-        spec, where = self.spec, identity(self.spec)
-        width = Machine(spec.windowing.trigger).width
-        columns = [
-            "$p",
-            "$f",
-            "$i",
-            "$o",
-            "$v",
-            *(f"$t{i}" for i in range(width)),
-            *(f"^{name}" for name in shown_names(spec)),
-        ]
+    def _with_pane_state(self, frame: pl.DataFrame, same: pl.DataFrame | None, moved: pl.DataFrame | None) -> _Windows:
+        """The windows with these contents, with the state of their panes and triggers after new records. `same` are the
+        rows that state has for them, `moved` those of windows that were merged into them.
+        """
+        width = Machine(self.spec.windowing.trigger).width
         if "$end" not in frame.columns:
             frame = frame.with_columns(pl.col("$e").alias("$end"))
-        if same is not None and len(same):
-            frame = frame.join(
-                same.select(*where, *columns), on=where, how="left", nulls_equal=True, maintain_order="left"
-            )
-        else:
-            empty: dict[str, Any] = {
-                c: pl.Boolean if c in ("$o", "$v") else pl.Int64 for c in columns if not c.startswith("^")
-            }
-            empty |= {f"^{n}": t for n, t in answers(spec, frame).schema.items()}
-            frame = frame.with_columns(pl.lit(None, t).alias(c) for c, t in empty.items())
-        if moved is not None:
-            unshown = moved.group_by(where).agg(
-                pl.col("$p").sum().alias("$mp"), pl.col("$f").filter(pl.col("$p") > 0).min().alias("$mf")
-            )
-            frame = frame.join(unshown, on=where, how="left", nulls_equal=True, maintain_order="left")
-        else:
-            frame = frame.with_columns(pl.lit(None, pl.Int64).alias("$mp"), pl.lit(None, pl.Int64).alias("$mf"))
-        fresh = frame["$p"].is_null()
-        new_records = pl.col("$new").fill_null(0) + pl.col("$mp").fill_null(0)
-        first = pl.min_horizontal(pl.col("$mf").fill_null(self.clock.now), pl.lit(self.clock.now))
-        frame = frame.with_columns(new_records.alias("$new"), first.alias("$when"))
+        frame = _with_old_state(self.spec, frame, same)
+        is_new = frame[UNSHOWN].is_null()
+        frame = _with_merged_records(self.spec, frame, moved, self.clock.now)
         frame = frame.with_columns(
-            pl.when(pl.col("$p").fill_null(0) > 0).then(pl.col("$f")).otherwise(pl.col("$when")).alias("$f"),
-            (pl.col("$p").fill_null(0) + pl.col("$new")).alias("$p"),
-            pl.col("$i").fill_null(0),
-            pl.col("$o").fill_null(pl.col("$end") <= self.clock.watermark),
-            pl.col("$v").fill_null(value=False),
+            pl.when(pl.col(UNSHOWN).fill_null(0) > 0)
+            .then(pl.col(FIRST_UNSHOWN))
+            .otherwise(pl.col(ARRIVED_AT))
+            .alias(FIRST_UNSHOWN),
+            (pl.col(UNSHOWN).fill_null(0) + pl.col(NEW_RECORDS)).alias(UNSHOWN),
+            pl.col(PANES).fill_null(0),
+            pl.col(ON_TIME_PAST).fill_null(pl.col("$end") <= self.clock.watermark),
+            pl.col(VISIBLE).fill_null(value=False),
             pl.lit(value=False).alias("$gone"),
-            *(pl.col(f"$t{i}").fill_null(0) for i in range(width)),
+            *(pl.col(c).fill_null(0) for c in trigger_columns(width)),
         )
         windows = self._windows(frame)
-        windows.machine.reset(fresh.to_numpy())
-        windows.machine.records(frame["$new"].to_numpy(), frame["$when"].to_numpy())
-        windows.rows = frame.drop("$new", "$when", "$mp", "$mf")
+        windows.machine.reset(is_new.to_numpy())
+        windows.machine.records(frame[NEW_RECORDS].to_numpy(), frame[ARRIVED_AT].to_numpy())
+        windows.rows = frame.drop(NEW_RECORDS, ARRIVED_AT)
         return windows
 
     def _bury(self, windows: _Windows, expired: np.ndarray) -> None:
@@ -369,10 +361,10 @@ class _Epoch:
         leaving = _leaving(self.spec, windows.rows)
         moves = isinstance(self.spec.window, CountWindow)
         new_state = windows.rows.with_columns(
-            *_trigger_columns(windows.machine),
-            pl.Series("$wd", np.where(ends > self.clock.watermark, ends, leaving), dtype=pl.Int64),
-            pl.Series("$fd", windows.machine.fraction(ends, self.clock.earliest), dtype=pl.Int64),
-            pl.Series("$pd", windows.machine.deadline(self.clock.now), dtype=pl.Int64),
+            *_trigger_state(windows.machine),
+            pl.Series(DUE_BY_WATERMARK, np.where(ends > self.clock.watermark, ends, leaving), dtype=pl.Int64),
+            pl.Series(DUE_BY_FRACTION, windows.machine.fraction(ends, self.clock.earliest), dtype=pl.Int64),
+            pl.Series(DUE_BY_CLOCK, windows.machine.deadline(self.clock.now), dtype=pl.Int64),
             pl.lit(ALL_READ, pl.Int64).alias("$x") if moves else pl.Series("$x", leaving, dtype=pl.Int64),
         )
         self.new_state.append(_in_order(self.spec, new_state.filter(chosen)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels.kernel import kernel_of, needs_first_row
-from millstream.kernels.outcome import StageClock
+from millstream.kernels.outcome import DUE_BY_CLOCK, StageClock
 from millstream.plan.stages import Plan
 from millstream.state.shard import StateReader
 from millstream.state.version import Version
@@ -50,11 +50,13 @@ class Timers:
                     state = StateReader(self._cache, version.of(step), list(spec.unique))
                     if kernel_of(operator).is_due(operator, state, clock):
                         return True
-                    first_timer = min(first_timer, state.next("$pd", next.now))
+                    first_timer = min(first_timer, state.next(DUE_BY_CLOCK, next.now))
         self._quiet = (seen, first_timer)
         return False
 
     def holds_rows_for_later(self, version: Version, now: int) -> bool:
         """Whether a temporal filter holds rows that appear or expire after `now`."""
         steps = [o.step for o in self._plan.stateful if o.by_clock]
-        return any(StateReader(self._cache, version.of(step), ()).next("$pd", now) < END_OF_TIME for step in steps)
+        return any(
+            StateReader(self._cache, version.of(step), ()).next(DUE_BY_CLOCK, now) < END_OF_TIME for step in steps
+        )
