@@ -7,25 +7,25 @@ are whole microseconds since 1970 in UTC (`Micros`).
 from __future__ import annotations
 
 import time
-from typing import NewType, Protocol
+from typing import Protocol, TypeAlias
 
-Micros = NewType("Micros", int)
+Micros: TypeAlias = int
 """An instant, in microseconds since 1970-01-01T00:00:00Z."""
 
-BEGINNING = Micros(-(2**62))
+BEGINNING: Micros = -(2**62)
 """Before every event: the watermark of a source that has not delivered any record yet."""
 
-END_OF_TIME = Micros(2**62)
+END_OF_TIME: Micros = 2**62
 """After every event: the end of the global window."""
 
-ALL_READ = Micros(2**62 - 1)
+ALL_READ: Micros = 2**62 - 1
 """The watermark of a bounded source that was read to its end. Every window that has an end is closed."""
 
 
-EARLIEST = Micros(-62_135_596_800_000_000)
+EARLIEST: Micros = -62_135_596_800_000_000
 """The earliest valid event time: the beginning of the year 1."""
 
-LATEST = Micros(253_402_300_799_999_999)
+LATEST: Micros = 253_402_300_799_999_999
 """The latest valid event time: the end of the year 9999.
 
 With event times between these two and durations of at most 10,000 years (`model/types/duration.py`), no sum of an event
@@ -50,7 +50,7 @@ class SystemClock:
     def now(self) -> Micros:
         """Return wall-clock time, or the previous value if the wall clock was set back."""
         self._last = max(self._last, time.time_ns() // 1000)
-        return Micros(self._last)
+        return self._last
 
 
 class ManualClock:
@@ -67,7 +67,7 @@ class ManualClock:
 
     def now(self) -> Micros:
         """Return the time that was last set."""
-        return Micros(self._now)
+        return self._now
 
     def advance(self, micros: int) -> None:
         """Move the clock forward by this many microseconds."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from millstream.clock import Micros
 from millstream.connect import ledger as ledgers
 from millstream.connect.file_problems import gone, header_problem, parquet_damage, parquet_problem
 from millstream.connect.forms import FilePart, FileSet, Form
@@ -45,7 +46,7 @@ class FileSource(SourceBase):
         if not self.entries and not self._candidates():
             self._check_place()
 
-    def head(self, now: int) -> Offsets:
+    def head(self, now: Micros) -> Offsets:
         """Discover new files and write them to the ledger."""
         del now
         with self._discovering:
@@ -103,7 +104,7 @@ class FileSource(SourceBase):
         """The discovered files."""
         return {0: len(self.entries)}
 
-    def pending(self, at: Offsets, now: int) -> int | None:
+    def pending(self, at: Offsets, now: Micros) -> int | None:
         """None while files are pending: the number of their records is unknown."""
         return 0 if len(self.entries) <= at.get(0, 0) else None
 

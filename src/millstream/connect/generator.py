@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from millstream.clock import Micros
 from millstream.connect.forms import Form, PythonRanges
 from millstream.connect.port import Offsets, SourceBase, SourceFacts, SourceSlice
 from millstream.connect.registry import SourceContext
@@ -44,14 +45,14 @@ class GeneratorSource(SourceBase):
         self._since: int | None = None
         self._starting = threading.Lock()
 
-    def head(self, now: int) -> Offsets:
+    def head(self, now: Micros) -> Offsets:
         """The number of records that are due."""
         with self._starting:
             if self._since is None:
                 self._since = now
             return {0: self._due(now, self._since)}
 
-    def _due(self, now: int, since: int) -> int:
+    def _due(self, now: Micros, since: int) -> int:
         end = ENDLESS if self.generator.events is None else self.generator.events
         if self.generator.rate is None:
             return end
@@ -67,7 +68,7 @@ class GeneratorSource(SourceBase):
         start, end = part.ranges.get(0, (0, 0))
         return [PythonRanges(MakesNumbers(self.generator.make), ((0, start, end),), CHUNK)] if end > start else []
 
-    def pending(self, at: Offsets, now: int) -> int | None:
+    def pending(self, at: Offsets, now: Micros) -> int | None:
         """The due records; none for an unbounded generator that is not paced."""
         due = self._due(now, now if self._since is None else self._since)
         return 0 if due >= ENDLESS else max(0, due - at.get(0, 0))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from millstream.clock import SystemClock
+from millstream.clock import Micros, SystemClock
 from millstream.connect.forms import ArrowRows, Form, SparkFormat
 from millstream.connect.port import Offsets, SourceBase, SourceFacts, SourceSlice, SparkTap
 from millstream.connect.registry import Offline, SourceContext
@@ -43,7 +43,7 @@ class LogSource(SourceBase):
         if holds and reader not in topic.holds():
             topic.hold(reader, {**self._first, **at})
 
-    def head(self, now: int) -> Offsets:
+    def head(self, now: Micros) -> Offsets:
         """The durable end."""
         del now
         return self.topic.end() if self._until is None else self._until
@@ -100,7 +100,7 @@ class LogSource(SourceBase):
         """Place a hold on the topic: this flow may still need its records from here on."""
         self.topic.hold(self._reader, dict(offsets))
 
-    def pending(self, at: Offsets, now: int) -> int | None:
+    def pending(self, at: Offsets, now: Micros) -> int | None:
         """The records that were appended and not read."""
         return sum(max(0, end - at.get(p, 0)) for p, end in self.head(now).items())
 

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from millstream.clock import Micros
 from millstream.connect.forms import ArrowRows, Form
 from millstream.connect.port import MISTYPED, Offsets, SourceBase, SourceFacts, SourceSlice
 from millstream.connect.registry import Offline, SourceContext
@@ -24,7 +25,7 @@ class MemorySource(SourceBase):
         self._memory = memory
         self._schema = schema
 
-    def head(self, now: int) -> Offsets:
+    def head(self, now: Micros) -> Offsets:
         """What was sent so far."""
         del now
         sent = self._memory.rows
@@ -46,7 +47,7 @@ class MemorySource(SourceBase):
         """What was sent in this process."""
         return self.head(0)
 
-    def pending(self, at: Offsets, now: int) -> int | None:
+    def pending(self, at: Offsets, now: Micros) -> int | None:
         """What was sent and not read."""
         return sum(max(0, end - at.get(p, 0)) for p, end in self.head(now).items())
 

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from millstream.clock import Micros
 from millstream.connect.forms import Form
 from millstream.model.guarantees import SinkGuarantee
 
@@ -103,7 +104,7 @@ class SparkTap:
 class SourcePort(Protocol):
     """An open source. `SourceBase` implements most of it with sensible defaults."""
 
-    def head(self, now: int) -> Offsets:
+    def head(self, now: Micros) -> Offsets:
         """The end of every partition. What it reports must be readable from then on, also after a crash: everything
         that the result depends on is durable when this returns. Any thread.
         """
@@ -144,7 +145,7 @@ class SourcePort(Protocol):
         """The flow may still have to read from these offsets on; earlier records may be removed."""
         ...
 
-    def pending(self, at: Offsets, now: int) -> int | None:
+    def pending(self, at: Offsets, now: Micros) -> int | None:
         """The number of pending records after these offsets; None where it is unknown. Must not change anything. Any
         thread.
         """
@@ -175,7 +176,7 @@ class SourceBase:
     rows_per_epoch = 1_000_000
     """The most offsets that `admit` takes without a limit."""
 
-    def head(self, now: int) -> Offsets:
+    def head(self, now: Micros) -> Offsets:
         """See `SourcePort`."""
         raise NotImplementedError
 
@@ -218,7 +219,7 @@ class SourceBase:
     def hold(self, offsets: Offsets) -> None:
         """Nothing is removed."""
 
-    def pending(self, at: Offsets, now: int) -> int | None:
+    def pending(self, at: Offsets, now: Micros) -> int | None:
         """Not known."""
         return None
 

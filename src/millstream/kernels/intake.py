@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from millstream.clock import Micros
 from millstream.kernels.disorder import buckets
 from millstream.kernels.kernel import kernel_of
 from millstream.kernels.scan_input import Role
@@ -72,7 +73,7 @@ class Intake:
                 _count(mine, view, rows)
 
 
-def take_in(rows: pl.DataFrame, roles: list[Role], future: int, known: Mapping[int, int] | None = None) -> Intake:
+def take_in(rows: pl.DataFrame, roles: list[Role], future: Micros, known: Mapping[int, Micros] | None = None) -> Intake:
     """Take in the rows of a scan, with system columns and the scan's own columns. `future` is the latest plausible
     event time. `known` is the newest event time per partition before this epoch; pass it to measure disorder.
     """
@@ -107,7 +108,7 @@ def gather(operator: Operator, frames: list[pl.DataFrame]) -> pl.DataFrame | Non
     return scan.gather(operator, frames)
 
 
-def _admit(rows: pl.DataFrame, future: int, known: Mapping[int, int] | None) -> tuple[pl.DataFrame, Tally]:
+def _admit(rows: pl.DataFrame, future: Micros, known: Mapping[int, Micros] | None) -> tuple[pl.DataFrame, Tally]:
     bad = rows["$bad"] != 0
     ahead = (rows["$ts"] > future).fill_null(value=False) & ~bad
     tally = Tally(len(rows), int(bad.sum()), int(ahead.sum()))
@@ -121,7 +122,7 @@ def _admit(rows: pl.DataFrame, future: int, known: Mapping[int, int] | None) -> 
     return good, tally
 
 
-def _behind(rows: pl.DataFrame, known: Mapping[int, int]) -> dict[int, int]:
+def _behind(rows: pl.DataFrame, known: Mapping[int, Micros]) -> dict[int, int]:
     """Count rows by how far they lag the newest event time that their partition had reached before this epoch."""
     times, parts = rows["$ts"].to_numpy(), rows["$part"].to_numpy()
     behind = np.zeros(len(rows), dtype=np.int64)

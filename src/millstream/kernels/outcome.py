@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 import polars as pl
 
-from millstream.clock import BEGINNING
+from millstream.clock import BEGINNING, Micros
 from millstream.model.reserved import OP
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.operators.operator import Operator
@@ -34,19 +34,19 @@ DUE_BY_CLOCK: Final = "$pd"
 class State(Protocol):
     """One state of an operator as a kernel sees it (implemented in `state/shard.py`)."""
 
-    def lookup(self, hashes: np.ndarray, after: int) -> pl.DataFrame | None:
+    def lookup(self, hashes: np.ndarray, after: Micros) -> pl.DataFrame | None:
         """The rows for these hashes that expire after an instant."""
         ...
 
-    def scan(self, after: int) -> pl.DataFrame | None:
+    def scan(self, after: Micros) -> pl.DataFrame | None:
         """All rows that expire after an instant."""
         ...
 
-    def first(self) -> int:
+    def first(self) -> Micros:
         """The earliest expiry of any row."""
         ...
 
-    def due(self, columns: Mapping[str, tuple[int, int]], after: int) -> np.ndarray:
+    def due(self, columns: Mapping[str, tuple[int, int]], after: Micros) -> np.ndarray:
         """The sorted hashes of rows that have a number in one of these columns within its range. A range excludes its
         first number and includes its second. Rows that have been replaced count too.
         """
@@ -57,16 +57,16 @@ class State(Protocol):
 class StageClock:
     """The clock of an operator: the watermarks of the previous and the current epoch, and the processing time."""
 
-    before: int
-    watermark: int
-    now: int = 0
-    fractions: Mapping[float, int] = field(default_factory=dict)
+    before: Micros
+    watermark: Micros
+    now: Micros = 0
+    fractions: Mapping[float, Micros] = field(default_factory=dict)
     """The watermarks for fractions of the data."""
-    since: int = BEGINNING
+    since: Micros = BEGINNING
     """The processing time of the previous epoch."""
     epoch: int = 0
     """The number of the epoch."""
-    newest: int = BEGINNING
+    newest: Micros = BEGINNING
     """The newest event time among the records of the epoch."""
     begins: bool = False
     """Whether the operator must emit its first result row now: it is never empty, it has no row yet, and no shard has
@@ -77,11 +77,11 @@ class StageClock:
     def of(
         cls,
         operator: Operator,
-        before: Mapping[str, int],
-        watermarks: Mapping[str, int],
-        now: int,
+        before: Mapping[str, Micros],
+        watermarks: Mapping[str, Micros],
+        now: Micros,
         fractions: Mapping[str, Mapping[float, int]],
-        since: int = BEGINNING,
+        since: Micros = BEGINNING,
     ) -> StageClock:
         """Compute the clock of an operator from the watermarks (and fraction watermarks) of the sources that
         feed it.
@@ -94,16 +94,16 @@ class StageClock:
         return cls(min(before[s] for s in sources), watermark, now, shares, since)
 
     @property
-    def latest(self) -> int:
+    def latest(self) -> Micros:
         """The greatest of all watermarks."""
         return max(self.watermark, *self.fractions.values()) if self.fractions else self.watermark
 
     @property
-    def earliest(self) -> int:
+    def earliest(self) -> Micros:
         """The least of the fraction watermarks. None of them lags the watermark for all data."""
         return max(self.watermark, min(self.fractions.values(), default=self.watermark))
 
-    def horizon(self, spec: Aggregation) -> int:
+    def horizon(self, spec: Aggregation) -> Micros:
         """Windows that end at or before this instant accept no more records."""
         return self.watermark - spec.windowing.lateness.micros
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from millstream.clock import Micros
 from millstream.kernels.aggregates.partials import ORDER
 from millstream.plan.operators.operator import Operator
 from millstream.plan.parts import Feed
@@ -23,7 +24,7 @@ class Role:
     view: int
     operator: Any
     feed: Feed
-    watermark: int
+    watermark: Micros
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from millstream import paths
+from millstream.clock import Micros
 from millstream.errors import DefinitionError
 from millstream.log.reader import Layout, PartitionReader
 from millstream.log.storage.disk import Disk
@@ -97,7 +98,7 @@ def merge(into: dict[str, dict[int, int]], more: Mapping[str, Offsets]) -> None:
 
 
 def expired(
-    reader: PartitionReader, layout: Layout, now: int, retain_time: int | None, retain_bytes: int | None
+    reader: PartitionReader, layout: Layout, now: Micros, retain_time: int | None, retain_bytes: int | None
 ) -> int:
     """The offset up to which age and size allow removal."""
     upto = layout.start

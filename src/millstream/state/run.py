@@ -28,7 +28,7 @@ import polars as pl
 import pyarrow as pa
 
 from millstream import paths
-from millstream.clock import END_OF_TIME
+from millstream.clock import END_OF_TIME, Micros
 from millstream.errors import DiskFull, HomeDamaged
 
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -66,7 +66,7 @@ class StateRun:
         """Rows that are not dropped."""
         return sum(b.rows for b in self.batches if not b.dropped)
 
-    def expire(self, watermark: int) -> StateRun | None:
+    def expire(self, watermark: Micros) -> StateRun | None:
         """This run without the batches that closed at the watermark; None if nothing is left."""
         batches = tuple(replace(b, dropped=b.dropped or b.last <= watermark) for b in self.batches)
         if all(b.dropped for b in batches):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from millstream.clock import BEGINNING, END_OF_TIME
+from millstream.clock import BEGINNING, END_OF_TIME, Micros
 from millstream.state.run import OpenRun, StateRun
 
 KEY_GROUPS = 128
@@ -83,7 +83,7 @@ class StateReader:
         self._unique = list(unique)
         self._range = hashes
 
-    def lookup(self, hashes: np.ndarray, after: int) -> pl.DataFrame | None:
+    def lookup(self, hashes: np.ndarray, after: Micros) -> pl.DataFrame | None:
         """The newest rows for these hashes (sorted, distinct) that expire after an instant; None if there are none."""
         parts: list[pl.DataFrame] = []
         for frame, keys in self._live(after):
@@ -92,7 +92,7 @@ class StateReader:
                 parts.append(frame[pl.Series(rows, dtype=pl.UInt32)])
         return self._newest(parts)
 
-    def scan(self, after: int) -> pl.DataFrame | None:
+    def scan(self, after: Micros) -> pl.DataFrame | None:
         """The newest rows of all keys that expire after an instant. May include expired rows of a mixed bucket."""
         parts: list[pl.DataFrame] = []
         for frame, keys in self._live(after):
@@ -121,7 +121,7 @@ class StateReader:
                 least = min(least, int(later.min(initial=END_OF_TIME)))
         return least
 
-    def due(self, columns: Mapping[str, tuple[int, int]], after: int) -> np.ndarray:
+    def due(self, columns: Mapping[str, tuple[int, int]], after: Micros) -> np.ndarray:
         """The sorted hashes of rows that have a number in one of these columns within its range. A range excludes its
         first number and includes its second. A newer row may have replaced the row: `lookup` shows the current one.
         """
@@ -140,7 +140,7 @@ class StateReader:
             hashes = hashes[(hashes >= self._range[0]) & (hashes <= self._range[1])]
         return hashes
 
-    def _live(self, after: int) -> Iterator[tuple[pl.DataFrame, np.ndarray]]:
+    def _live(self, after: Micros) -> Iterator[tuple[pl.DataFrame, np.ndarray]]:
         """The batches with rows that expire after an instant, those of the newest run first."""
         for run in reversed(self._runs):
             for index, batch in enumerate(run.batches):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from millstream.clock import Micros
 from millstream.state.run import RunWriter, StateRun
 from millstream.state.shard import KEY_GROUPS, RunCache, StateReader, shard_range
 
@@ -35,7 +36,7 @@ class Version:
         """The runs of a step, oldest first."""
         return self.runs.get(step, ())
 
-    def advance(self, step: str, added: Iterable[StateRun], watermark: int) -> Version:
+    def advance(self, step: str, added: Iterable[StateRun], watermark: Micros) -> Version:
         """The version after an epoch: without expired batches, and with the new runs last."""
         live = (run.expire(watermark) for run in self.of(step))
         return Version({**self.runs, step: (*(r for r in live if r is not None), *added)})
@@ -98,7 +99,7 @@ def merge(
     runs: Sequence[StateRun],
     unique: Sequence[str],
     expiry: Callable[[pl.DataFrame], np.ndarray],
-    watermark: int,
+    watermark: Micros,
     *,
     oldest: bool = False,
 ) -> StateRun | None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from millstream.clock import Micros
 from millstream.limits import Limits
 
 
@@ -76,7 +77,7 @@ class EpochCommit:
     panes: Mapping[str, pa.Table] = field(default_factory=dict)
     replayed: str | None = None
     """The view whose late records this epoch has replayed."""
-    watermark: int = 0
+    watermark: Micros = 0
     """The lowest watermark of the flow, for retention."""
     upsert: bool = False
     """Whether a new row replaces one with the same identity: the flow has lost its state."""

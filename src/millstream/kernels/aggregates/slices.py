@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from millstream.clock import END_OF_TIME
+from millstream.clock import END_OF_TIME, Micros
 from millstream.kernels.aggregates.combine import fold, group_columns, results
 from millstream.kernels.frames import concat_rows
 from millstream.kernels.outcome import Outcome, StageClock, State, StateRows
@@ -102,8 +102,8 @@ def _revise(
     state_rows: pl.DataFrame | None,
     old: pl.DataFrame | None,
     new: pl.DataFrame,
-    ended: int,
-    upto: int,
+    ended: Micros,
+    upto: Micros,
 ) -> pl.DataFrame:
     """The changed results of windows over the changed slices that end in (ended, upto]."""
     if spec.grid.is_global or spec.grid.is_tumbling:
@@ -127,13 +127,13 @@ def _revise(
 
 
 def _touched(
-    spec: Aggregation, slices: pl.DataFrame, touched: pl.DataFrame, where: list[str], ended: int, upto: int
+    spec: Aggregation, slices: pl.DataFrame, touched: pl.DataFrame, where: list[str], ended: Micros, upto: Micros
 ) -> pl.DataFrame:
     expanded = window_ends(spec.grid, slices.sort("$s"), ended, upto)
     return fold(spec, expanded.join(touched, on=where, how="semi", nulls_equal=True, maintain_order="left"), where)
 
 
-def _by_window(spec: Aggregation, slices: pl.DataFrame, after: int, upto: int) -> pl.DataFrame:
+def _by_window(spec: Aggregation, slices: pl.DataFrame, after: Micros, upto: Micros) -> pl.DataFrame:
     if spec.grid.is_tumbling:
         return window_ends(spec.grid, slices, after, upto)
     assert spec.grid.size is not None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from millstream.clock import ALL_READ, END_OF_TIME
+from millstream.clock import ALL_READ, END_OF_TIME, Micros
 from millstream.kernels.outcome import Failure, StageClock
 from millstream.kernels.python.failures import checked, failed, failure, written
 from millstream.model.python.process import FAIL, NO_TIMERS, QUARANTINE, Context, Hooks, Timer, instant, rows_of
@@ -221,7 +221,7 @@ class ProcessKeys:
         if self.operator.idle_by_clock and self._deadline() <= now:
             self._idle(self._deadline(), BEFORE)
 
-    def _until(self, upto: int, phase: int) -> None:
+    def _until(self, upto: Micros, phase: int) -> None:
         """Fire what event time has reached."""
         ctx = self.ctx
         while ctx._events:
@@ -241,7 +241,7 @@ class ProcessKeys:
             return END_OF_TIME
         return self._touched + self.operator.idle_ttl
 
-    def _fire(self, at: int, name: str, phase: int, *, by_clock: bool) -> None:
+    def _fire(self, at: Micros, name: str, phase: int, *, by_clock: bool) -> None:
         ctx = self.ctx
         assert self.hooks.on_timer is not None, "no timer without it"
         if by_clock:
@@ -254,13 +254,13 @@ class ProcessKeys:
         ctx._firing = None
         self._touch(at if not by_clock else self.clock.before)
 
-    def _idle(self, at: int, phase: int) -> None:
+    def _idle(self, at: Micros, phase: int) -> None:
         if self.hooks.on_idle is not None:
             self._moment(at, phase)
             self._call("on_idle", self.hooks.on_idle)
         self._forgotten()
 
-    def _moment(self, at: int, phase: int) -> None:
+    def _moment(self, at: Micros, phase: int) -> None:
         ctx = self.ctx
         self.moments.append((phase, at))
         ctx._at, ctx._time, self._input_rows = -len(self.moments), instant(at), range(0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from millstream.clock import END_OF_TIME
+from millstream.clock import END_OF_TIME, Micros
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import Outcome, StageClock, keeping
 from millstream.kernels.relations.changes import (
@@ -76,7 +76,7 @@ def _matched(operator: AsOfJoin, due: pl.DataFrame, there: pl.DataFrame) -> pl.D
     return joined.select(pl.lit("+I").alias(OP), *operator.result) if len(joined) else None
 
 
-def _pruned(operator: AsOfJoin, rows: pl.DataFrame, past: int) -> pl.DataFrame:
+def _pruned(operator: AsOfJoin, rows: pl.DataFrame, past: Micros) -> pl.DataFrame:
     """The changes to the kept right rows: rows that arrived or were deleted, and rows that nothing can match
     any more.
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from millstream.clock import BEGINNING, END_OF_TIME
+from millstream.clock import BEGINNING, END_OF_TIME, Micros
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import DUE_BY_CLOCK, Outcome, StageClock, State, keeping
 from millstream.kernels.relations.changes import (
@@ -72,7 +72,7 @@ def is_due(operator: TemporalFilter, state: State, clock: StageClock) -> bool:
     return due_rows is not None and len(due_rows) > 0
 
 
-def _there(at: int, copies: str) -> pl.Expr:
+def _there(at: Micros, copies: str) -> pl.Expr:
     """How many copies of a row are visible at an instant."""
     return pl.when((pl.col("$since") <= at) & (pl.col("$end") > at)).then(pl.col(copies)).otherwise(0)
 
@@ -112,7 +112,7 @@ def _new_state(operator: TemporalFilter, rows: pl.DataFrame, clock: StageClock) 
     )
 
 
-def _next(at: int) -> pl.Expr:
+def _next(at: Micros) -> pl.Expr:
     """The next instant, after a given one, at which a row appears or disappears."""
     return pl.when(pl.col("$since") > at).then(pl.col("$since")).otherwise(pl.col("$end"))
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import polars as pl
 
-from millstream.clock import ALL_READ, BEGINNING, END_OF_TIME
+from millstream.clock import ALL_READ, BEGINNING, END_OF_TIME, Micros
 from millstream.errors import UserCodeFailed
 from millstream.kernels.windows.slice_times import expiry, window_ends
 from millstream.model.windows.kinds import Calendar, CountWindow, Cumulating, Custom, SessionWindow, Span
@@ -64,7 +64,7 @@ def last_end(spec: Aggregation, starts: np.ndarray) -> np.ndarray:
     return expiry(window, starts)
 
 
-def in_time(spec: Aggregation, frame: pl.DataFrame, watermark: int) -> tuple[pl.DataFrame, pl.Series]:
+def in_time(spec: Aggregation, frame: pl.DataFrame, watermark: Micros) -> tuple[pl.DataFrame, pl.Series]:
     """The rows that some window still accepts (once per window, if windows are assigned to rows), and a mask of the
     late rows of the frame. For windows that merge, the kernel decides once it knows the merged windows.
     """
@@ -105,7 +105,7 @@ def rows(spec: Aggregation, frame: pl.DataFrame) -> pl.DataFrame:
     return _custom(window, frame)
 
 
-def slices(spec: Aggregation, frame: pl.DataFrame, after: int) -> pl.DataFrame:
+def slices(spec: Aggregation, frame: pl.DataFrame, after: Micros) -> pl.DataFrame:
     """Partials of slices (kept in ``$slice``), copied to the windows over them that end after an instant."""
     window = spec.window
     frame = frame.with_columns(pl.col("$s").alias("$slice"))
@@ -186,7 +186,7 @@ def _cycle(window: Cumulating, starts: np.ndarray) -> np.ndarray:
     return (starts - offset) // size * size + offset
 
 
-def _cumulated(window: Cumulating, frame: pl.DataFrame, after: int) -> pl.DataFrame:
+def _cumulated(window: Cumulating, frame: pl.DataFrame, after: Micros) -> pl.DataFrame:
     step = window.step.micros
     starts = frame["$s"].to_numpy()
     cycle = _cycle(window, starts)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from millstream.clock import BEGINNING
+from millstream.clock import BEGINNING, Micros
 from millstream.kernels.aggregates.combine import partial_columns, results
 from millstream.kernels.outcome import StageClock
 from millstream.kernels.windows.pane_columns import ON_TIME_PAST, PANES, UNSHOWN, VISIBLE, shown_column
@@ -27,7 +27,7 @@ LAST_INSTANT = 253402300799_000000
 """The latest instant that is shown: the end of the year 9999."""
 
 
-def shown_watermark(watermark: int) -> int | None:
+def shown_watermark(watermark: Micros) -> Micros | None:
     """A watermark for display: none before the first one, and the end of time as the end of the year 9999."""
     return None if watermark <= BEGINNING else min(watermark, LAST_INSTANT)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from millstream.clock import ALL_READ, END_OF_TIME
+from millstream.clock import ALL_READ, END_OF_TIME, Micros
 from millstream.kernels.aggregates.combine import fold, partial_columns
 from millstream.kernels.frames import concat_rows
 from millstream.kernels.outcome import (
@@ -370,8 +370,41 @@ class _Epoch:
         self.new_state.append(_in_order(self.spec, new_state.filter(chosen)))
 
 
-def _trigger_columns(machine: Machine) -> list[pl.Series]:
-    return [pl.Series(f"$t{i}", c, dtype=pl.Int64) for i, c in enumerate(machine.columns)]
+def _trigger_state(machine: Machine) -> list[pl.Series]:
+    names = trigger_columns(len(machine.columns))
+    return [pl.Series(n, c, dtype=pl.Int64) for n, c in zip(names, machine.columns, strict=True)]
+
+
+def _with_old_state(spec: Aggregation, frame: pl.DataFrame, same: pl.DataFrame | None) -> pl.DataFrame:
+    """Windows with the state that earlier epochs left; NULL for a new window."""
+    triggers = trigger_columns(Machine(spec.windowing.trigger).width)
+    if same is not None and len(same):
+        where = identity(spec)
+        old = same.select(*where, *PANE_STATE, *triggers, *map(shown_column, shown_names(spec)))
+        return frame.join(old, on=where, how="left", nulls_equal=True, maintain_order="left")
+    types: dict[str, Any] = {c: pl.Boolean if c in FLAGS else pl.Int64 for c in (*PANE_STATE, *triggers)}
+    types |= {shown_column(n): t for n, t in answers(spec, frame).schema.items()}
+    return frame.with_columns(pl.lit(None, t).alias(c) for c, t in types.items())
+
+
+def _with_merged_records(
+    spec: Aggregation, frame: pl.DataFrame, moved: pl.DataFrame | None, now: Micros
+) -> pl.DataFrame:
+    """Windows with the number of new records and the time of the first. Unshown records of windows that were merged
+    into another count as new there.
+    """
+    if moved is None:
+        count, first = pl.col(NEW_RECORDS).fill_null(0), pl.lit(now, pl.Int64)
+        return frame.with_columns(count.alias(NEW_RECORDS), first.alias(ARRIVED_AT))
+    where = identity(spec)
+    unshown = moved.group_by(where).agg(
+        pl.col(UNSHOWN).sum().alias(MERGED_UNSHOWN),
+        pl.col(FIRST_UNSHOWN).filter(pl.col(UNSHOWN) > 0).min().alias(MERGED_FIRST),
+    )
+    frame = frame.join(unshown, on=where, how="left", nulls_equal=True, maintain_order="left")
+    count = pl.col(NEW_RECORDS).fill_null(0) + pl.col(MERGED_UNSHOWN).fill_null(0)
+    first = pl.min_horizontal(pl.col(MERGED_FIRST).fill_null(now), pl.lit(now, pl.Int64))
+    return frame.with_columns(count.alias(NEW_RECORDS), first.alias(ARRIVED_AT)).drop(MERGED_UNSHOWN, MERGED_FIRST)
 
 
 def _in_order(spec: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from millstream.clock import END_OF_TIME
+from millstream.clock import END_OF_TIME, Micros
 from millstream.model.windows.window import Window
 
 
@@ -19,7 +19,7 @@ def expiry(window: Window, starts: np.ndarray) -> np.ndarray:
     return (starts - offset) // slide * slide + offset + window.size.micros
 
 
-def window_ends(window: Window, frame: pl.DataFrame, after: int, upto: int = END_OF_TIME) -> pl.DataFrame:
+def window_ends(window: Window, frame: pl.DataFrame, after: Micros, upto: Micros = END_OF_TIME) -> pl.DataFrame:
     """The frame with one row per window over each row's slice that ends in (after, upto], in column ``$end``."""
     if window.is_global:
         return frame.with_columns(pl.lit(END_OF_TIME, dtype=pl.Int64).alias("$end"))
@@ -40,7 +40,7 @@ def window_ends(window: Window, frame: pl.DataFrame, after: int, upto: int = END
     return frame[pl.Series(rows, dtype=pl.UInt32)].with_columns(pl.Series("$end", ends, dtype=pl.Int64))
 
 
-def closes_between(window: Window, before: int, watermark: int) -> bool:
+def closes_between(window: Window, before: Micros, watermark: Micros) -> bool:
     """Whether some window may end in (before, watermark]."""
     if window.size is None or window.slide is None or watermark <= before:
         return False

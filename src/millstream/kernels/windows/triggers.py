@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from millstream.clock import END_OF_TIME
+from millstream.clock import END_OF_TIME, Micros
 from millstream.model.windows.trigger import (
     AfterCount,
     AfterDelay,
@@ -43,8 +43,8 @@ class Moment:
     """The input of a trigger evaluation: the clock, and the end of every window."""
 
     end: Column
-    watermark: int
-    now: int
+    watermark: Micros
+    now: Micros
     fractions: Mapping[float, int]
 
 
@@ -95,7 +95,7 @@ class Machine:
         """Record that these windows, which were ready, have fired."""
         self._fire(self._root, where, moment)
 
-    def deadline(self, now: int) -> Column:
+    def deadline(self, now: Micros) -> Column:
         """The next processing time at which some part becomes ready; END_OF_TIME if there is none."""
         deadlines = np.full(len(self.columns[0]), END_OF_TIME, dtype=np.int64)
         for part in _all(self._root):

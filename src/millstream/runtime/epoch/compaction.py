@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
+from millstream.clock import Micros
 from millstream.kernels.kernel import by_expiry, kernel_of
 from millstream.plan.operators.operator import Operator
 from millstream.state.run import StateRun
@@ -38,7 +39,7 @@ class Compactor:
         self._jobs: dict[str, _Job] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="millstream-compaction")
 
-    def between(self, version: Version, epoch: int, watermark: int) -> Version:
+    def between(self, version: Version, epoch: int, watermark: Micros) -> Version:
         """Adopt finished merges and start those that are due. What a reader of the version sees does not change."""
         for step in self._steps:
             version = self._finish(version, step)
@@ -79,7 +80,9 @@ class Compactor:
         merged = job.new.result()
         return version.replaced(step, job.old, merged)
 
-    def _merge(self, step: str, name: str, runs: Sequence[StateRun], watermark: int, oldest: bool) -> StateRun | None:
+    def _merge(
+        self, step: str, name: str, runs: Sequence[StateRun], watermark: Micros, oldest: bool
+    ) -> StateRun | None:
         columns, expiry = self._steps[step]
         merged = merge(self._cache, self._cache.root, name, runs, columns, expiry, watermark, oldest=oldest)
         if merged is not None:

@@ -25,7 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millstream.clock import BEGINNING, Clock
+from millstream.clock import BEGINNING, Clock, Micros
 from millstream.connect.port import Offsets, SourcePort, SourceSlice
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, Replay
 from millstream.model.guarantees import AT_MOST_ONCE
@@ -68,8 +68,8 @@ class EpochReport:
     changes: Mapping[str, int]
     late: int
     errors: int
-    watermark: int
-    now: int
+    watermark: Micros
+    now: Micros
     output: Any
     """The engine's output, for tests that expect changes."""
 
@@ -101,7 +101,7 @@ class FlowLoop:
         self.outbox = outbox
         self.progress = progress
         self.number = 0
-        self.now: int = BEGINNING
+        self.now: Micros = BEGINNING
         """The processing time of the last epoch. It never goes back, whatever the system clock does."""
         self.version = Version()
         self.watermarks: dict[str, int] = {s.name: BEGINNING for s in self.plan.sources}
@@ -181,7 +181,7 @@ class FlowLoop:
         self._open(reopened)
         return reopened
 
-    def _heads(self, now: int) -> dict[str, Offsets]:
+    def _heads(self, now: Micros) -> dict[str, Offsets]:
         for tap in self._taps:
             tap.check()
         return {name: port.head(now) for name, port in self.ports.items()}
@@ -196,7 +196,7 @@ class FlowLoop:
             slices[name] = port.admit(self.progress.offsets.get(name, {}), heads[name], most)
         return slices
 
-    def _clock_of(self, now: int, slices: Mapping[str, SourceSlice]) -> EpochClock:
+    def _clock_of(self, now: Micros, slices: Mapping[str, SourceSlice]) -> EpochClock:
         """Return the clock of an epoch that reads these slices."""
         sources = self._standings(self.progress, slices)
         watermarks = self.progress.watermarks

@@ -27,7 +27,7 @@ from typing import Any
 import orjson
 
 from millstream import paths
-from millstream.clock import BEGINNING
+from millstream.clock import BEGINNING, Micros
 from millstream.connect.port import SourceSlice
 from millstream.errors import HomeDamaged, HomeTooNew
 from millstream.state.run import write_durably
@@ -46,12 +46,12 @@ class EpochRecord:
     plan: str
     token: int
     slices: Mapping[str, SourceSlice]
-    now: int
+    now: Micros
     watermarks: Mapping[str, int]
     before: Mapping[str, int]
     tables: Mapping[str, int]
     state: str = "open"
-    since: int = BEGINNING
+    since: Micros = BEGINNING
     """The processing time of the previous epoch."""
     replay: str | None = None
     """The view whose late records this epoch replays; such an epoch reads no other records."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.clock import END_OF_TIME
+from millstream.clock import END_OF_TIME, Micros
 from millstream.kernels.kernel import kernel_of, needs_first_row
 from millstream.kernels.outcome import DUE_BY_CLOCK, StageClock
 from millstream.plan.stages import Plan
@@ -18,8 +18,8 @@ from millstream.state.version import Version
 class EpochClock:
     """The time of an epoch: the processing time, the watermarks of the sources, and those for fractions of records."""
 
-    now: int
-    watermarks: Mapping[str, int]
+    now: Micros
+    watermarks: Mapping[str, Micros]
     fractions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
@@ -54,7 +54,7 @@ class Timers:
         self._quiet = (seen, first_timer)
         return False
 
-    def holds_rows_for_later(self, version: Version, now: int) -> bool:
+    def holds_rows_for_later(self, version: Version, now: Micros) -> bool:
         """Whether a temporal filter holds rows that appear or expire after `now`."""
         steps = [o.step for o in self._plan.stateful if o.by_clock]
         return any(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from millstream.clock import ALL_READ, BEGINNING
+from millstream.clock import ALL_READ, BEGINNING, Micros
 from millstream.connect.port import Offsets, SourcePort, SourceSlice
 from millstream.kernels.disorder import within
 from millstream.plan.stages import Plan, SourceStage
@@ -93,7 +93,7 @@ class Watermarks:
         self,
         source: str,
         newest: Mapping[int, int],
-        now: int,
+        now: Micros,
         *,
         heard: Iterable[int] = (),
         disorder: Mapping[int, int] | None = None,
@@ -108,16 +108,16 @@ class Watermarks:
             counts = self.disorder.setdefault(source, {})
             counts[bucket] = counts.get(bucket, 0) + count
 
-    def rested(self, source: str, now: int) -> None:
+    def rested(self, source: str, now: Micros) -> None:
         """A source that stands still while the flow does (a generator) was not silent in the meantime."""
         self.active[source] = dict.fromkeys(self.active.get(source, {}), now)
 
-    def of(self, sources: Sequence[SourceStanding], now: int) -> dict[str, int]:
+    def of(self, sources: Sequence[SourceStanding], now: Micros) -> dict[str, int]:
         """The watermark of every source now."""
         return self._all(sources, now, {s.name: s.lateness or 0 for s in sources}, self.last)
 
     def of_shares(
-        self, sources: Sequence[SourceStanding], now: int, fractions: Iterable[float]
+        self, sources: Sequence[SourceStanding], now: Micros, fractions: Iterable[float]
     ) -> dict[str, dict[str, int]]:
         """Per source and fraction the event time up to which so much of the records is taken to be there.
 
@@ -139,7 +139,7 @@ class Watermarks:
         counted = [s.name for s in plan.sources if s.options.punctuation is None] if plan.fractions else []
         return {name: self.newest.get(name, {}) for name in counted}
 
-    def reach(self, sources: Sequence[SourceStanding], now: int) -> dict[str, int]:
+    def reach(self, sources: Sequence[SourceStanding], now: Micros) -> dict[str, int]:
         """The watermarks after an epoch at `now`; also notes who holds them, and since when."""
         for source in sources:
             self.since.setdefault(source.name, now)
@@ -155,7 +155,7 @@ class Watermarks:
                 self.held = {**hold, "since": now}
         return self.of(sources, now)
 
-    def holder(self, sources: Sequence[SourceStanding], now: int) -> tuple[str, int] | None:
+    def holder(self, sources: Sequence[SourceStanding], now: Micros) -> tuple[str, int] | None:
         """Source and partition that hold the flow back; None when time itself does, or all sources have ended."""
         marks = self.of(sources, now)
         known = [s for s in sources if not self._unknown(s, now)]
@@ -168,23 +168,23 @@ class Watermarks:
         times = self.newest.get(slowest.name, {})
         return slowest.name, min(live, key=lambda p: (times.get(p, BEGINNING), p))
 
-    def is_idle(self, source: SourceStanding, partition: int, now: int) -> bool:
+    def is_idle(self, source: SourceStanding, partition: int, now: Micros) -> bool:
         """Whether a partition has been silent for the idle timeout, and so holds nothing back."""
         if source.idle is None or partition in source.waiting:
             return False
         heard = self.active.get(source.name, {}).get(partition, self.since.get(source.name, now))
         return now - heard >= source.idle
 
-    def _live(self, source: SourceStanding, now: int) -> list[int]:
+    def _live(self, source: SourceStanding, now: Micros) -> list[int]:
         return [p for p in range(source.partitions) if not self.is_idle(source, p, now)]
 
-    def _unknown(self, source: SourceStanding, now: int) -> bool:
+    def _unknown(self, source: SourceStanding, now: Micros) -> bool:
         """Whether nobody knows where the source is in event time, and it has been silent for the idle timeout."""
         known = source.finished or not source.timed or bool(self.newest.get(source.name))
         return not known and not self._live(source, now)
 
     def _all(
-        self, sources: Sequence[SourceStanding], now: int, behind: Mapping[str, int], last: Mapping[str, int]
+        self, sources: Sequence[SourceStanding], now: Micros, behind: Mapping[str, int], last: Mapping[str, int]
     ) -> dict[str, int]:
         watermarks = {s.name: max(self._at(s, now, behind[s.name]), last.get(s.name, BEGINNING)) for s in sources}
         unknown = {s.name for s in sources if self._unknown(s, now)}
@@ -196,7 +196,7 @@ class Watermarks:
         ]
         return watermarks | {name: max([watermarks[name], *others]) for name in unknown}
 
-    def _at(self, source: SourceStanding, now: int, behind: int) -> int:
+    def _at(self, source: SourceStanding, now: Micros, behind: int) -> int:
         if source.finished:
             return ALL_READ
         if not source.timed:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from millstream.clock import Micros
 from millstream.connect.port import SourcePort
 from millstream.runtime.epoch.progress import Progress
 from millstream.store.port import EpochRow
@@ -34,7 +35,7 @@ class AccountStore(Protocol):
         ...
 
 
-def account_rows(store: AccountStore, ports: Ports, now: int) -> list[dict[str, Any]]:
+def account_rows(store: AccountStore, ports: Ports, now: Micros) -> list[dict[str, Any]]:
     """Return one row per source and one per view of every flow."""
     listed: list[dict[str, Any]] = []
     for flow in store.flows():

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from millstream.clock import ALL_READ, BEGINNING
+from millstream.clock import ALL_READ, BEGINNING, Micros
 from millstream.errors import DefinitionError, ViewFailed
 from millstream.model.types.duration import Duration
 from millstream.runtime.epoch.progress import Progress
@@ -54,7 +54,7 @@ def checked_failed_views(how: str) -> str:
 
 
 def warnings_for(
-    store: _Names, states: Mapping[str, str], tables: Iterable[str], now: int, how: str = WARN
+    store: _Names, states: Mapping[str, str], tables: Iterable[str], now: Micros, how: str = WARN
 ) -> tuple[str, ...]:
     """Return the warnings about the rows of some views: which of them have failed, since when, and why. With
     ``how="error"`` a failed view raises ViewFailed. Its quarantined records (``v$errors``) can still be read.
@@ -94,7 +94,7 @@ def spoken_age(micros: int) -> str:
 
 
 def view_rows(
-    store: _Reads, now: int, ports: Ports | None = None, states: Mapping[str, str] | None = None
+    store: _Reads, now: Micros, ports: Ports | None = None, states: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
     """Return one row per view. `freshness_seconds` is the time since the last epoch of its flow began. Pending records
     of a source are known only where its port is available.
@@ -152,7 +152,7 @@ def flow_rows(store: _Reads, states: Mapping[str, str]) -> list[dict[str, Any]]:
     return listed
 
 
-def watermark_rows(store: _Reads, now: int | None) -> list[dict[str, Any]]:
+def watermark_rows(store: _Reads, now: Micros | None) -> list[dict[str, Any]]:
     """Return one row per partition of every source. `offset` is the committed offset of the flow, `holds` reports
     whether the partition holds its flow back, and `since` for how long it has done so without moving. Without `now`,
     everything is as of the last epoch of each flow.
@@ -165,7 +165,7 @@ def watermark_rows(store: _Reads, now: int | None) -> list[dict[str, Any]]:
     return listed
 
 
-def _partitions(flow: str, progress: Progress, now: int) -> list[dict[str, Any]]:
+def _partitions(flow: str, progress: Progress, now: Micros) -> list[dict[str, Any]]:
     marks = progress.watermarks
     looks = [
         SourceStanding(
@@ -199,7 +199,7 @@ def _partitions(flow: str, progress: Progress, now: int) -> list[dict[str, Any]]
     return rows
 
 
-def _since(progress: Progress, looks: list[SourceStanding], now: int) -> int | None:
+def _since(progress: Progress, looks: list[SourceStanding], now: Micros) -> int | None:
     """Since when the flow has been held at its position: by the partition of the last epoch, or by another one since
     that one became idle.
     """

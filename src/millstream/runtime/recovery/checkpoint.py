@@ -27,7 +27,7 @@ from typing import Any
 import orjson
 
 from millstream import paths
-from millstream.clock import SystemClock
+from millstream.clock import Micros, SystemClock
 from millstream.errors import DefinitionError, HomeDamaged, HomeTooNew, MillstreamError, UnknownName
 from millstream.log.log import Log
 from millstream.model.connectors import check_name
@@ -76,7 +76,7 @@ def save(
     store: Any,
     log: Log,
     name: str,
-    now: int,
+    now: Micros,
     *,
     to: Path | None = None,
     failpoint: Failpoint = lambda _: None,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import orjson
 
+from millstream.clock import Micros
 from millstream.connect.port import SourcePort
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed
 from millstream.plan.stages import Plan
@@ -38,7 +39,7 @@ class Standing:
     """The position of a flow: its last committed epoch and the result of that epoch."""
 
     number: int
-    now: int
+    now: Micros
     version: Version
     watermarks: Mapping[str, int]
 
