@@ -34,7 +34,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     ),
     "kernels.windows.corrections": frozenset({"arrivals.rename", "rows.drop('$h').rename"}),
     "kernels.windows.count_windows": frozenset({"edge.select(*self.by, '$ts', '$part', '$pos').rename"}),
-    "kernels.relations.multiset": frozenset({"results.rename"}),
+    "kernels.multiset": frozenset({"results.rename"}),
     "live.inspect": frozenset({"rows.rename"}),
     "live.deployment": frozenset({"catalog.remove", "definitions.remove"}),
     "live.select": frozenset({"table.replace"}),

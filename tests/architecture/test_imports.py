@@ -192,7 +192,7 @@ def test_kernels_touch_neither_spark_nor_files_nor_the_time() -> None:
         ("state", "log.topic", False),
         ("connect", "log.topic", True),
         ("engine", "connect.forms", True),
-        ("engine", "connect.files", False),
+        ("engine", "connect.files.source", False),
         ("serve", "engine.spark.session", False),
         ("testing", "cli.wiring", False),
         ("runtime", "__init__", False),

@@ -16,7 +16,7 @@ import millstream as ms
 from millstream.clock import BEGINNING, ManualClock
 from millstream.errors import MillstreamError
 from millstream.home import Home
-from millstream.kernels.relations.changes import UNIQUE
+from millstream.kernels.changes import UNIQUE
 from millstream.plan.planner import plan
 from millstream.sql.catalog import Catalog
 from millstream.state.shard import StateReader

@@ -4,18 +4,19 @@ runtime (`runtime/wiring.py`).
 
 from __future__ import annotations
 
-from millstream.connect import file_columns, files, generator, log, memory, sinks
+from millstream.connect import generator, log, memory, sinks
+from millstream.connect.files import columns, source
 from millstream.connect.registry import ConnectorEntry, add
 from millstream.model import connector_declarations
 
 for _entry in (
     ConnectorEntry(
         connector_declarations.FILES,
-        files.open_files,
+        source.open_files,
         sinks.open_files,
-        follow=files.follow_files,
-        offline=files.FilesOffline(),
-        columns=file_columns.columns_of,
+        follow=source.follow_files,
+        offline=source.FilesOffline(),
+        columns=columns.columns_of,
         generation=sinks.newest_generation,
     ),
     ConnectorEntry(

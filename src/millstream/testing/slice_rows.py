@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.connect.file_rows import Form as FileFormat
-from millstream.connect.file_rows import load
+from millstream.connect.files.rows import Form as FileFormat
+from millstream.connect.files.rows import load
 from millstream.connect.forms import ArrowRows, ByteRanges, FileSet, Form, PythonRanges, SparkFormat
 from millstream.connect.port import DAMAGED
 from millstream.connect.text_lines import range_lines

@@ -14,7 +14,7 @@ import pytest
 
 import millstream as ms
 from millstream.clock import SystemClock
-from millstream.connect.files import FileSource
+from millstream.connect.files.source import FileSource
 from millstream.connect.forms import ArrowRows, Form
 from millstream.connect.generator import GeneratorSource
 from millstream.connect.log import LogSource

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.connect.files import BYTES_PER_EPOCH, FileSource
+from millstream.connect.files.source import BYTES_PER_EPOCH, FileSource
 from millstream.connect.forms import FileSet
 from millstream.connect.port import SourceSlice
 from millstream.errors import HomeDamaged, SourceMissing, SourceUnreadable

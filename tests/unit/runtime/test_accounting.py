@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
-from millstream.connect.files import FileSource
+from millstream.connect.files.source import FileSource
 from millstream.connect.generator import GeneratorSource
 from millstream.plan.planner import plan
 from millstream.runtime.epoch.progress import Progress

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
-from millstream.connect.files import FileSource
+from millstream.connect.files.source import FileSource
 from millstream.errors import HomeDamaged, RecoveryFailed, UnknownName
 from millstream.plan.planner import plan
 from millstream.runtime.epoch.records import RecordBook

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import millstream as ms
-from millstream.connect.files import FileSource, FollowedFiles
+from millstream.connect.files.source import FileSource, FollowedFiles
 from millstream.connect.port import SourceSlice
 from millstream.engine.spark_engines import SparkEngines
 from millstream.errors import DefinitionError

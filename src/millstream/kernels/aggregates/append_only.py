@@ -9,10 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from millstream.kernels.aggregates.combine import combine, fold, over_nothing, partial_columns, results, total_keys
-from millstream.kernels.frames import concat_rows
-from millstream.kernels.kernel import States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
-from millstream.kernels.relations.changes import (
+from millstream.kernels.changes import (
     CONTENT,
     GROUP,
     arrived,
@@ -23,7 +20,10 @@ from millstream.kernels.relations.changes import (
     repeated,
     written,
 )
-from millstream.kernels.relations.multiset import difference, identified
+from millstream.kernels.frames import concat_rows
+from millstream.kernels.kernel import States
+from millstream.kernels.multiset import difference, identified
+from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.plan.operators.aggregates.aggregation import Aggregation, over_all
 from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
 

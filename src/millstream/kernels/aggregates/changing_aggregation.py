@@ -10,9 +10,7 @@ import polars as pl
 from millstream.clock import END_OF_TIME
 from millstream.kernels.aggregates import append_only
 from millstream.kernels.aggregates.combine import combine, over_nothing, results
-from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
-from millstream.kernels.relations.changes import (
+from millstream.kernels.changes import (
     CONTENT,
     GROUP,
     arrived,
@@ -25,7 +23,9 @@ from millstream.kernels.relations.changes import (
     whole,
     written,
 )
-from millstream.kernels.relations.multiset import PLACE, difference, identified, recompute
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.multiset import PLACE, difference, identified, recompute
+from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.plan.operators.aggregates.aggregation import over_all
 from millstream.plan.operators.aggregates.changing_aggregation import BY_ORDER, ChangingAggregation
 

@@ -1,7 +1,7 @@
 """The kernel of user aggregates over changing rows that can retract a value: keeps one row of state per key.
 
 A key keeps its accumulators (``@<measure>``: JSON, or a number of rows) and its number of rows (``$n``), not the rows
-themselves. Aggregates that cannot retract a value are recomputed from all rows (`kernels/relations/multiset.py`).
+themselves. Aggregates that cannot retract a value are recomputed from all rows (`kernels/multiset.py`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import polars as pl
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels.aggregates.combine import _pack, _user_failed, _user_results, total_keys
+from millstream.kernels.changes import expiry
 from millstream.kernels.hashing import hashed
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import Outcome, StageClock, keeping
 from millstream.kernels.python.by_key import KEY, by_key, hashes_of, keys_of
-from millstream.kernels.relations.changes import expiry
 from millstream.model.reserved import OP
 from millstream.plan.operators.aggregates.user_aggregate import UserAggregation
 from millstream.plan.parts import Measure

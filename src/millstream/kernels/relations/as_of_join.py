@@ -9,9 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from millstream.clock import END_OF_TIME, Micros
-from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, keeping
-from millstream.kernels.relations.changes import (
+from millstream.kernels.changes import (
     CONTENT,
     GROUP,
     arrived,
@@ -21,6 +19,8 @@ from millstream.kernels.relations.changes import (
     whole,
     written,
 )
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock, keeping
 from millstream.kernels.relations.hold_until import is_due, waiting
 from millstream.model.reserved import OP
 from millstream.plan.operators.relations.as_of_join import AsOfJoin

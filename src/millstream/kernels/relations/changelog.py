@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from millstream.kernels.changes import CONTENT, GROUP, pair, types_of
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import Outcome, StageClock
-from millstream.kernels.relations.changes import CONTENT, GROUP, pair, types_of
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.relations.changelog import ChangelogRows

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from millstream.kernels.changes import CONTENT, GROUP
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.multiset import PLACE, recompute
 from millstream.kernels.outcome import Outcome, StageClock
-from millstream.kernels.relations.changes import CONTENT, GROUP
-from millstream.kernels.relations.multiset import PLACE, recompute
 from millstream.plan.operators.relations.distinct import DistinctRows
 
 

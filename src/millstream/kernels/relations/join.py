@@ -13,11 +13,7 @@ import polars as pl
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels import native_expressions
-from millstream.kernels.frames import concat_rows
-from millstream.kernels.hashing import mixed
-from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
-from millstream.kernels.relations.changes import (
+from millstream.kernels.changes import (
     CONTENT,
     GROUP,
     arrived,
@@ -29,6 +25,10 @@ from millstream.kernels.relations.changes import (
     whole,
     written,
 )
+from millstream.kernels.frames import concat_rows
+from millstream.kernels.hashing import mixed
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import ROW

@@ -9,10 +9,10 @@ from __future__ import annotations
 import polars as pl
 
 from millstream.clock import END_OF_TIME
+from millstream.kernels.changes import CONTENT, arrived, repeated, types_of, whole, written
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.multiset import copies
 from millstream.kernels.outcome import Outcome, StageClock, State, keeping
-from millstream.kernels.relations.changes import CONTENT, arrived, repeated, types_of, whole, written
-from millstream.kernels.relations.multiset import copies
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import ROW

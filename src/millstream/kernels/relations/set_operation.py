@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 
+from millstream.kernels.changes import GROUP, repeated
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.multiset import copies, identified, recompute
 from millstream.kernels.outcome import Outcome, StageClock
-from millstream.kernels.relations.changes import GROUP, repeated
 from millstream.kernels.relations.distinct import group_marks
-from millstream.kernels.relations.multiset import copies, identified, recompute
 from millstream.plan.operators.operator import ROW
 from millstream.plan.operators.relations.set_operation import SIDE, SetOperation
 

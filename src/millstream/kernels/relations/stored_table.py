@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 
+from millstream.kernels.changes import repeated
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.multiset import recompute
 from millstream.kernels.outcome import Outcome, StageClock, State
-from millstream.kernels.relations.changes import repeated
 from millstream.kernels.relations.gather import all_rows
-from millstream.kernels.relations.multiset import recompute
 from millstream.model.reserved import OP
 from millstream.plan.operators.relations.stored_table import StoredTable
 

@@ -11,9 +11,7 @@ import numpy as np
 import polars as pl
 
 from millstream.clock import BEGINNING, END_OF_TIME, Micros
-from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import DUE_BY_CLOCK, Outcome, StageClock, State, keeping
-from millstream.kernels.relations.changes import (
+from millstream.kernels.changes import (
     CONTENT,
     GROUP,
     pair,
@@ -21,6 +19,8 @@ from millstream.kernels.relations.changes import (
     touched_rows,
     written,
 )
+from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.outcome import DUE_BY_CLOCK, Outcome, StageClock, State, keeping
 from millstream.model.reserved import OP
 from millstream.plan.operators.operator import ROW
 from millstream.plan.operators.relations.temporal_filter import FROM, LEAVES, TemporalFilter

@@ -13,10 +13,10 @@ import polars as pl
 from millstream.errors import RunError
 from millstream.kernels.aggregates.interval_sums import SPAN, is_span, mean, micros
 from millstream.kernels.aggregates.partials import longer_than_decimal
+from millstream.kernels.changes import GROUP, in_order, repeated
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.multiset import copies, identified, recompute
 from millstream.kernels.outcome import Outcome, StageClock
-from millstream.kernels.relations.changes import GROUP, in_order, repeated
-from millstream.kernels.relations.multiset import copies, identified, recompute
 from millstream.model.aggregates.aggregate import Kind, settings_of
 from millstream.plan.operators.inputs import Sort
 from millstream.plan.operators.relations.window_function import WindowCall, WindowFunctions

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.connect.file_columns import inferred
-from millstream.connect.file_rows import Form, load
+from millstream.connect.files.columns import inferred
+from millstream.connect.files.rows import Form, load
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.live.answer import Answer
 from millstream.live.tables.changes import TableEdit, held, present, said

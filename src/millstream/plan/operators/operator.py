@@ -28,7 +28,7 @@ copy.
 """
 
 ROWS_UNIQUE = ("$h", "$a", "$b")
-"""The columns that make a row unique in a state of rows (see `kernels/relations/changes.py`)."""
+"""The columns that make a row unique in a state of rows (see `kernels/changes.py`)."""
 
 Facts = list[tuple[str, str]]
 """What EXPLAIN reports: labels and texts."""

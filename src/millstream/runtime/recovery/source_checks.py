@@ -10,7 +10,7 @@ import orjson
 
 from millstream import paths
 from millstream.clock import SystemClock
-from millstream.connect.files import has_ledger
+from millstream.connect.files.source import has_ledger
 from millstream.connect.registry import Offline, offline_checks
 from millstream.errors import MillstreamError
 from millstream.log.log import Log

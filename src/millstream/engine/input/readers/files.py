@@ -68,7 +68,7 @@ def _by_spark(spark: SparkSession, wanted: Wanted, form: FileSet, files: Sequenc
         if form.format == "json":
             frame = reader.json(paths)
         else:
-            # the source has compared the headers (`connect/files.py`); Spark treats quotes in them differently
+            # the source has compared the headers (`connect/files/source.py`); Spark treats quotes in them differently
             frame = reader.option("header", form.header).option("enforceSchema", True).csv(paths)
         # naming every column here keeps the reader from skipping some: whether a record is bad does not depend on the
         # views

@@ -1,7 +1,7 @@
 """Recomputes the results of changed groups and emits the difference.
 
 Shared by the operators whose result follows from the current rows of a group (top-N, distinct, set operations, window
-functions, aggregates of changing rows). The current rows of a group are its state (see `kernels/relations/changes.py`).
+functions, aggregates of changing rows). The current rows of a group are its state (see `kernels/changes.py`).
 An epoch looks up the groups that changes touch, applies the changes, and emits the difference between the old and the
 new results. That is correct for every kind of change. A change that retracts a row which state does not hold (the row
 is older than the operator) has no effect.
@@ -14,8 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
-from millstream.kernels.relations.changes import (
+from millstream.kernels.changes import (
     CONTENT,
     GROUP,
     arrived,
@@ -26,6 +25,7 @@ from millstream.kernels.relations.changes import (
     whole,
     written,
 )
+from millstream.kernels.outcome import Outcome, StageClock, State, keeping
 from millstream.model.reserved import OP
 from millstream.plan.operators.operator import ROW, Operator
 

@@ -1,8 +1,8 @@
 """Directories of files as a source. Offset i is the i-th discovered file; a ledger keeps the order of discovery.
 
-A file is read once: a path in the ledger (`connect/ledger.py`) is never read again, whatever happens to it afterwards.
-A file that does not match the declaration of the source (not Parquet, other columns) has a ``problem``: it is one error
-of its source, and its rows are not read.
+A file is read once: a path in the ledger (`connect/files/ledger.py`) is never read again, whatever happens to it
+afterwards. A file that does not match the declaration of the source (not Parquet, other columns) has a ``problem``: it
+is one error of its source, and its rows are not read.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from millstream.clock import Micros
-from millstream.connect import ledger as ledgers
-from millstream.connect.file_problems import gone, header_problem, parquet_damage, parquet_problem
+from millstream.connect.files import ledger as ledgers
+from millstream.connect.files.ledger import FileEntry
+from millstream.connect.files.problems import gone, header_problem, parquet_damage, parquet_problem
 from millstream.connect.forms import FilePart, FileSet, Form
-from millstream.connect.ledger import FileEntry
 from millstream.connect.port import Offsets, SourceBase, SourceFacts, SourceSlice
 from millstream.connect.registry import Offline, SourceContext
 from millstream.connect.text_lines import is_plain
