@@ -18,7 +18,7 @@ import pyarrow as pa
 from millstream.clock import Clock
 from millstream.errors import DefinitionError, HomeDamaged, LogFailed, MillstreamError, RecordRefused
 from millstream.log import recovery
-from millstream.log import rows as given
+from millstream.log import rows as append_rows
 from millstream.log.append_ack import Ack, Entry, Gather, Sent
 from millstream.log.group_commit import Group, too_large
 from millstream.log.holds import Keeper
@@ -110,7 +110,7 @@ class Topic:
 
     def append(
         self,
-        rows: given.Rows,
+        rows: append_rows.Rows,
         *,
         partition: int | None = None,
         producer: str | None = None,
@@ -130,7 +130,7 @@ class Topic:
 
     def send(
         self,
-        rows: given.Rows,
+        rows: append_rows.Rows,
         *,
         partition: int | None = None,
         producer: str | None = None,
@@ -165,7 +165,7 @@ class Topic:
             self._reader(partition)  # raises when there is no such partition
             group = self._group(partition)
         future = Sent(group.answers)
-        entry = Entry(row.copy(), given.weight(row), future)
+        entry = Entry(row.copy(), append_rows.weight(row), future)
         group.put(entry)
         if self._disk.background:
             group.start_thread()
@@ -174,7 +174,12 @@ class Topic:
         return future
 
     def _queue(
-        self, rows: given.Rows, partition: int | None, producer: str | None, sequence: int | None, digest: str | None
+        self,
+        rows: append_rows.Rows,
+        partition: int | None,
+        producer: str | None,
+        sequence: int | None,
+        digest: str | None,
     ) -> tuple[Future[Ack], list[tuple[Group, Entry]]]:
         if (producer is None) != (sequence is None):
             raise DefinitionError("a producer and a sequence go together", hint="pass both or none")
@@ -189,21 +194,21 @@ class Topic:
         groups = [self._groups.get(p) or self._group(p) for p in pieces]  # all locks before the first record
         entries = []
         for group, piece in zip(groups, pieces.values(), strict=True):
-            entry = Entry(piece, given.weight(piece), future, gather, producer, sequence or 0, digest)
+            entry = Entry(piece, append_rows.weight(piece), future, gather, producer, sequence or 0, digest)
             group.put(entry)
             entries.append((group, entry))
         return future, entries
 
-    def _placed(self, rows: given.Rows, partition: int | None, sequence: int | None) -> dict[int, Any]:
+    def _placed(self, rows: append_rows.Rows, partition: int | None, sequence: int | None) -> dict[int, Any]:
         """The rows of each partition: a batch, or one row in its original form, to be batched with others."""
         if partition is not None and not 0 <= partition < self.partitions:
             raise DefinitionError(f"{self.name} has no partition {partition}", hint=f"0 to {self.partitions - 1}")
         if isinstance(rows, Mapping):
             return {self._partition(rows, partition, sequence): dict(rows)}
-        batch = given.to_batch(rows, self.schema)
+        batch = append_rows.to_batch(rows, self.schema)
         if not batch.num_rows:
             return {}
-        large = given.oversized(batch, self._about.record_bytes)
+        large = append_rows.oversized(batch, self._about.record_bytes)
         if large:
             raise too_large(large[0], self._about.record_bytes)
         if batch.nbytes > MAX_FRAME:
@@ -230,8 +235,8 @@ class Topic:
         kind = self.schema.field(self.key).type
         try:
             return partition_of(row.get(self.key), kind, self.partitions)
-        except given.REFUSED:
-            given.from_dicts([row], self.schema)  # raises with the reason
+        except append_rows.REFUSED:
+            append_rows.from_dicts([row], self.schema)  # raises with the reason
             raise
 
     def _group(self, partition: int) -> Group:

@@ -33,6 +33,7 @@ from millstream.plan.stages import Plan
 from millstream.runtime.engine_port import EnginePort, TapPort
 from millstream.runtime.epoch import late_replay
 from millstream.runtime.epoch.compaction import Compactor
+from millstream.runtime.epoch.epoch_input import input_of
 from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.runtime.epoch.memory_limit import bounded, usual_limit
 from millstream.runtime.epoch.outbox import Outbox
@@ -289,19 +290,12 @@ class FlowLoop:
     def epoch_input(self, record: EpochRecord) -> EpochInput:
         """Build the engine's input for an epoch whose record is open."""
         self._tables.check(record.tables)
-        return EpochInput(
-            record.epoch,
-            record.slices,
-            record.now,
-            record.watermarks,
-            record.before,
-            {name: self._tables.path(name, version) for name, version in record.tables.items()},
+        return replace(
+            input_of(record, self._tables),
             attempt=self.token,
             replay=self._replay(record),
-            since=record.since,
             fractions=self._fractions(record),
             newest=self.progress.watermarks.newest_counted(self.plan),
-            without=record.poison,
         )
 
     def _fractions(self, record: EpochRecord) -> dict[str, dict[float, int]]:

@@ -25,6 +25,7 @@ from millstream.log.log import Log
 from millstream.plan.stages import Plan, SourceStage
 from millstream.runtime.engine_port import EngineFactory, EnginePort
 from millstream.runtime.epoch.compaction import Compactor
+from millstream.runtime.epoch.epoch_input import input_of
 from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
@@ -202,17 +203,7 @@ class Shadow:
         for port in self._ports.values():
             if port is not None:
                 port.head(record.now)  # it reads what its owner has discovered since
-        return EpochInput(
-            record.epoch,
-            record.slices,
-            record.now,
-            record.watermarks,
-            record.before,
-            {name: self._tables.path(name, version) for name, version in record.tables.items()},
-            since=record.since,
-            fractions={s: {float(f): w for f, w in by.items()} for s, by in record.fractions.items()},
-            without=record.poison,
-        )
+        return input_of(record, self._tables)
 
 
 def _port(home: Path, flow: str, source: SourceStage) -> SourcePort | None:
