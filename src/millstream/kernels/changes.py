@@ -16,7 +16,7 @@ from millstream.clock import BEGINNING, END_OF_TIME
 from millstream.kernels.aggregates.tallies import one_zero
 from millstream.kernels.frames import polars_types
 from millstream.kernels.hashing import hashed
-from millstream.kernels.outcome import StageClock, State
+from millstream.kernels.outcome import OperatorClock, State
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Side, Sort
 from millstream.plan.operators.operator import Operator
@@ -31,7 +31,7 @@ def arrived(
     side: Side,
     keys: Sequence[str],
     changes: pl.DataFrame | None,
-    clock: StageClock,
+    clock: OperatorClock,
     content: Sequence[str] | None = None,
 ) -> pl.DataFrame:
     """The net effect of the changes on each row: ``$d`` is the number of copies added or removed. `content` are the
@@ -63,7 +63,7 @@ def arrived(
 
 
 def touched_rows(
-    side: Side, keys: Sequence[str], changes: pl.DataFrame | None, state: State, clock: StageClock
+    side: Side, keys: Sequence[str], changes: pl.DataFrame | None, state: State, clock: OperatorClock
 ) -> pl.DataFrame | None:
     """The rows that changes touch, as `whole` returns them; None if there are no changes."""
     if changes is None or not len(changes):
@@ -81,7 +81,7 @@ def in_order(rows: pl.DataFrame, order: Sequence[Sort], ties: Sequence[str]) -> 
     return rows.sort(by, descending=[d for d, _ in sorts], nulls_last=[n for _, n in sorts])
 
 
-def lookup_rows(state: State, hashes: np.ndarray, clock: StageClock) -> pl.DataFrame | None:
+def lookup_rows(state: State, hashes: np.ndarray, clock: OperatorClock) -> pl.DataFrame | None:
     """The rows in state under these hashes (sorted, distinct)."""
     if not len(hashes):
         return None
@@ -122,7 +122,7 @@ def written(rows: pl.DataFrame, expiry: pl.Expr, columns: Sequence[str]) -> pl.D
     return rows.select(*GROUP, *CONTENT, *marks, *columns)
 
 
-def expiry(spec: Operator, clock: StageClock) -> pl.Expr:
+def expiry(spec: Operator, clock: OperatorClock) -> pl.Expr:
     """When rows expire: when the time in their key can no longer change, or after their time to live without a
     change.
     """
@@ -133,7 +133,7 @@ def expiry(spec: Operator, clock: StageClock) -> pl.Expr:
     return lived(spec, clock, until)
 
 
-def lived(spec: Operator, clock: StageClock, until: pl.Expr) -> pl.Expr:
+def lived(spec: Operator, clock: OperatorClock, until: pl.Expr) -> pl.Expr:
     """The expiry of rows, limited to their time to live after the last change."""
     if spec.ttl is None:
         return until

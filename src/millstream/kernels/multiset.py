@@ -25,7 +25,7 @@ from millstream.kernels.changes import (
     whole,
     written,
 )
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
 from millstream.model.reserved import OP
 from millstream.plan.operators.operator import ROW, Operator
 
@@ -40,7 +40,7 @@ def recompute(
     operator: Operator,
     changes: pl.DataFrame | None,
     state: State,
-    clock: StageClock,
+    clock: OperatorClock,
     answers: Answers,
     *,
     content: Sequence[str] | None = None,

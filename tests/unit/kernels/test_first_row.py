@@ -12,7 +12,7 @@ import pytest
 
 from millstream.engine.driver.driver import states_of
 from millstream.kernels.kernel import needs_first_row
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.model.windows.windowing import Windowing
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
@@ -66,7 +66,7 @@ NO_INPUT = {"none": None, "no columns": pl.DataFrame(), "no rows": pl.DataFrame(
 
 def _epoch(operator: Operator, rows: pl.DataFrame | None, root: Path, shard: int, *, begins: bool) -> Outcome:
     states = states_of(RunCache(root), operator, Version(), shard_range(shard, 3))
-    return advance(operator, rows, states, StageClock(0, 0, begins=begins))
+    return advance(operator, rows, states, OperatorClock(0, 0, begins=begins))
 
 
 @pytest.mark.parametrize("kind", OPERATORS)

@@ -17,7 +17,7 @@ import pytest
 from millstream.engine.exchange import KernelTask, kernel_task, opened, pack
 from millstream.errors import PlanError
 from millstream.kernels.kernel import NO_SERVICES, Kernel, NoServices, kernel_of
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.model.windows.windowing import Windowing
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.operators.relations.distinct import DistinctRows
@@ -54,7 +54,7 @@ def _external(kernel: str, module: str) -> Any:
 def test_an_exchange_task_runs_kernels_without_services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[Any] = []
 
-    def advance(operator: Any, inputs: Any, states: Any, clock: StageClock, services: Any) -> Outcome:
+    def advance(operator: Any, inputs: Any, states: Any, clock: OperatorClock, services: Any) -> Outcome:
         passed.append((inputs["rows"].rows(), services))
         return Outcome(inputs["rows"])
 
@@ -67,7 +67,7 @@ def test_an_exchange_task_runs_kernels_without_services(tmp_path: Path, monkeypa
     )
     context = types.SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 7)
     monkeypatch.setattr(pyspark.TaskContext, "get", lambda: context)
-    task = kernel_task(KernelTask(str(tmp_path), 1, 0, 2, Version(), {0: (operator, StageClock(0, 0))}))
+    task = kernel_task(KernelTask(str(tmp_path), 1, 0, 2, Version(), {0: (operator, OperatorClock(0, 0))}))
     rows = pl.DataFrame({"a": [1, 2]})
     batch = pa.RecordBatch.from_pylist([{"kind": "rows", "view": 0, "shard": 0, "payload": pack(rows)}])
     found = opened(pa.Table.from_batches(list(task(iter([batch])))))

@@ -23,12 +23,14 @@ from millstream.kernels.changes import (
 from millstream.kernels.frames import concat_rows
 from millstream.kernels.kernel import States
 from millstream.kernels.multiset import difference, identified
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
 from millstream.plan.operators.aggregates.aggregation import Aggregation, over_all
 from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
 
 
-def advance(operator: ChangingAggregation, changes: pl.DataFrame | None, states: States, clock: StageClock) -> Outcome:
+def advance(
+    operator: ChangingAggregation, changes: pl.DataFrame | None, states: States, clock: OperatorClock
+) -> Outcome:
     """Run one epoch: fold new rows into the partials of their keys. Without changes, an operator that is never empty
     emits its first row.
     """
@@ -85,7 +87,7 @@ def _known(view: Aggregation, by: list[str], rows: pl.DataFrame | None) -> pl.Da
 
 
 def _moved(
-    operator: ChangingAggregation, view: Aggregation, by: list[str], state: State, hashes: object, clock: StageClock
+    operator: ChangingAggregation, view: Aggregation, by: list[str], state: State, hashes: object, clock: OperatorClock
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
     """The partials of rows that an earlier version kept, and deletions of these rows."""
     rows = lookup_rows(state, hashes, clock)  # type: ignore[arg-type]

@@ -25,13 +25,13 @@ from millstream.kernels.changes import (
 )
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.multiset import PLACE, difference, identified, recompute
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
 from millstream.plan.operators.aggregates.aggregation import over_all
 from millstream.plan.operators.aggregates.changing_aggregation import BY_ORDER, ChangingAggregation
 
 
 def advance(
-    operator: ChangingAggregation, inputs: Inputs, states: States, clock: StageClock, services: Services
+    operator: ChangingAggregation, inputs: Inputs, states: States, clock: OperatorClock, services: Services
 ) -> Outcome:
     """Run one epoch."""
     del services
@@ -70,7 +70,7 @@ def _numbered(operator: ChangingAggregation, rows: pl.DataFrame) -> pl.DataFrame
 
 
 def _never_empty(
-    operator: ChangingAggregation, changes: pl.DataFrame | None, state: State, clock: StageClock
+    operator: ChangingAggregation, changes: pl.DataFrame | None, state: State, clock: OperatorClock
 ) -> Outcome:
     """Groups that have a result even over no rows: the group of all rows, or those of grouping sets without keys. State
     then has a row that represents such a result.

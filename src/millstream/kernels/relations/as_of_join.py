@@ -20,13 +20,13 @@ from millstream.kernels.changes import (
     written,
 )
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, keeping
 from millstream.kernels.relations.hold_until import is_due, waiting
 from millstream.model.reserved import OP
 from millstream.plan.operators.relations.as_of_join import AsOfJoin
 
 
-def advance(operator: AsOfJoin, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(operator: AsOfJoin, inputs: Inputs, states: States, clock: OperatorClock, services: Services) -> Outcome:
     """Run one epoch of an as-of join."""
     del services
     left, right = operator.sides

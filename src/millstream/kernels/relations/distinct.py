@@ -7,11 +7,13 @@ import polars as pl
 from millstream.kernels.changes import CONTENT, GROUP
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.multiset import PLACE, recompute
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.plan.operators.relations.distinct import DistinctRows
 
 
-def advance(operator: DistinctRows, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(
+    operator: DistinctRows, inputs: Inputs, states: States, clock: OperatorClock, services: Services
+) -> Outcome:
     """Run one epoch."""
     del services
     narrow = _once if operator.append_only_input else None

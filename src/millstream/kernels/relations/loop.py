@@ -12,14 +12,14 @@ from millstream.clock import END_OF_TIME
 from millstream.kernels.changes import CONTENT, arrived, repeated, types_of, whole, written
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.multiset import copies
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import ROW
 from millstream.plan.operators.relations.loop import Loop
 
 
-def advance(operator: Loop, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(operator: Loop, inputs: Inputs, states: States, clock: OperatorClock, services: Services) -> Outcome:
     """Run one epoch of a loop."""
     names = operator.side_names[: len(operator.sides)]
     if all((rows := inputs[n]) is None or not len(rows) for n in names):
@@ -30,7 +30,7 @@ def advance(operator: Loop, inputs: Inputs, states: States, clock: StageClock, s
     return keeping(_difference(operator, before, after), **new_states)
 
 
-def _side(side: Side, changes: pl.DataFrame | None, state: State, clock: StageClock) -> pl.DataFrame:
+def _side(side: Side, changes: pl.DataFrame | None, state: State, clock: OperatorClock) -> pl.DataFrame:
     """All rows of a side, with their numbers of copies before and after."""
     state_rows = state.scan(clock.before)
     if state_rows is not None:

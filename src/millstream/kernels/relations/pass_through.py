@@ -6,7 +6,7 @@ import polars as pl
 
 from millstream.kernels.frames import concat_rows
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.kernels.scan_input import Role, ScanInput, as_they_are, positions
 from millstream.plan.operators.relations.pass_through import PassThrough
 
@@ -35,7 +35,7 @@ def _gather(operator: PassThrough, frames: list[pl.DataFrame]) -> pl.DataFrame |
 SCAN_INPUT = ScanInput(_select, _in_time, as_they_are, _gather)
 
 
-def advance(operator: PassThrough, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(operator: PassThrough, inputs: Inputs, states: States, clock: OperatorClock, services: Services) -> Outcome:
     """Run one epoch: emit rows as they arrive, or ordered by partition and offset."""
     del states, clock, services
     rows = inputs["rows"]

@@ -20,7 +20,7 @@ from millstream.kernels.changes import (
     written,
 )
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import DUE_BY_CLOCK, Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import DUE_BY_CLOCK, OperatorClock, Outcome, State, keeping
 from millstream.model.reserved import OP
 from millstream.plan.operators.operator import ROW
 from millstream.plan.operators.relations.temporal_filter import FROM, LEAVES, TemporalFilter
@@ -28,7 +28,9 @@ from millstream.plan.operators.relations.temporal_filter import FROM, LEAVES, Te
 _MARKS = (*GROUP, *CONTENT, "$was", "$n")
 
 
-def advance(operator: TemporalFilter, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(
+    operator: TemporalFilter, inputs: Inputs, states: States, clock: OperatorClock, services: Services
+) -> Outcome:
     """Run one epoch: apply changes, and emit rows that the clock makes visible or invisible."""
     del services
     changes, state, side = inputs["rows"], states["rows"], operator.sides[0]
@@ -54,7 +56,7 @@ def advance(operator: TemporalFilter, inputs: Inputs, states: States, clock: Sta
     return keeping(_changes(operator, rows), rows=_new_state(operator, rows, clock))
 
 
-def due(state: State, clock: StageClock) -> pl.DataFrame | None:
+def due(state: State, clock: OperatorClock) -> pl.DataFrame | None:
     """The rows that appear or disappear between the previous epoch's clock and this one's."""
     hashes = state.due({DUE_BY_CLOCK: (clock.since, clock.now)}, clock.before)
     state_rows = state.lookup(hashes, clock.before) if len(hashes) else None
@@ -65,7 +67,7 @@ def due(state: State, clock: StageClock) -> pl.DataFrame | None:
     )
 
 
-def is_due(operator: TemporalFilter, state: State, clock: StageClock) -> bool:
+def is_due(operator: TemporalFilter, state: State, clock: OperatorClock) -> bool:
     """Whether a row appears or disappears by the clock alone."""
     del operator
     due_rows = due(state, clock)
@@ -95,7 +97,7 @@ def _changes(operator: TemporalFilter, rows: pl.DataFrame) -> pl.DataFrame | Non
     return pl.concat(parts, how="vertical_relaxed") if parts else None
 
 
-def _new_state(operator: TemporalFilter, rows: pl.DataFrame, clock: StageClock) -> pl.DataFrame:
+def _new_state(operator: TemporalFilter, rows: pl.DataFrame, clock: OperatorClock) -> pl.DataFrame:
     """The rows of state to write. Rows that have expired, or that stay visible permanently, are no longer held."""
     over = (pl.col("$since") >= pl.col("$end")) | (pl.col("$end") <= clock.now)
     if operator.append_only:

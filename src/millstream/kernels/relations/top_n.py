@@ -7,12 +7,12 @@ import polars as pl
 from millstream.kernels.changes import GROUP, in_order, repeated
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.multiset import copies, identified, recompute
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.plan.operators.operator import ROW
 from millstream.plan.operators.relations.top_n import TopN
 
 
-def advance(operator: TopN, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(operator: TopN, inputs: Inputs, states: States, clock: OperatorClock, services: Services) -> Outcome:
     """Run one epoch."""
     del services
     changes = inputs["rows"]

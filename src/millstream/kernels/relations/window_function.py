@@ -16,7 +16,7 @@ from millstream.kernels.aggregates.partials import longer_than_decimal
 from millstream.kernels.changes import GROUP, in_order, repeated
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.multiset import copies, identified, recompute
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.model.aggregates.aggregate import Kind, settings_of
 from millstream.plan.operators.inputs import Sort
 from millstream.plan.operators.relations.window_function import WindowCall, WindowFunctions
@@ -27,7 +27,7 @@ _FIT = 2**63 - 1
 
 
 def advance(
-    operator: WindowFunctions, inputs: Inputs, states: States, clock: StageClock, services: Services
+    operator: WindowFunctions, inputs: Inputs, states: States, clock: OperatorClock, services: Services
 ) -> Outcome:
     """Run one epoch: recompute the functions of the groups that changed."""
     del services

@@ -17,7 +17,7 @@ import polars as pl
 from millstream.clock import BEGINNING, END_OF_TIME
 from millstream.kernels.aggregates.combine import combine
 from millstream.kernels.aggregates.partials import ORDER
-from millstream.kernels.outcome import BEHIND, NOT_HELD, Dropped, StageClock, State
+from millstream.kernels.outcome import BEHIND, NOT_HELD, Dropped, OperatorClock, State
 from millstream.kernels.windows import assign
 from millstream.kernels.windows.pane_columns import NEW_RECORDS
 from millstream.plan.operators.aggregates.aggregation import Aggregation
@@ -38,7 +38,7 @@ class Revised:
     dropped: list[Dropped] = field(default_factory=list)
 
 
-def revise(spec: Aggregation, records: State, clock: StageClock, arrivals: pl.DataFrame) -> Revised:
+def revise(spec: Aggregation, records: State, clock: OperatorClock, arrivals: pl.DataFrame) -> Revised:
     """Apply records. Each is new, or a new version of a held record, or deletes one."""
     late, place = spec.windowing.lateness.micros, list(UNIQUE)
     arrivals = arrivals.rename({"$h": "$g", "$kh": "$h"}).with_columns(_ends(spec, arrivals).alias("$last"))
