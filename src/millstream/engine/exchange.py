@@ -19,7 +19,7 @@ import pyarrow as pa
 from millstream.engine.driver.driver import states_of, write_outcome
 from millstream.kernels.intake import Intake, Tally, gather, take_in
 from millstream.kernels.kernel import advance
-from millstream.kernels.outcome import Dropped, StageClock
+from millstream.kernels.outcome import Dropped, OperatorClock
 from millstream.kernels.scan_input import Role
 from millstream.plan.operators.operator import Operator
 from millstream.state.run import StateRun
@@ -42,7 +42,7 @@ class KernelTask:
     attempt: int
     shards: int
     version: Version
-    operators: dict[int, tuple[Operator, StageClock]]
+    operators: dict[int, tuple[Operator, OperatorClock]]
 
 
 def pack(frame: pl.DataFrame) -> bytes:

@@ -10,13 +10,15 @@ import polars as pl
 
 from millstream.kernels.aggregates.partials import ORDER
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, keeping
 from millstream.kernels.relations.hold_until import is_due
 from millstream.kernels.relations.pass_through import SCAN_INPUT
 from millstream.plan.operators.relations.ordered_merge import OrderedMerge
 
 
-def advance(operator: OrderedMerge, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(
+    operator: OrderedMerge, inputs: Inputs, states: States, clock: OperatorClock, services: Services
+) -> Outcome:
     """Release held rows that the watermark has passed, in order; hold the new ones. Changes are appended rows."""
     del operator, services
     rows = inputs["rows"]
