@@ -12,8 +12,7 @@ from millstream.connect.registry import columns_of
 from millstream.errors import DuplicateName, MillstreamError, Origin
 from millstream.live import sources
 from millstream.model.flow import Flow
-from millstream.plan.explain.node import growing
-from millstream.plan.explain.plan_tree import explain
+from millstream.plan.explain.operator_node import growing_states
 from millstream.plan.planner import plan
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog, read_by, schema_of, tables_of
@@ -140,14 +139,14 @@ class Checking:
         elif Binder(flow, self.catalog, sources.GENERATORS).definition(entry) is not None:
             planned = plan(flow)
             if isinstance(entry, CreateView):
-                self.report.warnings += [self._warning(entry, growth) for growth in growing(explain(planned))]
+                self.report.warnings += [self._warning(entry, text) for _, text in growing_states(planned)]
 
-    def _warning(self, entry: CreateView, growth: str) -> MillstreamError:
+    def _warning(self, entry: CreateView, state: str) -> MillstreamError:
         text: Text = entry.piece.text
         group = entry.query.find(exp.Group, exp.Distinct)
         return MillstreamError(
             f"the state of the view `{entry.name}` grows without bound",
-            detail=f"kept: {growth}",
+            detail=f"state: {state}",
             hint=self._clause(entry),
             origin=text.of_node(group) or text.of_token(entry.piece.tokens[0]),
         )

@@ -391,8 +391,8 @@ def test_an_aggregate_that_can_take_a_value_back_keeps_no_rows(tmp_path: Path) -
             found = sorted(tuple(r[c] for c in ("user", "total", "pages")) for r in script.rows("totals"))
             assert found == [(1, 4, 3), (2, 1, 1)]
     assert told["back"] == told["rows"]
-    assert "accumulators per key, for good" in ms_explain(totals(Back()))
-    assert "all rows of its input, for good" in ms_explain(totals(Total()))
+    assert "accumulators per key, kept indefinitely" in ms_explain(totals(Back()))
+    assert "all rows of its input, kept indefinitely" in ms_explain(totals(Total()))
 
 
 def test_an_aggregate_that_fails_to_take_back_is_named(tmp_path: Path) -> None:

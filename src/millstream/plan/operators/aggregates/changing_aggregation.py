@@ -83,6 +83,11 @@ class ChangingAggregation(Operator):
         arguments = {m.name: names.sql(f"@{m.name}") if m.has_argument else "*" for m in self.measures}
         return [("measures", ", ".join(f"{m.name} = {m.kind}({arguments[m.name]})" for m in self.measures))]
 
+    @property
+    def state_grows(self) -> bool:
+        """Unless it keeps one row."""
+        return super().state_grows and (bool(self.keys) or not self.uses_partials)
+
     def state_text(self, names: ExplainNames) -> str:
         """The rows that its results are computed from."""
         if self.uses_partials:

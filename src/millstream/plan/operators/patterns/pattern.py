@@ -18,7 +18,7 @@ from millstream.model.steps.pattern import TIMED_OUT, Matched
 from millstream.model.steps.step import summed_type
 from millstream.model.types.duration import Duration
 from millstream.model.types.scalars import mean_type
-from millstream.plan.operators.operator import PERMANENT, ExplainNames, Facts, Operator, Types, Verbatim, lowers
+from millstream.plan.operators.operator import KEPT_INDEFINITELY, ExplainNames, Facts, Operator, Types, Verbatim, lowers
 from millstream.plan.operators.patterns.terms import MatchOutput, RowValue, Term, TermCall, VariableCondition
 
 if TYPE_CHECKING:
@@ -76,12 +76,17 @@ class PatternMatch(Operator):
             facts.append(("within", str(Duration(self.within)) + (", time-outs too" if self.timeouts else "")))
         return [*facts, ("after a match", str(self.skip)), ("gives", "all rows" if self.all_rows else "one row each")]
 
+    @property
+    def state_grows(self) -> bool:
+        """With the number of keys, if something outlives a match."""
+        return bool(self.lag) or self.numbered
+
     def state_text(self, names: ExplainNames) -> str:
         """The rows of incomplete matches."""
         kept = "per key the rows of a match under way"
         kept += ", until it is found or ruled out" if self.within is None else f", for {Duration(self.within)}"
         more = [f"{self.lag:,} rows to look back at"] * bool(self.lag) + ["a count of matches"] * self.numbered
-        return kept + (f"; {' and '.join(more)}, {PERMANENT}" if more else "")
+        return kept + (f"; {' and '.join(more)}, {KEPT_INDEFINITELY}" if more else "")
 
     def content(self) -> object:
         """The whole pattern."""

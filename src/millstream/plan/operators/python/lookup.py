@@ -15,7 +15,7 @@ from millstream.model.steps.process import Asked
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Schema
 from millstream.plan.code_identity import code_identity
-from millstream.plan.operators.operator import PERMANENT, ExplainNames, Facts, Operator, Types, lowers
+from millstream.plan.operators.operator import KEPT_INDEFINITELY, ExplainNames, Facts, Operator, Types, lowers
 from millstream.plan.operators.python.process import error_fact
 
 if TYPE_CHECKING:
@@ -70,10 +70,15 @@ class AsyncLookup(Operator):
         how = f"{self.batch:,} at a time, {self.parallel} times at once{limit}, {self.retries} retries"
         return [("asks", how), error_fact(self.errors)]
 
+    @property
+    def state_grows(self) -> bool:
+        """Unless results expire."""
+        return self.cache is None
+
     def state_text(self, names: ExplainNames) -> str:
         """The results, as long as they are valid."""
         if self.cache is None:
-            return f"answers, {PERMANENT}"
+            return f"answers, {KEPT_INDEFINITELY}"
         return f"answers, for {Duration(self.cache)} of processing time"
 
     def content(self) -> object:

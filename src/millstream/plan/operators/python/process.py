@@ -20,7 +20,7 @@ from millstream.model.steps.process import TO, Processed, column_of
 from millstream.model.steps.step import plain_column
 from millstream.model.types.duration import Duration
 from millstream.plan.code_identity import code_identity
-from millstream.plan.operators.operator import PERMANENT, ExplainNames, Facts, Operator, Types, lowers
+from millstream.plan.operators.operator import KEPT_INDEFINITELY, ExplainNames, Facts, Operator, Types, lowers
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
@@ -96,12 +96,17 @@ class ProcessOperator(Operator):
             facts.append(("timers", "by event time and by the clock"))
         return [*facts, error_fact(self.errors)]
 
+    @property
+    def state_grows(self) -> bool:
+        """With the number of keys, unless idle ones expire."""
+        return bool(self.keys) and self.idle_ttl is None
+
     def state_text(self, names: ExplainNames) -> str:
         """What it keeps for a key."""
         kept = "timers" if self.held is None else ", ".join(self.held.names)
         per = "per key" if self.keys else "once"
         if self.idle_ttl is None:
-            return f"{kept} {per}, {PERMANENT}" if self.keys else f"one row, {PERMANENT}"
+            return f"{kept} {per}, {KEPT_INDEFINITELY}" if self.keys else f"one row, {KEPT_INDEFINITELY}"
         clock = "processing time" if self.idle_by_clock else "event time"
         return f"{kept} {per}, until nothing came for {Duration(self.idle_ttl)} of {clock}"
 

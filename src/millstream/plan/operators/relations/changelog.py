@@ -44,6 +44,11 @@ class ChangelogRows(Operator):
         op, epoch, time = self.names
         return [("gives", f"each change as a row: {op} says which, {epoch} and {time} when")]
 
+    @property
+    def state_grows(self) -> bool:
+        """It has no state."""
+        return False
+
     def state_text(self, names: ExplainNames) -> str:
         """None."""
         return "none"

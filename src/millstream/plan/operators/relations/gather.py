@@ -31,6 +31,11 @@ class GatheredRows(Operator):
         """The columns of its input."""
         return (*self.columns, *self.marks)
 
+    @property
+    def state_grows(self) -> bool:
+        """Unless its input is append-only."""
+        return super().state_grows and not self.append_only_input
+
     def state_text(self, names: ExplainNames) -> str:
         """None if its input is append-only."""
         return "none" if self.append_only_input else self.kept_input()

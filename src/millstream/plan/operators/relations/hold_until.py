@@ -37,6 +37,11 @@ class HoldUntil(Operator):
         """The columns of its input."""
         return self.columns
 
+    @property
+    def state_grows(self) -> bool:
+        """Rows wait for the watermark."""
+        return False
+
     def state_text(self, names: ExplainNames) -> str:
         """The rows that wait."""
         return f"rows until {self.column} is past"

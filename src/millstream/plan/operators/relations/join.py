@@ -17,7 +17,7 @@ from millstream.model.types.schema import ddl_type
 from millstream.plan.explain.node import plain
 from millstream.plan.lowering.native_subset import quick
 from millstream.plan.operators.operator import (
-    PERMANENT,
+    KEPT_INDEFINITELY,
     ExplainNames,
     Facts,
     Operator,
@@ -103,14 +103,20 @@ class Join(Operator):
         """The condition, and when unmatched rows are emitted."""
         facts = [] if self.test is None else [("where", plain(self.test.sql))]
         if any(self.pads) or self.how == "anti":
-            when = "when it is certain that none comes" if self.certain else "at once, and taken back when one comes"
-            facts.append(("without a partner", when))
+            when = "once no match can arrive" if self.certain else "at once, and retracted when a match arrives"
+            facts.append(("without a match", when))
         return facts
+
+    @property
+    def state_grows(self) -> bool:
+        """If a side has no time bound."""
+        return any(not s.bounded for s in self.sides) and not self.expires
 
     def state_text(self, names: ExplainNames) -> str:
         """The rows of each side, depending on their time bounds."""
-        kept = ["each row until its time bound is past" if s.bounded else f"all rows, {PERMANENT}" for s in self.sides]
-        return kept[0] if kept[0] == kept[1] else f"left: {kept[0]}; right: {kept[1]}"
+        bounded, unbounded = "each row until its time bound is past", f"all rows, {KEPT_INDEFINITELY}"
+        left, right = (bounded if s.bounded else unbounded for s in self.sides)
+        return left if left == right else f"left: {left}; right: {right}"
 
     def content(self) -> object:
         """Its kind, columns and condition."""

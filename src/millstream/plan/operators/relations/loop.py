@@ -14,7 +14,7 @@ from millstream.model.steps import step as steps
 from millstream.model.steps.loop import Iterated, Round, depends, outside
 from millstream.model.steps.relational import Compared, Joined
 from millstream.model.steps.step import Aggregated, Distinct, Step, Top
-from millstream.plan.operators.operator import PERMANENT, ROW, ExplainNames, Facts, Operator, StateSpec, lowers
+from millstream.plan.operators.operator import KEPT_INDEFINITELY, ROW, ExplainNames, Facts, Operator, StateSpec, lowers
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
@@ -65,9 +65,14 @@ class Loop(Operator):
         end = "until nothing changes" if self.settle else "or until nothing changes"
         return [("repeats", f"{self.body[:200]}"), ("rounds", f"up to {self.most:,}, {end}")]
 
+    @property
+    def state_grows(self) -> bool:
+        """It keeps all its input."""
+        return True
+
     def state_text(self, names: ExplainNames) -> str:
         """All its input."""
-        return f"all rows that it begins with, and all that it reads, {PERMANENT}"
+        return f"all rows that it begins with, and all that it reads, {KEPT_INDEFINITELY}"
 
     def content(self) -> object:
         """What it repeats."""

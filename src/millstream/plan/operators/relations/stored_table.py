@@ -52,6 +52,11 @@ class StoredTable(Operator):
         """The changes of the table."""
         return f"what came and went in the table {self.table}"
 
+    @property
+    def state_grows(self) -> bool:
+        """It is as large as the table."""
+        return False
+
     def state_text(self, names: ExplainNames) -> str:
         """The rows it has emitted."""
         return "the rows of the table as it was last seen"

@@ -56,6 +56,11 @@ class TemporalFilter(Operator):
         """The condition, and the clock that drives it."""
         return [("where", plain(self.condition)), ("driven by", "the clock of each epoch, also when no rows come")]
 
+    @property
+    def state_grows(self) -> bool:
+        """Rows leave with the clock or with its input."""
+        return False
+
     def state_text(self, names: ExplainNames) -> str:
         """The rows that will still appear or disappear."""
         if self.append_only:

@@ -61,6 +61,11 @@ class TopN(Operator):
         """How many, where their identity is hidden."""
         return f"up to {self.count:,} per {', '.join(self.keys) or 'view'}" if self.identity == ROW else None
 
+    @property
+    def state_grows(self) -> bool:
+        """Unless it keeps only the rows that it shows, without keys."""
+        return super().state_grows and (bool(self.keys) or not self.append_only_input)
+
     def state_text(self, names: ExplainNames) -> str:
         """Over append-only input, only the rows that it shows."""
         if not self.append_only_input:
