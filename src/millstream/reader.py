@@ -51,7 +51,7 @@ class Reader:
         if not (self.path / "millstream.json").exists():
             raise HomeDamaged(
                 f"there is no Millstream home at {self.path}",
-                hint="name the directory given to `millstream run --home DIR`",
+                hint="name the directory of `millstream run --home DIR`",
             )
         check_format(self.path / "millstream.json")
         self._log = Log(self.path / "log", SystemClock())
@@ -77,7 +77,7 @@ class Reader:
             except (HomeInUse, Cancelled) as error:  # the home has an owner now, which will answer shortly
                 if waited >= PAUSES:
                     raise HomeInUse(
-                        f"the home {self.path} is in use by a process that does not answer yet",
+                        f"the home {self.path} is in use by a process that does not respond yet",
                         detail=error.detail,
                         hint="try again in a moment",
                     ) from None

@@ -80,7 +80,7 @@ class Found(Generic[T]):
 def _flag(value: object) -> bool:
     text = str(value).strip().lower()
     if text not in (*_YES, *_NO):
-        raise DefinitionError(f"{value!r} is neither yes nor no", hint="write true or false")
+        raise DefinitionError(f"{value!r} is neither true nor false", hint="write true or false")
     return text in _YES
 
 

@@ -14,7 +14,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 def checked_seconds(value: float) -> float:
     """Validate a time limit. Raises DefinitionError."""
     if not 0 <= value <= 10**9:
-        raise DefinitionError(f"a time limit of {value!r} seconds", hint="give a number of seconds; 0: no limit")
+        raise DefinitionError(f"a time limit of {value!r} seconds", hint="write a number of seconds; 0: no limit")
     return float(value)
 
 
@@ -29,7 +29,7 @@ def parsed_bytes(text: str) -> int:
         raise DefinitionError(f"{text!r} is not an amount of memory", hint="write it like 512MB or 2GB; 0: no limit")
     size = int(found[1]) * _UNITS[found[2].lower()]
     if 0 < size < LEAST_MEMORY:
-        raise DefinitionError(f"{text!r} is too little memory for a query", hint="give at least 16MB; 0: no limit")
+        raise DefinitionError(f"{text!r} is too little memory for a query", hint="use at least 16MB; 0: no limit")
     return size
 
 

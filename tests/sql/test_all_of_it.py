@@ -75,9 +75,9 @@ GROUP BY window_start, window_end), b AS (SELECT a.n FROM a JOIN items ON items.
         (f"{GROUPED} EMIT ON CLOSE ALLOWED LATENESS INTERVAL '1' MINUTE", "ALLOWED LATENESS behind a GROUP BY"),
         (f"{GROUPED} DISCARDING", "DISCARDING behind a GROUP BY without a window"),
         ("SELECT auction, count(*) AS c FROM hot GROUP BY auction EMIT ON CLOSE", "never become final"),
-        (f"{JOINED} EMIT ON CLOSE", "EMIT would hold for one side of the join only"),
+        (f"{JOINED} EMIT ON CLOSE", "EMIT would apply to one side of the join only"),
         (f"{JOINED} ALLOWED LATENESS INTERVAL '1' MINUTE", "ALLOWED LATENESS would hold for one side"),
-        (f"{AS_CTE} EMIT ON CLOSE", "EMIT would hold for one side of the join only"),
+        (f"{AS_CTE} EMIT ON CLOSE", "EMIT would apply to one side of the join only"),
     ],
 )
 def test_a_clause_that_would_hold_for_nothing_or_a_part_is_refused(query: str, said: str) -> None:

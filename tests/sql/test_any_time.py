@@ -264,7 +264,7 @@ REFUSED = {
     ),
     "SELECT count(*) AS n FROM visits GROUP BY TUMBLE(left_at, '1 minute') DISCARDING": "triggers need a watermark",
     "SELECT count(*) AS n FROM visits GROUP BY TUMBLE(who, '1 minute')": (
-        "a window goes by a TIMESTAMP or a DATE, but `who` is BIGINT"
+        "a window needs a TIMESTAMP or a DATE, but `who` is BIGINT"
     ),
     "SELECT count(*) AS n FROM visits GROUP BY TUMBLE(page.at, '1 minute')": "a field of a column",
     "SELECT count(*) AS n FROM seen GROUP BY TUMBLE(p, '1 minute') EMIT ON CLOSE": "need a watermark, and `p` has none",

@@ -168,7 +168,7 @@ REFUSED = {
     "SELECT auction, count(*) AS n FROM CALENDAR(bids, ts, 'month') GROUP BY auction, window_start, window_end "
     "FILL (0)": "calendar month",
     f"{BY_MINUTE} FILL (c LINEAR)": "`c` is STRING",
-    f"{BY_MINUTE} FILL (auction 0)": "`auction` is no column that can be filled",
+    f"{BY_MINUTE} FILL (auction 0)": "`auction` is not a column that can be filled",
     f"{BY_MINUTE} FILL ()": "what to fill with is expected here",
     f"{BY_MINUTE} FILL (n)": "what to fill with is expected here",
     f"{BY_MINUTE} FILL (n 1 c 2)": "not expected here",

@@ -102,10 +102,10 @@ def refused(line: tuple[int, str], taken: int) -> RecordRefused:
     number, why = line
     return RecordRefused(
         f"line {number}: {why}",
-        detail=f"{plural(taken, 'record')} of the lines before were appended, nothing of this line or after it."
+        detail=f"{plural(taken, 'record')} of the lines before were appended; this line and those after it were not."
         if taken
         else "Nothing was appended.",
-        hint="mend the line, or skip such lines: --bad-lines skip",
+        hint="fix the line, or skip such lines: --bad-lines skip",
     )
 
 
@@ -120,5 +120,5 @@ def made(
     topic = log.create(name, schema, partitions=partitions, key=key)
     columns = ", ".join(f"{f.name} {ddl_type(f.type)}" for f in topic.schema)
     source = "" if ddl is not None else ", as the first lines suggest"
-    click.echo(f"made the topic {name}: {columns}{source}", err=True)
+    click.echo(f"created the topic {name}: {columns}{source}", err=True)
     return topic

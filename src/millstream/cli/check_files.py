@@ -114,7 +114,7 @@ class Checking:
         """Whether the columns of a source are declared or can be inferred; otherwise that is a warning."""
         if schema_of(self.catalog, entry) is not None or entry.place.kind == "GENERATOR":
             return True
-        why, connector = "they are those of its topic", connector_of(entry, {})
+        why, connector = "they are the columns of its topic", connector_of(entry, {})
         try:
             columns = columns_of(connector, None)
             if columns is not None:
@@ -124,7 +124,7 @@ class Checking:
             why = error.message
         self.report.warnings.append(
             MillstreamError(
-                f"the columns of `{entry.name}` are not declared: what reads it cannot be checked here",
+                f"the columns of `{entry.name}` are not declared: what reads it cannot be checked",
                 detail=why,
                 hint=f"CREATE SOURCE {entry.name} (column TYPE, ...) FROM ...",
                 origin=entry.piece.text.of_token(entry.piece.tokens[0]),

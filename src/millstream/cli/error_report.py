@@ -37,7 +37,7 @@ def report_unexpected(error: Exception, settings: Settings) -> None:
     _say(
         f"unexpected {said}" if type(error).__module__ == "builtins" else f"unexpected fault: {said}",
         detail=f"the full report is in {where}",
-        hint="this is a fault of Millstream; please report it",
+        hint="this is a bug in Millstream; please report it",
     )
 
 

@@ -50,7 +50,7 @@ def load(path: Path, name: str | None = None) -> FlowFile:
         )
     for flow in flows:
         if sum(f.name == flow.name for f in flows) > 1:
-            msg = f"two flows in {path} are called `{flow.name}`"
+            msg = f"two flows in {path} have the name `{flow.name}`"
             raise DuplicateName(msg, hint="give each its own name")
     if name is not None:
         chosen = tuple(f for f in flows if f.name == name)

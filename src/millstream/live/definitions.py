@@ -28,7 +28,7 @@ from millstream.runtime.recovery import catalog_file
 from millstream.runtime.recovery.catalog_file import COPY, FILE
 from millstream.state.run import write_durably
 
-HINT = "`millstream repair` says what can be done"
+HINT = "`millstream repair` lists what can be done"
 OLDER = "what was defined since would be lost"
 
 

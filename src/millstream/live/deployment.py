@@ -110,7 +110,7 @@ class Deployment:
             there = self.catalog.get(entry.name)
             if there is not None:
                 if entry.if_not_exists or (_same(there, entry) and name not in self.broken):
-                    return Answer(message=f"the {kind} {entry.name} is there already", unchanged=True)
+                    return Answer(message=f"the {kind} {entry.name} exists already", unchanged=True)
                 self._check_replaceable(there, entry)
             elif isinstance(entry, CreateView | CreateTable | CreateSink):
                 self._refuse_taken(entry)
@@ -383,14 +383,14 @@ class Deployment:
         """INSERT INTO sink SELECT: the output of the query is written to the sink from now on."""
         if sink.is_fed:
             if sink.piece.sql.endswith(f" AS {query_text}"):
-                return Answer(message=f"the sink {sink.name} gets what this query gives already", unchanged=True)
-            raise DefinitionError(f"something is written to the sink `{sink.name}` already", hint="make another sink")
+                return Answer(message=f"the sink {sink.name} already receives the result of this query", unchanged=True)
+            raise DefinitionError(f"the sink `{sink.name}` already has a query", hint="make another sink")
         (piece,) = split(Text(f"{_head(sink)} AS {query_text}"))
         entry = statement_parser.statement(piece, functions=self.catalog.functions)
         assert isinstance(entry, CreateSink)
         with self.lock:
             self._add(entry, session)
-        return Answer(message=f"the sink {sink.name} gets what the query gives from now on")
+        return Answer(message=f"the sink {sink.name} receives the result of the query from now on")
 
     def readers_of(self, names: Iterable[str]) -> list[Run]:
         """The runs of flows that read one of these sources or tables."""

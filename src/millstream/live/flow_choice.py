@@ -65,8 +65,8 @@ def choose_flow(
                 return FlowChoice(flow, must_be_unread=not joins_now)
     if wanted and wanted in definitions.flows:
         raise DefinitionError(
-            f"the flow `{wanted}` has begun: a view that joins it sees what comes from now on only",
-            hint=f"WITH (flow = '{wanted}', start = 'now'), or leave the flow out and it gets one of its own",
+            f"the flow `{wanted}` has already read records: a view that joins it sees only new ones",
+            hint=f"WITH (flow = '{wanted}', start = 'now'), or leave out the flow, and the view gets its own",
         )
     alone = not any(
         my_sources & catalog.sources_of(e) for f in used for e in deployment.members_of(catalog, definitions, f)

@@ -73,7 +73,7 @@ class Sink:
     def guarantee(self) -> SinkGuarantee:
         """What happens to an epoch that is given again."""
         declared = self.system.guarantee
-        assert declared is not None, f"{self.system.name} is no sink"
+        assert declared is not None, f"{self.system.name} is not a sink"
         return declared
 
     def promise(self, flow: str) -> str:

@@ -26,11 +26,11 @@ Kinds = Mapping[str, type | tuple[type, ...]]
 """From option name to the type of its value."""
 
 _MEANT: dict[Any, str] = {
-    str: "a text in quotes",
+    str: "a string",
     int: "a whole number",
     float: "a number",
     bool: "true or false",
-    SPAN: "a length of time",
+    SPAN: "a duration",
 }
 
 
@@ -144,7 +144,7 @@ def declare(system: System) -> None:
     """Add a system. A repeated declaration must be identical."""
     if not system.name.isidentifier() or system.name != system.name.lower():
         raise DefinitionError(
-            f"{system.name!r} is not a good name for a connector", hint="use lower case letters, digits and _"
+            f"{system.name!r} is not a valid name for a connector", hint="use lower case letters, digits and _"
         )
     for option in (*(system.source or ()), *(system.sink or ())):
         if option.type not in _MEANT:
@@ -155,7 +155,7 @@ def declare(system: System) -> None:
     with _table.lock:
         known = _table.systems.get(system.name)
         if known is not None and known != system:
-            raise DefinitionError(f"there is another connector called `{system.name}` already")
+            raise DefinitionError(f"a connector `{system.name}` exists already")
         _table.systems[system.name] = system
 
 
@@ -213,15 +213,15 @@ def _discover() -> None:
 
 # ---------------------------------------------------------------- built-in systems
 
-_START = Option("start", str, "", "'earliest', 'now' or a time: where a flow begins that reads it for the first time")
+_START = Option("start", str, "", "'earliest', 'now' or a time: where a flow that reads it for the first time begins")
 
 FILES = System(
     "files",
     (
         Option("path", str, None, "a folder, a file or a pattern"),
-        Option("format", str, None, "json, csv or parquet; unless the name of the file says it"),
+        Option("format", str, None, "json, csv or parquet; by default, as the name of the file ends"),
         Option("header", bool, True, "whether CSV files begin with the names of the columns"),
-        Option("bounded", bool, False, "read what is there at the start, then end"),
+        Option("bounded", bool, False, "read what exists at the start, then end"),
     ),
     (Option("path", str, None, "a folder"), Option("format", str, None, "json, csv or parquet")),
     unnamed="path",
@@ -232,15 +232,15 @@ FILES = System(
 LOG = System(
     "log",
     (
-        Option("topic", str, None, "the topic; named after the source unless given"),
-        Option("bounded", bool, False, "read what is there at the start, then end"),
-        Option("partitions", int, 1, "of a topic that is made"),
-        Option("key", str, None, "the column by which records of a new topic go to its partitions"),
-        Option("retain", SPAN, None, "how long a new topic keeps records that every reader has"),
-        Option("retain_bytes", int, None, "how much of them it keeps"),
+        Option("topic", str, None, "the topic; by default it has the name of the source"),
+        Option("bounded", bool, False, "read what exists at the start, then end"),
+        Option("partitions", int, 1, "the number of partitions of a new topic"),
+        Option("key", str, None, "the column that assigns the records of a new topic to partitions"),
+        Option("retain", SPAN, None, "how long a new topic keeps records that every reader has read"),
+        Option("retain_bytes", int, None, "how many bytes of them it keeps"),
         _START,
     ),
-    (Option("topic", str, None, "the topic; named after the sink unless given"),),
+    (Option("topic", str, None, "the topic; by default it has the name of the sink"),),
     unnamed="topic",
     guarantee=SinkGuarantee.TRANSACTIONAL,
     doc="Topics of the home's own log.",
@@ -249,7 +249,7 @@ LOG = System(
 GENERATOR = System(
     "generator",
     (),
-    doc="Records made from their numbers: GENERATOR('name', ...) with the arguments of that generator.",
+    doc="Generated records: GENERATOR('name', ...) with the arguments of that generator.",
     example="GENERATOR('nexmark', 'bid', rate = 1000)",
 )
 CONSOLE = System(
@@ -266,7 +266,7 @@ TABLE = System(
     doc="A stored table of the home.",
     example="TABLE totals (item, n)",
 )
-MEMORY = System("memory", (), doc="Rows that a program sends by hand.", in_sql=False)
+MEMORY = System("memory", (), doc="Rows that a program sends.", in_sql=False)
 SPARK = System("spark", (), doc="Any source of Spark Structured Streaming, landed in a topic.", in_sql=False)
 
 for _system in (FILES, LOG, GENERATOR, CONSOLE, TABLE, MEMORY, SPARK):

@@ -228,7 +228,7 @@ def literal(value: Any) -> Expr:
         return Expr(exp.convert(value), here())
     except ValueError:
         raise DefinitionError(
-            f"{value!r} cannot stand in an expression",
+            f"{value!r} cannot be used in an expression",
             hint="use numbers, text, dates or ms.col(...)",
             origin=here(),
         ) from None
@@ -250,14 +250,14 @@ def expr(text: str | Expr, *, clock: bool = False) -> Expr:
         _check(node, text, origin, CLOCK if clock else frozenset())
     except RecursionError:
         raise DefinitionError(
-            "too many parts of the expression stand inside one another",
+            "the expression is nested too deeply",
             detail=text[:100],
             hint="split it with .with_columns(...)",
             origin=origin,
         ) from None
     except sqlglot.errors.SqlglotError as error:
         raise DefinitionError(
-            f"the expression cannot be read: {text!r}",
+            f"the expression cannot be parsed: {text!r}",
             detail=_first_problem(error),
             hint="expressions are written in Spark SQL",
             origin=origin,
@@ -338,12 +338,12 @@ def _refused(name: str, origin: Origin | None) -> Unsupported:
     if name in AGGREGATE:
         hint = f"aggregates go into .aggregate(x=ms.{name}(...)), after .key_by(...)"
     elif name in UNREPEATABLE or name in _CLOCK_WORDS:
-        detail = "its answer changes from run to run, so an epoch that is run again would differ"
-        hint = "use the event time, or add the value to the records before they come in"
+        detail = "its result changes from run to run, so a repeated epoch would differ"
+        hint = "use the event time, or add the value to the records before they are read"
         if name in CLOCK:
             hint += "; .where(\"ts > now() - INTERVAL '1' HOUR\") keeps rows while that is true"
     elif name in GENERATOR:
-        hint = "use .flat_map(name='an array expression') to make several rows of one"
+        hint = "use .flat_map(name='an array expression') to turn one row into several"
     return Unsupported(f"the function `{name}` cannot be used here", detail=detail, hint=hint, origin=origin)
 
 

@@ -43,7 +43,9 @@ class Flow:
     def __init__(self, name: str, *, guarantee: str = EXACTLY_ONCE) -> None:
         check_name(name, "flow")
         if name == "checkpoint":
-            raise DefinitionError("a flow cannot be called `checkpoint`: checkpoints are", origin=here())
+            raise DefinitionError(
+                "a flow cannot be called `checkpoint`: the name is reserved for checkpoints", origin=here()
+            )
         if guarantee not in FLOW_GUARANTEES:
             raise DefinitionError(
                 f"guarantee={guarantee!r} of the flow `{name}`",
@@ -131,7 +133,7 @@ class Flow:
         check_name(name, "source")
         if not isinstance(connector, Connector):
             raise DefinitionError(
-                f"{connector!r} is not something to read from",
+                f"{connector!r} is not a source",
                 hint='e.g. ms.files("data/bids", format="json")',
                 origin=here(),
             )
@@ -197,8 +199,8 @@ def _with_processing_time(columns: Schema, name: str, event_time: str | None) ->
     """The columns of a source with the processing-time column added."""
     if event_time is None:
         raise DefinitionError(
-            f"processing_time=`{name}` needs an event_time beside it",
-            detail="without one, records happen when they are read, and windows go by the clock",
+            f"processing_time=`{name}` needs an event_time as well",
+            detail="without one, the time of a record is when it is read, and windows follow the clock",
             hint="leave processing_time out, or name the event_time",
             origin=here(),
         )
@@ -216,7 +218,7 @@ def _computed_time(given: Mapping[str, str | Expr], columns: Schema) -> tuple[st
     check_name(name, "column")
     if name in columns:
         raise SchemaError(
-            f"event_time=`{name}` is computed, and a column of the source, too",
+            f"event_time=`{name}` is computed, but the source has a column with this name",
             hint="give the computed one another name",
             origin=here(),
         )
@@ -237,7 +239,7 @@ def _corrections(
     if key is None:
         if op is not None or version is not None:
             raise DefinitionError(
-                "a source with op or version needs a key: the columns that name a record",
+                "a source with op or version needs a key: the columns that identify a record",
                 hint="e.g. key='order_id'",
                 origin=here(),
             )
@@ -257,11 +259,11 @@ def _corrections(
 
 def _punctuation(condition: str | Expr, columns: Schema, event_time: str | None, lateness: object) -> str:
     if event_time is None:
-        raise DefinitionError("punctuation needs an event_time to speak of", origin=here())
+        raise DefinitionError("punctuation needs an event_time", origin=here())
     if lateness is not None:
         raise DefinitionError(
             "a source has either lateness or punctuation",
-            detail="with punctuation the records themselves say how far the watermark has come",
+            detail="with punctuation, the records carry the watermark",
             hint="leave one of them out",
             origin=here(),
         )

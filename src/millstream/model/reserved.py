@@ -82,7 +82,7 @@ def _problem(name: str) -> tuple[str, str]:
     bad = next((c for c in name if c == "`" or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")), None)
     if bad is not None:
         what = "a backquote" if bad == "`" else f"the character U+{ord(bad):04X}"
-        return f"has {what} in it, which SQL cannot write", _OTHER
+        return f"has {what} in it, which cannot be written in SQL", _OTHER
     if name == "*" or (name[0] == "^" and name[-1] == "$"):
         return "means all columns", _OTHER
     if len(name) > LONGEST:

@@ -115,9 +115,9 @@ def misplaced(what: str, origin: Origin | None) -> Unsupported:
     """The error for a use of the clock from which no span can be derived."""
     return Unsupported(
         f"`{what}` cannot be used here",
-        detail="in a view it can stand on one side of <, <=, >, >=, = or BETWEEN, in a comparison that AND joins to "
+        detail="in a view it can be on one side of <, <=, >, >=, = or BETWEEN, in a comparison that AND joins to "
         "the rest of WHERE or HAVING",
-        hint=f"e.g. {_EXAMPLE}; or compute it when you ask: SELECT now() - ts FROM view",
+        hint=f"e.g. {_EXAMPLE}; or compute it in a query: SELECT now() - ts FROM view",
         origin=origin,
     )
 
@@ -172,7 +172,7 @@ def _unreadable(node: exp.Expr, origin: Origin | None) -> Unsupported:
         )
     return Unsupported(
         f"`{_said(node)}` cannot be compared in a view",
-        detail="beside the clock there can be intervals of fixed length, date_trunc to a second, minute, hour, day or "
+        detail="the clock can be combined with intervals of fixed length, date_trunc to a second, minute, hour, day or "
         "week, and CAST to DATE",
         hint=f"e.g. {_EXAMPLE}",
         origin=origin,
@@ -267,7 +267,7 @@ def _micros(node: exp.Expr, schema: Schema, origin: Origin | None) -> tuple[exp.
     if isinstance(node, exp.Literal) and node.is_string:
         if not _is_time(node.name):
             raise SchemaError(
-                f"the present time is compared with `{_said(node)}`, which is no time",
+                f"the present time is compared with `{_said(node)}`, which is not a time",
                 hint="write a time like TIMESTAMP '2026-03-01 12:00:00'",
                 origin=origin,
             )

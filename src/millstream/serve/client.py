@@ -45,7 +45,7 @@ class LocalClient:
         """Answer a SELECT; see `Home.query`."""
         head, table = self._again(lambda: self._ask("query", sql, {"failed_views": failed_views}).next())
         if table is None:
-            raise QueryError("the process that owns the home answered without a table")
+            raise QueryError("the process that owns the home replied without a table")
         return Result(table, warnings_of(head), epochs_of(head))
 
     def views(self) -> list[dict[str, Any]]:
@@ -135,6 +135,6 @@ def _not_greeted(wire: Wire, line: bytes) -> MillstreamError:
                 return error_from(said.get("error"))
     return QueryError(
         "the process that owns the home runs another version of Millstream",
-        detail=f"it does not speak version {wires.VERSION} of the socket protocol",
+        detail=f"it does not support version {wires.VERSION} of the socket protocol",
         hint="end that process and start it with this version",
     )

@@ -161,12 +161,12 @@ class Received:
             self._wire.close()  # later frames answer a request that is no longer pending
             raise QueryError(
                 f"the process that owns the home has not answered for {self._patience:g} seconds",
-                hint="it is busy or frozen: `millstream doctor` says who it is",
+                hint="it is busy or frozen: `millstream doctor` identifies it",
             ) from None
         except Malformed as error:
             self._wire.close()
             raise ConnectionLost(
-                "the answer of the process that owns the home cannot be read", detail=str(error)
+                "the response of the process that owns the home cannot be read", detail=str(error)
             ) from None
         except Closed:
             pass

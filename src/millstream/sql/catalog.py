@@ -106,7 +106,7 @@ class Catalog:
         """Reject a name that a definition of another kind has."""
         there = self.get(entry.name)
         if there is not None and type(there) is not type(entry):
-            raise DefinitionError(f"`{entry.name}` is the name of a {KIND_OF[type(there)]} already")
+            raise DefinitionError(f"`{entry.name}` is already the name of a {KIND_OF[type(there)]}")
 
     def missing(self, name: str, what: str = "source, table or view", *, beside: Collection[str] = ()) -> UnknownName:
         """The error for an unknown name. Names in `beside` are being defined and do not count."""

@@ -56,7 +56,7 @@ def check(text: Text, tree: exp.Expr) -> None:
         if isinstance(node, exp.In) and not any(node.args.get(a) for a in ("expressions", "query", "unnest", "field")):
             raise DefinitionError(
                 "IN (...) has no values",
-                hint="write the values, or false for a condition that no row meets",
+                hint="write the values, or false for a condition that no row satisfies",
                 origin=text.of_node(node),
             )
         if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
@@ -142,6 +142,6 @@ def check_elements(text: Text, node: exp.Bracket, name: str, kind: pa.DataType |
         return
     raise SchemaError(
         f"the column `{name}` is {ddl_type(kind)}, and has no elements",
-        hint="substring(text, 1, 1) is a character of a text",
+        hint="substring(text, 1, 1) is a character of a string",
         origin=text.of_node(node),
     )

@@ -30,14 +30,12 @@ def column(
     shown = [n for n in known if not n.startswith(HIDDEN)]
     close = difflib.get_close_matches(name.lower(), [n.lower() for n in shown], n=1)
     actual = next((n for n in shown if close and n.lower() == close[0]), None)
-    hint = f"did you mean `{actual}`?" if actual else f"a text stands in single quotes: '{name}'"
+    hint = f"did you mean `{actual}`?" if actual else f"a string is written in single quotes: '{name}'"
     if of and not actual:
         hint = f"name one of the columns of `{of}`"
     answer = _alias(select, name)
     if answer is not None:
-        hint = (
-            f"`{name}` is a column of the answer: write its expression `{answer}` here, or filter in a query around it"
-        )
+        hint = f"`{name}` is a column of the result: write its expression `{answer}` here, or filter in an outer query"
     elif name.lower() in _CLOCKS:
         hint = f"write {_CLOCKS[name.lower()]}"
     elif not shown:
@@ -76,6 +74,6 @@ def field(text: Text, node: exp.Expr, parts: Sequence[str], kind: pa.DataType | 
     said = "" if kind is None else f": it is {ddl_type(kind)}"
     return SchemaError(
         f"the column `{parts[0]}` has no field `{parts[1]}`{said}",
-        hint=f"of JSON in a text: get_json_object({parts[0]}, '$.{parts[1]}')",
+        hint=f"for JSON in a string: get_json_object({parts[0]}, '$.{parts[1]}')",
         origin=text.of_node(node),
     )

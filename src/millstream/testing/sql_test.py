@@ -189,7 +189,7 @@ class _Play:
         with piece.text.at(piece.tokens[0]):
             if isinstance(statement, Create):
                 if self.script is not None:
-                    raise DefinitionError("a definition comes before the first record")
+                    raise DefinitionError("definitions come before the first record")
                 self._define(statement)
             elif isinstance(statement, Insert):
                 self._insert(statement)
@@ -199,7 +199,7 @@ class _Play:
                 return list(table.column_names), [list(r) for r in zip(*columns, strict=True)]
             else:
                 raise DefinitionError(
-                    "this statement has no place in a test", hint="a test has INSERT, SELECT and CREATE"
+                    "this statement is not allowed in a test", hint="a test has INSERT, SELECT and CREATE"
                 )
         return [], []
 

@@ -165,12 +165,12 @@ class _Reading:
         if said in WORDS:
             self._directive(said, found["rest"])
         elif close := difflib.get_close_matches(said, WORDS, n=1):
-            self._fail(f"`-- {said}:` means nothing here", f"did you mean -- {close[0]}:?")
+            self._fail(f"`-- {said}:` is not allowed here", f"did you mean -- {close[0]}:?")
         return True
 
     def _directive(self, said: str, rest: str) -> None:
         if not rest and said != "end":
-            self._fail(f"`-- {said}:` needs something behind it")
+            self._fail(f"`-- {said}:` needs a value")
         if said == "test":
             self._end_case()
             self.name, self.begun, self.steps = rest, self.at, []

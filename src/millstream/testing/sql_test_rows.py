@@ -63,7 +63,7 @@ def literal_rows(statement: Insert, schema: Schema) -> list[dict[str, Any]]:
             values = dict(zip(columns, row, strict=True))
             computed = {c: v for c, v in values.items() if isinstance(v, exp.Expr)}
             for column in (c for value in computed.values() for c in value.find_all(exp.Column)):
-                raise SchemaError(f"`{column.name}` in VALUES", hint="a text stands in single quotes: 'text'")
+                raise SchemaError(f"`{column.name}` in VALUES", hint="a string is written in single quotes: 'text'")
             if computed:
                 asked = ", ".join(f'{duck_sql(v)} AS "{i}"' for i, v in enumerate(computed.values()))
                 try:

@@ -95,9 +95,9 @@ def test_what_else_may_be_said() -> None:
     clock = {**row, "flow": "g", "ended": False}
     waiting = {**row, "flow": "h", "holds": True, "since": "2026-01-01T00:00:00Z"}
     assert list(told([row, clock, waiting])) == [
-        "f is held back by nothing: all was read.",
-        "g is held back by nothing: it goes with the clock.",
-        "h is held back by partition 0 of s since 2026-01-01 00:00:00: it has shown no event time yet.",
+        "f is not held back: everything was read.",
+        "g is not held back: it follows the clock.",
+        "h is held back by partition 0 of s since 2026-01-01 00:00:00: it has had no event time yet.",
     ]
 
 

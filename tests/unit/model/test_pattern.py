@@ -145,7 +145,7 @@ def test_another_pattern_is_another_plan() -> None:
         (DefinitionError, "CLASSIFIER", lambda s: s.match(ms.pattern().then("a", "classifier() = 'a'"), n="1")),
         (SchemaError, "unknown column `prise`", lambda s: s.match(RISE, n="a.prise")),
         (SchemaError, "`c` is no variable", lambda s: s.match(RISE, n="c.price")),
-        (SchemaError, "is there twice", lambda s: s.match(RISE, rows="all", price="a.price")),
+        (SchemaError, "appears twice", lambda s: s.match(RISE, rows="all", price="a.price")),
         (SchemaError, "needs a condition", lambda s: s.match(ms.pattern().then("a", "price + 1"), n="count(*)")),
         (Unsupported, "navigates twice", lambda s: s.match(RISE, n="sum(first(a.price))")),
         (Unsupported, "no row at all", lambda s: s.match(ms.pattern().then("a", optional=True), n="count(*)")),

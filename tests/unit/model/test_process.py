@@ -111,12 +111,12 @@ class Named:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (NoDefault, "has no value for `a` to begin with"),
+        (NoDefault, "has no initial value for `a`"),
         (Frozen, "is frozen"),
         (Vague, "Vague.a cannot be a column"),
         (Money, r"Annotated\[Decimal"),
         (Empty, "has no fields"),
-        (int, "does not say what state there is"),
+        (int, "does not describe a state"),
     ],
 )
 def test_state_that_cannot_be_columns_is_refused(given: Any, said: str) -> None:
@@ -136,7 +136,7 @@ def test_what_is_no_process_is_refused() -> None:
         def on_row(self, row: Any, state: Any, ctx: Context) -> None: ...
 
     for given, said in (
-        (Nothing(), "Nothing is no process: it needs on_row"),
+        (Nothing(), "Nothing is not a process: it needs on_row"),
         (Row, "Row is a class"),
         (7, "int is no process"),
     ):

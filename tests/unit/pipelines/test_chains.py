@@ -387,7 +387,7 @@ REFUSED: list[tuple[type[MillstreamError], str, Callable[[ms.Stream, ms.Stream],
     (SchemaError, "unknown column `prize`", lambda b, p: b.top(1, "prize DESC")),
     (SchemaError, "there twice", lambda b, p: b.top(1, "price", rank="bidder")),
     (SchemaError, "there twice", lambda b, p: b.key_by(price="bidder").top(1, "price")),
-    (ms.MillstreamError, "is no order", lambda b, p: b.top(1, 3)),  # type: ignore[arg-type]
+    (ms.MillstreamError, "is not a sort order", lambda b, p: b.top(1, 3)),  # type: ignore[arg-type]
     (
         Unsupported,
         "panes are discarding",

@@ -183,4 +183,4 @@ def test_names_that_meet_and_panes_that_are_not_retracted_are_refused() -> None:
 def test_explain_says_what_it_gives() -> None:
     told = text(explain(view_plan("SELECT * FROM CHANGELOG OF hot", world())))
     assert "kernel changelog" in told.lower()
-    assert "each change as a row: op says which, epoch and changed_at when" in told
+    assert "each change as a row: op is its kind, epoch and changed_at are when it happened" in told

@@ -428,7 +428,7 @@ REFUSED: list[tuple[type[MillstreamError], str, Any]] = [
     (DefinitionError, "most=0", lambda a, b: a.iterate(lambda r: r, most=0)),
     (DefinitionError, "keep='any'", lambda a, b: a.deduplicate("k", keep="any")),
     (Unsupported, "the last row within a time", lambda a, b: a.deduplicate("k", keep="last", within="1 second")),
-    (DefinitionError, "is no window function", lambda a, b: a.key_by("k").over("ts", x=ms.median("v"))),
+    (DefinitionError, "is not a window function", lambda a, b: a.key_by("k").over("ts", x=ms.median("v"))),
     (
         DefinitionError,
         "`rows` or `spread`",

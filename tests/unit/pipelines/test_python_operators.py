@@ -249,8 +249,8 @@ def test_one_function_may_answer_in_two_ways(tmp_path: Path) -> None:
 
 def test_explain_says_what_runs_and_what_is_kept() -> None:
     text = str(ms_explain(visits(ttl="1 hour", errors="quarantine")))
-    assert "count, pages per key, until nothing came for 1h of event time" in text
-    assert "set the row apart in `$errors`" in text
+    assert "count, pages per key, until no row arrived for 1h of event time" in text
+    assert "move the row to `$errors`" in text
 
 
 def ms_explain(flow: ms.Flow) -> str:

@@ -146,7 +146,7 @@ def _changes(home: Path, folder: Path, manifest: Manifest) -> Iterator[str]:
         return
     newer, older = catalog_file.differences(catalog_file.read(folder / catalog_file.FILE), catalog_file.present(home))
     if newer:
-        yield f"made or replaced since, and undone: {', '.join(newer)}"
+        yield f"created or replaced since then, and undone: {', '.join(newer)}"
     if older:
         yield f"defined again: {', '.join(older)}"
 
@@ -159,7 +159,7 @@ def check_home(home: Path) -> None:
     if not (home / "millstream.json").exists():
         raise HomeDamaged(
             f"there is no Millstream home at {home.absolute()}",
-            hint="name the directory given to `millstream run --home DIR`",
+            hint="name the directory of `millstream run --home DIR`",
         )
     check_format(home / "millstream.json")
 

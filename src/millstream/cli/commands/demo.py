@@ -33,7 +33,7 @@ TOP = 5
 FEWEST = 8
 """The minimum number of rows per query; a tall screen needs more."""
 
-CLOSING = "closing the house after the current epoch ..."
+CLOSING = "closing the auction house after the current epoch ..."
 
 
 @click.command(short_help="Watch an auction house, live in your terminal.")
@@ -253,11 +253,11 @@ def _summary(home: Home, reading: MeterReading, took: float, given: Path | None)
                 click.echo(f"    {line}")
     click.echo()
     if given is None:
-        click.echo("Its home was temporary and is gone. Keep it, and ask it from another terminal:")
+        click.echo("Its home was temporary and is gone. To keep it, and query it from another terminal:")
         click.echo("  millstream demo --home ./demo-home")
         where = "./demo-home"
     else:
-        click.echo("Ask it, or open it again where it was:")
+        click.echo("Query it, or open it again where it stopped:")
         where = shlex.quote(str(given))
         click.echo(f"  millstream demo --home {where}")
     click.echo(f'  millstream query "SELECT * FROM seller_sales ORDER BY worth DESC LIMIT 5" --home {where}')

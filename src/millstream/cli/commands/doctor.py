@@ -129,7 +129,7 @@ def check_memory() -> CheckResult:
     """Check that there is enough memory for Spark's JVM and the kernels."""
     free = available_memory()
     if free is None:
-        return CheckResult("memory", OK, "the free memory cannot be told on this system")
+        return CheckResult("memory", OK, "the free memory is unknown on this system")
     return _enough("memory", free, "available", MEMORY, "close other programs, or use a machine with more")
 
 
@@ -174,7 +174,7 @@ def check_home(home: Path) -> CheckResult:
     used = f"in use by {owner}" if owner else "not in use"
     if owner is None and (wrong := _damage(home.absolute())):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        return CheckResult("home", BROKEN, wrong[0] + more, "`millstream repair` says what can be done")
+        return CheckResult("home", BROKEN, wrong[0] + more, "`millstream repair` lists what can be done")
     if not has_store(home) and owner is None:
         return CheckResult("home", OK, f"{home}, format {number}, {used}, no views yet")
     return _read(home, f"{home}, format {number}, {used}")
@@ -185,12 +185,12 @@ def _no_home(home: Path) -> CheckResult:
     from millstream.runtime.home_dir import was_home
 
     if not home.exists():
-        return CheckResult("home", OK, f"{home} is not there yet; `millstream run` makes it")
+        return CheckResult("home", OK, f"{home} is not there yet; `millstream run` creates it")
     if was_home(home):
         missing = f"the file {home / 'millstream.json'} is missing"
-        return CheckResult("home", BROKEN, missing, "`millstream repair` says what can be done")
+        return CheckResult("home", BROKEN, missing, "`millstream repair` lists what can be done")
     if home.is_dir() and all(p.name == SETTINGS_FILE for p in home.iterdir()):
-        return CheckResult("home", OK, f"{home} is empty; `millstream run` makes a home of it")
+        return CheckResult("home", OK, f"{home} is empty; `millstream run` creates a home there")
     return CheckResult("home", BROKEN, f"{home} is not a Millstream home", "name another directory with --home")
 
 
@@ -205,7 +205,7 @@ def _read(home: Path, said: str) -> CheckResult:
         wrong = "; ".join(p for p in (error.message, error.detail) if p)
         return CheckResult("home", BROKEN, wrong, error.hint or "restore it from a copy")
     except OSError:
-        return CheckResult("home", LOW, f"{said}, which does not answer", "try again in a moment")
+        return CheckResult("home", LOW, f"{said}, which does not respond", "try again in a moment")
     return CheckResult("home", OK, f"{said}, {plural(len(views), 'view')}")
 
 

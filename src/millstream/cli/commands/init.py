@@ -32,7 +32,7 @@ def command(name: Path) -> None:
     if name.exists() and (not name.is_dir() or any(name.iterdir())):
         raise DefinitionError(
             f"{name} is not empty" if name.is_dir() else f"{name} is a file",
-            hint="name a folder that is not there yet; nothing was touched",
+            hint="name a folder that does not exist yet; nothing was changed",
         )
     try:
         made = list(_copy(resources.files("millstream.cli") / "templates" / "project", name, name.absolute().name))
@@ -45,7 +45,7 @@ def command(name: Path) -> None:
         f"cd {shlex.quote(str(name))}",
         "millstream test              the tests of the views",
         "millstream run flow.sql      the views, kept up to date; Ctrl-C stops it",
-        "millstream sql               ask them, in a second terminal",
+        "millstream sql               query them, in a second terminal",
     ):
         click.echo(f"  {line}")
 

@@ -107,7 +107,7 @@ def create(
         retain_bytes=retain_bytes,
         hard_cap=hard_cap,
     )
-    click.echo(f"made the topic {topic} with {plural(partitions, 'partition')}")
+    click.echo(f"created the topic {topic} with {plural(partitions, 'partition')}")
 
 
 @command.command(short_help="Append JSON lines to a topic.")
@@ -181,7 +181,7 @@ def append(
 def _told(topic: str, taken: int, skipped: int, offsets: dict[int, tuple[int, int]], *, repeated: bool) -> None:
     where = ", ".join(f"partition {p} offsets {a:,} to {b - 1:,}" for p, (a, b) in sorted(offsets.items()))
     if repeated:
-        click.echo(f"nothing new: {topic} has this sequence already" + (f" ({where})" if where else ""))
+        click.echo(f"nothing new: {topic} already has this sequence" + (f" ({where})" if where else ""))
     else:
         click.echo(f"appended {plural(taken, 'record')} to {topic}" + (f": {where}" if where else ""))
     if skipped:
@@ -251,7 +251,7 @@ def tail(topic: str, partition: int | None, begin: str, limit: int | None, home:
                         at[number] = row["$offset"] + 1
                 except OffsetsTrimmed:
                     at[number] = source.start()[number]
-                    click.echo(f"partition {number} was trimmed: going on from {at[number]:,}", err=True)
+                    click.echo(f"partition {number} was trimmed: continuing from {at[number]:,}", err=True)
             if left != 0:
                 stop.wait(POLL)
 
@@ -273,7 +273,7 @@ def _begins(topic: Topic, text: str, partition: int | None, option: str = "--fro
         try:
             when = datetime.fromisoformat(text)
         except ValueError:
-            msg = f"{text!r} is no offset, no time like 2026-01-01T12:00:00, and not `beginning` or `end`"
+            msg = f"{text!r} is not an offset, a time like 2026-01-01T12:00:00, `beginning` or `end`"
             raise click.BadParameter(msg, param_hint=option) from None
         aware = when if when.tzinfo else when.replace(tzinfo=UTC)
         found = topic.at(int(aware.timestamp() * 1_000_000))
@@ -366,7 +366,7 @@ def trim(topic: str, before: str, partition: int | None, force: bool, yes: bool,
         held = [f"{r} still needs partition {p} from {o[p]:,} on" for r, o in source.holds().items() for p in o]
         for line in held:
             click.echo(line)
-        click.echo("to do it, say it again with --yes")
+        click.echo("to do it, add --yes")
 
 
 def _droppable(topic: Topic, partition: int, start: int, before: int) -> int:
@@ -401,5 +401,5 @@ def check(topic: str | None, home: Path) -> int:
             click.echo(f"{name}: {damage.message}: {damage.detail}")
         if not damages:
             rows = sum(p.end - p.start for p in source.stats())
-            click.echo(f"{name}: {plural(rows, 'record')}, all as they were written")
+            click.echo(f"{name}: {plural(rows, 'record')}, all intact")
     return ExitCode.HOME if broken else ExitCode.OK

@@ -35,7 +35,7 @@ BROKEN = ("failed", "crash loop")
 @click.command(short_help="Run the flows of a file of SQL or Python.")
 @click.argument("flow_file", metavar="FLOW.sql|FLOW.py", type=click.Path(path_type=Path))
 @home_option()
-@click.option("--until-caught-up", is_flag=True, help="Stop when everything that is there now has been read.")
+@click.option("--until-caught-up", is_flag=True, help="Stop when everything that exists now has been read.")
 @click.option("--flow", "name", metavar="NAME", help="Run only this one of the file's flows.")
 @click.option(
     "--standby",
@@ -177,7 +177,7 @@ def _catch_up(run: Run) -> threading.Thread:
 
 def summary(home: Home, runs: list[Run], meters: dict[str, Meter], given: Path) -> list[str]:
     """The summary: the work done, the current rows, and what to type next."""
-    states = {"finished": "finished: all was read"}
+    states = {"finished": "finished: everything was read"}
     lines = []
     for run in runs:
         reading = meters[run.flow].read()
@@ -189,7 +189,7 @@ def summary(home: Home, runs: list[Run], meters: dict[str, Meter], given: Path) 
     lines += [f"  view {view['view']}: {plural(view['rows'], 'row')}" for view in mine]
     if mine:
         where = "" if str(given) == DEFAULT_HOME else f" --home {shlex.quote(str(given))}"
-        lines.append(f'ask it: millstream query "SELECT * FROM {mine[0]["view"]} LIMIT 10"{where}')
+        lines.append(f'query it: millstream query "SELECT * FROM {mine[0]["view"]} LIMIT 10"{where}')
     return lines
 
 

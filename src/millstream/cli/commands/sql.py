@@ -13,14 +13,14 @@ from millstream.cli.options import Settings, format_option, home_option, memory_
 
 @click.command(short_help="Open the SQL shell, or run statements.")
 @home_option()
-@click.option("-c", "commands", metavar="SQL", multiple=True, help="Run this, then leave; may be repeated.")
+@click.option("-c", "commands", metavar="SQL", multiple=True, help="Run this, then exit; may be repeated.")
 @click.option(
     "-f",
     "files",
     metavar="FILE",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Run the statements of a file, then leave; may be repeated; files come before -c.",
+    help="Run the statements of a file, then exit; may be repeated; files run before -c.",
 )
 @format_option("table", "csv", "json", "arrow")
 @memory_option()

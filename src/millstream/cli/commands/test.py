@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Run the SQL tests of a folder.")
 @click.argument("places", metavar="[DIR]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("-k", "wanted", metavar="TEXT", default="", help="Run only the tests whose name has this text in it.")
+@click.option("-k", "wanted", metavar="TEXT", default="", help="Run only the tests whose name contains this text.")
 @click.option(
     "--junit", metavar="FILE", type=click.Path(path_type=Path), help="Also write the results as JUnit XML, for a build."
 )
@@ -62,7 +62,7 @@ def command(places: tuple[Path, ...], wanted: str, junit: Path | None) -> int:
             _tell(outcome)
             outcomes.append(outcome)
     if not outcomes:
-        raise UnknownName(f"no test has {wanted!r} in its name")
+        raise UnknownName(f"no test name contains {wanted!r}")
     if junit is not None:
         write_junit(outcomes, junit)
     failed = sum(not o.passed for o in outcomes)

@@ -61,13 +61,13 @@ def told(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         holder = next((r for r in mine if r["holds"]), None)
         if holder is not None:
             newest = holder["newest"]
-            what = f"its newest event time is {spoken_instant(newest)}" if newest else "it has shown no event time yet"
+            what = f"its newest event time is {spoken_instant(newest)}" if newest else "it has had no event time yet"
             since = f" since {spoken_instant(holder['since'])}" if holder["since"] else ""
             yield f"{flow} is held back by partition {holder['partition']} of {holder['source']}{since}: {what}."
         elif all(r["ended"] for r in mine):
-            yield f"{flow} is held back by nothing: all was read."
+            yield f"{flow} is not held back: everything was read."
         else:
-            yield f"{flow} is held back by nothing: it goes with the clock."
+            yield f"{flow} is not held back: it follows the clock."
 
 
 def _spoken(column: str, value: Any) -> Any:

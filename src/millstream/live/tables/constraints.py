@@ -92,7 +92,7 @@ def check_unique(
     written: np.ndarray,
     *,
     named: Named | None = by_number,
-    hint: str = "INSERT ... ON CONFLICT DO UPDATE | DO NOTHING, or UPDATE or DELETE the row that is there",
+    hint: str = "INSERT ... ON CONFLICT DO UPDATE | DO NOTHING, or UPDATE or DELETE the existing row",
 ) -> None:
     """Refuse a written row whose key another row has. `rows` are all rows of the resulting table, and `written` is the
     number of each row that the statement writes, and 0 for others.
@@ -117,7 +117,7 @@ def check_unique(
     where = f"{named(number)}: " if named is not None else ""
     raise RecordRefused(
         f"{where}`{entry.name}` would have two rows with {said}",
-        detail=f"{named(before)} has this key, too" if before and named is not None else None,
+        detail=f"{named(before)} has the same key" if before and named is not None else None,
         hint=hint,
     )
 
@@ -140,7 +140,7 @@ def constrained(home: OpenHome, catalog: Catalog | None, name: str, data: pa.Tab
         raise schema.unknown(strange)
     given = {spelled(schema, n): data.column(i) for i, n in enumerate(data.column_names)}
     if len(given) < data.num_columns:
-        raise SchemaError("a column is there twice")
+        raise SchemaError("a column appears twice")
     rows = assigned_columns(schema, given, data.num_rows)
     check_required(entry, rows)
     check_unique(home, entry, rows, np.arange(1, rows.num_rows + 1), hint="keep one row of each key")

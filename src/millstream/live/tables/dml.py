@@ -44,7 +44,7 @@ _COMPUTED = 500
 """The number of expressions in VALUES that the store computes in one query."""
 
 
-_NAME_THEM = "name the columns that values are given for: INSERT INTO name (a, b) VALUES (1, 2)"
+_NAME_THEM = "name the columns of the values: INSERT INTO name (a, b) VALUES (1, 2)"
 
 
 def insert(deployment: Deployment, statement: Insert, session: Session) -> Answer:
@@ -62,7 +62,7 @@ def insert(deployment: Deployment, statement: Insert, session: Session) -> Answe
         )
     if isinstance(entry, CreateSink):
         if statement.query is None:
-            raise DefinitionError(f"`{entry.name}` is a sink: only INSERT INTO {entry.name} SELECT ... fits")
+            raise DefinitionError(f"`{entry.name}` is a sink: only INSERT INTO {entry.name} SELECT ... is possible")
         start = min(m["start"] for n in statement.query.walk() if "start" in (m := n.meta))
         return deployment.attach(entry, _query_text(statement, start), session)
     name = statement.target if entry is None else topic_of(entry)
@@ -172,7 +172,7 @@ def _rows(
             )
         for computed in (v for v in row if isinstance(v, exp.Expr)):
             for column in computed.find_all(exp.Column):
-                raise SchemaError(f"`{column.name}` in VALUES", hint="a text stands in single quotes: 'text'")
+                raise SchemaError(f"`{column.name}` in VALUES", hint="a string is written in single quotes: 'text'")
     values = _values(deployment, statement.rows)
     columns = {}
     for field, place in ((f, names.index(f.name)) for f in schema.to_arrow() if f.name in names):

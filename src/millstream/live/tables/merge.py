@@ -138,7 +138,7 @@ def _refuse_twice(added: pa.Table, key: list[str], row: int) -> None:
     values = told({k: python_values(added[k].slice(row, 1))[0] for k in key})
     raise RecordRefused(
         f"row {row + 1}: another row of this statement has {values}, too: DO UPDATE would change one row twice",
-        hint="keep one row of each key: SELECT DISTINCT ON (key) ..., or INSERT OR REPLACE, where the last one counts",
+        hint="keep one row of each key: SELECT DISTINCT ON (key) ..., or INSERT OR REPLACE, where the last row wins",
     )
 
 

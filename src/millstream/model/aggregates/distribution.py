@@ -58,5 +58,5 @@ def parts(p: float | Sequence[float]) -> tuple[tuple[float, ...], bool]:
     several = not isinstance(p, int | float)
     given = tuple(p) if isinstance(p, Sequence) else (p,)
     if not given or not all(type(x) in (int, float) and 0 <= x <= 1 for x in given):
-        raise DefinitionError(f"{p!r} is no part of the whole", hint="numbers from 0 to 1, e.g. 0.95", origin=here())
+        raise DefinitionError(f"{p!r} is not a fraction", hint="numbers from 0 to 1, e.g. 0.95", origin=here())
     return tuple(float(x) for x in given), several

@@ -137,7 +137,7 @@ def parsed(text: str | Expr) -> exp.Expr:
         trees = [t for t in Spark().parser().parse(tokens, text) if t is not None]
     except (SqlglotError, ValueError, RecursionError) as error:
         raise DefinitionError(
-            f"the expression cannot be read: {text!r}", detail=str(error).splitlines()[0][:200], origin=here()
+            f"the expression cannot be parsed: {text!r}", detail=str(error).splitlines()[0][:200], origin=here()
         ) from None
     if len(trees) != 1:
         raise DefinitionError(f"{text!r} is not one expression", origin=here())
@@ -255,13 +255,13 @@ class Names:
         tree = node.copy()
         if _navigates(tree):
             raise Unsupported(
-                f"`{_plain(node)}` navigates twice", hint="PREV and NEXT take FIRST or LAST, no more", origin=origin
+                f"`{_plain(node)}` navigates twice", hint="PREV and NEXT take only FIRST or LAST", origin=origin
             )
         columns = [c for c in tree.find_all(exp.Column) if not is_lambda_parameter(c)]
         rows = {self._rows_of(c, local=local) for c in columns}
         if len(rows) > 1:
             raise DefinitionError(
-                f"`{_plain(node)}` speaks of rows of different variables",
+                f"`{_plain(node)}` refers to rows of different variables",
                 hint="FIRST, LAST, PREV, NEXT and totals take columns of one variable",
                 origin=origin,
             )
@@ -278,7 +278,7 @@ class Names:
         named = self.variables.get(parts[0].lower()) if len(parts) > 1 else None
         if named is None and len(parts) > 1 and parts[0] not in self.schema:
             raise SchemaError(
-                f"`{parts[0]}` is no variable of the pattern",
+                f"`{parts[0]}` is not a variable of the pattern",
                 detail="there are: " + ", ".join(sorted({n for v in self.variables.values() for n in v})),
                 origin=origin or here(),
             )

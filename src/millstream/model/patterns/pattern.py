@@ -81,7 +81,7 @@ class Pattern:
         added, part = self._with(name, condition)
         if self.avoided:
             raise DefinitionError(
-                "then follows not_followed_by, which speaks of the rows before the next part",
+                "then(...) cannot follow not_followed_by, which refers to the rows before the next part",
                 hint="use followed_by there, or not_next before it",
                 origin=here(),
             )
@@ -175,7 +175,7 @@ class Pattern:
         if end and self.longest is None:
             raise DefinitionError(
                 "not_followed_by at the end of a pattern needs within(...)",
-                detail="without it nothing says until when no such row may come",
+                detail="without it, there is no end to the time in which no such row may arrive",
                 origin=here(),
             )
         parts = (*self.parts, *end)
@@ -185,7 +185,7 @@ class Pattern:
         """This pattern with the conditions of a part, and the part."""
         if isinstance(name, Pattern):
             if condition is not None or name.avoided or not name.parts:
-                raise DefinitionError("a pattern inside another stands alone, and ends in a row", origin=here())
+                raise DefinitionError("a pattern inside another has no condition, and ends in a row", origin=here())
             new, part = name.conditions, name.parts[0] if len(name.parts) == 1 else Sequence(name.parts)
         else:
             check_name(name, "variable")

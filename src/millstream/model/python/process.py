@@ -78,7 +78,7 @@ class Hooks(NamedTuple):
         """The methods of an object, or a plain function as its `on_row`."""
         if isinstance(given, type):
             raise DefinitionError(
-                f"{given.__name__} is a class", hint=f"give an object: process({given.__name__}(), ...)", origin=here()
+                f"{given.__name__} is a class", hint=f"pass an object: process({given.__name__}(), ...)", origin=here()
             )
         found = [getattr(given, name, None) for name in cls._fields]
         if found[1] is not None and isinstance(given, Process) and type(given).on_row is Process.on_row:
@@ -87,7 +87,8 @@ class Hooks(NamedTuple):
             return cls(given, None, None, None, None)
         if (found[0] is None) == (found[1] is None) or getattr(found[0], "__func__", None) is Process.on_row:
             raise DefinitionError(
-                f"{type(given).__name__} is no process: it needs on_row(row, state, ctx) or on_rows(rows, state, ctx)",
+                f"{type(given).__name__} is not a process: "
+                "it needs on_row(row, state, ctx) or on_rows(rows, state, ctx)",
                 origin=here(),
             )
         return cls(*found)
@@ -114,11 +115,11 @@ class Output:
         def picked(row: Any) -> tuple[Any, ...]:
             if isinstance(row, tuple):
                 if len(row) != len(names):
-                    msg = f"a row of {len(row)} values was given for the columns {shown}"
+                    msg = f"a row of {len(row)} values was emitted for the columns {shown}"
                     raise TypeError(msg)
                 return row
             if not isinstance(row, Mapping):
-                msg = f"{type(row).__name__} is no row: give a dict, or a tuple of {shown}"
+                msg = f"{type(row).__name__} is not a row: pass a dict, or a tuple of {shown}"
                 raise TypeError(msg)
             if len(row) != len(names) or row.keys() != known:
                 unknown = sorted(map(str, row.keys() - known))
@@ -280,7 +281,7 @@ def user_line(trace: TracebackType | None) -> Origin | None:
 
 def _micros(at: datetime) -> int:
     if at.tzinfo is None:
-        msg = "the time of a timer needs a time zone, as the times of rows have it"
+        msg = "the time of a timer needs a time zone, like the times of rows"
         raise TypeError(msg)
     return (at - EPOCH) // _MICRO
 

@@ -70,8 +70,8 @@ class TypedState:
             return cls._of_schema(given if isinstance(given, Schema) else Schema.parse(given))
         if not dataclasses.is_dataclass(given) or not isinstance(given, type):
             raise DefinitionError(
-                f"{given!r} does not say what state there is",
-                hint='give a dataclass, or a schema like "count BIGINT, last TIMESTAMP"',
+                f"{given!r} does not describe a state",
+                hint='pass a dataclass, or a schema like "count BIGINT, last TIMESTAMP"',
                 origin=here(),
             )
         if given.__dataclass_params__.frozen:  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ class TypedState:
         for field in dataclasses.fields(given):
             if not field.init or (field.default is MISSING and field.default_factory is MISSING):
                 raise DefinitionError(
-                    f"the state {given.__name__} has no value for `{field.name}` to begin with",
+                    f"the state {given.__name__} has no initial value for `{field.name}`",
                     hint=f"give it a default, e.g. {field.name}: int = 0",
                     origin=here(),
                 )

@@ -51,7 +51,7 @@ class Fill:
         if given is None or isinstance(given, bool | int | float | Expr):
             return cls(CONSTANT, literal(given))
         raise DefinitionError(
-            f"{given!r:.60} is nothing to fill with",
+            f"{given!r:.60} is not a value to fill with",
             hint='"previous", "linear", None, a number, or an expression without columns: ms.expr("\'none\'")',
             origin=here(),
         )
@@ -72,9 +72,9 @@ class Filling:
         for name, _ in self.columns:
             if name.lower() not in known:
                 raise SchemaError(
-                    f"`{name}` is no column that can be filled",
+                    f"`{name}` is not a column that can be filled",
                     detail="there are: " + ", ".join(names),
-                    hint="keys and window borders are set by themselves",
+                    hint="keys and window borders are filled automatically",
                     origin=here(),
                 )
         said = {known[n.lower()]: f for n, f in self.columns}
@@ -156,9 +156,9 @@ def _check(stream: Stream, fills: Mapping[str, Fill]) -> None:
         number = kind is None or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         if fill.kind == LINEAR and not number:
             raise SchemaError(
-                f"`{name}` is {ddl_type(kind)}, and a line goes through numbers only",
+                f"`{name}` is {ddl_type(kind)}, and LINEAR needs numbers",
                 hint="fill it with PREVIOUS, NULL or a constant",
                 origin=here(),
             )
         if fill.value is not None and fill.value.columns():
-            raise DefinitionError(f"the value that `{name}` is filled with has columns", origin=here())
+            raise DefinitionError(f"the value that `{name}` is filled with refers to columns", origin=here())

@@ -97,15 +97,15 @@ def matched(
     taken, also = named(checked(tree)), unwanted(tree)
     known: dict[str, tuple[str, ...]] = {n.lower(): (n,) for n in (*taken, *also)}
     if len(known) != len(taken) + len(also):
-        raise DefinitionError("two variables differ in capitals only", origin=here())
+        raise DefinitionError("two variables differ only in case", origin=here())
     for name, parts in (subsets or {}).items():
         if name.lower() in known or not parts:
-            raise DefinitionError(f"the name `{name}` for several variables is taken already", origin=here())
+            raise DefinitionError(f"the name `{name}` for several variables is already in use", origin=here())
         known[name.lower()] = tuple(_variable(p, taken) for p in parts)
     for name in conditions:
         if name.lower() not in known or known[name.lower()] != (name,):
             raise DefinitionError(
-                f"the condition of `{name}`, which is no variable of the pattern",
+                f"there is a condition for `{name}`, which is not a variable of the pattern",
                 detail="its variables are: " + ", ".join((*taken, *also)),
                 origin=origin_of(conditions[name]),
             )
@@ -113,7 +113,7 @@ def matched(
         skip = Skip(skip.to, _variable(skip.variable, taken))
     if within is None and (timeouts or any(isinstance(p, Never) for p in walk(tree))):
         raise DefinitionError(
-            "time-outs need to know how long a match may take", hint="add WITHIN, or .within(...)", origin=here()
+            "time-outs need a limit on how long a match may take", hint="add WITHIN, or .within(...)", origin=here()
         )
     read = {n: Names(known, schema, n, made).condition(c, origin_of(c)) for n, c in conditions.items()}
     for readings in read.values():
@@ -130,7 +130,7 @@ def matched(
     if timeouts:
         gives.append((TIMED_OUT.removeprefix("$"), col(TIMED_OUT)))
     if not gives:
-        raise DefinitionError("a match needs measures: what is to be known of it", origin=here())
+        raise DefinitionError("a match needs at least one measure", origin=here())
     values = tuple((name, navigation) for navigation, name in outputs.items())
     found = Matched(step, keys, time, slack, order, tree, read, values, skip, within, all_rows, timeouts, here())
     return Select(found, tuple(gives), Schema.of(Field(n, e.type_in(found.schema)) for n, e in gives))
@@ -189,7 +189,7 @@ def _variable(name: str, known: tuple[str, ...]) -> str:
     found = next((n for n in known if n.lower() == name.lower()), None)
     if found is None:
         raise DefinitionError(
-            f"`{name}` is no variable of the pattern", detail="its variables are: " + ", ".join(known), origin=here()
+            f"`{name}` is not a variable of the pattern", detail="its variables are: " + ", ".join(known), origin=here()
         )
     return found
 
@@ -205,7 +205,7 @@ def _check_condition(reading: Reading, schema: Schema) -> None:
     facts = [n.kind for n in reading.navigations.values() if n.kind in ("classifier", "number")]
     if facts:
         raise DefinitionError(
-            "a condition cannot speak of CLASSIFIER() or MATCH_NUMBER()", origin=reading.tree.origin or here()
+            "a condition cannot use CLASSIFIER() or MATCH_NUMBER()", origin=reading.tree.origin or here()
         )
     if any(n.mode == "final" for n in reading.navigations.values()):
         raise DefinitionError("FINAL has no meaning in a condition", origin=reading.tree.origin or here())

@@ -37,7 +37,7 @@ class Joined:
     renamed: tuple[tuple[str, str], ...]
     condition: Expr | None = None
     certain: bool | None = None
-    """Whether rows without a partner wait until it is certain that none will arrive; None means if time bounds the
+    """Whether rows without a match wait until it is certain that none will arrive; None means if time bounds the
     join.
     """
     lateness: int = 0
@@ -74,7 +74,7 @@ class JoinedAsOf:
     strict: bool = False
     """Whether a row of exactly the same time is excluded."""
     required: bool = False
-    """Whether rows of the left side without a partner are dropped."""
+    """Whether rows of the left side without a match are dropped."""
     lateness: int = 0
     origin: Origin | None = None
 

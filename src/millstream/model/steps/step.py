@@ -179,7 +179,7 @@ class Order:
         if isinstance(text, Expr):
             return cls(text)
         if not isinstance(text, str):
-            raise DefinitionError(f"{text!r} is no order", hint='e.g. "price DESC"', origin=here())
+            raise DefinitionError(f"{text!r} is not a sort order", hint='e.g. "price DESC"', origin=here())
         nulls = re.search(r"\s+NULLS\s+(FIRST|LAST)\s*$", text, re.IGNORECASE)
         rest = text[: nulls.start()] if nulls else text
         way = re.search(r"\s+(ASC|DESC)\s*$", rest, re.IGNORECASE)

@@ -54,7 +54,7 @@ def cume_dist() -> WindowFunction:
 def ntile(parts: int) -> WindowFunction:
     """The number, from 1, of the bucket that contains the row, out of `parts` buckets of equal size."""
     if not whole_and_positive(parts):
-        raise DefinitionError(f"ntile({parts!r:.40}) is no number of parts", origin=here())
+        raise DefinitionError(f"ntile({parts!r:.40}) is not a number of parts", origin=here())
     return WindowFunction("ntile", offset=parts)
 
 
@@ -75,7 +75,7 @@ def function_of(name: str, given: object, frame: Frame | None) -> WindowFunction
         return given
     if not isinstance(given, Aggregate) or str(given.kind) not in _AGGREGATES:
         raise DefinitionError(
-            f"{name}={given!r} is no window function",
+            f"{name}={given!r} is not a window function",
             hint="e.g. ms.row_number(), ms.lag(...), ms.sum(...)",
             origin=here(),
         )
@@ -98,5 +98,5 @@ def frame_of(
 
 def _whole(name: str, n: int) -> int:
     if type(n) is not int or not 0 <= n <= MOST_RECORDS:
-        raise DefinitionError(f"{name}(..., {n!r:.40}) is no number of rows", origin=here())
+        raise DefinitionError(f"{name}(..., {n!r:.40}) is not a number of rows", origin=here())
     return n

@@ -106,14 +106,16 @@ class Operators:
             raise DefinitionError(f"{function!r} is not a function", origin=here())
         if changes(self.step):
             raise Unsupported(
-                "ask behind a step that keeps state is not supported",
+                "ask after a stateful step is not supported",
                 hint="ask before the aggregate, or enrich from a stored table",
                 origin=here(),
             )
         mine, added = self.step.schema, _without_maps(schema)
         names = (on,) if isinstance(on, str) else tuple(on)
         if not names:
-            raise DefinitionError("ask needs `on`: the columns to ask for", hint="e.g. on='auction'", origin=here())
+            raise DefinitionError(
+                "ask needs `on`: the columns that it passes to the function", hint="e.g. on='auction'", origin=here()
+            )
         for column in names:
             mine.field(column, origin=here())
         _refuse_taken(mine, added, "ask")

@@ -73,7 +73,7 @@ class Relations:
         effect. Then rows are kept only as long as they can still find a partner, and rows behind the watermark are
         late. Without a bound, rows are kept permanently.
 
-        `unmatched` defines when rows without a partner are emitted: ``"certain"`` waits until no partner can arrive any
+        `unmatched` defines when rows without a match are emitted: ``"certain"`` waits until no partner can arrive any
         more (this needs a time bound), and ``"at once"`` emits them immediately and retracts them if a partner arrives.
 
         >>> import millstream as ms
@@ -133,7 +133,7 @@ class Relations:
 
         With ``direction="forward"`` it is the first one at or after it, with ``"nearest"`` the closest; both need a
         `tolerance`, the maximum time between the two rows. `strict` excludes rows with exactly the same time. Rows
-        without a partner have NULLs; with `required` they are dropped. A row is emitted once the watermark has passed
+        without a match have NULLs; with `required` they are dropped. A row is emitted once the watermark has passed
         it, and is final.
 
         >>> import millstream as ms
@@ -150,7 +150,7 @@ class Relations:
         if allowed is None and direction != "backward":
             raise DefinitionError(
                 f"an as-of join that looks {direction} needs a tolerance",
-                detail="a row would wait for good for one that may never come",
+                detail="a row would wait indefinitely for a match that may never arrive",
                 hint='e.g. tolerance="1 hour"',
                 origin=here(),
             )
@@ -256,12 +256,12 @@ class Relations:
         ('a', 'b')
         """
         if type(most) is not int or most < 1:
-            raise DefinitionError(f"most={most!r} is no number of rounds", origin=here())
+            raise DefinitionError(f"most={most!r} is not a number of iterations", origin=here())
         rows = Round(self.schema)
         made = body(self._with(rows))
         if made.schema.names != self.schema.names:
             raise SchemaError(
-                "a round gives other columns than the loop begins with",
+                "an iteration returns other columns than the loop begins with",
                 detail=f"{', '.join(self.schema.names)}  against  {', '.join(made.schema.names)}",
                 hint="bring them into the same shape with .select(...)",
                 origin=here(),
@@ -299,7 +299,7 @@ class Relations:
         if not isinstance(other, Relations):
             raise DefinitionError(f"{what} takes another stream, not {other!r}", origin=here())
         if other.flow is not self.flow:
-            raise DefinitionError(f"only streams of one flow can be put together by {what}", origin=here())
+            raise DefinitionError(f"only streams of one flow can be combined by {what}", origin=here())
         self._refuse_panes(what)
         other._refuse_panes(what)
 
@@ -356,7 +356,7 @@ def _within(
         high = Duration.not_negative(within, what="within")
         low = Duration(-high.micros)
     if low.micros > high.micros:
-        raise DefinitionError(f"within={within!r} begins behind its end", origin=here())
+        raise DefinitionError(f"within={within!r} begins after its end", origin=here())
     first, second = exp.column(mine), exp.column(renamed[theirs])
     return [
         exp.GTE(this=second.copy(), expression=_plus(first, low.micros)),
@@ -378,7 +378,7 @@ def _check_certain(step: Joined) -> None:
     padded = [(step.how in ("left", "full", "anti"), bounds.left), (step.how in ("right", "full"), bounds.right)]
     if step.certain and any(p and not until for p, until in padded):
         raise Unsupported(
-            "it never becomes certain that a row has no partner, because nothing bounds the time of the join",
+            "it never becomes certain that a row has no match, because the join has no time bound",
             hint='bound it, e.g. within="10 minutes", or use unmatched="at once"',
             origin=step.origin,
         )

@@ -331,7 +331,7 @@ class Stream(Relations, Operators, Matches):
             return
         if not times_of(last, certain=False):
             raise Unsupported(
-                f"the view `{name}` has a retention, but no column that says how old a row is",
+                f"the view `{name}` has a retention, but no column with the age of a row",
                 hint="key by the `window_end` of the aggregate before, or leave the retention out",
                 origin=here(),
             )
@@ -347,10 +347,10 @@ class Stream(Relations, Operators, Matches):
     def _refuse_after_aggregate(self, what: str) -> None:
         if changes(self.step):
             raise Unsupported(
-                f"{what} behind a step that keeps rows is not supported",
+                f"{what} after a stateful step is not supported",
                 hint="join a stream of the table's rows: .join(flow.table(...), ...)"
                 if what == "enrich"
-                else "docs/guide/steps.md says what can follow what",
+                else "docs/guide/steps.md lists which step can follow which",
                 origin=here(),
             )
 
@@ -361,7 +361,7 @@ class Stream(Relations, Operators, Matches):
             if how is not Accumulation.RETRACTING:
                 raise Unsupported(
                     f"{what} cannot follow an aggregate whose panes are {how}",
-                    detail="it must be told which answers are no longer true",
+                    detail="it needs to know which results are no longer valid",
                     hint="use accumulation=ms.retracting() there",
                     origin=here(),
                 )
@@ -388,6 +388,6 @@ def merge(stream: Stream, *others: Stream, order: str = "event_time") -> Stream:
 def _sink(to: object, name: str) -> Sink:
     if not isinstance(to, Sink):
         raise DefinitionError(
-            f"{to!r} is nothing that `{name}` can be written to", hint='e.g. ms.log("topic")', origin=here()
+            f"{to!r} is not a sink that `{name}` can be written to", hint='e.g. ms.log("topic")', origin=here()
         )
     return to.as_sink()

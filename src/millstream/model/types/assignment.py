@@ -225,9 +225,9 @@ def _decimal(value: Any, kind: pa.DataType) -> Decimal:
     try:
         found = exact.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
     except (Inexact, InvalidOperation):
-        raise Unfit(f"it would lose digits: the column keeps {kind.scale} behind the point") from None
+        raise Unfit(f"it would lose digits: the column keeps {kind.scale} after the decimal point") from None
     if len(found.as_tuple().digits) > kind.precision and found:
-        raise Unfit(f"it has more than {kind.precision - kind.scale} digits before the point")
+        raise Unfit(f"it has more than {kind.precision - kind.scale} digits before the decimal point")
     return found
 
 
@@ -236,7 +236,7 @@ def _text(value: Any, kind: pa.DataType) -> str:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise Unfit("it holds half of a surrogate pair, which is no text") from None
+            raise Unfit("it holds half of a surrogate pair, which is not valid text") from None
         return value
     if isinstance(value, bool):
         return str(value).lower()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-MONTHS = "an interval with months or years has no fixed length, and cannot be a value of an answer"
+MONTHS = "an interval with months or years has no fixed length, and cannot be a value of a result"
 _INTERVAL = "INTERVAL"
 
 

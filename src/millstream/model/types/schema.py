@@ -64,7 +64,7 @@ class Schema:
             statements = sqlglot.parse(f"CREATE TABLE t ({plain_names(ddl)}\n)", dialect="spark")
             table = statements[0]
             if len(statements) != 1 or not isinstance(table, exp.Create) or table.args.get("properties"):
-                raise _unreadable(ddl, "there is more than columns in it")
+                raise _unreadable(ddl, "it contains more than columns")
             columns = table.this.expressions if isinstance(table.this, exp.Schema) else []
             return cls.of(_column(ddl, column) for column in columns)
         except sqlglot.errors.ParseError as error:
@@ -73,7 +73,7 @@ class Schema:
         except sqlglot.errors.SqlglotError:
             raise _unreadable(ddl, "is a quote left open?") from None
         except RecursionError:
-            raise _unreadable(ddl, "too many types stand inside one another") from None
+            raise _unreadable(ddl, "the types are nested too deeply") from None
 
     @classmethod
     def of(cls, fields: Iterable[Field]) -> Schema:
@@ -85,11 +85,11 @@ class Schema:
             there = seen.get(folded(field.name))
             if there is not None:
                 raise SchemaError(
-                    f"the column `{field.name}` is there twice",
+                    f"the column `{field.name}` appears twice",
                     detail=None
                     if there == field.name
                     else f"the other is spelled `{there}`: names are compared "
-                    "without regard to capitals and to how letters are composed",
+                    "without regard to case and Unicode composition",
                     hint="give one of the two another name",
                     origin=here(),
                 )
@@ -232,7 +232,7 @@ def _refuse_what_is_not_kept(column: exp.ColumnDef) -> None:
         if not plain and not isinstance(kind, exp.CommentColumnConstraint):
             raise Unsupported(
                 f"`{_shown(constraint)}` of the column `{column.name}` is not supported in a schema",
-                hint="leave it out, and let a view take the rows that fit: WHERE column IS NOT NULL",
+                hint="leave it out, and let a view select the rows: WHERE column IS NOT NULL",
                 origin=here(),
             )
     for part in column.find_all(exp.DataType):

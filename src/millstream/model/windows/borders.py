@@ -38,8 +38,8 @@ def check_time(stream: Stream, time: str) -> None:
     kind = stream.schema.field(time, origin=here()).type
     if kind is not None and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         raise SchemaError(
-            f"a window goes by a TIMESTAMP or a DATE, but `{time}` is {ddl_type(kind)}",
-            hint=f"convert it before: SELECT *, timestamp_millis({time}) AS happened FROM ...",
+            f"a window needs a TIMESTAMP or a DATE, but `{time}` is {ddl_type(kind)}",
+            hint=f"convert it first: SELECT *, timestamp_millis({time}) AS happened FROM ...",
             origin=here(),
         )
 

@@ -54,7 +54,7 @@ class AfterFraction:
     fraction: float
 
     def __str__(self) -> str:
-        return f"when {self.fraction:g} of the data is there"
+        return f"when {self.fraction:g} of the data has arrived"
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def in_order(*parts: Trigger) -> Trigger:
     for part, behind in pairwise(checked):
         if not finishes(part):
             raise DefinitionError(
-                f"in_order can never get to `{behind}`, because `{part}` never finishes",
+                f"in_order can never reach `{behind}`, because `{part}` never finishes",
                 hint="wrap it in ms.once(...) or ms.until(...)",
                 origin=here(),
             )

@@ -76,7 +76,7 @@ def aggregated(keyed: Keyed, aggregates: dict[str, Aggregate]) -> Stream:
     time = keyed.time or nearest(stream.step, certain=False)
     if time is None or time not in stream.schema:
         raise Unsupported(
-            "a window needs a time, and no column is one here",
+            "a window needs a time, and there is no time column here",
             hint='name it: .window(..., time="window_end")',
             origin=here(),
         )
@@ -129,20 +129,20 @@ def _check_how(how: Windowing, stream: Stream, time: str) -> None:
             return
         raise Unsupported(
             f"EMIT ON CLOSE, lateness and triggers need a watermark, and `{time}` has none",
-            detail="windows over this column answer on change, never close, and no row is late for them",
+            detail="windows over this column emit on change, never close, and no row is late for them",
             hint="leave EMIT, ALLOWED LATENESS and panes out, or use the event time of a source as the time",
             origin=here(),
         )
     if not plain or how.trigger not in (ON_CHANGE, ON_CLOSE):
         raise Unsupported(
             f"`{how}` over rows that change",
-            hint="windows that answer on_change() or on_close(), without panes or lateness, can be used here",
+            hint="windows that emit on_change() or on_close(), without panes or lateness, can be used here",
             origin=here(),
         )
     if isinstance(how.window, SessionWindow) and how.trigger == ON_CLOSE:
         raise Unsupported(
-            "sessions over rows that change cannot answer on close",
+            "sessions over rows that change cannot emit on close",
             detail="a row that changes may join two sessions that have ended",
-            hint="let them answer on change, or make sessions of the records of a source",
+            hint="let them emit on change, or use sessions over the records of a source",
             origin=here(),
         )

@@ -126,8 +126,8 @@ class Lowering:
             if risky is not None or any(isinstance(op, Batches) for op in scan.ops):
                 raise Unsupported(
                     f"`{view.name}` has on_error = 'null', and computes with records of the source `{feed.source}`",
-                    detail=f"NULL cannot be taken there for what fails: {(risky or 'map_batches').replace('`', '')}",
-                    hint="use a function that gives NULL, as try_divide or try_cast, and leave on_error out",
+                    detail=f"expressions over records cannot become NULL: {(risky or 'map_batches').replace('`', '')}",
+                    hint="use a function that returns NULL, such as try_divide or try_cast, and leave out on_error",
                     origin=view.origin,
                 )
 
@@ -234,7 +234,7 @@ class Lowering:
             return [_Branch(step, (), {n: col(n) for n in step.schema.names})]
         if isinstance(step, steps.Union):
             return [b for s in step.inputs for b in self.branches(s)]
-        assert not isinstance(step, Keeping | Round), "the model refuses steps behind an aggregate that need branches"
+        assert not isinstance(step, Keeping | Round), "the model refuses steps after an aggregate that need branches"
         return [self._through(b, step) for b in self.branches(step.input)]
 
     def _through(self, b: _Branch, step: Step) -> _Branch:

@@ -194,8 +194,8 @@ def _other(node: exp.Expr, made: Callable[[exp.Expr], Term], reading: Reading) -
         return TermCall("case", (made(node.this), made(node.args["true"]), _default(node.args.get("false"), made)))
     raise Unsupported(
         f"`{_said(node, reading)}` over rows of several variables is not supported",
-        hint="compute it of each row; comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN, CASE, abs, coalesce, least "
-        "and greatest can join what rows give",
+        hint="compute it for each row; comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN, CASE, abs, coalesce, least "
+        "and greatest can combine values of several rows",
         origin=reading.tree.origin,
     )
 

@@ -107,8 +107,8 @@ def made(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggreg
     for part in (*parts, *call.iter_expressions()):
         if any(True for _ in found(part)):
             raise SchemaError(
-                "an aggregate cannot stand inside another",
-                hint="compute the inner one in a query inside: SELECT max(n) FROM (SELECT count(*) AS n ...)",
+                "an aggregate cannot be inside another",
+                hint="compute the inner one in a subquery: SELECT max(n) FROM (SELECT count(*) AS n ...)",
                 origin=text.of_node(part),
             )
     if isinstance(inner, exp.CountIf):
@@ -208,7 +208,7 @@ def _precision(text: Text, error: exp.Expr) -> int:
     wanted = _constant(text, exp.ApproxDistinct(), error)
     if isinstance(wanted, str) or not 0.00072 <= wanted < 1:
         raise SchemaError(
-            f"{wanted!r} is no error that a distinct count can have",
+            f"{wanted!r} is not a valid error of a distinct count",
             hint="a number from 0.00072 to 1; 0.05 is five in a hundred",
             origin=text.of_node(error),
         )

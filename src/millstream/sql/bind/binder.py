@@ -79,7 +79,7 @@ class Binder:
             if options.get("tables", "live") not in ("live", ""):
                 raise DefinitionError(
                     f"tables = '{options['tables'][:60]}' is not known",
-                    hint="tables = 'live' revises the view when a stored table changes; without it, it stays as it was",
+                    hint="tables = 'live' updates the view when a stored table changes; without it, old rows stay",
                 )
             retain = entry.clauses.retain or entry.options.get("retain")
             policy = str(options.get("on_error", QUARANTINE)).lower()
@@ -228,7 +228,7 @@ class _Query:
         if isinstance(node, exp.SetOperation):
             if outer is not None:
                 raise Unsupported(
-                    f"{node.key.upper()} inside a subquery that uses columns of the rows around it",
+                    f"{node.key.upper()} inside a correlated subquery",
                     hint="write one subquery for each part",
                     origin=self.text.of_node(node),
                 )
@@ -282,8 +282,8 @@ class _Query:
         if isinstance(node, exp.Subquery):
             if outer is not None and columns:
                 raise Unsupported(
-                    "other names for the columns of a subquery that uses columns of the rows around it",
-                    hint="give them in its SELECT",
+                    "other names for the columns of a correlated subquery",
+                    hint="set them in its SELECT",
                     origin=self.text.of_node(node),
                 )
             return from_items.renamed(self.text, self.query(node, ctes, outer), columns, node).called(alias)
@@ -300,7 +300,9 @@ class _Query:
                 return changelog.relation(self, node, ctes, columns)
             if name not in windows.GROUPING or name in ("window", "session_window"):
                 what = (
-                    "FROM HISTORY OF is for questions, not for views" if name == "history_of" else f"`{name}` in FROM"
+                    "FROM HISTORY OF can be used in queries, not in views"
+                    if name == "history_of"
+                    else f"`{name}` in FROM"
                 )
                 raise Unsupported(what, origin=self.text.of_node(node))
             call = windows.table_call(self.text, node.this)

@@ -49,11 +49,11 @@ def check_whole(query: _Query, node: exp.Expr) -> None:
     if said is None or clauses.kept or not _is_joined(query.wanted):
         return
     raise Unsupported(
-        f"{said} would hold for one side of the join only",
-        detail="the groups of a subquery are joined with other rows, which come and go by themselves",
+        f"{said} would apply to one side of the join only",
+        detail="the groups of a subquery are joined with other rows, which change independently",
         hint="make the join a view of its own, and select from it: CREATE VIEW v AS SELECT * FROM joined EMIT ON CLOSE"
         if said == "EMIT" and clauses.trigger == ON_CLOSE
-        else f"make the subquery a view of its own, with {said} behind its GROUP BY, and join that view",
+        else f"make the subquery a view of its own, with {said} after its GROUP BY, and join that view",
         origin=query.text.of_node(node),
     )
 
@@ -90,8 +90,8 @@ def by_rows(query: _Query, relation: Relation, node: exp.Select) -> bool:
         return False
     if said is not None:
         raise Unsupported(
-            f"{said} behind a GROUP BY without a window, over rows that change",
-            detail="such groups answer on every change, and nothing is late for them",
+            f"{said} after a GROUP BY without a window, over rows that change",
+            detail="such groups emit on every change, and nothing is late for them",
             hint="leave it out; EMIT ON CLOSE is supported where the query groups by `window_end` or an event time",
             origin=query.text.of_node(node),
         )

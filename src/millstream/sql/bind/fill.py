@@ -68,7 +68,7 @@ def applied(
     assert filling is not None
     if window is None or window.is_global:
         raise DefinitionError(
-            "FILL speaks of the windows of a GROUP BY, and this query has none",
+            "FILL needs the windows of a GROUP BY, and this query has none",
             hint="e.g. GROUP BY sensor, TUMBLE(ts, INTERVAL '1' HOUR)",
             origin=text.of_node(node),
         )

@@ -100,7 +100,7 @@ class Grouping:
         """The grouping sets without keys: each is one group, which exists even without rows."""
         if outer is not None and self.totals:
             raise Unsupported(
-                "a grouping set without keys in a subquery that uses columns of the rows around it",
+                "a grouping set without keys in a correlated subquery",
                 hint="leave () out: GROUPING SETS ((a, b), (a)) has no total over all rows",
                 origin=self.text.of_node(node),
             )
@@ -198,7 +198,7 @@ class Grouping:
             number = plain_value(inner)
             if not isinstance(number, int) or not 1 <= number <= len(self.items):
                 raise DefinitionError(
-                    f"GROUP BY {inner.this}: the answer has no column of this number, it has {len(self.items)}",
+                    f"GROUP BY {inner.this}: the result has no column with this number; it has {len(self.items)}",
                     hint="name the column, or count from 1",
                     origin=self.text.of_node(node),
                 )

@@ -30,7 +30,7 @@ def made(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make) -> 
     if node is not inner:
         raise Unsupported(
             f"`{node.sql(dialect='spark')[:60]}` is not supported in an aggregate",
-            hint="IGNORE NULLS stands behind first, last and any_value; other aggregates leave NULLs out anyway",
+            hint="IGNORE NULLS can follow first, last and any_value; other aggregates ignore NULLs anyway",
             origin=text.of_node(node),
         )
     if isinstance(inner, exp.GroupConcat):
@@ -47,7 +47,7 @@ def _within(text: Text, node: exp.WithinGroup, condition: exp.Expr | None, expr:
     if len(by) != 1 or not isinstance(call, exp.PercentileCont | exp.PercentileDisc | exp.Mode):
         raise Unsupported(
             f"`{node.sql()[:60]}` is not supported",
-            hint="percentile_cont(0.5), percentile_disc(0.5) and mode() stand before WITHIN GROUP (ORDER BY column)",
+            hint="percentile_cont(0.5), percentile_disc(0.5) and mode() can precede WITHIN GROUP (ORDER BY column)",
             origin=text.of_node(node),
         )
     if down and not isinstance(call, exp.PercentileCont):
@@ -92,7 +92,7 @@ def _separator(text: Text, node: exp.GroupConcat) -> str:
         return ""
     if not isinstance(given, exp.Literal) or not given.is_string:
         raise Unsupported(
-            "the separator of string_agg and listagg must be a text", hint="e.g. ', '", origin=text.of_node(node)
+            "the separator of string_agg and listagg must be a string", hint="e.g. ', '", origin=text.of_node(node)
         )
     return str(given.this)
 

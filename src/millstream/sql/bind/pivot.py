@@ -78,7 +78,7 @@ def _grouped(of: exp.Expr, pivot: exp.Pivot) -> exp.Expr:
     calls = [(c.alias if isinstance(c, exp.Alias) else "", c.unalias()) for c in pivot.expressions]
     for _, call in calls:
         if not is_aggregate(call):
-            raise DefinitionError(f"`{call.sql(dialect='spark')[:60]}` in PIVOT is no aggregate")
+            raise DefinitionError(f"`{call.sql(dialect='spark')[:60]}` in PIVOT is not an aggregate")
     used = dict.fromkeys(c.name for part in (*by, *(c for _, c in calls)) for c in part.find_all(exp.Column))
     star = exp.Star(except_=[exp.to_identifier(n) for n in used])
     columns: list[exp.Expr] = []

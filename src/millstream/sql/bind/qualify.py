@@ -111,7 +111,7 @@ def _numbered(query: _Query, node: exp.Expr, items: Items) -> exp.Expr:
     number = plain_value(node)
     if not isinstance(number, int) or not 1 <= number <= len(items):
         raise DefinitionError(
-            f"column {node.this}: the answer has no column of this number, it has {len(items)}",
+            f"column {node.this}: the result has no column with this number; it has {len(items)}",
             hint="name the column, or count from 1",
             origin=query.text.of_node(node),
         )

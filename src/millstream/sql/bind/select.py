@@ -356,7 +356,7 @@ def _numbered(
 
 def _top(relation: Relation, keys: list[Expr], most: int, by: list[str], rank: str | None):  # type: ignore[no-untyped-def]
     if most <= 0:
-        raise DefinitionError("a bound below 1 lets no row through")
+        raise DefinitionError("a bound below 1 excludes every row")
     if not keys:
         return relation.stream.top(most, *by, rank=rank)
     plain = [k.columns()[0] for k in keys if k.columns() and k.spark() == f"`{k.columns()[0]}`"]
@@ -432,7 +432,7 @@ def _spelled(query: _Query, relation: Relation, order: exp.Expr) -> exp.Expr:
     number = plain_value(inner)
     if not isinstance(number, int) or not 1 <= number <= len(relation.names):
         raise DefinitionError(
-            f"ORDER BY {inner.this}: the answer has no column of this number, it has {len(relation.names)}",
+            f"ORDER BY {inner.this}: the result has no column with this number; it has {len(relation.names)}",
             hint="name the column, or count from 1",
             origin=query.text.of_node(order),
         )

@@ -49,7 +49,7 @@ def check_names(query: _Query, items: list[Item]) -> None:
     names = [n for n, _ in twice.values()]
     said = ", ".join(names)
     raise DefinitionError(
-        "two columns of the answer are called " + ", and two ".join(f"`{n}`" for n in names),
+        "two columns of the result are called " + ", and two ".join(f"`{n}`" for n in names),
         hint=f"give one of them another name: ... AS other_name; or leave it out: SELECT a.*, b.* EXCEPT ({said})",
         origin=query.text.of_node(next(iter(twice.values()))[1]),
     )

@@ -66,7 +66,7 @@ def named(query: _Query, node: exp.Select, items: Items) -> Items:
             if given is None:
                 raise Unsupported(
                     f"there is no WINDOW `{alias.name}`",
-                    hint=f"define it behind FROM and WHERE: WINDOW {alias.name} AS (PARTITION BY a ORDER BY b)",
+                    hint=f"define it after FROM and WHERE: WINDOW {alias.name} AS (PARTITION BY a ORDER BY b)",
                     origin=query.text.of_node(item),
                 )
             for part in ("partition_by", "order", "spec"):
@@ -194,7 +194,7 @@ def _check_parts(query: _Query, window: exp.Window, kind: str, *, filtered: bool
     if ignores and kind not in _VALUES:
         raise Unsupported(
             f"IGNORE NULLS on {kind}(...) OVER (...)",
-            hint=f"one of {', '.join(_VALUES)} can have it; aggregates leave NULLs out anyway",
+            hint=f"one of {', '.join(_VALUES)} can have it; aggregates ignore NULLs anyway",
             origin=query.text.of_node(window),
         )
 
@@ -240,7 +240,9 @@ def _value(query: _Query, node: exp.Expr) -> Any:
         return plain_value(node)
     except ValueError:
         raise Unsupported(
-            "a constant is expected here", hint="write a number or a text: 1 or 'none'", origin=query.text.of_node(node)
+            "a constant is expected here",
+            hint="write a number or a string: 1 or 'none'",
+            origin=query.text.of_node(node),
         ) from None
 
 
@@ -283,7 +285,7 @@ def _reach(query: _Query, spec: exp.Expr, which: str, forward: str) -> float | N
         return 0
     if value == "UNBOUNDED":
         if side != forward:
-            raise Unsupported("a frame that begins behind all rows", origin=query.text.of_node(spec))
+            raise Unsupported("a frame that begins after all rows", origin=query.text.of_node(spec))
         return None
     assert isinstance(value, exp.Expr)
     micros = interval_micros(value)

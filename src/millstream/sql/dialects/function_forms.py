@@ -77,7 +77,7 @@ def spark_format(said: str) -> str:
             shown = ("" if filled else "FM") + (part[0] if part is not None else rest[0])
             raise DefinitionError(
                 f"`{shown}` in the format '{said[:60]}' is not supported",
-                hint="write the format in Spark's letters, e.g. 'yyyy-MM-dd HH:mm:ss'; texts stand in single quotes",
+                hint="write the format in Spark's letters, e.g. 'yyyy-MM-dd HH:mm:ss'; literals are in single quotes",
             )
         else:
             made, rest = made + rest[:1], rest[1:]
@@ -166,7 +166,7 @@ def _paths(parts: list[exp.Expr], said: str, either: bool) -> list[str]:
             )
         else:
             raise Unsupported(
-                f"a key of {said} must be a text in quotes or a number",
+                f"a key of {said} must be a string literal or a number",
                 hint="get_json_object(json, concat('$.', key)) takes a key that is computed",
             )
         paths = [p + w for p in paths for w in ways]
@@ -217,7 +217,7 @@ def json_arrow(node: exp.Expr) -> exp.Expr | None:
             outer = outer.parent
         if isinstance(outer, exp.JSONExtract | exp.JSONExtractScalar):
             return None  # the enclosing operator includes it
-        raise Unsupported("`->` gives JSON, which is no type here", hint="`->>` gives the text: column ->> 'key'")
+        raise Unsupported("`->` gives JSON, which is not a type here", hint="`->>` gives the text: column ->> 'key'")
     inner, keys = _keys(node)
     return _text_at(inner, keys, "->>")
 
@@ -226,9 +226,9 @@ def json_braces(node: exp.Expr) -> exp.Expr:
     """``json #>> '{a,b}'``: the text at a path."""
     said = node.expression
     if not isinstance(node, exp.JSONBExtractScalar):
-        raise Unsupported("`#>` gives JSON, which is no type here", hint="`#>>` gives the text: column #>> '{a,b}'")
+        raise Unsupported("`#>` gives JSON, which is not a type here", hint="`#>>` gives the text: column #>> '{a,b}'")
     if not isinstance(said, exp.Literal) or not re.fullmatch(r"\{[^{}]*\}", said.name):
-        raise Unsupported("the path of #>> must be a text like '{a,b}'", hint="get_json_object(json, '$.a.b')")
+        raise Unsupported("the path of #>> must be a string like '{a,b}'", hint="get_json_object(json, '$.a.b')")
     keys: list[exp.Expr] = [exp.Literal.string(k.strip().strip('"')) for k in said.name[1:-1].split(",") if k.strip()]
     return _text_at(_keys(node.this)[0], keys, "#>>", either=True)
 
@@ -284,7 +284,7 @@ def trimmed(node: exp.Expr) -> exp.Expr | None:
     if node.args.get("position") and isinstance(node.this, exp.Literal) and isinstance(node.expression, exp.Column):
         where = str(node.args["position"]).upper()
         raise Unsupported(
-            f"{'l' if where == 'LEADING' else 'r'}trim of a text takes the characters first, unlike in Postgres",
+            f"{'l' if where == 'LEADING' else 'r'}trim of a string takes the characters first, unlike in Postgres",
             hint=f"write TRIM({where} {node.this.sql(dialect='spark')} FROM {node.expression.sql(dialect='spark')})",
         )
     return None

@@ -206,7 +206,7 @@ _INSTEAD = {
     "json_query": "get_json_object(json, '$.path')",
     "json_extract_path": "get_json_object(json, '$.path')",
     "to_number": "CAST(text AS DECIMAL(10, 2))",
-    "gen_random_uuid": "a key of the data: an answer must be the same when it is computed again",
+    "gen_random_uuid": "a key of the data: a result must be the same when it is recomputed",
     "generate_subscripts": "UNNEST(array) WITH ORDINALITY AS t(element, number)",
     "clock_timestamp": "now() in a comparison of WHERE, or the event time",
     "row_to_json": "to_json(struct(a, b))",

@@ -14,15 +14,15 @@ from millstream.sql.parse.cursor import Cursor
 from millstream.sql.parse.text import word
 
 _REFUSED = {
-    "DEFAULT": "give the value in each INSERT, or coalesce(column, value) in a view",
-    "CHECK": "let a view take only the rows that fit: WHERE condition",
+    "DEFAULT": "write the value in each INSERT, or coalesce(column, value) in a view",
+    "CHECK": "let a view take only the rows that match: WHERE condition",
     "UNIQUE": "PRIMARY KEY makes the values of a column unique",
     "COLLATE": "compare upper(column) or lower(column)",
     "GENERATED": "a view can compute more columns",
     "CONSTRAINT": "only PRIMARY KEY and NOT NULL can have a name",
-    "REFERENCES": "a JOIN in a view leaves out rows without a partner",
-    "AUTO_INCREMENT": "give the value in each INSERT",
-    "IDENTITY": "give the value in each INSERT",
+    "REFERENCES": "a JOIN in a view leaves out rows without a match",
+    "AUTO_INCREMENT": "write the value in each INSERT",
+    "IDENTITY": "write the value in each INSERT",
     "MASK": "leave the column out of views",
     "ENCODE": "leave it out",
     "ON": "leave it out",

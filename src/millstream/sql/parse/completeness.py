@@ -168,7 +168,7 @@ def check_expression(text: Text, tree: exp.Expr) -> None:
         tree.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError:
         raise Unsupported(
-            f"`{tree.sql(dialect='spark')[:60]}` is all that would be computed here: a part of it is not supported",
+            f"only `{tree.sql(dialect='spark')[:60]}` would be computed here: a part of it is not supported",
             hint="leave that part out, or write it with another function; docs/guide/steps.md lists them",
             origin=text.of_node(tree),
         ) from None

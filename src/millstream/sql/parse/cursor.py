@@ -18,7 +18,7 @@ _LONG = {"MONTH": 30, "YEAR": 365}
 
 
 _BEHIND = {
-    "ON": "there is no ON CONFLICT: UPDATE the row that is there, or DELETE it first",
+    "ON": "there is no ON CONFLICT: UPDATE the existing row, or DELETE it first",
     "RETURNING": "leave it out, and SELECT the rows afterwards",
     "WITH": "a table is stored in the home; CREATE SOURCE name (columns) FROM LOG('topic') WITH (...) reads records",
     "USING": "leave it out: tables are stored in the home",
@@ -70,7 +70,7 @@ class Cursor:
         for wanted in words:
             if not self.accept(wanted):
                 self.fail(
-                    f"{wanted} is expected here", hint=hint or "docs/guide/sql.md shows each statement with an example"
+                    f"{wanted} is expected here", hint=hint or "docs/guide/sql.md has an example of each statement"
                 )
 
     def one_of(self, words: tuple[str, ...], what: str) -> str:
@@ -89,7 +89,7 @@ class Cursor:
         """Consume the next token; there must be one."""
         token = self.token
         if token is None:
-            self.fail("the statement ends too early", hint="docs/guide/sql.md shows each statement with an example")
+            self.fail("the statement ends too early", hint="docs/guide/sql.md has an example of each statement")
         self.at += 1
         return token
 

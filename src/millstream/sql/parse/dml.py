@@ -132,7 +132,7 @@ def update_or_delete(piece: StatementText, kind: type[exp.Expr], functions: Cont
     tree = queries.parsed(text, piece.tokens)
     if not isinstance(tree, kind) or not isinstance(tree.this, exp.Table):
         raise DefinitionError(
-            "the statement cannot be read",
+            "the statement cannot be parsed",
             hint="UPDATE name SET a = 1 WHERE condition; DELETE FROM name WHERE condition",
             origin=text.of_token(first),
         )
@@ -176,7 +176,7 @@ def merge(piece: StatementText, functions: Container[str]) -> Merge:
     tree = queries.parsed(text, piece.tokens)
     if not isinstance(tree, exp.Merge) or not isinstance(tree.this, exp.Table) or not tree.args.get("whens"):
         raise DefinitionError(
-            "the statement cannot be read",
+            "the statement cannot be parsed",
             hint=_MERGE_INSTEAD + " WHEN NOT MATCHED THEN INSERT ...",
             origin=text.of_token(first),
         )
@@ -319,7 +319,7 @@ def _row_value(text: Text, node: exp.Expr, first: Token) -> exp.Expr:
     other = node.find(*_OTHER)
     if other is not None:
         raise Unsupported(
-            "only columns of the two rows can stand here",
+            "only columns of the two rows are allowed here",
             hint="compute it in the source: MERGE INTO table USING (SELECT ...) AS s ON ...",
             origin=text.of_node(other) or text.of_token(first),
         )
@@ -365,7 +365,7 @@ def place_of(call: exp.Anonymous) -> Place:
         except ValueError:
             raise DefinitionError("FILES(...) takes literals", hint="FILES('data', format = 'csv')") from None
         if named and part.this.name.lower() in options:
-            raise DefinitionError(f"the option `{part.this.name}` is given twice")
+            raise DefinitionError(f"the option `{part.this.name}` is specified twice")
         if named:
             options[part.this.name.lower()] = value
         else:
@@ -398,7 +398,7 @@ def copy(c: Cursor) -> Copy:
             name = str(inner.take().text).lower()
             if name in options:
                 inner.at -= 1
-                inner.fail(f"the option `{name}` is given twice")
+                inner.fail(f"the option `{name}` is specified twice")
             inner.accept("=")
             options[name] = True if inner.at >= inner.end or inner.peek(",") else inner.value(name)
             if not inner.done:

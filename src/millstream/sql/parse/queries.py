@@ -61,10 +61,10 @@ _SPELLINGS = {BINNED: ("date_bin",), "rand": ("random",), "uuid": ("gen_random_u
 
 _QUERY_BEGINS = "a query begins with SELECT, WITH or VALUES"
 _WITH_BEFORE = {
-    "INSERT": "WITH stands behind the table: INSERT INTO t WITH x AS (SELECT ...) SELECT ... FROM x",
-    "MERGE": "put the query behind USING: MERGE INTO t USING (SELECT ...) AS x ON ... WHEN MATCHED THEN ...",
-    "UPDATE": "put the query behind FROM: UPDATE t SET ... FROM (SELECT ...) AS x WHERE ...",
-    "DELETE": "put the query behind USING: DELETE FROM t USING (SELECT ...) AS x WHERE ...",
+    "INSERT": "WITH follows the table: INSERT INTO t WITH x AS (SELECT ...) SELECT ... FROM x",
+    "MERGE": "put the query after USING: MERGE INTO t USING (SELECT ...) AS x ON ... WHEN MATCHED THEN ...",
+    "UPDATE": "put the query after FROM: UPDATE t SET ... FROM (SELECT ...) AS x WHERE ...",
+    "DELETE": "put the query after USING: DELETE FROM t USING (SELECT ...) AS x WHERE ...",
 }
 """Where to put a WITH that precedes a statement."""
 
@@ -76,7 +76,7 @@ def parse(text: Text, given: tuple[Token, ...], *, functions: Container[str] = (
         tree = exp.select("*").from_(tree)
     if not isinstance(tree, exp.Query):
         raise StatementRefused(
-            f"only a SELECT can stand here, not {kind(tree)}",
+            f"only a SELECT is allowed here, not {kind(tree)}",
             hint=_WITH_BEFORE.get(kind(tree) if tree.args.get("with_") is not None else "", _QUERY_BEGINS),
             origin=text.of_token(given[0]),
         )
@@ -96,7 +96,7 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
     for token in given:
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if depth > _DEEPEST:
-            raise StatementRefused(f"more than {_DEEPEST} brackets inside one another", origin=text.of_token(token))
+            raise StatementRefused(f"more than {_DEEPEST} nested brackets", origin=text.of_token(token))
     with text.at(given[0]):
         brought = known_tokens(_in_known_form(text, list(given)))
     try:
@@ -106,7 +106,7 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
     except RecursionError:
         raise too_deep(text, given[0]) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError):
-        raise DefinitionError("the statement cannot be read", origin=text.of_token(given[0])) from None
+        raise DefinitionError("the statement cannot be parsed", origin=text.of_token(given[0])) from None
     if len(trees) != 1:
         raise DefinitionError("one statement is expected here", origin=text.of_token(given[0]))
     if _depth(trees[0]) > 2 * _DEEPEST:
@@ -191,7 +191,7 @@ def only_rows_of(text: Text, tree: exp.Expr, first: Token) -> str:
     if more is not None or not plain:
         raise Unsupported(
             f"{kind(tree)} takes one table, {'SET and ' if isinstance(tree, exp.Update) else ''}WHERE, and no more",
-            detail=f"here is also: {more.rstrip('_').upper()}" if more else None,
+            detail=f"it also has: {more.rstrip('_').upper()}" if more else None,
             origin=text.of_token(first),
         )
     for part in (*tree.args.get("expressions", ()), tree.args.get("where")):
@@ -201,7 +201,7 @@ def only_rows_of(text: Text, tree: exp.Expr, first: Token) -> str:
         other = part.find(exp.Query, exp.Star, exp.Window, exp.AggFunc, exp.UDTF)
         if other is not None:
             raise Unsupported(
-                "only columns of the table itself can stand here",
+                "only columns of the table itself are allowed here",
                 hint="MERGE INTO the table USING (SELECT ...), which computes other values first",
                 origin=text.of_node(other) or text.of_token(first),
             )
@@ -285,7 +285,7 @@ def _check_match(text: Text, given: list[Token], opening: int) -> None:
         if depth == 1 and token.token_type in (TokenType.EQ, TokenType.NEQ, TokenType.AND, TokenType.OR):
             raise DefinitionError(
                 f"`{token.text}` in MATCH_CONDITION: it takes one comparison, with >=, >, <= or <",
-                hint="the other conditions stand in ON: MATCH_CONDITION (a.ts >= b.ts) ON a.id = b.id AND ...",
+                hint="the other conditions belong in ON: MATCH_CONDITION (a.ts >= b.ts) ON a.id = b.id AND ...",
                 origin=text.of_token(token),
             )
 

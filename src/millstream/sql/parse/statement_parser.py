@@ -125,7 +125,7 @@ class _Reading:
         if first not in parse:
             if first in REFUSED:
                 raise StatementRefused(
-                    f"{first} is not a statement of Millstream",
+                    f"{first} is not a Millstream statement",
                     hint=INSTEAD.get(first, "docs/guide/sql.md lists the statements"),
                     origin=c.text.of_token(self.piece.tokens[0]),
                 )
@@ -186,8 +186,8 @@ class _Reading:
             required = next((n.name for n in columns if n.required and n.name.lower() != time), None)
             if required is not None and not self.kept:
                 raise Unsupported(
-                    f"NOT NULL of `{required}` is not supported: only the event time of a source is checked",
-                    hint=f"leave it out, and let views take the records that fit: WHERE {required} IS NOT NULL",
+                    f"NOT NULL of `{required}` is not supported: only the event time of a source can have it",
+                    hint=f"leave it out, and let views take the records that match: WHERE {required} IS NOT NULL",
                     origin=c.text.of_token(self.piece.tokens[0]),
                 )
         c.expect("FROM", hint="FROM FILES('data/bids', format = 'json'), LOG('topic') or GENERATOR('nexmark', 'bid')")
@@ -228,7 +228,7 @@ class _Reading:
                 watermark = self._watermark(c)
             elif key_begins(c):
                 if key and not self.kept:
-                    c.fail("the PRIMARY KEY is given twice", hint="PRIMARY KEY (a, b) for a key of two columns")
+                    c.fail("the PRIMARY KEY is specified twice", hint="PRIMARY KEY (a, b) for a key of two columns")
                 inner = c.bracketed()
                 key = tuple(self._names(inner))
                 self._not_enforced(c)
@@ -237,7 +237,7 @@ class _Reading:
                 column, is_key = self._column(c)
                 columns.append(column)
                 if is_key and key and not self.kept:
-                    c.fail("the PRIMARY KEY is given twice", hint="PRIMARY KEY (a, b) for a key of two columns")
+                    c.fail("the PRIMARY KEY is specified twice", hint="PRIMARY KEY (a, b) for a key of two columns")
                 key = (*key, column.name) if is_key else key
             if not c.done:
                 c.expect(",")
@@ -288,7 +288,7 @@ class _Reading:
                 name = str(inner.take().text).lower()
                 if name in options and not self.kept:
                     inner.at -= 1
-                    inner.fail(f"the option `{name}` is given twice")
+                    inner.fail(f"the option `{name}` is specified twice")
                 inner.take()
                 options[name] = inner.value(name)
             elif options:
@@ -307,7 +307,7 @@ class _Reading:
             name = str(token.text).lower()
             if name in found and not self.kept:
                 inner.at -= 1
-                inner.fail(f"the option `{name}` is given twice")
+                inner.fail(f"the option `{name}` is specified twice")
             inner.expect("=", hint="WITH (name = value, ...)")
             found[name] = inner.value(name)
             if not inner.done:
@@ -324,7 +324,7 @@ class _Reading:
         else:
             c.expect("INSERT", hint="INSERT INTO name VALUES (...)")
             if c.accept("OR"):
-                said = c.one_of(("REPLACE", "IGNORE"), "what becomes of a key that is there")
+                said = c.one_of(("REPLACE", "IGNORE"), "what to do about an existing key")
                 conflict = OnConflict("replace" if said == "REPLACE" else "nothing")
         c.expect("INTO", hint="INSERT INTO name VALUES (...)")
         c.accept("TABLE")
@@ -343,7 +343,7 @@ class _Reading:
         said_more = dml.on_conflict(c, self._expression)
         if said_more is not None and conflict is not None:
             c.at -= 1
-            c.fail("ON CONFLICT after OR REPLACE, OR IGNORE or UPSERT says it twice")
+            c.fail("ON CONFLICT after OR REPLACE, OR IGNORE or UPSERT specifies it twice")
         return Insert(self.piece, target, columns, query, rows, alias, said_more or conflict)
 
     def _rows(self, c: Cursor) -> Iterator[tuple[Any, ...]]:

@@ -38,14 +38,14 @@ _INSTEAD = {
     "@": "write abs(x)",
     "!": "write factorial(n), or NOT before a condition",
     "!!": "write factorial(n)",
-    "$": "write a text in single quotes: 'text'",
+    "$": "write a string in single quotes: 'text'",
     "{": "write named_struct('a', 1), or map('a', 1)",
     "TOP": "write ORDER BY ... LIMIT n at the end",
     "EMIT": "write EMIT ON CHANGE (the default) or EMIT ON CLOSE at the end of a view",
     "POSITIONAL": "write JOIN ... ON with a column that both sides have",
     "MATCH_CONDITION": "write the comparison of times in ON: ON a.id = b.id AND a.ts >= b.ts",
     "WITH": "write WITH (...) before AS: CREATE VIEW name WITH (option = value) AS SELECT ...",
-    "EPOCH": "a question is answered as of the latest epoch; SUBSCRIBE TO view AS OF EPOCH n gives the changes since",
+    "EPOCH": "a query reads the latest epoch; SUBSCRIBE TO view AS OF EPOCH n returns the changes since then",
     "FINAL": "write EMIT ON CLOSE at the end of a view",
     "PERCENT": "LIMIT takes a number of rows",
     "LEFT": "write LEFT JOIN ... ON condition",
@@ -58,7 +58,7 @@ _INSTEAD = {
     "PARTITION": "write OVER (PARTITION BY column ORDER BY column)",
     "PARTITION BY": "write OVER (PARTITION BY column ORDER BY column)",
     "USE": "leave it out: there are no indexes",
-    "SAMPLE": "leave it out: a view gives the same answer every time",
+    "SAMPLE": "leave it out: a view gives the same result every time",
 }
 """What to write instead of operators and clauses of other databases."""
 
@@ -73,7 +73,7 @@ def unreadable(text: Text, given: Sequence[Token], error: ParseError) -> Definit
     token = given[at]
     hint = _hint(given, at, said)
     return DefinitionError(
-        "the statement cannot be read",
+        "the statement cannot be parsed",
         detail=_detail(given, at, said),
         hint=hint,
         origin=text.of_token(token),
@@ -96,7 +96,7 @@ def _detail(given: Sequence[Token], at: int, said: str) -> str:  # noqa: PLR0911
     if many is not None:
         name = _call_around(given, at)
         called = f"`{name}`" if name else "the function"
-        return f"{called} takes at most {_arguments(int(many[2]))}, and {many[1]} are given"
+        return f"{called} takes at most {_arguments(int(many[2]))}, not {many[1]}"
     if "<class" in said or said.startswith("Required") or "at least one argument" in said:
         name = _call_around(given, at)
         empty = given[at].token_type is TokenType.R_PAREN and at and given[at - 1].token_type is TokenType.L_PAREN
@@ -119,7 +119,7 @@ def _detail(given: Sequence[Token], at: int, said: str) -> str:  # noqa: PLR0911
     if said == "Expected CTE to have alias":
         return "a query in WITH needs a name: WITH name AS (SELECT ...)"
     if said.startswith("Found multiple"):
-        return f"{said.split(chr(39))[1]} stands there twice"
+        return f"{said.split(chr(39))[1]} appears twice"
     missing = _MISSING.fullmatch(said)
     if missing is not None and not said.startswith("Expecting an"):
         return f"{missing['what'].strip(chr(39))} is expected at {shown}"
@@ -150,7 +150,7 @@ def _hint(given: Sequence[Token], at: int, said: str) -> str:
     """What to write instead."""
     around = [i for i in (at, at - 1, at + 1) if 0 <= i < len(given)]
     if word(given[at - 1]) == "AS" and at and word(given[at]) in _NEVER_NAMES:
-        return f"a name that is a word of SQL stands in backticks: `{given[at].text}`"
+        return f"a name that is an SQL keyword must be in backticks: `{given[at].text}`"
     if said == "Expected CTE to have alias":
         return "WITH name AS (SELECT ...) SELECT ... FROM name"
     for i in around:

@@ -147,7 +147,7 @@ def not_too_deep(text: Text, where: Token | None = None) -> Iterator[None]:
 def too_deep(text: Text, where: Token | None = None) -> StatementRefused:
     """The error for a statement that is nested too deeply."""
     return StatementRefused(
-        "too many parts of the statement stand inside one another",
+        "the statement is nested too deeply",
         hint="split it: a view can read from another view",
         origin=text.of_token(where) if where is not None else None,
     )
@@ -167,9 +167,9 @@ def tokens(text: Text) -> list[Token]:
         ) from None
     except (SqlglotError, ValueError, RecursionError) as error:
         raise DefinitionError(
-            "the text cannot be read",
+            "the text cannot be parsed",
             detail="a quote or a comment is left open",
-            hint="a text ends with the quote that it begins with: 'it''s'",
+            hint="a string ends with the quote that it begins with: 'it''s'",
             origin=_left_open(text, error),
         ) from None
     return found

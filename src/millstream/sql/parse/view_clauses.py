@@ -82,7 +82,7 @@ def read(cursor: Cursor, *, kept: bool = False) -> Clauses:
             cursor.expect("LATENESS", hint="ALLOWED LATENESS INTERVAL '1' MINUTE")
             key, value = "lateness", cursor.interval("the allowed lateness")  # type: ignore[assignment]
         elif cursor.accept("RETAIN"):
-            key, value = "retain", cursor.interval("how long rows stay")  # type: ignore[assignment]
+            key, value = "retain", cursor.interval("how long rows are kept")  # type: ignore[assignment]
         elif cursor.accept("FILL"):
             key, value = "fill", fill.read(cursor)  # type: ignore[assignment]
         else:
@@ -92,7 +92,7 @@ def read(cursor: Cursor, *, kept: bool = False) -> Clauses:
         if key in given:
             cursor.at -= 1
             with cursor.text.at(token):
-                cursor.fail(f"the {key} was given already")
+                cursor.fail(f"the {key} is specified twice")
         given[key] = value
     return Clauses(**given, kept=kept)  # type: ignore[arg-type]
 
@@ -104,7 +104,7 @@ def _check_depth(cursor: Cursor) -> None:
         depth += (said == "(") - (said == ")")
         if depth > _DEEPEST:
             cursor.at = i
-            cursor.fail(f"more than {_DEEPEST} triggers inside one another")
+            cursor.fail(f"more than {_DEEPEST} nested triggers")
 
 
 def _emit(cursor: Cursor) -> Trigger:
@@ -159,7 +159,7 @@ def _one(cursor: Cursor) -> Trigger:
         inner.finish()
         return part
     cursor.fail(
-        "when the view answers is expected here",
+        "when the view emits results is expected here",
         hint="e.g. EMIT ON CHANGE, EMIT ON CLOSE, EMIT EARLY EVERY INTERVAL '1' SECOND, EMIT EVERY 100 ROWS",
     )
 

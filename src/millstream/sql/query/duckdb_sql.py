@@ -87,15 +87,15 @@ def duck_sql(node: exp.Expr, *, whole: bool = False) -> str:
             iter(re.findall(r"\b[A-Z_]{4,}\w*\b", str(error))), ""
         )
         raise Unsupported(
-            "a part of the query cannot be answered by the store, and would be ignored",
+            "the store does not support a part of the query, and would ignore it",
             detail=named or None,
-            hint="leave it out, or compute it in a view and ask for its column",
+            hint="leave it out, or compute it in a view and select its column",
         ) from None
     except _TooLong:
         raise StatementRefused(
-            "the question becomes too long for the store", hint="fewer functions of arrays inside one another"
+            "the query becomes too long for the store", hint="use fewer nested array functions"
         ) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError):
         raise StatementRefused(
-            "the question cannot be asked of the store", detail="one of its functions has no counterpart there"
+            "the store cannot run the query", detail="one of its functions has no counterpart there"
         ) from None

@@ -24,7 +24,7 @@ def check(node: exp.Expr) -> None:
     if said is None:
         return
     if not isinstance(said, exp.Literal):
-        raise Unsupported("a format of times that is not a literal is not supported in a question", hint=_HINT)
+        raise Unsupported("a time format that is not a literal is not supported in a query", hint=_HINT)
     shown = isinstance(node, exp.TimeToStr | exp.UnixToStr)
     node.set("format", exp.Literal.string(_completed(said.name, shown=shown)))
 
@@ -58,4 +58,4 @@ def _read_back(quoted: str) -> str:
 
 
 def _left(letters: str) -> Unsupported:
-    return Unsupported(f"`{letters}` is not supported in a format of times in a question", hint=_HINT)
+    return Unsupported(f"`{letters}` is not supported in a time format in a query", hint=_HINT)

@@ -143,11 +143,11 @@ def _hashed(node: exp.Expr) -> exp.Expr | None:
     length = node.args.get("length")
     if length is None or length.name in ("0", "256"):
         return None
-    return _refused(f"sha2 of {length.name} bits", "sha256(text), or compute it in a view and ask for its column")
+    return _refused(f"sha2 of {length.name} bits", "sha256(text), or compute it in a view and select its column")
 
 
 def _refused(name: str, instead: str) -> exp.Expr:
-    raise Unsupported(f"{name} is not supported in a question: the store computes something else", hint=instead)
+    raise Unsupported(f"{name} is not supported in a query: the store would compute something else", hint=instead)
 
 
 def _named(call: exp.Anonymous) -> exp.Expr | None:
@@ -260,8 +260,8 @@ _NAMES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
     "std": lambda x: _call("stddev", x),
     "url_encode": lambda x: written(_ENCODED, x=x),  # form encoding, as in Java
     "url_decode": lambda x: written("url_decode(replace({x}, '+', ' '))", x=x),
-    "hash": lambda _: _refused("hash", "compute it in a view and ask for its column"),
-    "xxhash64": lambda _: _refused("xxhash64", "compute it in a view and ask for its column"),
+    "hash": lambda _: _refused("hash", "compute it in a view and select its column"),
+    "xxhash64": lambda _: _refused("xxhash64", "compute it in a view and select its column"),
     "timestamp_millis": lambda x: written("make_timestamptz(CAST({x} AS BIGINT) * 1000)", x=x),
     "timestamp_micros": lambda x: written("make_timestamptz(CAST({x} AS BIGINT))", x=x),
     "weekday": lambda x: exp.paren(exp.Sub(this=_call("isodow", x), expression=exp.Literal.number(1))),

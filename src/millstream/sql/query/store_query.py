@@ -77,10 +77,10 @@ def question(sql: str, tables: Mapping[str, Sequence[str]]) -> Question:
         statements = [s for s in sqlglot.parse(_quoted(sql), dialect=Bounded) if s is not None]
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
         raise QueryError(
-            "the query cannot be read", detail=_problem(error), hint="queries are written in Spark SQL"
+            "the query cannot be parsed", detail=_problem(error), hint="queries are written in Spark SQL"
         ) from None
     if len(statements) != 1:
-        raise StatementRefused(f"one statement at a time, please: these are {len(statements)}")
+        raise StatementRefused(f"only one statement is allowed; there are {len(statements)}")
     tree = pivot.spelled_out(in_spark(statements[0]))
     if not isinstance(tree, exp.Query):
         raise StatementRefused(
@@ -100,7 +100,7 @@ def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
         grows = may_grow(tree)  # as written: the store's equivalents count as steady
         return Question(duck_sql(in_store(tree, tables), whole=True), read, read if grows else None)
     except RecursionError:
-        raise StatementRefused("too many parts of the query stand inside one another") from None
+        raise StatementRefused("the query is nested too deeply") from None
 
 
 def _check_nodes(tree: exp.Expr) -> None:
@@ -118,7 +118,7 @@ def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
             continue
         if isinstance(table.this, exp.Anonymous) and str(table.this.this).lower() == CHANGELOG:
             raise StatementRefused(
-                "a changelog is a view, not a question: it holds the changes that come",
+                "a changelog can be used in a view, not in a query: it contains future changes",
                 hint="CREATE VIEW changes AS SELECT * FROM CHANGELOG OF v; SUBSCRIBE TO v keeps nothing",
             )
         if not isinstance(table.this, exp.Identifier):
@@ -179,4 +179,4 @@ def _problem(error: Exception) -> str:
         if "<class" in str(said):  # a part is missing; the parser's message names its class
             said = "a part of it is missing"
         return f"{said}, line {first['line']}, column {first['col']}: {first['highlight']}"
-    return str(error).splitlines()[0] if str(error) else "too many parts stand inside one another"
+    return str(error).splitlines()[0] if str(error) else "it is nested too deeply"

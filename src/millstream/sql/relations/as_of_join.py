@@ -172,8 +172,8 @@ def _chosen(text: Text, sides: _Sides, trees: Sequence[exp.Expr], join: exp.Join
     candidates = plain or found
     if len(candidates) > 1:
         raise DefinitionError(
-            "it is not clear which comparison of this ASOF JOIN chooses the row",
-            hint="say it before ON: ASOF JOIN b MATCH_CONDITION (a.ts >= b.ts) ON ...",
+            "it is ambiguous which comparison of this ASOF JOIN chooses the row",
+            hint="specify it before ON: ASOF JOIN b MATCH_CONDITION (a.ts >= b.ts) ON ...",
             origin=_place(text, join),
         )
     tree, match = candidates[0]
@@ -189,7 +189,7 @@ def _system_time(
     if version is None:
         raise Unsupported(
             "FOR SYSTEM_TIME AS OF needs a stream of versions with an event time",
-            hint="a stored table is joined as it is: leave FOR SYSTEM_TIME out; or ASOF JOIN it by a column",
+            hint="a stored table has only its current state: leave FOR SYSTEM_TIME out; or ASOF JOIN it by a column",
             origin=_place(text, join),
         )
     if not isinstance(own, exp.Column) or own.name in renamed.values():

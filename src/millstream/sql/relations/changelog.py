@@ -32,7 +32,7 @@ def relation(query: _Query, node: exp.Table, ctes: Mapping[str, Relation], colum
         alias = alias or of.name
     else:
         raise DefinitionError(
-            "a changelog is of one view, table or source, or of a subquery",
+            "CHANGELOG OF takes one view, table or source, or a subquery",
             hint="FROM CHANGELOG OF v, CHANGELOG(TABLE v) or CHANGELOG OF (SELECT ...)",
             origin=text.of_node(node),
         )

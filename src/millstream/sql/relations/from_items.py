@@ -102,7 +102,7 @@ def _beside(
     if columns and outer is not None:
         raise Unsupported(
             "other names for the columns of LATERAL (SELECT ...)",
-            hint="give them in its SELECT",
+            hint="set them in its SELECT",
             origin=text.of_node(other),
         )
     right = renamed(text, right, columns, other).called(other.alias)
@@ -149,7 +149,7 @@ def element(text: Text, relation: Relation, name: str, array: exp.Expr, *, outer
     made = relation.expr(text, array)
     with text.at(array):
         if name.lower() in {n.lower() for n in relation.stream.schema.names}:
-            raise SchemaError(f"there is a column `{name}` already", hint="give the elements another name")
+            raise SchemaError(f"there is already a column `{name}`", hint="give the elements another name")
         stream = relation.stream._flattened(name, made, keep_empty=outer)
     aliases = {**relation.aliases, **({of.lower(): {name.lower(): name}} if of else {})}
     return replace(relation, stream=stream, aliases=aliases)
@@ -180,7 +180,7 @@ def _looked_up(query: _Query, relation: Relation, join: exp.Join, table: CreateT
         if changes(relation.stream.step):
             raise Unsupported(
                 f"the stored table `{table.name}` cannot be looked up for rows that change",
-                detail="a lookup sees the table as it is when a row comes, and would not find the same again",
+                detail="a lookup reads the table when a row arrives, and would not find the same row again",
                 hint="CREATE VIEW ... WITH (tables = 'live') AS ...: the view follows the changes of the table",
             )
         stream = relation.stream.enrich(

@@ -251,7 +251,7 @@ def joined_names(
     twice = set(theirs) & set(left.aliases)
     if twice:
         raise DefinitionError(
-            f"`{sorted(twice)[0]}` is there twice",
+            f"`{sorted(twice)[0]}` appears twice",
             hint="give one of them another name: ... AS other",
             origin=text.of_node(join.this),
         )

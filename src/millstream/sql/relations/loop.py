@@ -29,7 +29,7 @@ def loop(query: _Query, cte: exp.CTE, columns: Sequence[str], ctes: Mapping[str,
     text, node = query.text, cte.this
     if not isinstance(node, exp.Union):
         raise Unsupported(
-            "a recursive CTE is what it begins with UNION what follows from that",
+            "a recursive CTE is the initial rows UNION the rows that follow from them",
             hint="WITH RECURSIVE r AS (SELECT ... FROM edges UNION SELECT ... FROM r JOIN edges ON ...)",
             origin=text.of_node(node),
         )
@@ -46,7 +46,7 @@ def loop(query: _Query, cte: exp.CTE, columns: Sequence[str], ctes: Mapping[str,
         )
     made = from_items.renamed(text, made, list(first.names), node.right)
     if not depends(made.stream.step, rows):
-        raise Unsupported(f"`{cte.alias}` calls itself where it is not read", origin=text.of_node(node.left))
+        raise Unsupported(f"`{cte.alias}` refers to itself where that is not supported", origin=text.of_node(node.left))
     copies = not node.args.get("distinct")
     step = Iterated(first.stream.step, rows, made.stream.step, True, ROUNDS, True, copies, origin=text.of_node(cte))
     return Relation(first.stream._with(step)).called(cte.alias)

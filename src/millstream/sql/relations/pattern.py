@@ -161,7 +161,7 @@ def _tree(query: _Query, given: tuple[Token, ...]) -> exp.Expr:
     tree = queries.parsed(text, tuple(tokens_prepared(given)))
     queries.check(text, tree, given[0], functions=NAMES | set(query.binder.catalog.functions))
     if tree.find(exp.Query) is not None or not isinstance(tree, exp.Condition):
-        raise Unsupported("only an expression can stand here", origin=text.of_token(given[0]))
+        raise Unsupported("only an expression is allowed here", origin=text.of_token(given[0]))
     return tree
 
 
@@ -183,7 +183,7 @@ def _read(text: Text, given: tuple[Token, ...]) -> _Clauses:
         if name not in _CLAUSES:
             inside.one_of(_CLAUSES, "a clause of MATCH_RECOGNIZE")
         if name in seen:
-            inside.fail(f"{name} is there twice")
+            inside.fail(f"{name} appears twice")
         seen.add(name)
         inside.at += 1
         end = _end_of_clause(inside)

@@ -89,7 +89,7 @@ class Relation:
         inner = node.find(exp.Query)
         if inner is not None:
             raise Unsupported(
-                "a subquery cannot stand here",
+                "a subquery is not allowed here",
                 hint="it can in FROM, WHERE, SELECT, HAVING, ORDER BY and ON of inner joins; or make a view of it",
                 origin=text.of_node(inner),
             )
@@ -108,7 +108,7 @@ class Relation:
         for column in tree.find_all(exp.Column):
             if self.windowed is not None and column.name in BORDERS:
                 raise Unsupported(
-                    f"`{column.name}` can be used only behind GROUP BY window_start, window_end",
+                    f"`{column.name}` can be used only after GROUP BY window_start, window_end",
                     origin=text.of_node(node),
                 )
             if column.name in self.clocks:
@@ -137,7 +137,7 @@ class Relation:
             owners = [a for a, within in self.aliases.items() if parts[0].lower() in within]
             raise SchemaError(
                 f"`{parts[0]}` is a column of {' and of '.join(f'`{a}`' for a in owners)}",
-                hint=f"say which: {owners[0]}.{parts[0]}" if owners else None,
+                hint=f"qualify it: {owners[0]}.{parts[0]}" if owners else None,
                 origin=text.of_node(column),
             )
         if len(parts) > 1 and parts[0].lower() in self.aliases:
@@ -181,20 +181,20 @@ def checked(text: Text, tree: exp.Expr, *, clock: bool = False) -> Expr:
     total = next(aggregates.found(tree), None)
     if total is not None:
         raise SchemaError(
-            f"the aggregate `{total.sql(dialect='spark')[:60]}` cannot stand here",
-            hint="HAVING, or WHERE in a query around it, can speak of what a GROUP BY gives",
+            f"the aggregate `{total.sql(dialect='spark')[:60]}` is not allowed here",
+            hint="HAVING, or WHERE in an outer query, can use the results of a GROUP BY",
             origin=text.of_node(total) or text.of_node(tree),
         )
     for node in tree.walk():
         if isinstance(node, exp.Window):
             raise Unsupported(
                 f"`{node.sql(dialect='spark')[:60]}` is not supported here",
-                hint="window functions stand in SELECT and in QUALIFY: ask for them in a query inside",
+                hint="window functions are allowed in SELECT and in QUALIFY: compute them in a subquery",
                 origin=text.of_node(node),
             )
         if isinstance(node, exp.Star):
             raise SchemaError(
-                "* cannot stand here",
+                "* is not allowed here",
                 hint="count(*) counts rows; other functions take columns: name them",
                 origin=text.of_node(node),
             )
@@ -208,13 +208,13 @@ def checked(text: Text, tree: exp.Expr, *, clock: bool = False) -> Expr:
             raise unrepeatable(name, text.of_node(tree))
         if name in GENERATOR:
             raise Unsupported(
-                f"`{name}` makes several rows of one, and cannot stand here",
+                f"`{name}` turns one row into several, and is not allowed here",
                 hint="alone in SELECT, explode(tags) AS tag can; or FROM ... LATERAL VIEW explode(tags) t AS tag",
                 origin=text.of_node(tree),
             )
         if name in GROUPS:
             raise Unsupported(
-                f"`{name}` speaks of the windows of a GROUP BY, and cannot stand here",
+                f"`{name}` needs the windows of a GROUP BY, and is not allowed here",
                 hint="GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE), with TUMBLE_START(...) in SELECT",
                 origin=text.of_node(tree),
             )

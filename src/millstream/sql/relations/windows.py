@@ -95,7 +95,7 @@ def table_call(text: Text, node: exp.Anonymous) -> WindowTableCall:
         if name_of(time) == "descriptor" if time is not None else False:
             time = time.expressions[0] if time is not None and time.expressions else None
         if not isinstance(time, exp.Column):
-            raise _wrong(text, node, name, "after the table comes the time: DESCRIPTOR(ts)")
+            raise _wrong(text, node, name, "the time follows the table: DESCRIPTOR(ts)")
     return WindowTableCall(name, table.name, time, partition or (), _lengths(text, node, name, placed, named), node)
 
 
@@ -119,7 +119,7 @@ def check_border(text: Text, node: exp.Expr, window: AnyWindow) -> None:
     computed = [isinstance(w, SessionWindow) and w.gap_by is not None for w in (said, window)]
     if computed[0] != computed[1] or (not computed[0] and said != window):  # computed gaps are not compared
         raise DefinitionError(
-            f"`{node.sql(dialect='spark')[:60]}` speaks of another window than GROUP BY",
+            f"`{node.sql(dialect='spark')[:60]}` is not the window of GROUP BY",
             hint="write the same arguments as in GROUP BY, or window_start and window_end",
             origin=text.of_node(node),
         )
@@ -160,7 +160,7 @@ def windowed(text: Text, call: WindowTableCall, relation: Relation) -> Relation:
     if clash:
         raise SchemaError(
             f"`{clash[0]}` is a column of the rows, and of their windows",
-            hint=f"give it another name before: WITH renamed AS (SELECT {clash[0]} AS other_name, ... FROM ...)",
+            hint=f"rename it first: WITH renamed AS (SELECT {clash[0]} AS other_name, ... FROM ...)",
             origin=text.of_node(call.node),
         )
     columns = tuple(relation.resolved(text, p).name for p in call.partition)
@@ -225,7 +225,7 @@ def check_time(text: Text, call: WindowTableCall, relation: Relation) -> str | N
     if not isinstance(column, exp.Column):
         raise Unsupported(
             f"a window over `{said}`, a field of a column",
-            hint=f"make it a column before: FROM (SELECT *, {said} AS happened FROM ...)",
+            hint=f"make it a column first: FROM (SELECT *, {said} AS happened FROM ...)",
             origin=text.of_node(call.time),
         )
     if name in relation.clocks:
@@ -268,7 +268,7 @@ def _duration(text: Text, node: exp.Expr, *, optional: bool = False) -> Duration
     if optional:
         return None
     raise DefinitionError(
-        f"`{node.sql(dialect='spark')[:60]}` is not a length of time",
+        f"`{node.sql(dialect='spark')[:60]}` is not a duration",
         hint="e.g. INTERVAL '10' SECOND",
         origin=text.of_node(node),
     )
@@ -288,7 +288,7 @@ def _string(text: Text, call: WindowTableCall, what: str) -> str:
     try:
         return str(plain_value(call.values[what]))
     except ValueError:
-        raise _wrong(text, call.node, call.name, f"its {what} is a text") from None
+        raise _wrong(text, call.node, call.name, f"its {what} is a string") from None
 
 
 def _wrong(text: Text, node: exp.Expr, name: str, why: str) -> DefinitionError:

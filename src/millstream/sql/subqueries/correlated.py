@@ -138,8 +138,7 @@ def moved(
 
 def _too_deep(query: _Query, node: exp.Expr) -> Unsupported:
     return Unsupported(
-        "a subquery that uses columns of the rows around it in an outer or as-of join, or in a second relation of its "
-        "FROM",
+        "a correlated subquery with outer columns in an outer or as-of join, or in a second relation of its FROM",
         hint="use them in its WHERE, or in the first relation of its FROM",
         origin=query.text.of_node(node),
     )
@@ -227,7 +226,7 @@ def check_over_no_rows(query: _Query, measures: Mapping[str, Aggregate], node: e
     """Reject aggregates whose result over no rows is known only to their own code."""
     if any(m.kind == "user" for m in measures.values()):
         raise Unsupported(
-            "an aggregate of your own in a subquery that uses columns of the rows around it",
+            "an aggregate of your own in a correlated subquery",
             hint="group by these columns in FROM, and join",
             origin=query.text.of_node(node),
         )

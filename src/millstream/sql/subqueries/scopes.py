@@ -74,7 +74,7 @@ def _refuse_in_cte(query: _Query, column: exp.Column, node: exp.Expr) -> None:
     while at is not None and at is not node:
         if isinstance(at, exp.CTE):
             raise Unsupported(
-                "WITH inside a subquery cannot use columns of the rows around it",
+                "WITH inside a subquery cannot use outer columns",
                 hint="write that part as a subquery in FROM",
                 origin=query.text.of_node(column),
             )

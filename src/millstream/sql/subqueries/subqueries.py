@@ -267,7 +267,7 @@ def _value(query: _Query, relation: Relation, node: exp.Expr, ctes: Ctes) -> tup
     select = tree.unnest()
     if not _is_single(select):
         raise Unsupported(
-            "a subquery that is a value must give at most one row",
+            "a scalar subquery must return at most one row",
             hint="an aggregate without GROUP BY does, e.g. (SELECT max(x) ...), or ORDER BY ... LIMIT 1; "
             "or use IN or EXISTS",
             origin=query.text.of_node(node),
@@ -302,7 +302,7 @@ def _total(
     root = exp.Paren(this=tree)
     if next(subqueries_of(root), None) is not None:
         raise Unsupported(
-            "a subquery over the aggregates of a subquery that uses columns of the rows around it",
+            "a subquery over the aggregates of a correlated subquery",
             hint="group in FROM, and join",
             origin=query.text.of_node(select),
         )

@@ -73,7 +73,7 @@ class PatternMatch(Operator):
         rows = "row by row" if any(c.far for c in self.conditions) else "as symbols"
         facts = [("pattern", shown(self.pattern)), ("order", self.time), ("searched", rows)]
         if self.within is not None:
-            facts.append(("within", str(Duration(self.within)) + (", time-outs too" if self.timeouts else "")))
+            facts.append(("within", str(Duration(self.within)) + (", with time-outs" if self.timeouts else "")))
         return [*facts, ("after a match", str(self.skip)), ("gives", "all rows" if self.all_rows else "one row each")]
 
     @property
@@ -83,8 +83,8 @@ class PatternMatch(Operator):
 
     def state_text(self, names: ExplainNames) -> str:
         """The rows of incomplete matches."""
-        kept = "per key the rows of a match under way"
-        kept += ", until it is found or ruled out" if self.within is None else f", for {Duration(self.within)}"
+        kept = "per key, the rows of an incomplete match"
+        kept += ", until it completes or fails" if self.within is None else f", for {Duration(self.within)}"
         more = [f"{self.lag:,} rows to look back at"] * bool(self.lag) + ["a count of matches"] * self.numbered
         return kept + (f"; {' and '.join(more)}, {KEPT_INDEFINITELY}" if more else "")
 

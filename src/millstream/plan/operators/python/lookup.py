@@ -67,8 +67,8 @@ class AsyncLookup(Operator):
     def facts(self, names: ExplainNames) -> Facts:
         """How it calls the function."""
         limit = "" if self.timeout is None else f", {Duration(self.timeout)} each"
-        how = f"{self.batch:,} at a time, {self.parallel} times at once{limit}, {self.retries} retries"
-        return [("asks", how), error_fact(self.errors)]
+        how = f"{self.batch:,} rows per call, {self.parallel} calls in parallel{limit}, {self.retries} retries"
+        return [("calls", how), error_fact(self.errors)]
 
     @property
     def state_grows(self) -> bool:
@@ -78,8 +78,8 @@ class AsyncLookup(Operator):
     def state_text(self, names: ExplainNames) -> str:
         """The results, as long as they are valid."""
         if self.cache is None:
-            return f"answers, {KEPT_INDEFINITELY}"
-        return f"answers, for {Duration(self.cache)} of processing time"
+            return f"results, {KEPT_INDEFINITELY}"
+        return f"results, for {Duration(self.cache)} of processing time"
 
     def content(self) -> object:
         """The code, and the form of a result."""

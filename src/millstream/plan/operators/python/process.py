@@ -25,12 +25,12 @@ from millstream.plan.operators.operator import KEPT_INDEFINITELY, ExplainNames, 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
 
-_ON_ERROR = {FAIL: "fail the epoch", SKIP: "leave the row out, counted"}
+_ON_ERROR = {FAIL: "fail the epoch", SKIP: "skip the row, and count it"}
 
 
 def error_fact(errors: str) -> tuple[str, str]:
     """What EXPLAIN reports about rows that user code fails on."""
-    return ("errors", _ON_ERROR.get(errors, "set the row apart in `$errors`"))
+    return ("errors", _ON_ERROR.get(errors, "move the row to `$errors`"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +87,13 @@ class ProcessOperator(Operator):
 
     def facts(self, names: ExplainNames) -> Facts:
         """How it is called."""
-        order = f"by {self.time}, behind the watermark" if self.ordered else "as they come"
+        order = f"by {self.time}, once the watermark has passed" if self.ordered else "as they arrive"
         facts = [("runs", "Python"), ("order", order)]
         sides = [o.name for o in self.outputs[1:]]
         if sides:
             facts.append(("side outputs", ", ".join(sides)))
         if Hooks.of(self.function).on_timer is not None:
-            facts.append(("timers", "by event time and by the clock"))
+            facts.append(("timers", "by event time and by processing time"))
         return [*facts, error_fact(self.errors)]
 
     @property
@@ -108,7 +108,7 @@ class ProcessOperator(Operator):
         if self.idle_ttl is None:
             return f"{kept} {per}, {KEPT_INDEFINITELY}" if self.keys else f"one row, {KEPT_INDEFINITELY}"
         clock = "processing time" if self.idle_by_clock else "event time"
-        return f"{kept} {per}, until nothing came for {Duration(self.idle_ttl)} of {clock}"
+        return f"{kept} {per}, until no row arrived for {Duration(self.idle_ttl)} of {clock}"
 
     def content(self) -> object:
         """The code, the state, the output, and how time is measured."""
@@ -128,8 +128,8 @@ def lower(lowering: StatefulLowering, name: str, step: Processed) -> ProcessOper
         side = lowering.by_place(name, step.input, columns)
     if not side.append_only and Hooks.of(step.function).on_retract is None:
         raise Unsupported(
-            f"{step.name} is given rows that change, and cannot take one back",
-            hint="give it a method on_retract(row, state, ctx), or ordered=True where rows have an event time",
+            f"{step.name} reads rows that can change, but has no way to retract one",
+            hint="add a method on_retract(row, state, ctx), or pass ordered=True if rows have an event time",
             origin=step.origin,
         )
     return lowering.operator(

@@ -73,7 +73,7 @@ class AsOfJoin(Operator):
 
     def state_text(self, names: ExplainNames) -> str:
         """Rows that wait, and rows that may still match."""
-        chosen = f"per key those that a later row may choose, {KEPT_INDEFINITELY}"
+        chosen = f"per key, those that a later row may match, {KEPT_INDEFINITELY}"
         return f"left: rows until {self.times[0]} is past; right: {chosen}"
 
     def content(self) -> object:

@@ -42,7 +42,7 @@ class ChangelogRows(Operator):
     def facts(self, names: ExplainNames) -> Facts:
         """The columns that it emits."""
         op, epoch, time = self.names
-        return [("gives", f"each change as a row: {op} says which, {epoch} and {time} when")]
+        return [("gives", f"each change as a row: {op} is its kind, {epoch} and {time} are when it happened")]
 
     @property
     def state_grows(self) -> bool:

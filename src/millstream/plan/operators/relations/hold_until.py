@@ -23,7 +23,7 @@ class HoldUntil(Operator):
     column: str
     slack: int
 
-    title: ClassVar[str] = "rows that change no more"
+    title: ClassVar[str] = "final rows"
     format_name: ClassVar[str] = "Settled"
     shows_keys: ClassVar[bool] = False
 

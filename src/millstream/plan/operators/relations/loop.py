@@ -72,7 +72,7 @@ class Loop(Operator):
 
     def state_text(self, names: ExplainNames) -> str:
         """All its input."""
-        return f"all rows that it begins with, and all that it reads, {KEPT_INDEFINITELY}"
+        return f"all initial rows, and all rows that it reads, {KEPT_INDEFINITELY}"
 
     def content(self) -> object:
         """What it repeats."""
@@ -87,7 +87,7 @@ def lower(lowering: StatefulLowering, name: str, step: Iterated) -> Loop:
     if len(different) > 1:
         raise Unsupported(
             "a loop over more than one other stream is not supported",
-            hint="unite them into one stream before, with a column that says which is which",
+            hint="union them into one stream first, with a column that tells them apart",
             origin=step.origin,
         )
     sides = tuple(lowering.row_side(name, s) for s in (step.input, *different.values()))
@@ -97,8 +97,8 @@ def lower(lowering: StatefulLowering, name: str, step: Iterated) -> Loop:
     body = _Body(step.round, others).of(step.body)
     if step.copies and not linear:
         raise Unsupported(
-            "a loop that counts copies can read its rows once, without an aggregate",
-            hint="use UNION in place of UNION ALL",
+            "a loop that keeps duplicates can read its rows only once, and without an aggregate",
+            hint="use UNION instead of UNION ALL",
             origin=step.origin,
         )
     return lowering.operator(
@@ -174,7 +174,7 @@ class _Body:
             if kind is not None and pa.types.is_duration(kind) and aggregate.kind in ("sum", "avg"):
                 raise Unsupported(
                     f"{name}={aggregate.kind}(...) of intervals inside a loop",
-                    hint="sum their seconds: CAST(interval AS DECIMAL(20, 6)); or sum behind the loop",
+                    hint="sum their seconds: CAST(interval AS DECIMAL(20, 6)); or sum after the loop",
                     origin=step.origin,
                 )
             argument = "*" if aggregate.argument is None else _sql(aggregate.argument)

@@ -50,7 +50,7 @@ class StoredTable(Operator):
 
     def takes(self, before: Sequence[Operator]) -> str:
         """The changes of the table."""
-        return f"what came and went in the table {self.table}"
+        return f"rows added to and removed from the table {self.table}"
 
     @property
     def state_grows(self) -> bool:
@@ -81,7 +81,7 @@ class ConstantRow(StoredTable):
 
     def takes(self, before: Sequence[Operator]) -> str:
         """Nothing."""
-        return "nothing: it is there from the first epoch on"
+        return "nothing: the row exists from the first epoch on"
 
     def state_text(self, names: ExplainNames) -> str:
         """Its row."""

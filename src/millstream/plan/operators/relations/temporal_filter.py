@@ -54,7 +54,7 @@ class TemporalFilter(Operator):
 
     def facts(self, names: ExplainNames) -> Facts:
         """The condition, and the clock that drives it."""
-        return [("where", plain(self.condition)), ("driven by", "the clock of each epoch, also when no rows come")]
+        return [("where", plain(self.condition)), ("driven by", "the clock of each epoch, even without new rows")]
 
     @property
     def state_grows(self) -> bool:
@@ -65,7 +65,7 @@ class TemporalFilter(Operator):
         """The rows that will still appear or disappear."""
         if self.append_only:
             return "each row until its time comes"
-        return "each row until its time is past" if self.leaves else "the rows of its input, until they are taken back"
+        return "each row until its time is past" if self.leaves else "the rows of its input, until they are retracted"
 
     def content(self) -> object:
         """What its state depends on. The condition itself is in the columns that it reads."""

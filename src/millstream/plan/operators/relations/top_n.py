@@ -119,6 +119,6 @@ def check_order(step: str, order: tuple[Sort, ...], known: Types) -> None:
     for sort in order:
         if pa.types.is_nested(known[sort.column]):
             raise SchemaError(
-                f"`{view_of(step)}` cannot be put in order by {ddl_type(known[sort.column])}",
+                f"`{view_of(step)}` cannot be ordered by {ddl_type(known[sort.column])}",
                 hint="use a field of it, or to_json(...)",
             )
