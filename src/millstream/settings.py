@@ -219,9 +219,9 @@ def _checked(setting: Setting[T], value: object, where: str) -> T:
     try:
         return setting.read(value)
     except DefinitionError as error:
-        shown = "cannot be read" if setting.secret else f"is {value!r}"
+        problem = "cannot be read" if setting.secret else f"is {value!r}"
         raise DefinitionError(
-            f"{where} {shown}", detail=None if setting.secret else error.message, hint=error.hint
+            f"{where} {problem}", detail=None if setting.secret else error.message, hint=error.hint
         ) from None
 
 

@@ -24,10 +24,10 @@ def parsed_bytes(text: str) -> int:
     >>> parsed_bytes("512 MB"), parsed_bytes("2g"), parsed_bytes("0")
     (536870912, 2147483648, 0)
     """
-    found = re.fullmatch(r"\s*([0-9]{1,15})\s*([kmgt]?)(i?b)?\s*", text, re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"\s*([0-9]{1,15})\s*([kmgt]?)(i?b)?\s*", text, re.IGNORECASE)
+    if match is None:
         raise DefinitionError(f"{text!r} is not an amount of memory", hint="write it like 512MB or 2GB; 0: no limit")
-    size = int(found[1]) * _UNITS[found[2].lower()]
+    size = int(match[1]) * _UNITS[match[2].lower()]
     if 0 < size < LEAST_MEMORY:
         raise DefinitionError(f"{text!r} is too little memory for a query", hint="use at least 16MB; 0: no limit")
     return size

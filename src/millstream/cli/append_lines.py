@@ -93,17 +93,17 @@ def fitting(
 
     if why_not(records) is None:
         return records, []
-    told = [(numbered, why_not([numbered])) for numbered in records]
-    return [n for n, why in told if why is None], [(n[0], why) for n, why in told if why is not None]
+    reasons = [(numbered, why_not([numbered])) for numbered in records]
+    return [n for n, why in reasons if why is None], [(n[0], why) for n, why in reasons if why is not None]
 
 
-def refused(line: tuple[int, str], taken: int) -> RecordRefused:
-    """Return the error for a refused line, after `taken` records."""
+def refused(line: tuple[int, str], appended: int) -> RecordRefused:
+    """Return the error for a refused line, after `appended` records."""
     number, why = line
     return RecordRefused(
         f"line {number}: {why}",
-        detail=f"{plural(taken, 'record')} of the lines before were appended; this line and those after it were not."
-        if taken
+        detail=f"{plural(appended, 'record')} of the lines before were appended; this line and those after it were not."
+        if appended
         else "Nothing was appended.",
         hint="fix the line, or skip such lines: --bad-lines skip",
     )

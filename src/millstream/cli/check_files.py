@@ -175,8 +175,8 @@ class Checking:
             with statement.piece.text.at(token):
                 raise self.catalog.missing(name)
         if isinstance(statement, Drop):
-            gone = [statement.name, *(d.name for d in self.catalog.dependents(statement.name))]
-            for name in gone if statement.cascade else gone[:1]:
+            dropped = [statement.name, *(d.name for d in self.catalog.dependents(statement.name))]
+            for name in dropped if statement.cascade else dropped[:1]:
                 self.catalog.remove(name)
 
     def _topics(self) -> set[str]:

@@ -23,5 +23,7 @@ def spoken(holds: dict[str, int]) -> str:
     from millstream.runtime.inspect.lag import CHECKPOINT
 
     keeps = [r.startswith(f"{CHECKPOINT}.") for r in holds]
-    said = (f"{r}: keeps {n:,}" if k else f"{r}: {n:,} behind" for k, (r, n) in zip(keeps, holds.items(), strict=True))
-    return ", ".join(said) or "-"
+    readers = (
+        f"{r}: keeps {n:,}" if k else f"{r}: {n:,} behind" for k, (r, n) in zip(keeps, holds.items(), strict=True)
+    )
+    return ", ".join(readers) or "-"

@@ -328,11 +328,11 @@ class Deployment:
 
     def runs_of(self, flows: Iterable[str]) -> list[Run]:
         """The runs of some flows, after the current statements, which may be starting them."""
-        wanted = sorted(flows)
-        if not wanted:
+        names = sorted(flows)
+        if not names:
             return []
         with self.lock:
-            return [r for f in wanted if (r := self.runs.get(f)) is not None]
+            return [r for f in names if (r := self.runs.get(f)) is not None]
 
     def stop(self, flow: str) -> None:
         """Stop a flow after its current epoch, however long that takes: the next steps
@@ -370,10 +370,10 @@ class Deployment:
             if entry is not None and dependents and not statement.cascade:
                 self._refuse_dependents(entry, "dropped")
             catalog, definitions = self.catalog.copy(), self.definitions.copy()
-            gone = [name, *(d.name.lower() for d in dependents)]
-            for each in gone:
+            dropped = [name, *(d.name.lower() for d in dependents)]
+            for each in dropped:
                 catalog.remove(each)
-            touched = definitions.remove(gone)
+            touched = definitions.remove(dropped)
             self.commit(catalog, definitions)
             self._settle(touched)
             also = f", and {', '.join(d.name for d in dependents)}" if dependents else ""
@@ -394,12 +394,12 @@ class Deployment:
 
     def readers_of(self, names: Iterable[str]) -> list[Run]:
         """The runs of flows that read one of these sources or tables."""
-        wanted = {n.lower() for n in names}
+        names_lower = {n.lower() for n in names}
         readers = []
         for flow, run in list(self.runs.items()):
             mine = self.members(flow)
             needed = {s for e in mine for s in (*self.catalog.sources_of(e), *self.catalog.tables_of(e))}
-            if needed & wanted and run.state not in ENDED:
+            if needed & names_lower and run.state not in ENDED:
                 readers.append(run)
         return readers
 

@@ -97,36 +97,36 @@ class System:
         """The same as names and types."""
         return {o.name: o.type for o in self.options(role) or ()}
 
-    def filled(self, given: Mapping[str, Any], role: str) -> dict[str, Any]:
+    def filled(self, values: Mapping[str, Any], role: str) -> dict[str, Any]:
         """Checked options, with defaults for the missing ones."""
         options = self.options(role)
         if options is None:
             raise DefinitionError(f"{self.spelling} cannot be used as a {role}", hint=self.example or None)
-        found = checked(given, self.kinds(role), self.spelling)
-        missing = next((o for o in options if o.required and o.name not in found), None)
+        filled_options = checked(values, self.kinds(role), self.spelling)
+        missing = next((o for o in options if o.required and o.name not in filled_options), None)
         if missing is not None:
-            said = f": {missing.doc}" if missing.doc else ""
+            meaning = f": {missing.doc}" if missing.doc else ""
             raise DefinitionError(
-                f"{self.spelling} needs the option `{missing.name}`{said}",
+                f"{self.spelling} needs the option `{missing.name}`{meaning}",
                 hint="options are: " + ", ".join(_shown(o) for o in options),
             )
-        return {**{o.name: o.default for o in options}, **found}
+        return {**{o.name: o.default for o in options}, **filled_options}
 
 
 def _shown(option: Option) -> str:
     return f"{option.name} ({'required' if option.required else _MEANT[option.type]})"
 
 
-def checked(given: Mapping[str, Any], kinds: Kinds, what: str) -> dict[str, Any]:
+def checked(options: Mapping[str, Any], kinds: Kinds, what: str) -> dict[str, Any]:
     """Options, checked to be known and of the right type."""
-    for name, value in given.items():
+    for name, value in options.items():
         if name not in kinds:
             raise DefinitionError(f"{what} has no option `{name}`", hint="options are: " + ", ".join(kinds))
         kind = kinds[name]
         fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
         if not fits or (isinstance(value, bool) and kind is not bool):
             raise DefinitionError(f"the option `{name}` of {what} is {_MEANT[kind]}")
-    return dict(given)
+    return dict(options)
 
 
 @dataclass

@@ -209,8 +209,8 @@ def _type_of(node: exp.Expr, types: tuple[tuple[str, str], ...]) -> pa.DataType 
         column.set("table", exp.to_identifier("t"))
     known: dict[str, object] | None = {"t": dict(types)} if types else None
     select = annotate_types(tree, schema=known, expression_metadata=interval_types.rules(), dialect="spark")
-    found = type_from_sqlglot(select.expressions[0].type)
-    return None if found is not None and pa.types.is_duration(found) and has_months(node) else found
+    kind = type_from_sqlglot(select.expressions[0].type)
+    return None if kind is not None and pa.types.is_duration(kind) and has_months(node) else kind
 
 
 def col(name: str) -> Expr:
@@ -349,8 +349,8 @@ def _refused(name: str, origin: Origin | None) -> Unsupported:
 
 def shown(value: Expr) -> str:
     """An expression as quoted in an error message: a plain name already has its backticks."""
-    said = value.spark()
-    return said if re.fullmatch(r"`[^`]+`", said) else f"`{said.replace('`', '')}`"
+    sql = value.spark()
+    return sql if re.fullmatch(r"`[^`]+`", sql) else f"`{sql.replace('`', '')}`"
 
 
 def boolean(text: str | Expr, schema: Schema, what: str, *, clock: bool = False) -> Expr:
@@ -386,13 +386,15 @@ def _replace(root: exp.Expr, old: exp.Expr, new: exp.Expr) -> exp.Expr:
     return root
 
 
-def _rename_parameters(root: exp.Expr, taken: set[str]) -> None:
+def _rename_parameters(root: exp.Expr, names_in_use: set[str]) -> None:
     """Rename lambda parameters that could collide with a column of the same name."""
     for inner in reversed(list(root.find_all(exp.Lambda))):
         for parameter in inner.expressions:
             name = parameter.name
-            if name in taken:
-                fresh = next(f"{name}_{i}" for i in range(1, len(taken) + 2) if f"{name}_{i}" not in taken)
+            if name in names_in_use:
+                fresh = next(
+                    f"{name}_{i}" for i in range(1, len(names_in_use) + 2) if f"{name}_{i}" not in names_in_use
+                )
                 for node in (parameter, *inner.this.find_all(exp.Column, exp.Identifier)):
                     if node.name == name:
                         node.set("this", exp.to_identifier(fresh) if isinstance(node, exp.Column) else fresh)

@@ -208,13 +208,13 @@ def _with_processing_time(columns: Schema, name: str, event_time: str | None) ->
     return Schema.of([*columns, Field(name, TIMESTAMP)])
 
 
-def _computed_time(given: Mapping[str, str | Expr], columns: Schema) -> tuple[str, str]:
+def _computed_time(computed: Mapping[str, str | Expr], columns: Schema) -> tuple[str, str]:
     """The name and the Spark SQL of a computed event time."""
-    if len(given) != 1:
+    if len(computed) != 1:
         raise DefinitionError(
             "a source has one event time", hint='event_time={"ts": "timestamp_millis(ms)"}', origin=here()
         )
-    ((name, said),) = given.items()
+    ((name, expression),) = computed.items()
     check_name(name, "column")
     if name in columns:
         raise SchemaError(
@@ -222,7 +222,7 @@ def _computed_time(given: Mapping[str, str | Expr], columns: Schema) -> tuple[st
             hint="give the computed one another name",
             origin=here(),
         )
-    bound = expr(said).bind(columns)
+    bound = expr(expression).bind(columns)
     kind = bound.type_in(columns)
     if kind is not None and not pa.types.is_timestamp(kind):
         raise SchemaError(
@@ -252,8 +252,8 @@ def _corrections(
     for named, what, fits in ((op, "op", pa.types.is_string), (version, "version", pa.types.is_integer)):
         kind = None if named is None else columns.field(named, origin=here()).type
         if kind is not None and not fits(kind):
-            wanted = "STRING" if what == "op" else "BIGINT"
-            raise SchemaError(f"{what}=`{named}` is {kind}, not {wanted}", origin=here())
+            expected_type = "STRING" if what == "op" else "BIGINT"
+            raise SchemaError(f"{what}=`{named}` is {kind}, not {expected_type}", origin=here())
     return Corrections(names, op, version)
 
 

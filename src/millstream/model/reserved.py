@@ -31,16 +31,16 @@ disk, so the prefix cannot change to ``$``.
 """
 
 
-def free_name(wanted: str, taken: Iterable[str]) -> str:
+def free_name(name: str, names_in_use: Iterable[str]) -> str:
     """A name for a column that is added to user columns, with as many ``_`` in front as needed to be unique.
 
     >>> free_name("op", ["id", "price"]), free_name("op", ["Op", "_op"])
     ('op', '__op')
     """
-    there = {folded(n) for n in taken}
-    while folded(wanted) in there:
-        wanted = f"_{wanted}"
-    return wanted
+    there = {folded(n) for n in names_in_use}
+    while folded(name) in there:
+        name = f"_{name}"
+    return name
 
 
 def folded(name: str) -> str:
@@ -58,8 +58,8 @@ def check_column(name: str) -> None:
     """Reject a column name that some part of the system would interpret differently."""
     why, write = _problem(name)
     if why:
-        shown = name if len(name) < 80 else f"{name[:60]}..."
-        raise SchemaError(f"the column name {shown!r} {why}", hint=write, origin=here())
+        text = name if len(name) < 80 else f"{name[:60]}..."
+        raise SchemaError(f"the column name {text!r} {why}", hint=write, origin=here())
 
 
 def check_user_columns(names: Iterable[str]) -> None:

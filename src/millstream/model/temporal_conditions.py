@@ -72,8 +72,8 @@ class _Reading:
         return self if self.grain == grain and self.after % grain == 0 else None
 
     def dated(self) -> _Reading | None:
-        made = self if self.is_date else self.floored(_DAY)
-        return None if made is None else replace(made, is_date=True)
+        day = self if self.is_date else self.floored(_DAY)
+        return None if day is None else replace(day, is_date=True)
 
 
 def spans(condition: Expr, schema: Schema) -> Spans:
@@ -102,13 +102,13 @@ def spans(condition: Expr, schema: Schema) -> Spans:
     return Spans(rest, tuple(since), tuple(until), Expr(exp.and_(*timed), origin))
 
 
-def filtered(step: Step, found: Spans) -> Temporal:
+def filtered(step: Step, spans: Spans) -> Temporal:
     """A step followed by a temporal filter; two consecutive filters are combined."""
     if not isinstance(step, Temporal):
-        return Temporal(step, found.since, found.until, found.timed, here())
-    both = exp.and_(step.condition.node.copy(), found.timed.node.copy())
-    since, until = (*step.since, *found.since), (*step.until, *found.until)
-    return Temporal(step.input, since, until, Expr(both, found.timed.origin), here())
+        return Temporal(step, spans.since, spans.until, spans.timed, here())
+    both = exp.and_(step.condition.node.copy(), spans.timed.node.copy())
+    since, until = (*step.since, *spans.since), (*step.until, *spans.until)
+    return Temporal(step.input, since, until, Expr(both, spans.timed.origin), here())
 
 
 def misplaced(what: str, origin: Origin | None) -> Unsupported:
@@ -125,8 +125,8 @@ def misplaced(what: str, origin: Origin | None) -> Unsupported:
 def _parts(node: exp.Expr) -> Iterator[exp.Expr]:
     """The comparisons that AND combines; BETWEEN yields two."""
     for part in conjuncts(node):
-        told = {k for k, v in part.args.items() if v}
-        if isinstance(part, exp.Between) and has_clock(part) and told <= {"this", "low", "high"}:
+        clauses = {k for k, v in part.args.items() if v}
+        if isinstance(part, exp.Between) and has_clock(part) and clauses <= {"this", "low", "high"}:
             yield exp.GTE(this=part.this.copy(), expression=part.args["low"].copy())
             yield exp.LTE(this=part.this.copy(), expression=part.args["high"].copy())
         elif isinstance(part, exp.Not) and type(part.this.unnest()) in _NEGATED:
@@ -163,8 +163,8 @@ def _solved(part: exp.Expr, origin: Origin | None) -> tuple[type[exp.Expr], _Rea
 
 
 def _unreadable(node: exp.Expr, origin: Origin | None) -> Unsupported:
-    said = " ".join(f"{i.name} {i.text('unit')}" for i in node.find_all(exp.Interval)).upper()
-    if any(word.rstrip("S") in _CALENDAR for word in said.split()):
+    intervals = " ".join(f"{i.name} {i.text('unit')}" for i in node.find_all(exp.Interval)).upper()
+    if any(word.rstrip("S") in _CALENDAR for word in intervals.split()):
         return Unsupported(
             f"`{_said(node)}`: a month or a year has no fixed length",
             hint="add it to the time of the row instead: ts + INTERVAL '1' MONTH > now()",
@@ -289,10 +289,10 @@ def _micros(node: exp.Expr, schema: Schema, origin: Origin | None) -> tuple[exp.
 
 
 def _is_time(text: str) -> bool:
-    found = _TIME.fullmatch(text.strip())
-    if found is None:
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
         return False
-    year, month, day = (int(n or 1) for n in found.groups())
+    year, month, day = (int(n or 1) for n in match.groups())
     return 1 <= month <= 12 and 1 <= day <= monthrange(year % 400 + 2000, month)[1]
 
 

@@ -130,9 +130,9 @@ def _not_greeted(wire: Wire, line: bytes) -> MillstreamError:
     """Return why a server did not return the greeting."""
     if line.startswith(b"{"):
         with suppress(orjson.JSONDecodeError, Closed, TimeoutError):
-            said = orjson.loads(wire.rest_of_line(line))
-            if isinstance(said, dict) and "cannot be answered" not in str(said.get("error")):  # from version 1
-                return error_from(said.get("error"))
+            greeting = orjson.loads(wire.rest_of_line(line))
+            if isinstance(greeting, dict) and "cannot be answered" not in str(greeting.get("error")):  # from version 1
+                return error_from(greeting.get("error"))
     return QueryError(
         "the process that owns the home runs another version of Millstream",
         detail=f"it does not support version {wires.VERSION} of the socket protocol",

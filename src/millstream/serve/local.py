@@ -204,11 +204,11 @@ class _Handler(socketserver.BaseRequestHandler):
         line = self.wire.line(seconds=seconds)
         if not line:
             return False
-        said = wires.greeted(line)
-        if said == wires.VERSION:
+        version = wires.greeted(line)
+        if version == wires.VERSION:
             self.wire.send_bytes(wires.greeting(), seconds=seconds)
             return True
-        theirs = "an older version, or is not a Millstream client" if said is None else f"protocol version {said}"
+        theirs = "an older version, or is not a Millstream client" if version is None else f"protocol version {version}"
         refuse(
             self.wire,
             QueryError(
@@ -227,8 +227,8 @@ class _Handler(socketserver.BaseRequestHandler):
         except Malformed as error:
             Reply(self.wire, None).error(QueryError("the request cannot be read", detail=str(error)))
         except TimeoutError:
-            said = f"the request was not complete after {seconds:g} seconds"
-            Reply(self.wire, None).error(QueryError(said, hint="send it whole"))
+            problem = f"the request was not complete after {seconds:g} seconds"
+            Reply(self.wire, None).error(QueryError(problem, hint="send it whole"))
         return None
 
     def _one(self, frame: WireFrame) -> None:

@@ -100,13 +100,13 @@ class _Parts:
         self._send, self._kept = send, bytearray()
 
     def write(self, data: Any) -> int:
-        given = memoryview(data).cast("B")
-        for at in range(0, len(given), CHUNK):
-            self._kept += given[at : at + CHUNK]
+        view = memoryview(data).cast("B")
+        for at in range(0, len(view), CHUNK):
+            self._kept += view[at : at + CHUNK]
             while len(self._kept) > CHUNK:
                 self._send(memoryview(bytes(self._kept[:CHUNK])), False)
                 del self._kept[:CHUNK]
-        return len(given)
+        return len(view)
 
     def end(self) -> None:
         self._send(memoryview(bytes(self._kept)), True)

@@ -76,13 +76,13 @@ class Catalog:
 
     def dependents(self, name: str) -> list[Create]:
         """All direct and indirect dependents of a name; the most distant last."""
-        found: list[Create] = []
-        wanted = {name.lower()}
+        entries: list[Create] = []
+        names = {name.lower()}
         for entry in self.entries.values():  # created after what they need
-            if (self.needs(entry) | written_by(entry)) & wanted and entry.name.lower() not in wanted:
-                wanted.add(entry.name.lower())
-                found.append(entry)
-        return found
+            if (self.needs(entry) | written_by(entry)) & names and entry.name.lower() not in names:
+                names.add(entry.name.lower())
+                entries.append(entry)
+        return entries
 
     def sources_of(self, entry: Create) -> set[str]:
         """The sources that a definition reads, directly or indirectly, by lower-case name."""

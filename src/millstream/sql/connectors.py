@@ -146,7 +146,7 @@ def _files_sink(entry: CreateSink, catalog: Catalog) -> Sink:
 
 
 def _table(entry: CreateSink, catalog: Catalog) -> TableTarget:
-    name, *given = (str(a) for a in entry.place.arguments)
+    name, *column_names = (str(a) for a in entry.place.arguments)
     table = catalog.get(name)
     if table is None:
         raise catalog.missing(name, "table")
@@ -158,10 +158,10 @@ def _table(entry: CreateSink, catalog: Catalog) -> TableTarget:
     schema = schema_of(catalog, table)
     assert schema is not None
     spelled = {n.lower(): n for n in schema.names}
-    for column in given:
+    for column in column_names:
         if column.lower() not in spelled:
             raise schema.unknown(column)
-    columns = tuple(spelled[c.lower()] for c in given) or schema.names
+    columns = tuple(spelled[c.lower()] for c in column_names) or schema.names
     key = tuple(spelled[k.lower()] for k in table.key)
     required = tuple(spelled[c.name.lower()] for c in table.columns if c.required)
     lacking = next((n for n in (*key, *required) if n not in columns), None)
@@ -225,19 +225,19 @@ def check_start(start: str) -> None:
         ) from None
 
 
-def local_path(path: str, said: str = "FILES({})") -> str:
-    """A path of this machine; `said` is how a message tells it."""
+def local_path(path: str, spelling: str = "FILES({})") -> str:
+    """A path of this machine; `spelling` is how a message tells it."""
     if _ELSEWHERE.match(path) or not path.strip() or any(ord(c) < 32 for c in path):
         raise Unsupported(
-            f"{said.format(repr(path[:60]))}: only files of this machine can be read",
-            hint=f"e.g. {said.format(repr('data/bids'))}",
+            f"{spelling.format(repr(path[:60]))}: only files of this machine can be read",
+            hint=f"e.g. {spelling.format(repr('data/bids'))}",
         )
     return path
 
 
-def format_of(path: str, said: str = "FILES(...)", example: str = "FILES('data/bids', format = 'json')") -> str:
+def format_of(path: str, spelling: str = "FILES(...)", example: str = "FILES('data/bids', format = 'json')") -> str:
     """The format that the name of a file says."""
     for form in ("json", "csv", "parquet"):
         if path.lower().endswith((f".{form}", f".{form}l")):
             return form
-    raise DefinitionError(f"{said} needs a format", hint=f"e.g. {example}")
+    raise DefinitionError(f"{spelling} needs a format", hint=f"e.g. {example}")

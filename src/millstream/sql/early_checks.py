@@ -104,9 +104,9 @@ def _check_time(text: Text, cast: exp.Cast) -> None:
         or not cast.is_type("date", "timestamp", "timestamptz")
     ):
         return
-    said, day = value.name.strip(), _DAY.match(value.name.strip())
+    literal, day = value.name.strip(), _DAY.match(value.name.strip())
     try:
-        wrong = not any(c.isdigit() for c in said)
+        wrong = not any(c.isdigit() for c in literal)
         if day is not None:
             date(*map(int, day.groups()))
     except ValueError:
@@ -125,15 +125,15 @@ def check_fields(text: Text, column: exp.Expr, name: str, kind: pa.DataType | No
         if kind is None or not pa.types.is_struct(kind):
             return
         names = [kind.field(i).name for i in range(kind.num_fields)]
-        found = next((n for n in names if n.lower() == field.lower()), None)
-        if found is None:
+        field_name = next((n for n in names if n.lower() == field.lower()), None)
+        if field_name is None:
             raise SchemaError(
                 f"the column `{name}` has no field `{field}`",
                 detail="there are: " + ", ".join(names),
                 hint="name one of its fields",
                 origin=text.of_node(column),
             )
-        name, kind = f"{name}.{found}", kind.field(found).type
+        name, kind = f"{name}.{field_name}", kind.field(field_name).type
 
 
 def check_elements(text: Text, node: exp.Bracket, name: str, kind: pa.DataType | None) -> None:

@@ -27,9 +27,9 @@ def column(
     text: Text, node: exp.Expr, name: str, known: Sequence[str], *, of: str = "", select: exp.Select | None = None
 ) -> SchemaError:
     """The error for an unknown column, in the relation `of` or in all of them."""
-    shown = [n for n in known if not n.startswith(HIDDEN)]
-    close = difflib.get_close_matches(name.lower(), [n.lower() for n in shown], n=1)
-    actual = next((n for n in shown if close and n.lower() == close[0]), None)
+    names = [n for n in known if not n.startswith(HIDDEN)]
+    close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1)
+    actual = next((n for n in names if close and n.lower() == close[0]), None)
     hint = f"did you mean `{actual}`?" if actual else f"a string is written in single quotes: '{name}'"
     if of and not actual:
         hint = f"name one of the columns of `{of}`"
@@ -38,11 +38,11 @@ def column(
         hint = f"`{name}` is a column of the result: write its expression `{answer}` here, or filter in an outer query"
     elif name.lower() in _CLOCKS:
         hint = f"write {_CLOCKS[name.lower()]}"
-    elif not shown:
+    elif not names:
         hint = "add FROM: SELECT column FROM source"
     return SchemaError(
         f"there is no column `{name}`{f' of `{of}`' if of else ''}",
-        detail="there are: " + ", ".join(shown) if shown else "the query has no FROM",
+        detail="there are: " + ", ".join(names) if names else "the query has no FROM",
         hint=hint,
         origin=text.of_node(node),
     )
@@ -71,9 +71,9 @@ def relation(text: Text, node: exp.Expr, parts: Sequence[str], aliases: Iterable
 
 def field(text: Text, node: exp.Expr, parts: Sequence[str], kind: pa.DataType | None) -> SchemaError:
     """The error for a dot after a column that has no fields."""
-    said = "" if kind is None else f": it is {ddl_type(kind)}"
+    type_text = "" if kind is None else f": it is {ddl_type(kind)}"
     return SchemaError(
-        f"the column `{parts[0]}` has no field `{parts[1]}`{said}",
+        f"the column `{parts[0]}` has no field `{parts[1]}`{type_text}",
         hint=f"for JSON in a string: get_json_object({parts[0]}, '$.{parts[1]}')",
         origin=text.of_node(node),
     )

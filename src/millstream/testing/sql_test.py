@@ -145,7 +145,7 @@ class _Play:
 
     def _one(self, step: Step) -> None:
         try:
-            found = self._does(step)
+            actual = self._does(step)
         except MillstreamError as error:
             if not step.error:
                 raise
@@ -155,7 +155,7 @@ class _Play:
         if step.error:
             raise AssertionError(f"there was no error\nexpected: {step.error}")
         if step.expected is not None:
-            columns, rows = found
+            columns, rows = actual
             wrong = difference(step.expected, columns, rows, ordered=step.ordered)
             if wrong:
                 raise AssertionError(f"{step.title}: not as expected\n{wrong}")
@@ -173,10 +173,10 @@ class _Play:
                 script.end(name)
                 self.ended.add(name)
         elif step.kind == "changes":
-            found = script.changes(self._view(step.text))
+            changes = script.changes(self._view(step.text))
             columns = self._columns(step.text)
             kind = free_name(SHOWN_OP, columns)
-            return _as_table([{kind: op, **row} for op, row in found], [kind, *columns])
+            return _as_table([{kind: op, **row} for op, row in changes], [kind, *columns])
         elif step.kind == "records":
             return _as_table(script.written(step.text), [])
         script.tick()

@@ -137,9 +137,9 @@ def _changes(home: Path, folder: Path, manifest: Manifest) -> Iterator[str]:
     from millstream.runtime.recovery import catalog_file
     from millstream.runtime.recovery.source_checks import wrong_offsets
 
-    for flow, told in manifest.flows.items():
-        yield f"{flow} goes back to epoch {told['epoch']}"
-        for problem in wrong_offsets(home, folder / "flows" / flow, told["offsets"]):
+    for flow, state in manifest.flows.items():
+        yield f"{flow} goes back to epoch {state['epoch']}"
+        for problem in wrong_offsets(home, folder / "flows" / flow, state["offsets"]):
             yield f"  it cannot run here afterwards: {problem}"
     if not (folder / catalog_file.FILE).exists():
         yield "definitions stay as they are: the checkpoint was made by an earlier version and has none"

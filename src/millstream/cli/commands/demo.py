@@ -66,7 +66,7 @@ def command(duration: Duration | None, rate: int, home: Path | None) -> None:
     from millstream.engine.spark import session
     from millstream.home import Home
 
-    meter, given = Meter(), home
+    meter, home_option = Meter(), home
     with _place(home) as path, Home(path) as opened:
         try:
             with stop_on_signals() as stop:
@@ -74,7 +74,7 @@ def command(duration: Duration | None, rate: int, home: Path | None) -> None:
                 if run is not None:
                     seconds = None if duration is None else duration.micros / 1_000_000
                     took = _watch(opened, run, meter, stop, seconds)
-                    _summary(opened, meter.read(), took, given)
+                    _summary(opened, meter.read(), took, home_option)
         finally:
             session.stop()
 
@@ -226,7 +226,7 @@ def _line(reading: MeterReading) -> str:
     )
 
 
-def _summary(home: Home, reading: MeterReading, took: float, given: Path | None) -> None:
+def _summary(home: Home, reading: MeterReading, took: float, home_option: Path | None) -> None:
     """The summary: the figures of the run, the rows of the views, and what to type next."""
     from millstream.cli.demo.flow import PANELS
     from millstream.cli.demo.screen import said
@@ -252,13 +252,13 @@ def _summary(home: Home, reading: MeterReading, took: float, given: Path | None)
             for line in text_table([heading for heading, _ in panel.columns], cells).splitlines()[:-1]:
                 click.echo(f"    {line}")
     click.echo()
-    if given is None:
+    if home_option is None:
         click.echo("Its home was temporary and is gone. To keep it, and query it from another terminal:")
         click.echo("  millstream demo --home ./demo-home")
         where = "./demo-home"
     else:
         click.echo("Query it, or open it again where it stopped:")
-        where = shlex.quote(str(given))
+        where = shlex.quote(str(home_option))
         click.echo(f"  millstream demo --home {where}")
     click.echo(f'  millstream query "SELECT * FROM seller_sales ORDER BY worth DESC LIMIT 5" --home {where}')
     click.echo("Then write your own flow: millstream run --help")

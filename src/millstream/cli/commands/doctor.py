@@ -97,32 +97,32 @@ def check_java() -> CheckResult:
 
 def check_python() -> CheckResult:
     """Check that this Python is new enough."""
-    said = f"{platform.python_version()}, {sys.executable}"
+    version = f"{platform.python_version()}, {sys.executable}"
     if sys.version_info < PYTHON:
-        wanted = ".".join(map(str, PYTHON))
-        return CheckResult("python", BROKEN, said, f"Millstream needs Python {wanted} or later")
-    return CheckResult("python", OK, said)
+        minimum = ".".join(map(str, PYTHON))
+        return CheckResult("python", BROKEN, version, f"Millstream needs Python {minimum} or later")
+    return CheckResult("python", OK, version)
 
 
 def check_packages() -> Iterator[CheckResult]:
     """Check that the libraries are installed in supported versions."""
     from importlib.metadata import PackageNotFoundError, requires, version
 
-    found, missing = [], []
+    installed, missing = [], []
     for name in PACKAGES:
         try:
-            found.append(f"{name} {version(name)}")
+            installed.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             missing.append(name)
     try:
-        found.insert(0, f"millstream {version('millstream')}")
-        wanted = [r for r in requires("millstream") or [] if "extra ==" not in r]
+        installed.insert(0, f"millstream {version('millstream')}")
+        requirements = [r for r in requires("millstream") or [] if "extra ==" not in r]
     except PackageNotFoundError:
-        wanted = list(PACKAGES)
+        requirements = list(PACKAGES)
     if missing:
-        repair = "pip install " + " ".join(repr(r) for r in wanted if r.startswith(tuple(missing)))
+        repair = "pip install " + " ".join(repr(r) for r in requirements if r.startswith(tuple(missing)))
         yield CheckResult("packages", BROKEN, f"missing: {', '.join(missing)}", repair)
-    yield CheckResult("packages", OK, ", ".join(found))
+    yield CheckResult("packages", OK, ", ".join(installed))
 
 
 def check_memory() -> CheckResult:
@@ -154,11 +154,11 @@ def check_disk(home: Path) -> CheckResult:
 
 
 def _enough(what: str, free: int, where: str, bounds: dict[str, int], repair: str) -> CheckResult:
-    said = f"{free / GIB:,.1f} GiB {where}"
+    free_text = f"{free / GIB:,.1f} GiB {where}"
     for state in (BROKEN, LOW):
         if free < bounds[state]:
-            return CheckResult(what, state, said, repair)
-    return CheckResult(what, OK, said)
+            return CheckResult(what, state, free_text, repair)
+    return CheckResult(what, OK, free_text)
 
 
 def check_home(home: Path) -> CheckResult:
@@ -194,7 +194,7 @@ def _no_home(home: Path) -> CheckResult:
     return CheckResult("home", BROKEN, f"{home} is not a Millstream home", "name another directory with --home")
 
 
-def _read(home: Path, said: str) -> CheckResult:
+def _read(home: Path, owner_text: str) -> CheckResult:
     """Query the home for its views."""
     from millstream.reader import Reader
 
@@ -205,8 +205,8 @@ def _read(home: Path, said: str) -> CheckResult:
         wrong = "; ".join(p for p in (error.message, error.detail) if p)
         return CheckResult("home", BROKEN, wrong, error.hint or "restore it from a copy")
     except OSError:
-        return CheckResult("home", LOW, f"{said}, which does not respond", "try again in a moment")
-    return CheckResult("home", OK, f"{said}, {plural(len(views), 'view')}")
+        return CheckResult("home", LOW, f"{owner_text}, which does not respond", "try again in a moment")
+    return CheckResult("home", OK, f"{owner_text}, {plural(len(views), 'view')}")
 
 
 def _damage(home: Path) -> list[str]:
@@ -282,8 +282,8 @@ def check_spark() -> CheckResult:
                 "spark", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or ""
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
-            said = plain(next(iter(str(error).strip().splitlines()), ""))
-            return CheckResult("spark", BROKEN, f"a small job failed: {said}")
+            problem = plain(next(iter(str(error).strip().splitlines()), ""))
+            return CheckResult("spark", BROKEN, f"a small job failed: {problem}")
         finally:
             _quietly(session.stop)
     if answer != 1000:

@@ -35,10 +35,10 @@ def command(name: Path) -> None:
             hint="name a folder that does not exist yet; nothing was changed",
         )
     try:
-        made = list(_copy(resources.files("millstream.cli") / "templates" / "project", name, name.absolute().name))
+        files = list(_copy(resources.files("millstream.cli") / "templates" / "project", name, name.absolute().name))
     except OSError as error:
         raise DefinitionError(f"{name} cannot be written", detail=error.strerror) from None
-    for path in made:
+    for path in files:
         click.echo(f"  made {path}")
     click.echo("\nnext:")
     for line in (
@@ -52,12 +52,12 @@ def command(name: Path) -> None:
 
 def _copy(template: Traversable, into: Path, name: str) -> list[Path]:
     into.mkdir(parents=True, exist_ok=True)
-    made: list[Path] = []
+    files: list[Path] = []
     for part in sorted(template.iterdir(), key=lambda p: p.name):
         target = into / _DOTTED.get(part.name, part.name)
         if part.is_dir():
-            made += _copy(part, target, name)
+            files += _copy(part, target, name)
         else:
             target.write_text(part.read_text(encoding="utf-8").replace("{{name}}", name), encoding="utf-8")
-            made.append(target)
-    return made
+            files.append(target)
+    return files

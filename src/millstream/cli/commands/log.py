@@ -151,7 +151,7 @@ def append(
     log = _log(home, make=True)
     target = log.topic(topic) if log.exists(topic) else None
     offsets: dict[int, tuple[int, int]] = {}
-    taken = skipped = repeated = 0
+    appended = skipped = repeated = 0
     try:
         for lines in chunks(file, None if producer is not None else CHUNK):
             if target is None and schema is not None:
@@ -162,7 +162,7 @@ def append(
             records, more = fitting(target, records) if target is not None else ([], [])
             bad = sorted([*bad, *more])
             if bad and bad_lines == "stop":
-                raise refused(bad[0], taken)
+                raise refused(bad[0], appended)
             for number, why in bad[: max(0, 10 - skipped)]:
                 click.echo(f"line {number} was skipped: {why}", err=True)
             skipped += len(bad)
@@ -170,20 +170,20 @@ def append(
                 continue
             ack = target.append([r for _, r in records], producer=producer, sequence=sequence)
             repeated = ack.repeated
-            taken += 0 if ack.repeated else len(records)
+            appended += 0 if ack.repeated else len(records)
             for partition, (first, end) in ack.offsets.items():
                 offsets[partition] = (offsets.get(partition, (first, 0))[0], end)
     finally:
         log.close()
-    _told(topic, taken, skipped, offsets, repeated=bool(repeated))
+    _told(topic, appended, skipped, offsets, repeated=bool(repeated))
 
 
-def _told(topic: str, taken: int, skipped: int, offsets: dict[int, tuple[int, int]], *, repeated: bool) -> None:
+def _told(topic: str, appended: int, skipped: int, offsets: dict[int, tuple[int, int]], *, repeated: bool) -> None:
     where = ", ".join(f"partition {p} offsets {a:,} to {b - 1:,}" for p, (a, b) in sorted(offsets.items()))
     if repeated:
         click.echo(f"nothing new: {topic} already has this sequence" + (f" ({where})" if where else ""))
     else:
-        click.echo(f"appended {plural(taken, 'record')} to {topic}" + (f": {where}" if where else ""))
+        click.echo(f"appended {plural(appended, 'record')} to {topic}" + (f": {where}" if where else ""))
     if skipped:
         click.echo(f"{plural(skipped, 'line')} skipped", err=True)
 
@@ -209,7 +209,7 @@ def read(topic: str, partition: int | None, begin: str, limit: int | None, form:
     """  # noqa: D301 - click reads the control character \b
     source = _log(home).topic(topic)
     ends = source.end()
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     columns = [*source.schema.names, "$part", "$offset", "$time"]
     left = limit
     for number, first in _begins(source, begin, partition).items():
@@ -218,9 +218,9 @@ def read(topic: str, partition: int | None, begin: str, limit: int | None, form:
             if form == "ndjson":
                 _print_line(row)
             else:
-                found.append(row)
+                records.append(row)
     if form != "ndjson":
-        print_rows(columns, [[r[c] for c in columns] for r in found], form)
+        print_rows(columns, [[r[c] for c in columns] for r in records], form)
 
 
 @command.command(short_help="Print records as they are appended.")
@@ -264,11 +264,11 @@ def _begins(topic: Topic, text: str, partition: int | None, option: str = "--fro
         raise click.BadParameter(msg, param_hint="--partition")
     starts, ends = topic.start(), topic.end()
     if text == "end":
-        found = ends
+        offsets = ends
     elif text == "beginning":
-        found = starts
+        offsets = starts
     elif text.isascii() and text.isdecimal():
-        found = {p: min(int(text), ends[p]) for p in ends}
+        offsets = {p: min(int(text), ends[p]) for p in ends}
     else:
         try:
             when = datetime.fromisoformat(text)
@@ -276,8 +276,8 @@ def _begins(topic: Topic, text: str, partition: int | None, option: str = "--fro
             msg = f"{text!r} is not an offset, a time like 2026-01-01T12:00:00, `beginning` or `end`"
             raise click.BadParameter(msg, param_hint=option) from None
         aware = when if when.tzinfo else when.replace(tzinfo=UTC)
-        found = topic.at(int(aware.timestamp() * 1_000_000))
-    return {p: found[p] for p in chosen}
+        offsets = topic.at(int(aware.timestamp() * 1_000_000))
+    return {p: offsets[p] for p in chosen}
 
 
 def _rows(topic: Topic, partition: int, start: int, end: int, limit: int | None) -> Iterator[dict[str, Any]]:
@@ -358,8 +358,8 @@ def trim(topic: str, before: str, partition: int | None, force: bool, yes: bool,
     finally:
         log.close()
     for number, (first, end) in removed.items():
-        said = "removed" if yes else "would remove"
-        click.echo(f"{said} {plural(end - first, 'record')} of partition {number}: offsets {first:,} to {end - 1:,}")
+        verb = "removed" if yes else "would remove"
+        click.echo(f"{verb} {plural(end - first, 'record')} of partition {number}: offsets {first:,} to {end - 1:,}")
     if not removed:
         click.echo("nothing to remove: no file has only records from before that")
     elif not yes:

@@ -97,22 +97,22 @@ def command(
     from millstream.cli.ownership import TakeoverGap, owned
     from millstream.cli.signals import stop_on_signals
 
-    found = load(flow_file, name)
-    meters = {f.name: Meter() for f in found.flows}
-    said = ", ".join(f.name for f in found.flows)
+    loaded = load(flow_file, name)
+    meters = {f.name: Meter() for f in loaded.flows}
+    flows = ", ".join(f.name for f in loaded.flows)
     with (
         display() as show,
         stop_on_signals(lambda: show.note("stopping after the current epoch ...")) as stop,
-        owned(found.flows, home, memory, stop, show, standby=standby, take_over=take_over) as owning,
+        owned(loaded.flows, home, memory, stop, show, standby=standby, take_over=take_over) as owning,
     ):
         if owning is None:
             return
         opened, before = owning
-        for table, data in found.tables.items():
+        for table, data in loaded.tables.items():
             opened.put_table(table, data)
-        show.note(f"{said}: starting Spark ..." if before is None else f"{said}: taking over ...")
-        gaps = {f.name: TakeoverGap(f.name, before, show) for f in found.flows}
-        runs = [opened.start(f, on_epoch=_both(meters[f.name].take, gaps[f.name].take)) for f in found.flows]
+        show.note(f"{flows}: starting Spark ..." if before is None else f"{flows}: taking over ...")
+        gaps = {f.name: TakeoverGap(f.name, before, show) for f in loaded.flows}
+        runs = [opened.start(f, on_epoch=_both(meters[f.name].take, gaps[f.name].take)) for f in loaded.flows]
         follow(runs, meters, stop, show, until_caught_up=until_caught_up)
         done = summary(opened, runs, meters, home)
     for line in done:
@@ -175,7 +175,7 @@ def _catch_up(run: Run) -> threading.Thread:
     return thread
 
 
-def summary(home: Home, runs: list[Run], meters: dict[str, Meter], given: Path) -> list[str]:
+def summary(home: Home, runs: list[Run], meters: dict[str, Meter], home_option: Path) -> list[str]:
     """The summary: the work done, the current rows, and what to type next."""
     states = {"finished": "finished: everything was read"}
     lines = []
@@ -188,7 +188,7 @@ def summary(home: Home, runs: list[Run], meters: dict[str, Meter], given: Path) 
     mine = [v for v in home.views() if v["flow"] in {r.flow for r in runs}]
     lines += [f"  view {view['view']}: {plural(view['rows'], 'row')}" for view in mine]
     if mine:
-        where = "" if str(given) == DEFAULT_HOME else f" --home {shlex.quote(str(given))}"
+        where = "" if str(home_option) == DEFAULT_HOME else f" --home {shlex.quote(str(home_option))}"
         lines.append(f'query it: millstream query "SELECT * FROM {mine[0]["view"]} LIMIT 10"{where}')
     return lines
 

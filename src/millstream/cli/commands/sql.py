@@ -46,10 +46,10 @@ def command(
     from millstream.cli.shell.output import AnswerPrinter
     from millstream.cli.shell.shell import Runner, Shell, on_terminal, read_file
 
-    given = [read_file(f) for f in files] + [(c, "-c") for c in commands]
-    interactive = not given and on_terminal()
-    if not given and not interactive:
-        given = [(sys.stdin.read(), "stdin")]
+    scripts = [read_file(f) for f in files] + [(c, "-c") for c in commands]
+    interactive = not scripts and on_terminal()
+    if not scripts and not interactive:
+        scripts = [(sys.stdin.read(), "stdin")]
     output = AnswerPrinter(form)
     with connected(home, memory) as connection:
         if interactive:
@@ -59,7 +59,7 @@ def command(
             return
         runner = Runner(connection, output)
         try:
-            for text, name in given:
+            for text, name in scripts:
                 runner.run(text, name)
         except BrokenPipeError:  # the reader of the output has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

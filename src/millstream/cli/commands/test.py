@@ -53,12 +53,12 @@ def command(places: tuple[Path, ...], wanted: str, junit: Path | None) -> int:
     files = [read_tests(p) for p in find_files(places or (Path(),))]
     since = time.perf_counter()
     outcomes: list[CaseOutcome] = []
-    shown: Path | None = None
+    current_file: Path | None = None
     with tempfile.TemporaryDirectory(prefix="millstream-test-", ignore_cleanup_errors=True) as folder:
         for outcome in play_all(files, Path(folder), wanted=wanted, script=_scripts()):
-            if outcome.case.file != shown:
-                shown = outcome.case.file
-                click.echo(str(shown))
+            if outcome.case.file != current_file:
+                current_file = outcome.case.file
+                click.echo(str(current_file))
             _tell(outcome)
             outcomes.append(outcome)
     if not outcomes:
@@ -66,8 +66,8 @@ def command(places: tuple[Path, ...], wanted: str, junit: Path | None) -> int:
     if junit is not None:
         write_junit(outcomes, junit)
     failed = sum(not o.passed for o in outcomes)
-    said = f"{len(outcomes) - failed} passed" + (f", {failed} failed" if failed else "")
-    click.secho(f"{said} ({spoken_seconds(time.perf_counter() - since)})", fg="red" if failed else "green")
+    summary = f"{len(outcomes) - failed} passed" + (f", {failed} failed" if failed else "")
+    click.secho(f"{summary} ({spoken_seconds(time.perf_counter() - since)})", fg="red" if failed else "green")
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
@@ -75,12 +75,12 @@ def _scripts() -> MakeScript:
     """The factory of the scripts of the tests; all of them share one Spark, whose start is announced."""
     from millstream.testing import script
 
-    made: list[Path] = []
+    scripts: list[Path] = []
 
     def make(flow: Flow, path: Path, *, start: str) -> Script:
-        if not made:
+        if not scripts:
             click.echo("starting Spark ...", err=True)
-        made.append(path)
+        scripts.append(path)
         return script.Script(flow, path, start=start)
 
     return make

@@ -80,7 +80,7 @@ def _headline(clock: str) -> RenderableType:
 
 def _figures(reading: MeterReading, *, wide: bool) -> RenderableType:
     mark = f"{reading.watermark:%H:%M:%S}" if reading.watermark else "-"
-    shown = [
+    columns = [
         ("events/s", f"{reading.rate:,.0f}"),
         ("events", f"{reading.rows:,}"),
         ("watermark", mark),
@@ -93,13 +93,13 @@ def _figures(reading: MeterReading, *, wide: bool) -> RenderableType:
         ("errors", f"{reading.errors:,}"),
     ]
     if not wide:
-        shown = [f for f in shown if f[0] not in LESS]
+        columns = [f for f in columns if f[0] not in LESS]
     grid = Table.grid(expand=True, padding=(0, 1))
-    for _ in shown:
+    for _ in columns:
         grid.add_column(justify="center", no_wrap=True, ratio=1)
     alarming = {"late", "errors"}
-    grid.add_row(*(Text(label, style=QUIET) for label, _ in shown))
-    grid.add_row(*(Text(v, style="bold yellow" if n in alarming and v != "0" else "bold") for n, v in shown))
+    grid.add_row(*(Text(label, style=QUIET) for label, _ in columns))
+    grid.add_row(*(Text(v, style="bold yellow" if n in alarming and v != "0" else "bold") for n, v in columns))
     return grid
 
 

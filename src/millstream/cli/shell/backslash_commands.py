@@ -81,10 +81,10 @@ def read_order(line: str) -> BackslashCommand:
 
 def switched(order: BackslashCommand, now: bool) -> bool:
     """The new state of a switch after a command: on, off, or toggled."""
-    said = order.argument.lower()
-    if said not in ("", "on", "off"):
+    argument = order.argument.lower()
+    if argument not in ("", "on", "off"):
         raise DefinitionError(f"\\{order.name} is on or off, not {order.argument}")
-    return not now if not said else said == "on"
+    return not now if not argument else argument == "on"
 
 
 def help_text() -> str:

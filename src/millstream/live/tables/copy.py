@@ -32,11 +32,11 @@ def copy(deployment: Deployment, statement: Copy, session: Session, entry: Creat
     names = [spelled(schema, c) for c in statement.columns] or list(schema.names)
     if len(set(names)) != len(names):
         raise SchemaError("a column is named twice")
-    wanted = schema.to_arrow()
+    arrow_schema = schema.to_arrow()
     loaded = load(
         local_path(statement.path, f"COPY {entry.name} FROM {{}}"),
         form_of(statement),
-        pa.schema([wanted.field(n) for n in names]),
+        pa.schema([arrow_schema.field(n) for n in names]),
     )
     rows = assigned_columns(schema, {n: loaded.rows[n] for n in names}, loaded.rows.num_rows)
     check_required(entry, rows, named=loaded.named)

@@ -105,8 +105,8 @@ class Pattern:
         added, part = self._with(name, condition)
         if not self.parts:
             raise DefinitionError("a pattern begins with then(...)", origin=here())
-        wanted = () if any_of_them else _first_names(part)
-        unlike = tuple(dict.fromkeys((*wanted, *self.avoided)))
+        excluded = () if any_of_them else _first_names(part)
+        unlike = tuple(dict.fromkeys((*excluded, *self.avoided)))
         gap = Excluded(Repeat(Gap(unlike), 0, None, reluctant=any_of_them))
         least, most = _bounds(times)
         if (least, most) == (1, 1):
@@ -137,8 +137,8 @@ class Pattern:
         if len(patterns) < 2:
             raise DefinitionError("one_of needs at least two patterns", origin=here())
         added, parts = self, []
-        for given in patterns:
-            added, part = added._with(given, None)
+        for alternative in patterns:
+            added, part = added._with(alternative, None)
             parts.append(part)
         return added.then(Pattern((Choice(tuple(parts)),)))
 
@@ -231,5 +231,5 @@ def _repeated(part: Part, times: Times, optional: bool, reluctant: bool) -> Part
     least, most = _bounds(times)
     if optional:
         least = 0 if least == 1 else least
-    made = part if (least, most) == (1, 1) else Repeat(part, least, most, reluctant)
-    return Repeat(made, 0, 1, reluctant) if optional and least > 0 else made
+    repetition = part if (least, most) == (1, 1) else Repeat(part, least, most, reluctant)
+    return Repeat(repetition, 0, 1, reluctant) if optional and least > 0 else repetition

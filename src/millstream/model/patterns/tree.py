@@ -103,9 +103,9 @@ def named(part: Part) -> tuple[str, ...]:
 
 def unwanted(part: Part) -> tuple[str, ...]:
     """The variables that only define which rows must not occur."""
-    found = [n for p in walk(part) for n in (p.unlike if isinstance(p, Gap) else ())]
-    found += [p.name for p in walk(part) if isinstance(p, NotNext | Never)]
-    return tuple(n for n in dict.fromkeys(found) if n not in named(part))
+    names = [n for p in walk(part) for n in (p.unlike if isinstance(p, Gap) else ())]
+    names += [p.name for p in walk(part) if isinstance(p, NotNext | Never)]
+    return tuple(n for n in dict.fromkeys(names) if n not in named(part))
 
 
 def may_be_empty(part: Part) -> bool:

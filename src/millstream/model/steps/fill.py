@@ -42,16 +42,16 @@ class Fill:
     value: Expr | None = None
 
     @classmethod
-    def of(cls, given: object) -> Fill:
+    def of(cls, fill: object) -> Fill:
         """Parse the user's argument: "previous", "linear", None, a number, a truth value, or an expression."""
-        if isinstance(given, Fill):
-            return given
-        if isinstance(given, str) and given in (PREVIOUS, LINEAR):
-            return cls(given)
-        if given is None or isinstance(given, bool | int | float | Expr):
-            return cls(CONSTANT, literal(given))
+        if isinstance(fill, Fill):
+            return fill
+        if isinstance(fill, str) and fill in (PREVIOUS, LINEAR):
+            return cls(fill)
+        if fill is None or isinstance(fill, bool | int | float | Expr):
+            return cls(CONSTANT, literal(fill))
         raise DefinitionError(
-            f"{given!r:.60} is not a value to fill with",
+            f"{fill!r:.60} is not a value to fill with",
             hint='"previous", "linear", None, a number, or an expression without columns: ms.expr("\'none\'")',
             origin=here(),
         )
@@ -77,9 +77,9 @@ class Filling:
                     hint="keys and window borders are filled automatically",
                     origin=here(),
                 )
-        said = {known[n.lower()]: f for n, f in self.columns}
+        fills = {known[n.lower()]: f for n, f in self.columns}
         nothing = self.every or Fill.of(None)
-        return {n: said.get(n, nothing) for n in names}
+        return {n: fills.get(n, nothing) for n in names}
 
 
 def filled_aggregate(stream: Stream, how: object, longest: object) -> Stream:
@@ -130,9 +130,9 @@ def filled(
         columns[border] = expr(f"timestamp_micros(unix_micros({border}) + `{place}` * {slide})")
     for name, fill in fills.items():
         columns[name] = _value(name, fill, ahead.get(name, ""), place, apart)
-    made = spread._project(tuple(columns.items()))
-    assert isinstance(made.step, Select)
-    return made._with(replace(made.step, after=(("window_end", "window_end"),)))
+    projected = spread._project(tuple(columns.items()))
+    assert isinstance(projected.step, Select)
+    return projected._with(replace(projected.step, after=(("window_end", "window_end"),)))
 
 
 def _value(name: str, fill: Fill, ahead: str, place: str, apart: str) -> Expr:

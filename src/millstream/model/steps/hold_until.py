@@ -49,10 +49,10 @@ def final(stream: Stream) -> Stream:
             hint="keep the event time, or the `window_end` of a window, in every part of the query; or leave EMIT out",
             origin=here(),
         )
-    made: Step = Settling(step, min(known, key=lambda name: known[name]), here())
+    settling: Step = Settling(step, min(known, key=lambda name: known[name]), here())
     for one in reversed(behind):
-        made = replace(one, input=made)
-    return stream._with(made)
+        settling = replace(one, input=settling)
+    return stream._with(settling)
 
 
 def _why(step: Step) -> str | None:

@@ -132,8 +132,8 @@ def matched(
     if not gives:
         raise DefinitionError("a match needs at least one measure", origin=here())
     values = tuple((name, navigation) for navigation, name in outputs.items())
-    found = Matched(step, keys, time, slack, order, tree, read, values, skip, within, all_rows, timeouts, here())
-    return Select(found, tuple(gives), Schema.of(Field(n, e.type_in(found.schema)) for n, e in gives))
+    match = Matched(step, keys, time, slack, order, tree, read, values, skip, within, all_rows, timeouts, here())
+    return Select(match, tuple(gives), Schema.of(Field(n, e.type_in(match.schema)) for n, e in gives))
 
 
 def of_pattern(
@@ -186,12 +186,12 @@ def _in_order(step: Step, time: str | None) -> tuple[Step, str, int]:
 
 
 def _variable(name: str, known: tuple[str, ...]) -> str:
-    found = next((n for n in known if n.lower() == name.lower()), None)
-    if found is None:
+    variable = next((n for n in known if n.lower() == name.lower()), None)
+    if variable is None:
         raise DefinitionError(
             f"`{name}` is not a variable of the pattern", detail="its variables are: " + ", ".join(known), origin=here()
         )
-    return found
+    return variable
 
 
 def _check_condition(reading: Reading, schema: Schema) -> None:

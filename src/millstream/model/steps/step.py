@@ -318,10 +318,10 @@ def changes(step: Step) -> bool:
     return any(isinstance(s, Keeping) for s in upstream(step))
 
 
-def plain_column(given: Expr) -> str | None:
+def plain_column(expression: Expr) -> str | None:
     """The column that an expression consists of; None if it computes something."""
-    names = given.columns()
-    return names[0] if len(names) == 1 and given.spark() == f"`{names[0]}`" else None
+    names = expression.columns()
+    return names[0] if len(names) == 1 and expression.spark() == f"`{names[0]}`" else None
 
 
 def result_type(aggregate: Aggregate, schema: Schema) -> pa.DataType | None:

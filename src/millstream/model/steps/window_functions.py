@@ -68,18 +68,18 @@ def lead(x: str | Expr, n: int = 1, default: Any = None) -> WindowFunction:
     return WindowFunction("lead", expr(x), _whole("lead", n), default)
 
 
-def function_of(name: str, given: object, frame: Frame | None) -> WindowFunction:
+def function_of(name: str, function: object, frame: Frame | None) -> WindowFunction:
     """A window function, from any of the accepted argument types."""
     check_name(name, "column")
-    if isinstance(given, WindowFunction):
-        return given
-    if not isinstance(given, Aggregate) or str(given.kind) not in _AGGREGATES:
+    if isinstance(function, WindowFunction):
+        return function
+    if not isinstance(function, Aggregate) or str(function.kind) not in _AGGREGATES:
         raise DefinitionError(
-            f"{name}={given!r} is not a window function",
+            f"{name}={function!r} is not a window function",
             hint="e.g. ms.row_number(), ms.lag(...), ms.sum(...)",
             origin=here(),
         )
-    return WindowFunction(_AGGREGATES[str(given.kind)], given.argument, frame=frame)
+    return WindowFunction(_AGGREGATES[str(function.kind)], function.argument, frame=frame)
 
 
 def frame_of(

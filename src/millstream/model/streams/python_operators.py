@@ -58,23 +58,23 @@ class Operators:
         """
         if not callable(function):
             raise DefinitionError(f"{function!r} is not a function", origin=here())
-        given = (on,) if isinstance(on, str) else tuple(on)
+        arguments = (on,) if isinstance(on, str) else tuple(on)
         mine = self.step.schema
-        for column in given:
+        for column in arguments:
             mine.field(column, origin=here())
         added = _parsed(schema)
         name = self._registered(TableFunction(function, added))
-        array = Expr(exp.Anonymous(this=name, expressions=[exp.column(c) for c in given]), here())
+        array = Expr(exp.Anonymous(this=name, expressions=[exp.column(c) for c in arguments]), here())
         return self._rows_of(array, added, added.names, keep_empty=False)
 
-    def _rows_of(self, array: Expr, given: Schema, names: Sequence[str], *, keep_empty: bool) -> Stream:
+    def _rows_of(self, array: Expr, row_schema: Schema, names: Sequence[str], *, keep_empty: bool) -> Stream:
         """Each row combined with every struct of an array, whose fields become columns."""
         mine = self.step.schema
-        added = Schema.of(Field(n, f.type) for n, f in zip(names, given, strict=True))
+        added = Schema.of(Field(n, f.type) for n, f in zip(names, row_schema, strict=True))
         _refuse_taken(mine, added, "a table function")
-        many = FlatMap(self.step, _ROW, array, keep_empty, Schema((*mine.fields, Field(_ROW, _struct(given)))))
+        many = FlatMap(self.step, _ROW, array, keep_empty, Schema((*mine.fields, Field(_ROW, _struct(row_schema)))))
         columns = [(n, col(n)) for n in mine.names]
-        for name, field in zip(names, given, strict=True):
+        for name, field in zip(names, row_schema, strict=True):
             path = exp.Dot(this=exp.column(_ROW), expression=exp.to_identifier(field.name))
             columns.append((name, Expr(path, here())))
         return self._with(Select(many, tuple(columns), Schema.of([*mine, *added])))
@@ -205,7 +205,7 @@ class KeyedOperators:
         if not self.windowing.window.is_global:
             raise Unsupported("process within a window is not supported", hint="use timers instead", origin=here())
         stream._refuse_panes("process")
-        given = state if state is not None else getattr(process, "state", None)
+        declaration = state if state is not None else getattr(process, "state", None)
         clock = self._clock(time, required=ordered)
         kept = None if ttl is None else Duration.positive(ttl, what="ttl").micros
         if ttl_by not in (None, "event_time", "processing_time"):
@@ -224,7 +224,7 @@ class KeyedOperators:
             process,
             name_of(process),
             tuple(outputs),
-            None if given is None else TypedState.of(given),
+            None if declaration is None else TypedState.of(declaration),
             clock,
             ordered,
             kept,
@@ -241,14 +241,14 @@ class KeyedOperators:
             kind = step.schema.field(time, origin=here()).type
             if kind is not None and not pa.types.is_timestamp(kind):
                 raise SchemaError(f"time=`{time}` is {ddl_type(kind)}, not a TIMESTAMP", origin=here())
-        found = sorted(times_of(step, certain=False).items(), key=lambda c: c[1])
-        if required and not any(time in (None, n) for n, _ in found):
+        times = sorted(times_of(step, certain=False).items(), key=lambda c: c[1])
+        if required and not any(time in (None, n) for n, _ in times):
             raise DefinitionError(
                 "there is no event time here to go by" if time is None else f"`{time}` is not the event time here",
                 hint="declare it: flow.source(..., event_time='ts'), and keep that column",
                 origin=here(),
             )
-        return time if time is not None else found[0][0] if found else None
+        return time if time is not None else times[0][0] if times else None
 
 
 def _parsed(schema: str | Schema) -> Schema:

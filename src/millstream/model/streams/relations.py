@@ -228,10 +228,10 @@ class Relations:
         """
         self._refuse_panes("a changelog")
         names = (op, epoch, time)
-        taken = {folded(n) for n in self.schema.names}
+        names_in_use = {folded(n) for n in self.schema.names}
         for i, name in enumerate(names):
             check_name(name, "column")
-            if folded(name) in taken or folded(name) in {folded(n) for n in names[:i]}:
+            if folded(name) in names_in_use or folded(name) in {folded(n) for n in names[:i]}:
                 raise SchemaError(
                     f"`{name}` is already a column of a changelog",
                     hint="name each column: FROM CHANGELOG OF v AS c(kind, epoch, changed_at, ...); in Python "
@@ -258,17 +258,17 @@ class Relations:
         if type(most) is not int or most < 1:
             raise DefinitionError(f"most={most!r} is not a number of iterations", origin=here())
         rows = Round(self.schema)
-        made = body(self._with(rows))
-        if made.schema.names != self.schema.names:
+        results = body(self._with(rows))
+        if results.schema.names != self.schema.names:
             raise SchemaError(
                 "an iteration returns other columns than the loop begins with",
-                detail=f"{', '.join(self.schema.names)}  against  {', '.join(made.schema.names)}",
+                detail=f"{', '.join(self.schema.names)}  against  {', '.join(results.schema.names)}",
                 hint="bring them into the same shape with .select(...)",
                 origin=here(),
             )
-        if not depends(made.step, rows):
+        if not depends(results.step, rows):
             raise DefinitionError("the body of the loop does not read its rows", origin=here())
-        return self._with(Iterated(self.step, rows, made.step, keep, most, settle, origin=here()))
+        return self._with(Iterated(self.step, rows, results.step, keep, most, settle, origin=here()))
 
     def _windowed(self, keys: Named, order: Sequence[Order], functions: Mapping[str, WindowFunction]) -> Stream:
         """Window functions over the rows of each key."""
@@ -315,34 +315,34 @@ def _pairs(on: On, mine: Schema, theirs: Schema) -> tuple[tuple[Expr, Expr], ...
     """The pairs of expressions that must be equal."""
     if on is None:
         return ()
-    given = {on: on} if isinstance(on, str) else dict(on) if isinstance(on, Mapping) else {n: n for n in on}
-    return tuple((_named(left, mine), _named(right, theirs)) for left, right in given.items())
+    pairs = {on: on} if isinstance(on, str) else dict(on) if isinstance(on, Mapping) else {n: n for n in on}
+    return tuple((_named(left, mine), _named(right, theirs)) for left, right in pairs.items())
 
 
-def _named(given: str | Expr, schema: Schema) -> Expr:
+def _named(key: str | Expr, schema: Schema) -> Expr:
     """A column by its exact name, or an expression."""
-    return (col(given) if isinstance(given, str) and given in schema else expr(given)).bind(schema)
+    return (col(key) if isinstance(key, str) and key in schema else expr(key)).bind(schema)
 
 
 def _renamed(mine: Sequence[str], theirs: Sequence[str], suffix: str) -> dict[str, str]:
     """The names of the right stream's columns in a joined row."""
-    taken, found = {folded(n) for n in mine}, {}
+    names_in_use, names = {folded(n) for n in mine}, {}
     for name in theirs:
         new = name
-        while folded(new) in taken:
+        while folded(new) in names_in_use:
             new += suffix or "_right"
-        taken.add(folded(new))
-        found[name] = new
-    return found
+        names_in_use.add(folded(new))
+        names[name] = new
+    return names
 
 
 def _clock(step: Step, side: str) -> str:
-    found = nearest(step)
-    if found is None:
+    time = nearest(step)
+    if time is None:
         raise DefinitionError(
             f"the {side} stream has no event time", hint="declare it: flow.source(..., event_time='ts')", origin=here()
         )
-    return found
+    return time
 
 
 def _within(

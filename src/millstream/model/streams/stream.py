@@ -79,13 +79,13 @@ class Stream(Relations, Operators, Matches):
         A condition may compare the current time with a time of the row: ``.where("ts > now() - INTERVAL '1' HOUR")``.
         Rows then appear and disappear as time passes, according to the clock of the epochs.
         """
-        made = boolean(condition, self.schema, "where", clock=True)
-        if not has_clock(made.node):
-            return Stream(self.flow, Where(self.step, made))
-        found = spans(made, self.schema)
-        stream = self if found.plain is None else Stream(self.flow, Where(self.step, found.plain))
+        predicate = boolean(condition, self.schema, "where", clock=True)
+        if not has_clock(predicate.node):
+            return Stream(self.flow, Where(self.step, predicate))
+        clock_spans = spans(predicate, self.schema)
+        stream = self if clock_spans.plain is None else Stream(self.flow, Where(self.step, clock_spans.plain))
         stream._refuse_panes("a condition with now()")
-        return stream._with(filtered(stream.step, found))
+        return stream._with(filtered(stream.step, clock_spans))
 
     def select(self, /, *columns: str | Expr, **named: str | Expr) -> Stream:
         """Keep or compute columns: ``.select("auction", euros="price * 0.908")``."""
@@ -375,7 +375,7 @@ def merge(stream: Stream, *others: Stream, order: str = "event_time") -> Stream:
     """
     if order != "event_time":
         raise DefinitionError(f"merge can order by event_time only, not by {order!r}", origin=here())
-    for step in (s for given in (stream, *others) for s in upstream(given.step)):
+    for step in (s for source_stream in (stream, *others) for s in upstream(source_stream.step)):
         if isinstance(step, Source) and step.options.event_time is None:
             raise DefinitionError(
                 f"merge needs an event time, and the source `{step.name}` has none",

@@ -68,8 +68,8 @@ class Schema:
             columns = table.this.expressions if isinstance(table.this, exp.Schema) else []
             return cls.of(_column(ddl, column) for column in columns)
         except sqlglot.errors.ParseError as error:
-            said = str(error.errors[0].get("description") or "") if error.errors else ""
-            raise _unreadable(ddl, None if "<class" in said else said or None) from None
+            problem = str(error.errors[0].get("description") or "") if error.errors else ""
+            raise _unreadable(ddl, None if "<class" in problem else problem or None) from None
         except sqlglot.errors.SqlglotError:
             raise _unreadable(ddl, "is a quote left open?") from None
         except RecursionError:
@@ -168,10 +168,10 @@ def _interval(node: exp.DataType) -> pa.DataType:
     """A day-time interval, or an interval of one of these units; all are stored as microseconds."""
     unit = node.this.args.get("unit") if isinstance(node.this, exp.Interval) else None
     units = [unit.this, unit.expression] if isinstance(unit, exp.IntervalSpan) else [unit]
-    said = [u.name.upper().rstrip("S") if u is not None else "" for u in units]
-    if all(u in DAY_TIME for u in said) and said == sorted(said, key=DAY_TIME.index):
+    unit_names = [u.name.upper().rstrip("S") if u is not None else "" for u in units]
+    if all(u in DAY_TIME for u in unit_names) and unit_names == sorted(unit_names, key=DAY_TIME.index):
         return INTERVAL
-    if said == [""]:
+    if unit_names == [""]:
         raise SchemaError(
             "an INTERVAL needs its units", hint="write INTERVAL DAY TO SECOND: a number of microseconds", origin=here()
         )
@@ -254,9 +254,9 @@ def _shown(node: exp.Expr) -> str:
 
 
 def _unreadable(ddl: object, why: str | None) -> SchemaError:
-    shown = repr(ddl)
+    text = repr(ddl)
     return SchemaError(
-        f"the schema cannot be read: {shown if len(shown) <= 200 else shown[:200] + '...'}",
+        f"the schema cannot be read: {text if len(text) <= 200 else text[:200] + '...'}",
         detail=why,
         hint='write it like "auction BIGINT, name STRING, ts TIMESTAMP"',
         origin=here(),

@@ -47,20 +47,22 @@ def with_borders(stream: Stream, window: AnyWindow, time: str, keys: Named = ())
     if isinstance(window, Calendar):
         start, end = in_calendar(window, at)
         stream = with_time(stream, time)
-        made = stream.with_columns(window_start=f"timestamp_micros({start})", window_end=f"timestamp_micros({end})")
+        bordered = stream.with_columns(window_start=f"timestamp_micros({start})", window_end=f"timestamp_micros({end})")
     elif isinstance(window, Window) and window.is_tumbling:
         assert window.size is not None
-        made = stream.with_columns(window_start=f"timestamp_micros({window.slice_sql(at)})")
-        made = made.with_columns(window_end=f"timestamp_micros(unix_micros(window_start) + {window.size.micros}L)")
+        bordered = stream.with_columns(window_start=f"timestamp_micros({window.slice_sql(at)})")
+        bordered = bordered.with_columns(
+            window_end=f"timestamp_micros(unix_micros(window_start) + {window.size.micros}L)"
+        )
     else:
         assert isinstance(window, Window | Cumulating)
         array = free_name("windows_of_row", stream.schema.names)
         each = free_name("e", [time]), free_name("w", [time])
-        made = stream._flattened(array, overlapping(window, at, each))
+        bordered = stream._flattened(array, overlapping(window, at, each))
         kept = {n: col(n) for n in stream.schema.names if n not in BORDERS}
-        made = made._project((*kept.items(), *((b, expr(f"{array}.{b}")) for b in BORDERS)))
-    assert isinstance(made.step, Select)
-    return made._with(replace(made.step, after=(("window_end", time),)))
+        bordered = bordered._project((*kept.items(), *((b, expr(f"{array}.{b}")) for b in BORDERS)))
+    assert isinstance(bordered.step, Select)
+    return bordered._with(replace(bordered.step, after=(("window_end", time),)))
 
 
 def has_watermark(stream: Stream, time: str) -> bool:
@@ -87,9 +89,9 @@ def aggregated(keyed: Keyed, aggregates: dict[str, Aggregate]) -> Stream:
         stream = with_time(stream, time)
     rows = with_borders(stream, how.window, time)
     borders = {"window_start": col("window_start"), "window_end": col("window_end")}
-    made = replace(keyed, stream=rows, keys=(*borders.items(), *keyed.keys), windowing=Windowing(), time=None)
-    found = made.aggregate(**aggregates)
-    return found.settled("window_end") if how.trigger == ON_CLOSE else found
+    grouped = replace(keyed, stream=rows, keys=(*borders.items(), *keyed.keys), windowing=Windowing(), time=None)
+    aggregated_stream = grouped.aggregate(**aggregates)
+    return aggregated_stream.settled("window_end") if how.trigger == ON_CLOSE else aggregated_stream
 
 
 def _by_session(keyed: Keyed, window: SessionWindow, time: str, aggregates: dict[str, Aggregate]) -> Stream:
@@ -98,11 +100,11 @@ def _by_session(keyed: Keyed, window: SessionWindow, time: str, aggregates: dict
     rows, start, own = in_sessions(keyed.stream, keyed.keys, window, time)
     end = free_name("session_end", [*rows.schema.names, *aggregates, *(n for n, _ in keyed.keys)])
     keys = ((start, col(start)), *keyed.keys)
-    made = replace(keyed, stream=rows, keys=keys, windowing=Windowing(), time=None)
-    found = made.aggregate(**{end: Aggregate("max", col(own))}, **aggregates)
+    grouped = replace(keyed, stream=rows, keys=keys, windowing=Windowing(), time=None)
+    aggregated_stream = grouped.aggregate(**{end: Aggregate("max", col(own))}, **aggregates)
     borders = zip(BORDERS, (expr(f"timestamp_micros(`{n}`)") for n in (start, end)), strict=True)
-    shown = (*(n for n, _ in keyed.keys), *aggregates)
-    return found._project((*borders, *((n, col(n)) for n in shown)))
+    names = (*(n for n, _ in keyed.keys), *aggregates)
+    return aggregated_stream._project((*borders, *((n, col(n)) for n in names)))
 
 
 def _refuse_kinds(window: AnyWindow) -> None:

@@ -17,8 +17,8 @@ def take_nodes(take: Take) -> Iterator[Node]:
     """Nodes for the expressions applied to changes on their way to an operator."""
     for op in take.ops:
         if isinstance(op, Project) and op.renames is None:
-            shown = [c for c in op.columns if not c.name.startswith("$id")]
-            gives = ", ".join(named(shown_name(c.name), plain(c.sql)) for c in shown)
+            columns = [c for c in op.columns if not c.name.startswith("$id")]
+            gives = ", ".join(named(shown_name(c.name), plain(c.sql)) for c in columns)
             kept = "" if op.keep is None else f" where {plain(op.keep)}"
             yield Node("select", "", (("runs", "native Spark SQL, on changed rows only"), ("gives", gives + kept)))
         elif isinstance(op, Explode):

@@ -51,8 +51,8 @@ def _title(node: Node) -> str:
 def _below(node: Node, indent: str) -> Iterator[str]:
     bar = "│  " if node.children else "   "
     width = max((len(label) for label, _ in node.facts), default=0)
-    for label, said in node.facts:
-        yield f"{indent}{bar}{label.ljust(width)}  {said}"
+    for label, text in node.facts:
+        yield f"{indent}{bar}{label.ljust(width)}  {text}"
     for i, child in enumerate(node.children):
         last = i == len(node.children) - 1
         yield f"{indent}{'└─ ' if last else '├─ '}{_title(child)}"
@@ -235,9 +235,9 @@ def _kept(plan: Plan, view: PlannedView) -> Iterator[Node]:
 
 
 def _table(plan: Plan, view: PlannedView) -> Node:
-    shown = view.operator.shown_rows()
-    if shown is not None:
-        rows = shown
+    rows_text = view.operator.shown_rows()
+    if rows_text is not None:
+        rows = rows_text
     elif view.identity is None:
         rows = "appended, never changed"
     elif not view.identity:

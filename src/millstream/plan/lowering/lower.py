@@ -101,19 +101,19 @@ class Lowering:
         sources = tuple(PlannedSource(s.name, s.connector, s.read, s.options) for s in self.flow.sources)
         scans = tuple(b.build() for b in self.scans.values())
         tables = {op.table for s in scans for op in s.ops if isinstance(op, Lookup)}
-        made = Plan(self.flow.name, sources, scans, views, guarantee=self.flow.guarantee)
-        made = replace(made, tables=tuple(sorted(tables | made.watched)))
-        return replace(made, functions=tuple(self.flow.functions.values()))
+        planned = Plan(self.flow.name, sources, scans, views, guarantee=self.flow.guarantee)
+        planned = replace(planned, tables=tuple(sorted(tables | planned.watched)))
+        return replace(planned, functions=tuple(self.flow.functions.values()))
 
     def view(self, view: steps.View) -> PlannedView:
         """Build a view with its operator."""
         self.stateful.ttl = None if view.state_ttl is None else view.state_ttl.micros
-        made = replace(self._kept(view), sink=view.sink, kept=view.kept, on_error=view.on_error)
+        planned = replace(self._kept(view), sink=view.sink, kept=view.kept, on_error=view.on_error)
         if view.sink is not None:
-            view.sink.check_changes(view.name, append_only=made.identity is None, origin=view.origin)
+            view.sink.check_changes(view.name, append_only=planned.identity is None, origin=view.origin)
         if view.on_error == NULL:
-            self._refuse_null(view, made.operator.feeds)
-        return made
+            self._refuse_null(view, planned.operator.feeds)
+        return planned
 
     def _refuse_null(self, view: steps.View, feeds: tuple[Feed, ...]) -> None:
         """Refuse the policy NULL for expressions over the records of a source: one scan computes them for all views."""
@@ -145,15 +145,15 @@ class Lowering:
             self.stateful.made.setdefault(id(root), view.name)
         project = _post(post, root)
         columns = project.columns if project else tuple(Column(n, f"`{n}`") for n in root.schema.names)
-        shown = {c.sql: c.name for c in columns}
+        names_by_sql = {c.sql: c.name for c in columns}
         end = stateful.end_of(root)
         needed = identity = operator.identity or ()
         if not operator.reads_scans and end is not None and retention is not None and end not in needed:
             needed = (*needed, end)
-        hidden = tuple(n for n in needed if f"`{n}`" not in shown)
+        hidden = tuple(n for n in needed if f"`{n}`" not in names_by_sql)
         if hidden and project:
             project = Project(project.keep, columns + tuple(Column(_hidden(n), f"`{n}`") for n in hidden))
-        stored = {n: shown.get(f"`{n}`", _hidden(n)) for n in needed}
+        stored = {n: names_by_sql.get(f"`{n}`", _hidden(n)) for n in needed}
         return PlannedView(
             view.name,
             operator,
@@ -179,11 +179,11 @@ class Lowering:
         for branch in self.branches(step):
             scan, keep, record = self._place(branch)
             names = {n: steps.plain_column(e) for n, e in columns}
-            taken = tuple(
+            kept_columns = tuple(
                 scan.column(branch.names[c].spark() if (c := names[n]) else e.substitute(branch.names).spark())
                 for n, e in columns
             )
-            feeds.append(Feed(scan.id, scan.source, keep, record, taken))
+            feeds.append(Feed(scan.id, scan.source, keep, record, kept_columns))
         return tuple(feeds)
 
     def aggregation(self, name: str, root: Aggregated) -> Aggregation:

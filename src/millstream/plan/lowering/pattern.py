@@ -116,8 +116,8 @@ class _Lowering:
         if len(names) == 1 and navigation.said == f"`{names[0]}`" and names[0] not in dict(self.root.added):
             self.take.setdefault(names[0], argument)
             return names[0]
-        found = next((n for n, e in self.take.items() if n.startswith("$c") and e.spark() == navigation.said), None)
-        name = found or f"$c{sum(n.startswith('$c') for n in self.take)}"
+        existing = next((n for n, e in self.take.items() if n.startswith("$c") and e.spark() == navigation.said), None)
+        name = existing or f"$c{sum(n.startswith('$c') for n in self.take)}"
         self.take.setdefault(name, argument)
         return name
 
@@ -155,8 +155,8 @@ def _term(reading: Reading, value: Callable[[Navigation], Term]) -> Term:
         for kinds in (_OPERATORS, _CALLS):
             if type(node) in kinds:
                 return TermCall(kinds[type(node)], tuple(made(c) for c in _given(node)))
-        found = _constant(node)
-        return found if found is not None else _other(node, made, reading)
+        constant = _constant(node)
+        return constant if constant is not None else _other(node, made, reading)
 
     return made(reading.tree.node)
 
@@ -167,31 +167,31 @@ def _given(node: exp.Expr) -> list[exp.Expr]:
     return [node.this, *node.expressions]
 
 
-def _other(node: exp.Expr, made: Callable[[exp.Expr], Term], reading: Reading) -> Term:
+def _other(node: exp.Expr, term: Callable[[exp.Expr], Term], reading: Reading) -> Term:
     if isinstance(node, exp.Paren | exp.Neg | exp.Not):
-        inner = made(node.this)
+        inner = term(node.this)
         if isinstance(node, exp.Paren):
             return inner
         return TermCall("not", (inner,)) if isinstance(node, exp.Not) else TermCall("-", (ConstantValue(0), inner))
     if isinstance(node, exp.Between):
-        this = made(node.this)
+        this = term(node.this)
         return TermCall(
-            "and", (TermCall(">=", (this, made(node.args["low"]))), TermCall("<=", (this, made(node.args["high"]))))
+            "and", (TermCall(">=", (this, term(node.args["low"]))), TermCall("<=", (this, term(node.args["high"]))))
         )
     if isinstance(node, exp.In) and node.expressions:
-        this, values = made(node.this), [made(v) for v in node.expressions]
-        found: Term = TermCall("=", (this, values[0]))
+        this, values = term(node.this), [term(v) for v in node.expressions]
+        result: Term = TermCall("=", (this, values[0]))
         for value in values[1:]:
-            found = TermCall("or", (found, TermCall("=", (this, value))))
-        return found
+            result = TermCall("or", (result, TermCall("=", (this, value))))
+        return result
     if isinstance(node, exp.Is):
         if isinstance(node.expression, exp.Null):
-            return TermCall("is null", (made(node.this),))
-        return TermCall("<=>", (made(node.this), made(node.expression)))
+            return TermCall("is null", (term(node.this),))
+        return TermCall("<=>", (term(node.this), term(node.expression)))
     if isinstance(node, exp.Case):
-        return _case(node, made)
+        return _case(node, term)
     if isinstance(node, exp.If):
-        return TermCall("case", (made(node.this), made(node.args["true"]), _default(node.args.get("false"), made)))
+        return TermCall("case", (term(node.this), term(node.args["true"]), _default(node.args.get("false"), term)))
     raise Unsupported(
         f"`{_said(node, reading)}` over rows of several variables is not supported",
         hint="compute it for each row; comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN, CASE, abs, coalesce, least "
@@ -200,16 +200,16 @@ def _other(node: exp.Expr, made: Callable[[exp.Expr], Term], reading: Reading) -
     )
 
 
-def _case(node: exp.Case, made: Callable[[exp.Expr], Term]) -> Term:
-    found = _default(node.args.get("default"), made)
+def _case(node: exp.Case, term: Callable[[exp.Expr], Term]) -> Term:
+    result = _default(node.args.get("default"), term)
     for branch in reversed(node.args["ifs"]):
-        when = made(branch.this) if node.this is None else TermCall("=", (made(node.this), made(branch.this)))
-        found = TermCall("case", (when, made(branch.args["true"]), found))
-    return found
+        when = term(branch.this) if node.this is None else TermCall("=", (term(node.this), term(branch.this)))
+        result = TermCall("case", (when, term(branch.args["true"]), result))
+    return result
 
 
-def _default(node: exp.Expr | None, made: Callable[[exp.Expr], Term]) -> Term:
-    return ConstantValue(None) if node is None else made(node)
+def _default(node: exp.Expr | None, term: Callable[[exp.Expr], Term]) -> Term:
+    return ConstantValue(None) if node is None else term(node)
 
 
 def _constant(node: exp.Expr) -> ConstantValue | None:

@@ -82,13 +82,13 @@ class StatefulLowering:
 
     def ends(self, step: Keeping) -> tuple[str, int] | None:
         """The key by which groups end, if it is certain when their rows change for the last time."""
-        found = sorted(event_times.times_of(step).items(), key=lambda c: c[1])
-        return found[0] if found else None
+        times = sorted(event_times.times_of(step).items(), key=lambda c: c[1])
+        return times[0] if times else None
 
     def late(self, step: Keeping, micros: int) -> Late:
         """Which late rows of its sources a step accepts."""
-        found = frozenset(s.name for s in steps.upstream(step) if isinstance(s, steps.Source))
-        return Late(micros, found)
+        names = frozenset(s.name for s in steps.upstream(step) if isinstance(s, steps.Source))
+        return Late(micros, names)
 
     def row_side(self, name: str, step: Step) -> Side:
         """All columns of a step as one side of an operator."""
@@ -147,11 +147,11 @@ class StatefulLowering:
         """The changes of a step that is not a projection."""
         project = Project(None if keep is None else keep.spark(), tuple(Column(n, e.spark()) for n, e in columns))
         if isinstance(step, steps.Union):
-            found: list[Take] = []
+            takes: list[Take] = []
             for one in step.inputs:
                 kept: Step = one if keep is None else steps.Where(one, keep)
-                found += self.takes(name, kept, columns, late)
-            return found
+                takes += self.takes(name, kept, columns, late)
+            return takes
         if isinstance(step, Keeping):
             return [Take(self.inner(name, step).name, (project,))]
         assert not isinstance(step, steps.Source | Round), "its rows do not change"
@@ -207,8 +207,8 @@ def end_of(step: Keeping) -> str | None:
     """The column of results that holds their age; None if there is none."""
     if isinstance(step, Aggregated) and not steps.changes(step.input):
         return "window_end"
-    found = sorted(event_times.times_of(step, certain=False).items(), key=lambda c: c[1])
-    return found[0][0] if found else None
+    times = sorted(event_times.times_of(step, certain=False).items(), key=lambda c: c[1])
+    return times[0][0] if times else None
 
 
 def _inner(name: str, operator: Operator, columns: tuple[str, ...]) -> PlannedView:

@@ -146,8 +146,10 @@ class Binder:
             connector = connector_of(entry, self.generators, start=self.start)
             options = checked(entry.options, OPTIONS, "a source")
             if "punctuation" in options:
-                said = Text(options["punctuation"], "punctuation")
-                queries.parsed(said, tuple(tokens(said)))  # the model parses it again, without a limit on the work
+                punctuation = Text(options["punctuation"], "punctuation")
+                queries.parsed(
+                    punctuation, tuple(tokens(punctuation))
+                )  # the model parses it again, without a limit on the work
             column, lateness = entry.watermark or (None, None)
             schema = schema_of(self.catalog, entry)
             event_time = computed_columns.event_time(entry, connector, schema) or self._time(schema, column)
@@ -205,17 +207,17 @@ class _Query:
 
     def with_ctes(self, node: exp.Expr, ctes: Mapping[str, Relation]) -> Mapping[str, Relation]:
         """The CTEs in scope inside a query."""
-        given = node.args.get("with_")
-        if given is None:
+        with_clause = node.args.get("with_")
+        if with_clause is None:
             return ctes
-        for cte in given.expressions:
-            ctes = self.with_cte(given, cte, ctes)
+        for cte in with_clause.expressions:
+            ctes = self.with_cte(with_clause, cte, ctes)
         return ctes
 
-    def with_cte(self, given: exp.Expr, cte: exp.CTE, ctes: Mapping[str, Relation]) -> Mapping[str, Relation]:
+    def with_cte(self, with_clause: exp.Expr, cte: exp.CTE, ctes: Mapping[str, Relation]) -> Mapping[str, Relation]:
         """The CTEs in scope after one CTE of a WITH."""
         columns = [c.name for c in (cte.args["alias"].args.get("columns") or [])]
-        if given.args.get("recursive") and loop.calls_itself(cte):
+        if with_clause.args.get("recursive") and loop.calls_itself(cte):
             return {**ctes, cte.alias.lower(): loop.loop(self, cte, columns, ctes)}
         relation = self.query(cte.this, ctes)
         return {**ctes, cte.alias.lower(): from_items.renamed(self.text, relation, columns, cte)}
@@ -276,8 +278,10 @@ class _Query:
                 "FOR SYSTEM_TIME AS OF is supported on the right side of a JOIN only",
                 origin=self.text.of_node(node.args["version"]) or self.text.of_node(node),
             )
-        given = node.args.get("alias")
-        columns = [c.name for c in (given.args.get("columns") or ())] if isinstance(given, exp.TableAlias) else []
+        table_alias = node.args.get("alias")
+        columns = (
+            [c.name for c in (table_alias.args.get("columns") or ())] if isinstance(table_alias, exp.TableAlias) else []
+        )
         alias = node.alias or None
         if isinstance(node, exp.Subquery):
             if outer is not None and columns:
@@ -308,8 +312,8 @@ class _Query:
             call = windows.table_call(self.text, node.this)
             assert call.table is not None
             inner = self.by_name(call.table, node, ctes)
-            found = windows.windowed(self.text, call, inner)
-            return from_items.renamed(self.text, found, columns, node).called(alias or call.table)
+            windowed = windows.windowed(self.text, call, inner)
+            return from_items.renamed(self.text, windowed, columns, node).called(alias or call.table)
         return from_items.renamed(self.text, self.by_name(node.name, node, ctes), columns, node).called(
             alias or node.name
         )

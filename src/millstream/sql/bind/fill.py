@@ -42,10 +42,10 @@ def read(cursor: Cursor) -> Filling:
 
 
 def _way(cursor: Cursor) -> Fill:
-    said = word(cursor.token)
-    if said in _WAYS:
+    keyword = word(cursor.token)
+    if keyword in _WAYS:
         cursor.at += 1
-        return Fill.of(_WAYS[said])
+        return Fill.of(_WAYS[keyword])
     if cursor.accept("NULL"):
         return Fill.of(None)
     if cursor.peek("TRUE") or cursor.peek("FALSE"):
@@ -90,6 +90,6 @@ def applied(
         stream = groups.stream.select(**kept, **computed)
         ways = filling.by_name([name for name, _ in values.values()])
         fills = {own: ways[name] for own, (name, _) in values.items()}
-        made = Relation(filled(stream, keys, window, fills, filling.longest))
+        filled_relation = Relation(filled(stream, keys, window, fills, filling.longest))
     own_of = {id(tree): own for own, (_, tree) in values.items()}
-    return made, [(n, exp.column(own_of[id(t)]) if id(t) in own_of else t) for n, t in items]
+    return filled_relation, [(n, exp.column(own_of[id(t)]) if id(t) in own_of else t) for n, t in items]

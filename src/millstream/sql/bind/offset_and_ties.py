@@ -67,11 +67,11 @@ def between(stream: Stream, keys: Sequence[str], order: list[Order], bounds: Row
 
 def _whole(query: _Query, node: exp.Expr, what: str) -> int:
     try:
-        found = plain_value(node)
+        number = plain_value(node)
     except ValueError:
-        found = None
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        number = None
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise DefinitionError(
             f"{what} needs a whole number", hint=f"write the number itself: {what} 10", origin=query.text.of_node(node)
         )
-    return found
+    return number

@@ -59,13 +59,13 @@ def _within(text: Text, node: exp.WithinGroup, condition: exp.Expr | None, expr:
     value = by[0].this if condition is None else exp.Case(ifs=[exp.If(this=condition.copy(), true=by[0].this.copy())])
     if isinstance(call, exp.Mode):
         return distribution.mode(expr(value))
-    given = call.this
-    listed = isinstance(given, exp.Array)
+    argument = call.this
+    listed = isinstance(argument, exp.Array)
     try:
-        found = [float(plain_value(p)) for p in (given.expressions if listed else [given])]
+        fractions = [float(plain_value(p)) for p in (argument.expressions if listed else [argument])]
     except (ValueError, TypeError, AttributeError):
         raise Unsupported(f"`{call.sql()[:60]}` needs a number from 0 to 1", origin=text.of_node(node)) from None
-    parts = [1 - p for p in found] if down else found
+    parts = [1 - p for p in fractions] if down else fractions
     kind = distribution.percentile if isinstance(call, exp.PercentileCont) else distribution.percentile_disc
     return kind(expr(value), parts if listed else parts[0])
 
@@ -87,14 +87,14 @@ def _edge(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make, *,
 
 
 def _separator(text: Text, node: exp.GroupConcat) -> str:
-    given = node.args.get("separator")
-    if given is None:
+    separator = node.args.get("separator")
+    if separator is None:
         return ""
-    if not isinstance(given, exp.Literal) or not given.is_string:
+    if not isinstance(separator, exp.Literal) or not separator.is_string:
         raise Unsupported(
             "the separator of string_agg and listagg must be a string", hint="e.g. ', '", origin=text.of_node(node)
         )
-    return str(given.this)
+    return str(separator.this)
 
 
 def _listed(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make, separator: str | None) -> Aggregate:

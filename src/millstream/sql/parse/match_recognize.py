@@ -10,12 +10,12 @@ from millstream.sql.parse.text import closing, made, word
 NAME = "MATCH_RECOGNIZE"
 
 
-def cut(given: list[Token], at: int) -> tuple[list[Token], int]:
+def cut(tokens: list[Token], at: int) -> tuple[list[Token], int]:
     """The tokens that replace the clause starting at a position, and the position of its end."""
-    first, last = given[at], closing(given, at + 1)
-    end = given[min(last, len(given) - 1)]
+    first, last = tokens[at], closing(tokens, at + 1)
+    end = tokens[min(last, len(tokens) - 1)]
     after = last + 1
-    named = after < len(given) and word(given[after]) == "AS"
+    named = after < len(tokens) and word(tokens[after]) == "AS"
     stands = [
         made(TokenType.LATERAL, "LATERAL", first),
         made(TokenType.VIEW, "VIEW", first),
@@ -27,8 +27,8 @@ def cut(given: list[Token], at: int) -> tuple[list[Token], int]:
         made(TokenType.R_PAREN, ")", first),
     ]
     after += named
-    if named or (after < len(given) and given[after].token_type in (TokenType.VAR, TokenType.IDENTIFIER)):
-        return [*stands, *given[after : after + 1]], after + 1
+    if named or (after < len(tokens) and tokens[after].token_type in (TokenType.VAR, TokenType.IDENTIFIER)):
+        return [*stands, *tokens[after : after + 1]], after + 1
     return [*stands, made(TokenType.VAR, "matches", first)], after
 
 

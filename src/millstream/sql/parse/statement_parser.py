@@ -72,14 +72,14 @@ def read(text: Text, *, functions: Container[str] = ()) -> list[Statement]:
 
 def mistakes(text: Text) -> tuple[list[Statement], list[MillstreamError]]:
     """The statements of a text that can be read, and what is wrong with the others."""
-    found: list[Statement] = []
+    statements: list[Statement] = []
     wrong: list[MillstreamError] = []
     for piece in split(text):
         try:
-            found.append(statement(piece, functions=ANY))
+            statements.append(statement(piece, functions=ANY))
         except MillstreamError as error:
             wrong.append(error)
-    return found, wrong
+    return statements, wrong
 
 
 def statement(piece: StatementText, *, functions: Container[str] = (), kept: bool = False) -> Statement:
@@ -132,9 +132,9 @@ class _Reading:
             if first in INSTEAD:
                 c.fail("a statement is expected here", hint=INSTEAD[first])
             c.one_of(FIRST, "a statement")
-        made = parse[first]()
+        parsed = parse[first]()
         c.finish()
-        return made
+        return parsed
 
     # ------------------------------------------------------------ definitions
 
@@ -161,8 +161,8 @@ class _Reading:
         if kind == "VIEW":
             options = self._options() if c.accept("WITH") else {}
             c.expect("AS", hint=f"CREATE VIEW {name} AS SELECT ...")
-            query, found = self._query_with_clauses()
-            return CreateView(self.piece, name, query=query, clauses=found, options=options, **common)
+            query, view_clauses = self._query_with_clauses()
+            return CreateView(self.piece, name, query=query, clauses=view_clauses, options=options, **common)
         if kind == "FUNCTION":
             c.expect("AS", hint=f"CREATE FUNCTION {name} AS 'module:function' RETURNS BIGINT")
             target = c.string("module:function")
@@ -207,15 +207,15 @@ class _Reading:
         place = self._place(SINK)
         if not c.accept("AS"):
             return CreateSink(self.piece, name, place=place, **common)
-        query, found = self._query_with_clauses()
-        return CreateSink(self.piece, name, query=query, clauses=found, place=place, **common)
+        query, view_clauses = self._query_with_clauses()
+        return CreateSink(self.piece, name, query=query, clauses=view_clauses, place=place, **common)
 
     def _refuse_key(self, c: Cursor) -> None:
         """Refuse the constraints of a table that are no columns."""
-        for said, hint in CONSTRAINTS.items():
-            brackets = ("(",) if said in ("CHECK", "UNIQUE") else ()  # else it is the name of a column
-            if c.peek(said, *brackets) or c.peek(*said.split(), *brackets):
-                c.fail(f"{said} is not supported", hint=hint)
+        for constraint, hint in CONSTRAINTS.items():
+            brackets = ("(",) if constraint in ("CHECK", "UNIQUE") else ()  # else it is the name of a column
+            if c.peek(constraint, *brackets) or c.peek(*constraint.split(), *brackets):
+                c.fail(f"{constraint} is not supported", hint=hint)
 
     def _columns(self, c: Cursor) -> tuple[tuple[ColumnDef, ...], tuple[str, Duration] | None, tuple[str, ...]]:
         columns: list[ColumnDef] = []
@@ -256,8 +256,8 @@ class _Reading:
         tokens = c.until_comma()
         end = clauses_begin(tokens)
         kind = self._type(c, tokens[:end], f"`{name}`")
-        said = read_clauses(Cursor(self.piece, first=first + end, last=first + len(tokens)), kept=self.kept)
-        return ColumnDef(name, kind, required=said.required), said.is_key
+        column_clauses = read_clauses(Cursor(self.piece, first=first + end, last=first + len(tokens)), kept=self.kept)
+        return ColumnDef(name, kind, required=column_clauses.required), column_clauses.is_key
 
     def _watermark(self, c: Cursor) -> tuple[str, Duration]:
         c.expect("FOR", hint="WATERMARK FOR ts AS ts - INTERVAL '4' SECOND")
@@ -301,18 +301,18 @@ class _Reading:
 
     def _options(self) -> Mapping[str, Any]:
         inner = self.cursor.bracketed()
-        found: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         while not inner.done:
             token = inner.take()
             name = str(token.text).lower()
-            if name in found and not self.kept:
+            if name in options and not self.kept:
                 inner.at -= 1
                 inner.fail(f"the option `{name}` is specified twice")
             inner.expect("=", hint="WITH (name = value, ...)")
-            found[name] = inner.value(name)
+            options[name] = inner.value(name)
             if not inner.done:
                 inner.expect(",")
-        return found
+        return options
 
     # ------------------------------------------------------------ rows
 
@@ -324,8 +324,8 @@ class _Reading:
         else:
             c.expect("INSERT", hint="INSERT INTO name VALUES (...)")
             if c.accept("OR"):
-                said = c.one_of(("REPLACE", "IGNORE"), "what to do about an existing key")
-                conflict = OnConflict("replace" if said == "REPLACE" else "nothing")
+                action = c.one_of(("REPLACE", "IGNORE"), "what to do about an existing key")
+                conflict = OnConflict("replace" if action == "REPLACE" else "nothing")
         c.expect("INTO", hint="INSERT INTO name VALUES (...)")
         c.accept("TABLE")
         target = c.name("table, topic or sink")
@@ -369,10 +369,10 @@ class _Reading:
                 c.expect(",")
         return tuple(values)
 
-    def _whole(self, made: Statement) -> Statement:
+    def _whole(self, statement: Statement) -> Statement:
         """A statement that was read to its end by other means than the cursor."""
         self.cursor.at = self.cursor.end
-        return made
+        return statement
 
     # ------------------------------------------------------------ questions and orders
 
@@ -405,8 +405,8 @@ class _Reading:
             return Explain(self.piece, analyze, view=c.name("view"))
         if word(c.token) not in ("SELECT", "WITH", "("):
             return Explain(self.piece, analyze, view=c.name("view"))
-        query, found = self._query_with_clauses()
-        return Explain(self.piece, analyze, query=query, clauses=found)
+        query, view_clauses = self._query_with_clauses()
+        return Explain(self.piece, analyze, query=query, clauses=view_clauses)
 
     def _describe(self) -> Statement:
         c = self.cursor
@@ -468,11 +468,11 @@ class _Reading:
         return tree
 
     def _names(self, c: Cursor) -> list[str]:
-        found = [c.name("column")]
+        names = [c.name("column")]
         while c.accept(","):
-            found.append(c.name("column"))
+            names.append(c.name("column"))
         c.finish()
-        return found
+        return names
 
     def _not_enforced(self, c: Cursor) -> None:
         c.accept("NOT", "ENFORCED")
@@ -481,13 +481,13 @@ class _Reading:
         """A type as it was written, once it was found to be one."""
         if not tokens:
             c.fail(f"the type of {what} is expected here", hint="e.g. BIGINT, DECIMAL(10, 2) or ARRAY<STRING>")
-        said = type_names.spelled(self.piece.text.sql, tokens)
-        if said.count("<") + said.count("(") > _DEEPEST_TYPE:
+        spelling = type_names.spelled(self.piece.text.sql, tokens)
+        if spelling.count("<") + spelling.count("(") > _DEEPEST_TYPE:
             c.fail(f"the type of {what} has more than {_DEEPEST_TYPE} brackets")
         try:
-            sqlglot.parse_one(said, into=exp.DataType, dialect="spark")  # a type, and nothing behind it
-            said = without_lengths(said) if self.kept else said
-            (field,) = Schema.parse(f"x {said}")
+            sqlglot.parse_one(spelling, into=exp.DataType, dialect="spark")  # a type, and nothing behind it
+            spelling = without_lengths(spelling) if self.kept else spelling
+            (field,) = Schema.parse(f"x {spelling}")
         except Unsupported as error:
             error.origin = c.text.origin(tokens[0].start, tokens[-1].end)
             raise
@@ -495,5 +495,5 @@ class _Reading:
             field = None
         if field is None or field.name != "x" or field.type is None:
             origin = c.text.origin(tokens[0].start, tokens[-1].end)
-            raise SchemaError(f"`{said[:60]}` is not a type", hint=type_names.instead_of(said), origin=origin)
-        return said
+            raise SchemaError(f"`{spelling[:60]}` is not a type", hint=type_names.instead_of(spelling), origin=origin)
+        return spelling

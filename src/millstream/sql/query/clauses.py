@@ -30,9 +30,9 @@ def in_store(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> exp.Query:
         if isinstance(values.parent, exp.From | exp.Join):
             _named(values)
     without_ties(tree)
-    found = functions.in_store(tree)
-    assert isinstance(found, exp.Query)
-    return found
+    rewritten = functions.in_store(tree)
+    assert isinstance(rewritten, exp.Query)
+    return rewritten
 
 
 def _name_columns(tree: exp.Query) -> None:

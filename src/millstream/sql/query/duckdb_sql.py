@@ -38,21 +38,21 @@ class Duck(DuckDB):
 
         _left = MOST
 
-        def sql(self, *given: Any, **more: Any) -> str:
+        def sql(self, *arguments: Any, **more: Any) -> str:
             """The text of one node."""
             self._left -= 1
             if self._left < 0:
                 raise _TooLong
-            return str(super().sql(*given, **more))
+            return str(super().sql(*arguments, **more))
 
         def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
             """A CAST; one from the user's query has Spark's semantics."""
             if _ASKED in expression.meta:
                 safe = safe_prefix is not None
                 value, kind = self.sql(expression, "this"), self.sql(expression, "to")
-                made = spark_cast(expression.this, value, expression.to, kind, safe=safe)
-                if made is not None:
-                    return made
+                cast = spark_cast(expression.this, value, expression.to, kind, safe=safe)
+                if cast is not None:
+                    return cast
             return str(super().cast_sql(expression, safe_prefix))
 
         def interval_sql(self, expression: exp.Interval) -> str:

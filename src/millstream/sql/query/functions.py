@@ -29,12 +29,12 @@ def in_store(tree: exp.Expr) -> exp.Expr:
     guard(tree)
     for call in reversed(list(tree.find_all(exp.Anonymous, *_NODES))):  # innermost first
         form = _NODES.get(type(call))
-        made = _named(call) if isinstance(call, exp.Anonymous) else form(call) if form is not None else None
-        if made is None:
+        call_sql = _named(call) if isinstance(call, exp.Anonymous) else form(call) if form is not None else None
+        if call_sql is None:
             continue
         if call is tree:
-            return made
-        call.replace(made)
+            return call_sql
+        call.replace(call_sql)
     return tree
 
 
@@ -176,19 +176,19 @@ def _named(call: exp.Anonymous) -> exp.Expr | None:
 def _timed(name: str, values: list[exp.Expr]) -> exp.Expr | None:
     """Intervals, and times without a zone."""
     if name == "make_dt_interval" and len(values) <= 4:
-        given = [*values, *[exp.Literal.number(0)] * 4]
-        return written(_LENGTH, d=given[0], h=given[1], m=given[2], s=given[3])
+        parts = [*values, *[exp.Literal.number(0)] * 4]
+        return written(_LENGTH, d=parts[0], h=parts[1], m=parts[2], s=parts[3])
     return _call("make_timestamp", *values) if name == "make_timestamp_ntz" else None
 
 
-def _formatted(time: exp.Expr, said: str) -> exp.Expr | None:
+def _formatted(time: exp.Expr, pattern: str) -> exp.Expr | None:
     """to_char(ts, 'yyyy-MM-dd') is date_format."""
-    if not set(filter(str.isalpha, said)) <= _TIMES:
+    if not set(filter(str.isalpha, pattern)) <= _TIMES:
         return None
-    made = parse_one(f"date_format(x, {exp.Literal.string(said).sql(dialect='spark')})", dialect="spark")
-    made.set("this", time.copy())
-    formats.check(made)
-    return made
+    formatted = parse_one(f"date_format(x, {exp.Literal.string(pattern).sql(dialect='spark')})", dialect="spark")
+    formatted.set("this", time.copy())
+    formats.check(formatted)
+    return formatted
 
 
 _LENGTH = (

@@ -142,8 +142,8 @@ def in_sight(table: exp.Expression) -> set[str]:
         if isinstance(above, exp.With):
             before = above.expressions[: above.expressions.index(node)]
             names.update(c.alias for c in (above.expressions if above.args.get("recursive") else before))
-        elif (given := above.args.get("with_")) is not None and given is not node:
-            names.update(c.alias for c in given.expressions)
+        elif (with_clause := above.args.get("with_")) is not None and with_clause is not node:
+            names.update(c.alias for c in with_clause.expressions)
         node = above  # type: ignore[assignment]
     return names
 
@@ -152,9 +152,9 @@ def _check_functions(tree: exp.Expr) -> None:
     for name in called(tree, "spark"):
         if name not in _ALLOWED:
             raise StatementRefused(f"the function `{name}` cannot be used in a query", hint=instead_of(name))
-    found = reads(tree)
-    if found is not None:
-        raise StatementRefused(f"the function `{found}` cannot be used in a query")
+    function = reads(tree)
+    if function is not None:
+        raise StatementRefused(f"the function `{function}` cannot be used in a query")
 
 
 def _quoted(sql: str) -> str:
@@ -172,11 +172,11 @@ def _kind(tree: exp.Expr) -> str:
 
 
 def _problem(error: Exception) -> str:
-    found = getattr(error, "errors", None)
-    if found:
-        first = found[0]
-        said = first["description"]
-        if "<class" in str(said):  # a part is missing; the parser's message names its class
-            said = "a part of it is missing"
-        return f"{said}, line {first['line']}, column {first['col']}: {first['highlight']}"
+    errors = getattr(error, "errors", None)
+    if errors:
+        first = errors[0]
+        problem = first["description"]
+        if "<class" in str(problem):  # a part is missing; the parser's message names its class
+            problem = "a part of it is missing"
+        return f"{problem}, line {first['line']}, column {first['col']}: {first['highlight']}"
     return str(error).splitlines()[0] if str(error) else "it is nested too deeply"

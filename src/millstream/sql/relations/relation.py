@@ -144,9 +144,9 @@ class Relation:
             within = self.aliases[parts[0].lower()]
             if parts[1].lower() not in within:
                 raise unknown_names.column(text, column, parts[1], list(within.values()), of=parts[0])
-            found, rest = within[parts[1].lower()], parts[2:]
+            name, rest = within[parts[1].lower()], parts[2:]
         elif parts[0].lower() in known and (len(parts) == 1 or self.has_fields(known[parts[0].lower()])):
-            found, rest = known[parts[0].lower()], parts[1:]
+            name, rest = known[parts[0].lower()], parts[1:]
         else:
             within = next((a for a in self.aliases.values() if parts[0].lower() in a), {})
             if parts[0].lower() not in within or (len(parts) > 1 and not self.has_fields(within[parts[0].lower()])):
@@ -155,23 +155,23 @@ class Relation:
                 if len(parts) > 1:
                     raise unknown_names.relation(text, column, parts, self.aliases)
                 raise unknown_names.column(text, column, parts[0], [*self.names, *also], select=select)
-            found, rest = within[parts[0].lower()], parts[1:]
-        early_checks.check_fields(text, column, found, self._type(found), rest)
+            name, rest = within[parts[0].lower()], parts[1:]
+        early_checks.check_fields(text, column, name, self._type(name), rest)
         if isinstance(column.parent, exp.Bracket) and column.parent.this is column and not rest:
-            early_checks.check_elements(text, column.parent, found, self._type(found))
-        made: exp.Expr = exp.column(found)
-        made.this.meta.update(column.this.meta)
-        made.meta["resolved"] = True  # it may be visited again
+            early_checks.check_elements(text, column.parent, name, self._type(name))
+        reference: exp.Expr = exp.column(name)
+        reference.this.meta.update(column.this.meta)
+        reference.meta["resolved"] = True  # it may be visited again
         for part in rest:
-            made = exp.Dot(this=made, expression=exp.to_identifier(part))
-        return made
+            reference = exp.Dot(this=reference, expression=exp.to_identifier(part))
+        return reference
 
 
 def own(column: str) -> exp.Column:
     """A stream column, which needs no alias to qualify it."""
-    found = exp.column(column)
-    found.meta["resolved"] = True
-    return found
+    reference = exp.column(column)
+    reference.meta["resolved"] = True
+    return reference
 
 
 def checked(text: Text, tree: exp.Expr, *, clock: bool = False) -> Expr:
@@ -225,9 +225,9 @@ def checked(text: Text, tree: exp.Expr, *, clock: bool = False) -> Expr:
 
 def swap(node: exp.Expr, table: Callable[[exp.Expr], exp.Expr | None]) -> exp.Expr:
     """A tree with parts replaced, from the outside in."""
-    found = table(node)
-    if found is not None:
-        return found
+    swapped = table(node)
+    if swapped is not None:
+        return swapped
     for child in list(node.iter_expressions()):
         new = swap(child, table)
         if new is not child:

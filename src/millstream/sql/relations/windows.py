@@ -76,11 +76,11 @@ def name_of(node: exp.Expr) -> str:
 def table_call(text: Text, node: exp.Anonymous) -> WindowTableCall:
     """A window function in FROM: its table, its time, then its lengths; by position or by name."""
     name = name_of(node)
-    given = list(node.expressions)
+    arguments = list(node.expressions)
     table = partition = time = None
     named: dict[str, exp.Expr] = {}
     placed: list[exp.Expr] = []
-    for argument in given:
+    for argument in arguments:
         if isinstance(argument, exp.Kwarg | exp.PropertyEQ):
             named[argument.this.name.lower()] = argument.expression
         elif name_of(argument) == "partition_by":
@@ -115,9 +115,9 @@ def check_border(text: Text, node: exp.Expr, window: AnyWindow) -> None:
     if kind not in ("tumble", "hop", "session") or not border or len(node.expressions) < 2:
         return
     call = group_call(text, exp.Anonymous(this=kind, expressions=[e.copy() for e in node.expressions]))
-    said = window_of(text, call)
-    computed = [isinstance(w, SessionWindow) and w.gap_by is not None for w in (said, window)]
-    if computed[0] != computed[1] or (not computed[0] and said != window):  # computed gaps are not compared
+    call_window = window_of(text, call)
+    computed = [isinstance(w, SessionWindow) and w.gap_by is not None for w in (call_window, window)]
+    if computed[0] != computed[1] or (not computed[0] and call_window != window):  # computed gaps are not compared
         raise DefinitionError(
             f"`{node.sql(dialect='spark')[:60]}` is not the window of GROUP BY",
             hint="write the same arguments as in GROUP BY, or window_start and window_end",
@@ -165,8 +165,8 @@ def windowed(text: Text, call: WindowTableCall, relation: Relation) -> Relation:
         )
     columns = tuple(relation.resolved(text, p).name for p in call.partition)
     pending = WindowedColumns(window_of(text, call), columns, time)
-    made = Relation(relation.stream, relation.aliases, relation.times, relation.clocks, pending)
-    return made.called(next(iter(relation.aliases), None))
+    windowed_relation = Relation(relation.stream, relation.aliases, relation.times, relation.clocks, pending)
+    return windowed_relation.called(next(iter(relation.aliases), None))
 
 
 def _is_border(step: Step, name: str) -> bool:
@@ -221,11 +221,11 @@ def check_time(text: Text, call: WindowTableCall, relation: Relation) -> str | N
     if call.time is None:
         return None
     column = relation.resolved(text, call.time)
-    name, said = column.name, call.time.sql(dialect="spark")[:60]
+    name, spelling = column.name, call.time.sql(dialect="spark")[:60]
     if not isinstance(column, exp.Column):
         raise Unsupported(
-            f"a window over `{said}`, a field of a column",
-            hint=f"make it a column first: FROM (SELECT *, {said} AS happened FROM ...)",
+            f"a window over `{spelling}`, a field of a column",
+            hint=f"make it a column first: FROM (SELECT *, {spelling} AS happened FROM ...)",
             origin=text.of_node(call.time),
         )
     if name in relation.clocks:

@@ -108,17 +108,17 @@ def lower(lowering: StatefulLowering, name: str, step: Aggregated) -> Operator:
         return lowering.scans.aggregation(name, step)
     arguments = tuple((f"@{n}", a.argument) for n, a in step.aggregates if a.argument is not None)
     by_order = any(a.kind in BY_ORDER for _, a in step.aggregates)
-    taken = (*step.keys, *arguments, *(_order(step.input) if by_order else ()))
+    columns = (*step.keys, *arguments, *(_order(step.input) if by_order else ()))
     measures = tuple(
         Measure(n, a.kind, a.argument is not None, a.user, a.returns, _type(a.argument, step.input.schema))
         for n, a in step.aggregates
     )
     kind = UserAggregation if UserAggregation.fits(measures) else ChangingAggregation
-    order = ("$at",) if kind is ChangingAggregation and any(n == "$at" for n, _ in taken) else ()
+    order = ("$at",) if kind is ChangingAggregation and any(n == "$at" for n, _ in columns) else ()
     return lowering.operator(
         kind,
         name,
-        (lowering.side(name, step.input, taken),),
+        (lowering.side(name, step.input, columns),),
         tuple(n for n, _ in step.keys),
         ends=lowering.ends(step),
         measures=measures,

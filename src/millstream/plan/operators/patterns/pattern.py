@@ -63,10 +63,10 @@ class PatternMatch(Operator):
 
     def bind(self, known: Types) -> tuple[Self, Types]:
         """The types of a result's columns after the keys."""
-        found = {c: known[c] for c in self.shown}
+        types = {c: known[c] for c in self.shown}
         for output in self.outputs:
-            found[output.name] = _type(output, known)
-        return self, {**found, **({TIMED_OUT: pa.bool_()} if self.timeouts else {})}
+            types[output.name] = _type(output, known)
+        return self, {**types, **({TIMED_OUT: pa.bool_()} if self.timeouts else {})}
 
     def facts(self, names: ExplainNames) -> Facts:
         """The pattern, its order, and its output."""
@@ -108,15 +108,15 @@ class PatternMatch(Operator):
         return max((0, *self._shifts()))
 
     def _shifts(self) -> list[int]:
-        found = [o.shift for o in self.outputs]
+        shifts = [o.shift for o in self.outputs]
         terms: list[Term] = [t for c in self.conditions for t in (*c.near, *c.far)]
         while terms:
             term = terms.pop()
             if isinstance(term, RowValue):
-                found.append(term.shift)
+                shifts.append(term.shift)
             elif isinstance(term, TermCall):
                 terms += term.arguments
-        return found
+        return shifts
 
 
 @lowers(Matched)
@@ -124,8 +124,8 @@ def lower(lowering: StatefulLowering, name: str, step: Matched) -> PatternMatch:
     """The operator of the step. Its rows come in event-time order."""
     from millstream.plan.lowering.pattern import lowered
 
-    taken, own = lowered(step)
-    side = lowering.side(name, step.input, taken, ordered=True)
+    lowered_pattern, own = lowered(step)
+    side = lowering.side(name, step.input, lowered_pattern, ordered=True)
     return lowering.operator(PatternMatch, name, (side,), tuple(n for n, _ in step.keys), **own)
 
 

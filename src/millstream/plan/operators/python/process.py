@@ -78,8 +78,8 @@ class ProcessOperator(Operator):
 
     def bind(self, known: Types) -> tuple[Self, Types]:
         """The types of its results."""
-        found = {column_of(i, f.name): f.type for i, o in enumerate(self.outputs) for f in o.schema}
-        return self, {TO: pa.int32(), **found}
+        types = {column_of(i, f.name): f.type for i, o in enumerate(self.outputs) for f in o.schema}
+        return self, {TO: pa.int32(), **types}
 
     def name(self) -> str:
         """That of the user's function."""

@@ -141,20 +141,20 @@ def lower(lowering: StatefulLowering, name: str, step: Joined) -> Join:
     bounds = event_times.joined(step)
     renamed = dict(step.renamed)
     condition = set() if step.condition is None else set(step.condition.columns())
-    wanted = set(lowering.needed.get(id(step), set(step.pair.names))) | condition
+    needed = set(lowering.needed.get(id(step), set(step.pair.names))) | condition
     late = lowering.late(step, step.lateness) if any(bounds.used) else None
     sides = []
     for i, (stream, until) in enumerate(((step.left, bounds.left), (step.right, bounds.right))):
         there = {n: (renamed[n] if i else n) for n in stream.schema.names}
         back = {new: col(old) for old, new in there.items()}
-        columns: list[tuple[str, Expr]] = [(new, col(old)) for old, new in there.items() if new in wanted]
+        columns: list[tuple[str, Expr]] = [(new, col(old)) for old, new in there.items() if new in needed]
         columns += [(f"$k{k}", pair[i]) for k, pair in enumerate(step.on)]
         if until:
             columns.append((UNTIL, _until(until, back, step.lateness)))
         sides.append(replace(lowering.side(name, stream, tuple(columns), late), bounded=bool(until)))
     left, right = (tuple(n for n in s.columns if not n.startswith("$")) for s in sides)
     semi = step.how in ("semi", "anti")
-    output = set(step.schema.names) & (wanted if not semi else lowering.needed.get(id(step), wanted))
+    output = set(step.schema.names) & (needed if not semi else lowering.needed.get(id(step), needed))
     certain = step.certain
     if certain is None:
         padded = (step.how in ("left", "full", "anti"), step.how in ("right", "full"))

@@ -135,8 +135,8 @@ class _Body:
         if isinstance(step, steps.Where):
             return f"SELECT * FROM ({self.of(step.input)}) WHERE {_sql(step.condition)}"
         if isinstance(step, steps.Select):
-            shown = ", ".join(f"{_sql(e)} AS {quoted(n)}" for n, e in step.columns)
-            return f"SELECT {shown} FROM ({self.of(step.input)})"
+            columns = ", ".join(f"{_sql(e)} AS {quoted(n)}" for n, e in step.columns)
+            return f"SELECT {columns} FROM ({self.of(step.input)})"
         if isinstance(step, steps.Union):
             return " UNION ALL ".join(f"SELECT * FROM ({self.of(s)})" for s in step.inputs)
         if isinstance(step, Distinct):
@@ -166,7 +166,7 @@ class _Body:
         return f"SELECT * FROM ({left}) {_JOINS[step.how]} ({right}) ON {' AND '.join(on)}"
 
     def _aggregated(self, step: Aggregated) -> str:
-        shown = [f"{_sql(e)} AS {quoted(n)}" for n, e in step.keys]
+        columns = [f"{_sql(e)} AS {quoted(n)}" for n, e in step.keys]
         for name, aggregate in step.aggregates:
             if aggregate.kind not in _MEASURES:
                 raise Unsupported(f"{name}={aggregate.kind}(...) inside a loop", origin=step.origin)
@@ -178,9 +178,9 @@ class _Body:
                     origin=step.origin,
                 )
             argument = "*" if aggregate.argument is None else _sql(aggregate.argument)
-            shown.append(f"{_MEASURES[aggregate.kind]}({argument}) AS {quoted(name)}")
+            columns.append(f"{_MEASURES[aggregate.kind]}({argument}) AS {quoted(name)}")
         by = ", ".join(_sql(e) for _, e in step.keys)
-        return f"SELECT {', '.join(shown)} FROM ({self.of(step.input)})" + (f" GROUP BY {by}" if by else "")
+        return f"SELECT {', '.join(columns)} FROM ({self.of(step.input)})" + (f" GROUP BY {by}" if by else "")
 
 
 def quoted(name: str) -> str:
@@ -188,13 +188,13 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _sql(given: Expr) -> str:
+def _sql(expression: Expr) -> str:
     """An expression, if it means the same in every engine."""
-    for node in given.node.walk():
+    for node in expression.node.walk():
         if not isinstance(node, _SAME) or isinstance(node, _DIFFERENT):
             raise Unsupported(
-                f"`{given.spark()}` inside a loop is not supported",
+                f"`{expression.spark()}` inside a loop is not supported",
                 hint="comparisons, arithmetic, CASE, CAST, coalesce, least, greatest, abs and concat are",
-                origin=given.origin,
+                origin=expression.origin,
             )
-    return given.node.sql(dialect="duckdb", identify=True)
+    return expression.node.sql(dialect="duckdb", identify=True)

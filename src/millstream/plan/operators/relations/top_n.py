@@ -81,17 +81,17 @@ class TopN(Operator):
 @lowers(Top)
 def lower(lowering: StatefulLowering, name: str, step: Top) -> TopN:
     """The operator of the step."""
-    taken = ordered_columns(step)
+    columns = ordered_columns(step)
     return lowering.operator(
         TopN,
         name,
-        (lowering.side(name, step.input, taken),),
+        (lowering.side(name, step.input, columns),),
         tuple(n for n, _ in step.keys),
         ends=lowering.ends(step),
         count=step.count,
         order=sorts(step),
         rank=step.rank,
-        shown=tuple(n for n, _ in taken if not n.startswith("$")),
+        shown=tuple(n for n, _ in columns if not n.startswith("$")),
     )
 
 
