@@ -17,7 +17,7 @@ from types import TracebackType
 
 from millstream.errors import Cancelled, LimitExceeded, QueryError
 from millstream.settings import QUERY_MEMORY, QUERY_TIMEOUT, find
-from millstream.units import checked_seconds, spoken_bytes
+from millstream.units import checked_seconds, format_bytes
 
 _TICK = 0.05
 
@@ -136,6 +136,6 @@ def too_long(limits: Limits) -> LimitExceeded:
 def too_large(limits: Limits) -> LimitExceeded:
     """Return the error for a query that exceeds its memory limit."""
     return LimitExceeded(
-        f"the query was stopped: it needs more than {spoken_bytes(limits.bytes)} of memory",
+        f"the query was stopped: it needs more than {format_bytes(limits.bytes)} of memory",
         hint="query less, or SET query_memory = '4GB'",
     )

@@ -26,7 +26,7 @@ from millstream.runtime.inspect.status import (
 )
 from millstream.runtime.supervision.lease import HomeOwner, owner_of
 from millstream.serve.client import LocalClient
-from millstream.sql.query.store_query import question
+from millstream.sql.query.store_query import read_query
 from millstream.store.files import has_store, open_store
 from millstream.store.port import AsOf, epochs_read
 
@@ -150,7 +150,7 @@ def _token(owner: HomeOwner | None) -> int:
 
 
 def _answered(store: DuckStore, sql: str, failed_views: str) -> Result:
-    translated = question(sql, store.tables())
+    translated = read_query(sql, store.tables())
     warnings = warnings_for(store, {}, translated.tables, SystemClock().now(), failed_views)
     as_of: AsOf = {}
     table = store.query(translated.sql, apart=translated.apart, as_of=as_of)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from millstream.errors import DefinitionError, UnknownName
-from millstream.units import checked_seconds, java_memory, machine_memory, parsed_bytes, spoken_bytes
+from millstream.units import checked_seconds, format_bytes, java_memory, machine_memory, parsed_bytes
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ def _bytes(value: object) -> int:
 
 
 def _shown_bytes(size: int) -> str:
-    return spoken_bytes(size) if size else "no limit"
+    return format_bytes(size) if size else "no limit"
 
 
 HOME: Setting[str] = Setting(

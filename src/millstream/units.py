@@ -40,10 +40,10 @@ def java_memory(text: str) -> str:
     return text
 
 
-def spoken_bytes(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Format an amount of memory for display.
 
-    >>> spoken_bytes(1 << 30), spoken_bytes(1_500_000)
+    >>> format_bytes(1 << 30), format_bytes(1_500_000)
     ('1.0 GiB', '1.4 MiB')
     """
     for unit, least in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):

@@ -109,7 +109,7 @@ def refused(line: tuple[int, str], appended: int) -> RecordRefused:
     )
 
 
-def made(
+def create_topic(
     log: Log, name: str, ddl: str | None, records: list[dict[str, Any]], partitions: int, key: str | None
 ) -> Topic:
     """Create a topic with the specified schema, or with one inferred from the first records."""

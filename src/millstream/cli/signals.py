@@ -22,7 +22,7 @@ class Stop:
         self._on_ask = on_ask
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether to stop."""
         return self._event.is_set()
 

@@ -62,7 +62,7 @@ def check_views(deployment: Deployment, query: exp.Query, session: Session) -> t
 
 def rows_of(home: OpenHome, sql: str) -> pa.Table:
     """The rows of a SELECT over the store alone, whatever the state of its flows."""
-    query = store_query.question(sql, home.store.tables())
+    query = store_query.read_query(sql, home.store.tables())
     return home.store.query(query.sql, apart=query.apart)
 
 
@@ -109,7 +109,7 @@ def answered(deployment: Deployment, of: WithFiles, session: Session, as_of: AsO
             raise QueryError(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
     known = {**deployment.home.store.tables(), **{n: t.column_names for n, t in extra_tables.items()}}
     _explain_sources(deployment, rewritten, known)
-    store_sql = store_query.asked(rewritten, known)
+    store_sql = store_query.checked_query(rewritten, known)
     apart = None if store_sql.apart is None else [t for t in store_sql.apart if t not in extra_tables]
     return deployment.home.store.query(store_sql.sql, extra_tables, limits=session.limits, apart=apart, as_of=as_of)
 

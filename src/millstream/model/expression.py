@@ -108,7 +108,7 @@ class Expr:
         """The type over this schema, or None if only the engine can determine it."""
         read = {c.name for c in self.node.find_all(exp.Column)}
         known = (f for f in schema if f.type is not None and f.name in read)
-        return _type_of(self.node.copy(), tuple((f.name, interval_types.told(ddl_type(f.type))) for f in known))
+        return _type_of(self.node.copy(), tuple((f.name, interval_types.parser_type(ddl_type(f.type))) for f in known))
 
     def substitute(self, definitions: Mapping[str, Expr]) -> Expr:
         """Replace columns by the expressions that define them."""

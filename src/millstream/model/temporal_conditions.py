@@ -139,11 +139,11 @@ def _parts(node: exp.Expr) -> Iterator[exp.Expr]:
 def _solved(part: exp.Expr, origin: Origin | None) -> tuple[type[exp.Expr], _Reading, exp.Expr]:
     """A comparison as a clock reading, an operator, and the other operand."""
     if type(part) not in _FLIPPED:
-        raise misplaced(_said(part), origin)
+        raise misplaced(_sql_text(part), origin)
     kind, left, right = type(part), part.args["this"].unnest(), part.args["expression"].unnest()
     if has_clock(left) and has_clock(right):
         raise Unsupported(
-            f"`{_said(part)}` reads the clock on both sides",
+            f"`{_sql_text(part)}` reads the clock on both sides",
             hint=f"compare a time of the row with the clock, e.g. {_EXAMPLE}",
             origin=origin,
         )
@@ -166,12 +166,12 @@ def _unreadable(node: exp.Expr, origin: Origin | None) -> Unsupported:
     intervals = " ".join(f"{i.name} {i.text('unit')}" for i in node.find_all(exp.Interval)).upper()
     if any(word.rstrip("S") in _CALENDAR for word in intervals.split()):
         return Unsupported(
-            f"`{_said(node)}`: a month or a year has no fixed length",
+            f"`{_sql_text(node)}`: a month or a year has no fixed length",
             hint="add it to the time of the row instead: ts + INTERVAL '1' MONTH > now()",
             origin=origin,
         )
     return Unsupported(
-        f"`{_said(node)}` cannot be compared in a view",
+        f"`{_sql_text(node)}` cannot be compared in a view",
         detail="the clock can be combined with intervals of fixed length, date_trunc to a second, minute, hour, day or "
         "week, and CAST to DATE",
         hint=f"e.g. {_EXAMPLE}",
@@ -267,7 +267,7 @@ def _micros(node: exp.Expr, schema: Schema, origin: Origin | None) -> tuple[exp.
     if isinstance(node, exp.Literal) and node.is_string:
         if not _is_time(node.name):
             raise SchemaError(
-                f"the present time is compared with `{_said(node)}`, which is not a time",
+                f"the present time is compared with `{_sql_text(node)}`, which is not a time",
                 hint="write a time like TIMESTAMP '2026-03-01 12:00:00'",
                 origin=origin,
             )
@@ -281,7 +281,7 @@ def _micros(node: exp.Expr, schema: Schema, origin: Origin | None) -> tuple[exp.
         inner = exp.cast(exp.paren(inner), "timestamp")
     elif not pa.types.is_timestamp(kind):
         raise SchemaError(
-            f"the present time is compared with `{_said(node)}`, which is {ddl_type(kind)}",
+            f"the present time is compared with `{_sql_text(node)}`, which is {ddl_type(kind)}",
             hint="compare it with a TIMESTAMP or a DATE: CAST(x AS TIMESTAMP), or timestamp_millis(x) for a number",
             origin=origin,
         )
@@ -317,5 +317,5 @@ def _rest(node: exp.Expr, grain: int) -> exp.Expr:
     return exp.Anonymous(this="pmod", expressions=[node.copy(), exp.Literal.number(grain)])
 
 
-def _said(node: exp.Expr) -> str:
+def _sql_text(node: exp.Expr) -> str:
     return str(node.sql(dialect="spark", comments=False))[:80]

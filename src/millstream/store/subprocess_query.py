@@ -23,7 +23,7 @@ from millstream.limits import Limits, Watch, too_large
 from millstream.model.types.duckdb_values import DuckBatches
 from millstream.store.names import quoted
 from millstream.store.query_errors import explained
-from millstream.units import spoken_bytes
+from millstream.units import format_bytes
 
 _CHILD = Path(__file__).with_name("subprocess_child.py")
 _PREFIX = "question-"
@@ -97,7 +97,7 @@ def _copy(
                     copied += batch.nbytes
                     if most and copied > most:
                         raise LimitExceeded(
-                            f"the question reads more than {spoken_bytes(most)}",
+                            f"the question reads more than {format_bytes(most)}",
                             detail="it calls functions that may need much memory, so what it reads is copied",
                             hint="filter or aggregate in a view first, or SET query_memory = '4GB'",
                         )

@@ -64,7 +64,7 @@ def test_what_is_written_is_read_again() -> None:
     ]
     columns = [pa.array([v], c.type).to_pylist()[0] for v, c in zip(values, state.cells, strict=True)]
     read = [c.read(v) if c.read and v is not None else v for c, v in zip(state.cells, columns, strict=True)]
-    assert state.made(read) == held
+    assert state.build(read) == held
 
 
 def test_a_snapshot_does_not_follow_the_object() -> None:
@@ -74,7 +74,7 @@ def test_a_snapshot_does_not_follow_the_object() -> None:
     held.a, held.m.x = 5, 5.0
     held.j[0].append(2)
     held.k["p"].x = 9.0
-    assert state.made(before) == Wide(j=[[1]], k={"p": Point(1.0)})
+    assert state.build(before) == Wide(j=[[1]], k={"p": Point(1.0)})
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millstream.cli.options import format_option, home_option, yes_option
-from millstream.cli.output import FORMATS, print_listing, spoken_instant
+from millstream.cli.output import FORMATS, format_instant, print_listing
 
 if TYPE_CHECKING:
     from millstream.runtime.recovery.checkpoint import Manifest
@@ -110,7 +110,7 @@ def list_(home: Path, form: str) -> None:
 
     check_home(home)
     nothing = "no checkpoints yet: make one with `millstream checkpoint save NAME`"
-    print_listing(checkpoint.listed(home.absolute()), COLUMNS, form, spoken=_spoken, none=nothing)
+    print_listing(checkpoint.listed(home.absolute()), COLUMNS, form, format_value=_format_value, none=nothing)
 
 
 @command.command("drop", short_help="Remove a checkpoint of the home.")
@@ -164,9 +164,9 @@ def check_home(home: Path) -> None:
     check_format(home / "millstream.json")
 
 
-def _spoken(column: str, value: Any) -> Any:
+def _format_value(column: str, value: Any) -> Any:
     if column == "made_at":
-        return spoken_instant(value)
+        return format_instant(value)
     if column == "flows" and value is not None:
         return ", ".join(f"{flow} {epoch}" for flow, epoch in value.items())
     return "-" if value is None else value

@@ -16,7 +16,7 @@ import click
 
 from millstream import paths
 from millstream.cli.options import DurationType, home_option
-from millstream.cli.output import plural, spoken_instant, spoken_seconds
+from millstream.cli.output import format_instant, format_seconds, plural
 from millstream.model.types.duration import Duration
 
 if TYPE_CHECKING:
@@ -118,10 +118,10 @@ def _open_house(home: Home, rate: int, meter: Meter, stop: Stop) -> Run | None:
         starting = Apart(lambda: session.start(home.spark_log))  # in the main thread Spark would take over Ctrl-C
         while starting.busy and not stop.wait(TICK_SECONDS):
             pass
-        if stop.asked:
+        if stop.requested:
             say("stopping as soon as Spark has started ...")
         starting.result()
-    if stop.asked:
+    if stop.requested:
         return None
     with _busy("opening the auction house ..."):
         run = home.start(prepared(home, rate), on_epoch=meter.take)
@@ -178,7 +178,7 @@ def _frames(run: Run, stop: Stop, seconds: float | None) -> Iterator[float]:
     """Yield the seconds since the start whenever it is time to draw, until the end."""
     begun = time.monotonic()
     end = begun + (seconds if seconds is not None else float("inf"))
-    while not stop.asked and run.error is None and (now := time.monotonic()) < end:
+    while not stop.requested and run.error is None and (now := time.monotonic()) < end:
         yield now - begun
         following = min(now + FRAME_SECONDS, end)
         while time.monotonic() < following and run.error is None:
@@ -216,9 +216,9 @@ def _line(reading: MeterReading) -> str:
         (
             f"{reading.rate:,.0f} events/s",
             plural(reading.rows, "event"),
-            f"watermark {spoken_instant(reading.watermark)}",
-            f"freshness {spoken_seconds(reading.freshness)}",
-            f"epoch {spoken_seconds(reading.last)} (p50 {spoken_seconds(reading.p50)})",
+            f"watermark {format_instant(reading.watermark)}",
+            f"freshness {format_seconds(reading.freshness)}",
+            f"epoch {format_seconds(reading.last)} (p50 {format_seconds(reading.p50)})",
             plural(reading.epochs, "epoch"),
             f"{reading.late:,} late",
             plural(reading.errors, "error"),
@@ -229,15 +229,15 @@ def _line(reading: MeterReading) -> str:
 def _summary(home: Home, reading: MeterReading, took: float, home_option: Path | None) -> None:
     """The summary: the figures of the run, the rows of the views, and what to type next."""
     from millstream.cli.demo.flow import PANELS
-    from millstream.cli.demo.screen import said
+    from millstream.cli.demo.screen import cell_text
     from millstream.result import text_table
 
     click.echo(
-        f"The auction house was open for {spoken_seconds(took)}: {plural(reading.rows, 'event')} in "
+        f"The auction house was open for {format_seconds(took)}: {plural(reading.rows, 'event')} in "
         f"{plural(reading.epochs, 'epoch')}."
     )
     click.echo(
-        f"An epoch took {spoken_seconds(reading.p50)} (p50), {spoken_seconds(reading.p99)} (p99); "
+        f"An epoch took {format_seconds(reading.p50)} (p50), {format_seconds(reading.p99)} (p99); "
         f"{reading.late:,} late, {plural(reading.errors, 'error')}."
     )
     held = {v["view"]: v["rows"] for v in home.views()}
@@ -248,7 +248,7 @@ def _summary(home: Home, reading: MeterReading, took: float, home_option: Path |
             ("\n" if rows else "") + f"  {panel.view:<16} {plural(held[panel.view], 'row'):>12}   {panel.title.lower()}"
         )
         if rows:
-            cells = [[said(v, kind) for v, (_, kind) in zip(row, panel.columns, strict=True)] for row in rows]
+            cells = [[cell_text(v, kind) for v, (_, kind) in zip(row, panel.columns, strict=True)] for row in rows]
             for line in text_table([heading for heading, _ in panel.columns], cells).splitlines()[:-1]:
                 click.echo(f"    {line}")
     click.echo()

@@ -15,7 +15,7 @@ import click
 
 from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import home_option
-from millstream.cli.output import plural, spoken_seconds
+from millstream.cli.output import format_seconds, plural
 from millstream.errors import MillstreamError, plain
 from millstream.settings import FILE as SETTINGS_FILE
 from millstream.store.files import has_store
@@ -38,7 +38,7 @@ class CheckResult:
 
     what: str
     state: str
-    said: str
+    text: str
     repair: str = ""
 
 
@@ -59,7 +59,7 @@ def command(ctx: click.Context, home: Path) -> None:
     broken = 0
     for finding in findings(home):
         mark = click.style(finding.state.ljust(7), fg=_COLOURS[finding.state], bold=finding.state != OK)
-        click.echo(f"{mark}  {finding.what.ljust(8)}  {finding.said}")
+        click.echo(f"{mark}  {finding.what.ljust(8)}  {finding.text}")
         if finding.repair:
             click.echo(f"{' ' * 19}{click.style('repair:', fg='cyan')} {finding.repair}")
         broken += finding.state == BROKEN
@@ -288,7 +288,7 @@ def check_spark() -> CheckResult:
             _quietly(session.stop)
     if answer != 1000:
         return CheckResult("spark", BROKEN, f"a small job counted {answer} of 1000 rows", "reinstall pyspark")
-    start, job = spoken_seconds(started - begun), spoken_seconds(counted - started)
+    start, job = format_seconds(started - begun), format_seconds(counted - started)
     return CheckResult("spark", OK, f"started in {start}, first job with a Python worker in {job}")
 
 

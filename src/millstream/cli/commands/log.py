@@ -14,7 +14,7 @@ import click
 import orjson
 
 from millstream.cli import topic_lag
-from millstream.cli.append_lines import CHUNK, chunks, fitting, made, parsed, refused
+from millstream.cli.append_lines import CHUNK, chunks, create_topic, fitting, parsed, refused
 from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import DurationType, F, format_option, home_option, yes_option
 from millstream.cli.output import FORMATS, plural, print_listing, print_rows
@@ -155,10 +155,10 @@ def append(
     try:
         for lines in chunks(file, None if producer is not None else CHUNK):
             if target is None and schema is not None:
-                target = made(log, topic, schema, [], partitions, key)
+                target = create_topic(log, topic, schema, [], partitions, key)
             records, bad = parsed(lines, exact=target is not None and "decimal" in str(target.schema))
             if target is None and records and not (bad and bad_lines == "stop"):
-                target = made(log, topic, schema, [r for _, r in records], partitions, key)
+                target = create_topic(log, topic, schema, [r for _, r in records], partitions, key)
             records, more = fitting(target, records) if target is not None else ([], [])
             bad = sorted([*bad, *more])
             if bad and bad_lines == "stop":
@@ -175,10 +175,12 @@ def append(
                 offsets[partition] = (offsets.get(partition, (first, 0))[0], end)
     finally:
         log.close()
-    _told(topic, appended, skipped, offsets, repeated=bool(repeated))
+    _print_appended(topic, appended, skipped, offsets, repeated=bool(repeated))
 
 
-def _told(topic: str, appended: int, skipped: int, offsets: dict[int, tuple[int, int]], *, repeated: bool) -> None:
+def _print_appended(
+    topic: str, appended: int, skipped: int, offsets: dict[int, tuple[int, int]], *, repeated: bool
+) -> None:
     where = ", ".join(f"partition {p} offsets {a:,} to {b - 1:,}" for p, (a, b) in sorted(offsets.items()))
     if repeated:
         click.echo(f"nothing new: {topic} already has this sequence" + (f" ({where})" if where else ""))
@@ -241,7 +243,7 @@ def tail(topic: str, partition: int | None, begin: str, limit: int | None, home:
     at = _begins(source, begin, partition)
     left = limit
     with stop_on_signals() as stop:
-        while not stop.asked and left != 0:
+        while not stop.requested and left != 0:
             ends = source.end()
             for number, first in at.items():
                 try:
@@ -321,12 +323,12 @@ def listing(form: str, home: Path) -> None:
             values = (name, part.partition, part.start, part.end, part.end - part.start, part.bytes, part.segments)
             rows.append(dict(zip(COLUMNS, (*values, behind), strict=True)))
     nothing = "no topics yet: make one, `millstream log create`"
-    print_listing(rows, {c: c for c in COLUMNS}, form, spoken=_spoken, none=nothing)
+    print_listing(rows, {c: c for c in COLUMNS}, form, format_value=_format_value, none=nothing)
 
 
-def _spoken(column: str, value: Any) -> Any:
+def _format_value(column: str, value: Any) -> Any:
     if column == "holds":
-        return topic_lag.spoken(value)
+        return topic_lag.lag_text(value)
     return value
 
 

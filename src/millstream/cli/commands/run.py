@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from millstream.cli.options import DEFAULT_HOME, home_option, memory_option
-from millstream.cli.output import plural, spoken_seconds
+from millstream.cli.output import format_seconds, plural
 from millstream.errors import EngineFailed
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def follow(runs: list[Run], meters: dict[str, Meter], stop: Stop, show: Shows, *
         for run in runs:
             run.stop()
     for run in runs:
-        if run.error is not None and not (stop.asked and isinstance(run.error, EngineFailed)):
+        if run.error is not None and not (stop.requested and isinstance(run.error, EngineFailed)):
             raise run.error  # a signal to the whole process group ends Spark's Java process too
 
 
@@ -181,7 +181,7 @@ def summary(home: Home, runs: list[Run], meters: dict[str, Meter], home_option: 
     lines = []
     for run in runs:
         reading = meters[run.flow].read()
-        took = f", p50 {spoken_seconds(reading.p50)} each" if reading.p50 is not None else ""
+        took = f", p50 {format_seconds(reading.p50)} each" if reading.p50 is not None else ""
         done = f"{plural(reading.rows, 'row')} in {plural(reading.epochs, 'epoch')}{took}"
         apart = f"; {reading.late:,} late, {reading.errors:,} errors" if reading.late or reading.errors else ""
         lines.append(f"{run.flow}: {states.get(run.state, 'stopped')}, {done}{apart}")

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import click
 
 from millstream.cli.exit_codes import ExitCode
-from millstream.cli.output import spoken_seconds
+from millstream.cli.output import format_seconds
 
 if TYPE_CHECKING:
     from millstream.model.flow import Flow
@@ -67,7 +67,7 @@ def command(places: tuple[Path, ...], wanted: str, junit: Path | None) -> int:
         write_junit(outcomes, junit)
     failed = sum(not o.passed for o in outcomes)
     summary = f"{len(outcomes) - failed} passed" + (f", {failed} failed" if failed else "")
-    click.secho(f"{summary} ({spoken_seconds(time.perf_counter() - since)})", fg="red" if failed else "green")
+    click.secho(f"{summary} ({format_seconds(time.perf_counter() - since)})", fg="red" if failed else "green")
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
@@ -88,7 +88,7 @@ def _scripts() -> MakeScript:
 
 def _tell(outcome: CaseOutcome) -> None:
     mark = click.style("ok  ", fg="green") if outcome.passed else click.style("FAIL", fg="red", bold=True)
-    click.echo(f"  {mark}  {outcome.case.name}  " + click.style(f"({spoken_seconds(outcome.seconds)})", dim=True))
+    click.echo(f"  {mark}  {outcome.case.name}  " + click.style(f"({format_seconds(outcome.seconds)})", dim=True))
     for line in outcome.failure.splitlines():
         colour = {"-": "red", "+": "green"}.get(line[:1])
         click.echo("        " + click.style(line, fg=colour))

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from millstream.cli.demo.flow import PANELS, Panel
 from millstream.cli.meter import MeterReading
-from millstream.cli.output import spoken_seconds
+from millstream.cli.output import format_seconds
 
 Rows = Mapping[str, list[list[Any]]]
 """view -> its top rows."""
@@ -84,10 +84,10 @@ def _figures(reading: MeterReading, *, wide: bool) -> RenderableType:
         ("events/s", f"{reading.rate:,.0f}"),
         ("events", f"{reading.rows:,}"),
         ("watermark", mark),
-        ("behind", spoken_seconds(reading.behind) or "-"),
-        ("freshness", spoken_seconds(reading.freshness) or "-"),
-        ("epoch time", spoken_seconds(reading.last) or "-"),
-        ("p50", spoken_seconds(reading.p50) or "-"),
+        ("behind", format_seconds(reading.behind) or "-"),
+        ("freshness", format_seconds(reading.freshness) or "-"),
+        ("epoch time", format_seconds(reading.last) or "-"),
+        ("p50", format_seconds(reading.p50) or "-"),
         ("epochs", f"{reading.epochs:,}"),
         ("late", f"{reading.late:,}"),
         ("errors", f"{reading.errors:,}"),
@@ -114,7 +114,7 @@ def _panel(panel: Panel, rows: list[list[Any]], count: int, *, wide: bool) -> Re
     for row in rows[:count]:
         cells: list[RenderableType] = []
         for i, (value, (_, kind)) in enumerate(zip(row, panel.columns, strict=True)):
-            cells.append(Text(said(value, kind), style="bold" if i == 0 else ""))
+            cells.append(Text(cell_text(value, kind), style="bold" if i == 0 else ""))
             if kind == "bar":
                 cells.append(Text("━" * round(bar * (value or 0) / (most[i] or 1)), style=ACCENT))
         table.add_row(*cells)
@@ -123,7 +123,7 @@ def _panel(panel: Panel, rows: list[list[Any]], count: int, *, wide: bool) -> Re
     return Frame(inside, title=title, title_align="left", border_style=QUIET, box=box.ROUNDED, height=count + FRAME)
 
 
-def said(value: Any, kind: str) -> str:
+def cell_text(value: Any, kind: str) -> str:
     """Format a cell as text."""
     if value is None:
         return "-"

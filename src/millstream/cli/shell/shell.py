@@ -155,7 +155,7 @@ class Shell:
         elif order.name == "watch":
             view, _, every = order.argument.rpartition(" ")
             timed = bool(view) and every[:1].isdigit()
-            self.runner.watch(f"WATCH {view} EVERY {_spoken(every)}" if timed else f"WATCH {order.argument}")
+            self.runner.watch(f"WATCH {view} EVERY {_interval_text(every)}" if timed else f"WATCH {order.argument}")
         elif order.name in SWITCHES:
             name = "expanded" if order.name == "x" else order.name
             now = switched(order, getattr(self.look, name))
@@ -174,7 +174,7 @@ class Shell:
             report_millstream(error, self.settings)
 
 
-def _spoken(every: str) -> str:
+def _interval_text(every: str) -> str:
     return f"{every} seconds" if every.replace(".", "", 1).isdigit() else every
 
 

@@ -117,9 +117,9 @@ def _missing(parts: list[str], sides: Sequence[RowsSide]) -> SchemaError:
     return SchemaError(f"there is no column `{'.'.join(parts)}`", detail=f"there are {there}")
 
 
-def asked(session: Session, query: exp.Query, tables: Mapping[str, pa.Table]) -> pa.Table:
+def query_tables(session: Session, query: exp.Query, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Answer a query over its own tables."""
-    translated = store_query.asked(query, {n: t.column_names for n, t in tables.items()})
+    translated = store_query.checked_query(query, {n: t.column_names for n, t in tables.items()})
     apart: tuple[str, ...] | None = None if translated.apart is None else ()
     return session.deployment.home.store.query(translated.sql, tables, limits=session.limits, apart=apart)
 
@@ -159,7 +159,7 @@ def chosen(session: Session, rows: pa.Table, clauses: Sequence[Clause]) -> list[
             case = exp.Case(ifs=[exp.If(this=is_mine.copy(), true=value)])
             columns.append(exp.alias_(case, f"$v{number}_{i}", quoted=True))
     outer = exp.select(*columns).from_(inner.subquery("chosen"))
-    answer = asked(session, outer, {"$rows": numbered}).sort_by(ROW)
+    answer = query_tables(session, outer, {"$rows": numbered}).sort_by(ROW)
     choices = []
     for number, clause in enumerate(clauses):
         mine = np.flatnonzero(pc.fill_null(pc.equal(answer[_CLAUSE], number), False).to_numpy())
@@ -180,7 +180,7 @@ def matches(session: Session, sides: Sequence[RowsSide], condition: exp.Expr) ->
     query = exp.select(*columns).from_(exp.Table(this=_quoted(one)))
     join = exp.Join(this=exp.Table(this=_quoted(other)), on=bound(condition, sides))
     query.append("joins", join)
-    rows = asked(session, query, tables).sort_by([(f"{ROW}{s.code}", "ascending") for s in reversed(sides)])
+    rows = query_tables(session, query, tables).sort_by([(f"{ROW}{s.code}", "ascending") for s in reversed(sides)])
     return rows.column(0).to_numpy(), rows.column(1).to_numpy()
 
 
@@ -253,6 +253,6 @@ class TableEdit:
         deployment.home.store_table(self.entry.name, whole)
 
 
-def said(count: Mapping[str, int]) -> str:
+def change_summary(count: Mapping[str, int]) -> str:
     """Describe what a statement has done: ``inserted 2 rows, updated 1 row``."""
     return ", ".join(f"{what} {n:,} row{'' if n == 1 else 's'}" for what, n in count.items())

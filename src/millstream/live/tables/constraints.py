@@ -110,7 +110,7 @@ def check_unique(
     )
     if not doubled.num_rows:
         return
-    key_text = told({k: python_values(doubled[n])[0] for k, n in zip(key, columns, strict=True)})
+    key_text = values_text({k: python_values(doubled[n])[0] for k, n in zip(key, columns, strict=True)})
     numbers = doubled["$rows"][0].as_py()
     mine = [n for n in numbers if n]
     before, number = mine[:2] if len(mine) == len(numbers) else (0, mine[0])
@@ -122,7 +122,7 @@ def check_unique(
     )
 
 
-def told(values: dict[str, Any]) -> str:
+def values_text(values: dict[str, Any]) -> str:
     """Format columns and their values for a message."""
     return ", ".join(f"{k} = {shown(v)}" for k, v in values.items())[:200]
 

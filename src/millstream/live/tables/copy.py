@@ -10,7 +10,7 @@ from millstream.connect.file_columns import inferred
 from millstream.connect.file_rows import Form, load
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.live.answer import Answer
-from millstream.live.tables.changes import TableEdit, held, present, said
+from millstream.live.tables.changes import TableEdit, change_summary, held, present
 from millstream.live.tables.constraints import assigned_columns, check_required, spelled
 from millstream.model.connector_declarations import checked
 from millstream.model.connectors import Files
@@ -45,7 +45,7 @@ def copy(deployment: Deployment, statement: Copy, session: Session, entry: Creat
         changes.insert(rows)
         changes.store(deployment, named=loaded.named)
     session.written.add(entry.name)
-    return Answer(message=said({"inserted": rows.num_rows}))
+    return Answer(message=change_summary({"inserted": rows.num_rows}))
 
 
 def rows_of(files: Files) -> pa.Table:

@@ -14,7 +14,7 @@ from millstream.live import cleanup, select
 from millstream.live.answer import Answer
 from millstream.live.tables import copy as loading
 from millstream.live.tables import merge as merging
-from millstream.live.tables.changes import Clause, RowsSide, TableEdit, bound, chosen, held, present, said
+from millstream.live.tables.changes import Clause, RowsSide, TableEdit, bound, change_summary, chosen, held, present
 from millstream.live.tables.constraints import assigned_columns, check_required, refused, spelled
 from millstream.model.types.assignment import Unfit, from_values
 from millstream.model.types.schema import Schema
@@ -78,7 +78,7 @@ def insert(deployment: Deployment, statement: Insert, session: Session) -> Answe
     added = _rows(deployment, statement, Schema.from_arrow(topic.schema, exact=True), session, query)
     topic.append(added)
     session.written |= {e.name for e in deployment.catalog.of(CreateSource) if topic_of(e) == name}
-    return Answer(message=said({"inserted": added.num_rows}))
+    return Answer(message=change_summary({"inserted": added.num_rows}))
 
 
 def _insert(deployment: Deployment, statement: Insert, session: Session, entry: CreateTable, schema: Schema) -> Answer:
@@ -100,7 +100,7 @@ def _insert(deployment: Deployment, statement: Insert, session: Session, entry: 
             count = merging.insert_or_change(session, changes, added, statement)
         changes.store(deployment)
     session.written.add(entry.name)
-    return Answer(message=said(count))
+    return Answer(message=change_summary(count))
 
 
 def update(deployment: Deployment, statement: Update, session: Session) -> Answer:
@@ -119,7 +119,7 @@ def update(deployment: Deployment, statement: Update, session: Session) -> Answe
         (matches,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side), bound_values)])
         changes.update(matches.rows, matches.values)
         changes.store(deployment, named=None)
-    return Answer(message=said({"updated": len(matches.rows)}))
+    return Answer(message=change_summary({"updated": len(matches.rows)}))
 
 
 def delete(deployment: Deployment, statement: Delete, session: Session) -> Answer:
@@ -131,7 +131,7 @@ def delete(deployment: Deployment, statement: Delete, session: Session) -> Answe
         (matches,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side))])
         changes.deleted = matches.rows
         changes.store(deployment)
-    return Answer(message=said({"deleted": len(matches.rows)}))
+    return Answer(message=change_summary({"deleted": len(matches.rows)}))
 
 
 def merge(deployment: Deployment, statement: Merge, session: Session) -> Answer:

@@ -18,13 +18,13 @@ from millstream.live.tables.changes import (
     RowsSide,
     TableEdit,
     bound,
+    change_summary,
     chosen,
     held,
     matches,
     present,
-    said,
 )
-from millstream.live.tables.constraints import assigned_columns, check_required, key_of, spelled, told
+from millstream.live.tables.constraints import assigned_columns, check_required, key_of, spelled, values_text
 from millstream.model.types.schema import Schema
 from millstream.model.types.values import python_values
 from millstream.sql.catalog import tables_of
@@ -74,7 +74,7 @@ def insert_or_change(session: Session, changes: TableEdit, added: pa.Table, stat
         _refuse_twice(added, key, int(np.flatnonzero(nth > 1)[0]))
     met = np.flatnonzero(winners & (there >= 0))
     for row in met[several[met] > 1][:1]:
-        values = told({k: python_values(added[k].slice(row, 1))[0] for k in key})
+        values = values_text({k: python_values(added[k].slice(row, 1))[0] for k in key})
         raise RecordRefused(
             f"row {row + 1}: `{changes.entry.name}` has several rows with {values} already",
             hint="DELETE all but one first",
@@ -135,7 +135,7 @@ def _met(
 
 
 def _refuse_twice(added: pa.Table, key: list[str], row: int) -> None:
-    values = told({k: python_values(added[k].slice(row, 1))[0] for k in key})
+    values = values_text({k: python_values(added[k].slice(row, 1))[0] for k in key})
     raise RecordRefused(
         f"row {row + 1}: another row of this statement has {values}, too: DO UPDATE would change one row twice",
         hint="keep one row of each key: SELECT DISTINCT ON (key) ..., or INSERT OR REPLACE, where the last row wins",
@@ -164,7 +164,9 @@ def merge(deployment: Deployment, statement: Merge, session: Session, entry: Cre
         changes.store(deployment, named=None)
     session.written.add(entry.name)
     kinds = {"UPDATE": ("updated",), "DELETE": ("deleted",)}.get(statement.what, ("inserted", "updated", "deleted"))
-    return Answer(message="\n".join([said({w: changes.count[w] for w in kinds}), *(f"note: {w}" for w in warnings)]))
+    return Answer(
+        message="\n".join([change_summary({w: changes.count[w] for w in kinds}), *(f"note: {w}" for w in warnings)])
+    )
 
 
 def _matched(
@@ -266,7 +268,7 @@ def _bound_values(values: Assignments, schema: Schema, sides: tuple[RowsSide, ..
 
 def _refuse_several(changes: TableEdit, place: int, statement: Merge) -> None:
     key = key_of(changes.entry, changes.schema) or list(changes.schema.names)[:3]
-    values = told({k: python_values(changes.present[k].slice(place, 1))[0] for k in key})
+    values = values_text({k: python_values(changes.present[k].slice(place, 1))[0] for k in key})
     raise RecordRefused(
         f"several rows of the source match the row of `{changes.entry.name}` with {values}",
         detail=f"{statement.what} would change it more than once",

@@ -158,7 +158,7 @@ class Names:
     schema: Schema
     current: str | None = None
     """The variable whose condition it is; None in a measure."""
-    made: Callable[[exp.Expr], Expr] = checked
+    build: Callable[[exp.Expr], Expr] = checked
     """Builds an expression from a tree without navigations, or rejects it."""
 
     def condition(self, tree: exp.Expr, origin: Origin | None) -> tuple[Reading, ...]:
@@ -173,7 +173,7 @@ class Names:
     def _read(self, tree: exp.Expr, origin: Origin | None) -> Reading:
         navigations: dict[str, Navigation] = {}
         expression = self._replaced(tree.copy(), navigations, origin)
-        return Reading(replace(self.made(expression), origin=origin), navigations)
+        return Reading(replace(self.build(expression), origin=origin), navigations)
 
     def _replaced(self, node: exp.Expr, navigations: dict[str, Navigation], origin: Origin | None) -> exp.Expr:
         navigation = self._navigation(node, origin)
@@ -269,7 +269,7 @@ class Names:
         of = next(iter(rows), nothing)
         for column in columns:
             tree = self._without_variable(tree, column, origin)
-        argument = replace(self.made(tree), origin=origin).bind(self.schema)
+        argument = replace(self.build(tree), origin=origin).bind(self.schema)
         return Navigation("at", of, argument, argument.spark())
 
     def _of(self, column: exp.Column, origin: Origin | None) -> tuple[str, ...] | None:

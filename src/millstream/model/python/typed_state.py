@@ -56,7 +56,7 @@ class TypedState:
     >>> state = TypedState.of(Visits)
     >>> [(c.name, str(c.type)) for c in state.cells]
     [('count', 'int64'), ('pages', 'list<item: string>')]
-    >>> state.made((3, ["home"]))
+    >>> state.build((3, ["home"]))
     Visits(count=3, pages=['home'])
     """
 
@@ -117,14 +117,14 @@ class TypedState:
         """The field names."""
         return tuple(c.name for c in self.cells)
 
-    def made(self, values: Sequence[Any]) -> Any:
+    def build(self, values: Sequence[Any]) -> Any:
         """The object for these stored values."""
         return self.kind(**dict(zip(self.names, values, strict=True)))
 
     def maker(self) -> Callable[..., Any]:
         """A function that builds an object from separate values."""
         if any(f.kw_only for f in dataclasses.fields(self.kind)):
-            return lambda *values: self.made(values)
+            return lambda *values: self.build(values)
         return self.kind
 
     def getter(self) -> Callable[[Any], tuple[Any, ...]]:

@@ -87,7 +87,7 @@ def matched(
     all_rows: bool = False,
     timeouts: bool = False,
     origin_of: Callable[[exp.Expr], Origin | None] = lambda _: here(),
-    made: Callable[[exp.Expr], Expr] = sound,
+    build: Callable[[exp.Expr], Expr] = sound,
 ) -> Select:
     """The checked step of a pattern whose conditions and measures are trees, followed by the measures."""
     from millstream.model.steps.step import Select  # that module imports this one
@@ -115,7 +115,7 @@ def matched(
         raise DefinitionError(
             "time-outs need a limit on how long a match may take", hint="add WITHIN, or .within(...)", origin=here()
         )
-    read = {n: Names(known, schema, n, made).condition(c, origin_of(c)) for n, c in conditions.items()}
+    read = {n: Names(known, schema, n, build).condition(c, origin_of(c)) for n, c in conditions.items()}
     for readings in read.values():
         for reading in readings:
             _check_condition(reading, schema)
@@ -124,7 +124,7 @@ def matched(
     gives += [(n, col(n)) for n, _ in keys if not all_rows or n not in schema]
     for name, measure in measures.items():
         check_name(name, "column")
-        reading = Names(known, schema, None, made).measure(measure, origin_of(measure))
+        reading = Names(known, schema, None, build).measure(measure, origin_of(measure))
         places = {p: outputs.setdefault(n, f"$m{len(outputs)}") for p, n in reading.navigations.items()}
         gives.append((name, reading.tree.substitute({p: col(n) for p, n in places.items()})))
     if timeouts:

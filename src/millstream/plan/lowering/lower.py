@@ -142,7 +142,7 @@ class Lowering:
             post, root = [], Gathered(view.input, view.origin)  # several views may share it, and it runs once
         operator = self.stateful.operator_of(view.name, root)
         if root in steps.upstream(view.input):
-            self.stateful.made.setdefault(id(root), view.name)
+            self.stateful.views_by_step.setdefault(id(root), view.name)
         project = _post(post, root)
         columns = project.columns if project else tuple(Column(n, f"`{n}`") for n in root.schema.names)
         names_by_sql = {c.sql: c.name for c in columns}

@@ -53,7 +53,7 @@ _CALLS: dict[type[exp.Expr], str] = {
 
 def lowered(root: Matched) -> tuple[Named, dict[str, Any]]:
     """The columns that the operator of a pattern reads, and its own fields."""
-    return _Lowering(root).made()
+    return _Lowering(root).lower()
 
 
 @dataclass
@@ -61,7 +61,7 @@ class _Lowering:
     root: Matched
     take: dict[str, Expr] = field(default_factory=dict)
 
-    def made(self) -> tuple[Named, dict[str, Any]]:
+    def lower(self) -> tuple[Named, dict[str, Any]]:
         root = self.root
         for name, e in (*root.keys, *((n, col(n)) for n in (root.time, *(o[0] for o in root.order), *root.rows))):
             self.take.setdefault(name, e)
@@ -149,16 +149,16 @@ def _is_near(term: Term) -> bool:
 def _term(reading: Reading, value: Callable[[Navigation], Term]) -> Term:
     """A syntax tree as a term that the kernel evaluates."""
 
-    def made(node: exp.Expr) -> Term:
+    def term_of(node: exp.Expr) -> Term:
         if isinstance(node, exp.Column):
             return value(reading.navigations[node.name])
         for kinds in (_OPERATORS, _CALLS):
             if type(node) in kinds:
-                return TermCall(kinds[type(node)], tuple(made(c) for c in _given(node)))
+                return TermCall(kinds[type(node)], tuple(term_of(c) for c in _given(node)))
         constant = _constant(node)
-        return constant if constant is not None else _other(node, made, reading)
+        return constant if constant is not None else _other(node, term_of, reading)
 
-    return made(reading.tree.node)
+    return term_of(reading.tree.node)
 
 
 def _given(node: exp.Expr) -> list[exp.Expr]:
@@ -193,7 +193,7 @@ def _other(node: exp.Expr, term: Callable[[exp.Expr], Term], reading: Reading) -
     if isinstance(node, exp.If):
         return TermCall("case", (term(node.this), term(node.args["true"]), _default(node.args.get("false"), term)))
     raise Unsupported(
-        f"`{_said(node, reading)}` over rows of several variables is not supported",
+        f"`{_sql_text(node, reading)}` over rows of several variables is not supported",
         hint="compute it for each row; comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN, CASE, abs, coalesce, least "
         "and greatest can combine values of several rows",
         origin=reading.tree.origin,
@@ -231,7 +231,7 @@ def _constant(node: exp.Expr) -> ConstantValue | None:
     return None
 
 
-def _said(node: exp.Expr, reading: Reading) -> str:
+def _sql_text(node: exp.Expr, reading: Reading) -> str:
     text = node.sql(dialect="spark")
     for name, navigation in reading.navigations.items():
         text = text.replace(f"`{name}`", f"{'/'.join(navigation.of) or 'row'}.{navigation.said.strip('`')}")

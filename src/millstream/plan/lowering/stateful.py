@@ -49,7 +49,7 @@ class StatefulLowering:
     """By the id of a join or temporal filter: the columns that are read downstream."""
     ttl: int | None = None
     """How long the operators of the current view keep rows that do not change."""
-    made: dict[object, str] = field(default_factory=dict)
+    views_by_step: dict[object, str] = field(default_factory=dict)
     """The view whose operator performs a step: by step across all views, and by meaning within one view. (If views with
     the same meaning shared an operator, none of them could be dropped without the others.)
     """
@@ -161,17 +161,17 @@ class StatefulLowering:
 
     def inner(self, name: str, root: Keeping) -> PlannedView:
         """The view whose operator performs a step: an existing one, or a new inner view."""
-        if id(root) in self.made:
-            return self._view(self.made[id(root)])
+        if id(root) in self.views_by_step:
+            return self._view(self.views_by_step[id(root)])
         key = (name, self.signature(root))
-        if key not in self.made:
+        if key not in self.views_by_step:
             _refuse_history(root)
             operator = self.operator_of(name, root)
             inner = self._name(name)
             self.scans.views.append(_inner(inner, replace(operator, step=inner), operator.result))
-            self.made[key] = inner
-        self.made[id(root)] = self.made[key]
-        return self._view(self.made[key])
+            self.views_by_step[key] = inner
+        self.views_by_step[id(root)] = self.views_by_step[key]
+        return self._view(self.views_by_step[key])
 
     def signature(self, root: Step) -> str:
         """The signature of a step. Steps with equal signatures are performed once."""

@@ -72,7 +72,7 @@ def is_aggregate(node: exp.Expr) -> bool:
     return isinstance(node, exp.AggFunc) and not isinstance(node.parent, exp.Window)
 
 
-def found(tree: exp.Expr) -> Iterator[exp.Expr]:
+def aggregates_in(tree: exp.Expr) -> Iterator[exp.Expr]:
     """The aggregates in a tree, each with its FILTER, except those inside subqueries. For a window function, those that
     it is computed over: ``sum(price)`` of ``rank() OVER (ORDER BY sum(price))``.
     """
@@ -82,19 +82,19 @@ def found(tree: exp.Expr) -> Iterator[exp.Expr]:
         call = tree.this
         while isinstance(call, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
             if isinstance(call, exp.Filter):
-                yield from found(call.expression)
+                yield from aggregates_in(call.expression)
             call = call.this
         for part in (*call.iter_expressions(), *(c for c in tree.iter_expressions() if c is not tree.this)):
-            yield from found(part)
+            yield from aggregates_in(part)
         return
     if is_aggregate(tree):
         yield tree
         return
     for child in tree.iter_expressions():
-        yield from found(child)
+        yield from aggregates_in(child)
 
 
-def made(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggregate:
+def aggregate_of(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggregate:
     """The aggregate for a node; `expr` builds expressions over the input."""
     condition = None
     inner = node
@@ -105,7 +105,7 @@ def made(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggreg
         parts += [p for p in call.iter_expressions() if p is not call.this]
         call = call.this
     for part in (*parts, *call.iter_expressions()):
-        if any(True for _ in found(part)):
+        if any(True for _ in aggregates_in(part)):
             raise SchemaError(
                 "an aggregate cannot be inside another",
                 hint="compute the inner one in a subquery: SELECT max(n) FROM (SELECT count(*) AS n ...)",
@@ -115,7 +115,7 @@ def made(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggreg
         return Aggregate("count", expr(_case(_both(condition, inner.this), exp.Literal.number(1))))
     if isinstance(inner, exp.Count):
         return _count(inner, condition, expr)
-    special = ordered_aggregates.made(text, inner, condition, expr)
+    special = ordered_aggregates.aggregate_of(text, inner, condition, expr)
     if special is not None:
         return special
     special = _with_settings(text, inner, lambda n: expr(n if condition is None else _case(condition, n)))

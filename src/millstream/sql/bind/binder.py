@@ -20,7 +20,7 @@ from millstream.model.types.schema import Schema
 from millstream.model.windows.trigger import ON_CLOSE
 from millstream.sql.bind import emit
 from millstream.sql.bind.rewrites import rewritten
-from millstream.sql.bind.select import bind_select, limited, wanted_select
+from millstream.sql.bind.select import bind_select, limited, main_select_of
 from millstream.sql.catalog import Catalog, Generators, schema_of
 from millstream.sql.connectors import OPTIONS, VIEW_OPTIONS, check_start, connector_of, sink_of
 from millstream.sql.parse import completeness, queries
@@ -177,17 +177,17 @@ class _Query:
 
     def __init__(self, binder: Binder, text: Text, clauses: Clauses, options: Mapping[str, object]) -> None:
         self.binder, self.text, self.clauses, self.options = binder, text, clauses, options
-        self.wanted: exp.Select | None = None
+        self.main_select: exp.Select | None = None
         """The SELECT that EMIT and similar clauses apply to."""
         self.closes_rows = False
         """Whether EMIT ON CLOSE applies to the rows of the whole query, although it groups."""
         self._numbers = itertools.count()
 
     def whole(self, query: exp.Query) -> Relation:
-        self.wanted = wanted_select(query)
+        self.main_select = main_select_of(query)
         emit.check_whole(self, query)
         relation = self.settled(self.query(query, {}), query)
-        closes = self.closes_rows or (self.wanted is None and self.clauses.trigger == ON_CLOSE)
+        closes = self.closes_rows or (self.main_select is None and self.clauses.trigger == ON_CLOSE)
         if not closes:
             return relation
         with self.text.at(query):

@@ -36,7 +36,7 @@ def written(query: _Query, *, trigger: bool = True) -> str | None:
 def check_whole(query: _Query, node: exp.Expr) -> None:
     """Reject these clauses for a query that does not group, or that joins its groups with other rows."""
     clauses = query.clauses
-    if query.wanted is None:
+    if query.main_select is None:
         windowed = any(c is not None for c in (clauses.accumulation, clauses.lateness, clauses.fill))
         if windowed or clauses.trigger not in (None, ON_CHANGE, ON_CLOSE):
             raise DefinitionError(
@@ -46,7 +46,7 @@ def check_whole(query: _Query, node: exp.Expr) -> None:
             )
         return
     clause = written(query)
-    if clause is None or clauses.kept or not _is_joined(query.wanted):
+    if clause is None or clauses.kept or not _is_joined(query.main_select):
         return
     raise Unsupported(
         f"{clause} would apply to one side of the join only",

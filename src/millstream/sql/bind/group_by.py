@@ -68,7 +68,7 @@ def grouped(
     if outer is not None and grouping.is_total:
         groups = grouping.completed(groups, outer)
     groups_relation, answer, condition = grouping.bound(groups, qualify)
-    if query.clauses.fill is not None and node is query.wanted:
+    if query.clauses.fill is not None and node is query.main_select:
         groups_relation, answer = fill.applied(grouping, groups_relation, answer, condition)
     return groups_relation, answer, condition
 
@@ -189,7 +189,7 @@ class Grouping:
     def _all(self) -> list[exp.Expr]:
         """The keys of GROUP BY ALL: each output column that is neither an aggregate nor a constant."""
         plain = [i for _, i in self.items if i.find(exp.Column) is not None or windows.name_of(i)]
-        return [i for i in plain if i.find(exp.Window) is None and not any(True for _ in aggregates.found(i))]
+        return [i for i in plain if i.find(exp.Window) is None and not any(True for _ in aggregates.aggregates_in(i))]
 
     def _spelled(self, node: exp.Expr) -> exp.Expr:
         """The expression of a key: a number or a name may refer to an output column."""
@@ -238,7 +238,7 @@ class Grouping:
         identity = same_expression.of(tree)
         if identity in self.table:
             return self.table[identity]
-        if any(True for _ in aggregates.found(node)):
+        if any(True for _ in aggregates.aggregates_in(node)):
             raise SchemaError("an aggregate cannot be grouped by", origin=self.text.of_node(node))
         name = tree.name if isinstance(tree, exp.Column) else self._alias(identity) or f"key_{len(groups.keys) + 1}"
         name = free_name(name, (n for n, _ in groups.keys))
@@ -248,7 +248,7 @@ class Grouping:
 
     def _alias(self, identity: Identity) -> str | None:
         for name, inner in self.items:
-            computed = any(True for _ in aggregates.found(inner)) or inner.find(exp.Query) is not None
+            computed = any(True for _ in aggregates.aggregates_in(inner)) or inner.find(exp.Query) is not None
             if not computed and not windows.name_of(inner):
                 try:
                     tree = self.relation.resolved(self.text, inner)
@@ -278,7 +278,7 @@ class Grouping:
 
     def _keyed(self) -> Keyed:
         stream, groups = self._rows(), self.groups
-        keys = {n: self._made(t) for n, t in groups.keys}
+        keys = {n: self._expression(t) for n, t in groups.keys}
         if groups.sets:
             numbers = ", ".join(str(i) for i in range(len(groups.sets)))
             with self.text.at(self.node):
@@ -301,11 +301,11 @@ class Grouping:
         with self.text.at(self.node):
             return windows.known_times(relation, window, time)
 
-    def _made(self, tree: exp.Expr) -> Expr:
+    def _expression(self, tree: exp.Expr) -> Expr:
         return self.relation.expr(self.text, tree)
 
     def _windowed(self, keyed: Keyed) -> Keyed:
-        clauses, mine = self.query.clauses, self.node is self.query.wanted
+        clauses, mine = self.query.clauses, self.node is self.query.main_select
         window = self.groups.window
         has_clauses = mine and (clauses.trigger, clauses.accumulation, clauses.lateness) != (None, None, None)
         panes = self.query.options.get("panes") if mine else None
@@ -332,7 +332,7 @@ class Grouping:
         names_in_use = {n.lower() for n, _ in self.groups.keys} | {*BORDERS, INDEX, self.set.lower()}
         named = {i.sql(dialect="spark"): n for n, i in reversed(self.items) if aggregates.is_aggregate(i)}
         for part in parts:
-            for node in aggregates.found(part):
+            for node in aggregates.aggregates_in(part):
                 if isinstance(node, exp.Grouping | exp.GroupingId) or windows.name_of(node) in (
                     "grouping",
                     "grouping_id",
@@ -347,7 +347,9 @@ class Grouping:
                     fresh, number = f"{name}_{number}", number + 1
                 names_in_use.add(fresh.lower())
                 with self.text.at(node):
-                    measures[fresh] = aggregates.made(self.text, node, lambda n: self.relation.expr(self.text, n))
+                    measures[fresh] = aggregates.aggregate_of(
+                        self.text, node, lambda n: self.relation.expr(self.text, n)
+                    )
                 self.table[identity] = fresh
         return measures
 

@@ -19,7 +19,7 @@ _FIRST: dict[type[exp.Expr], str] = {exp.First: "first_of", exp.FirstValue: "fir
 _LAST: dict[type[exp.Expr], str] = {exp.Last: "last_of", exp.LastValue: "last_of"}
 
 
-def made(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make) -> Aggregate | None:
+def aggregate_of(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make) -> Aggregate | None:
     """The aggregate for a node, with the condition of its FILTER; None if it is not one of these."""
     if isinstance(node, exp.WithinGroup):
         return _within(text, node, condition, expr)

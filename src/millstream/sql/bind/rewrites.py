@@ -91,7 +91,9 @@ def _aggregated(query: exp.Query, call: exp.Expr) -> exp.Subquery:
         inner.args.get(a) for a in ("group", "having", "limit", "offset", "qualify", "distinct", "with_", "windows")
     )
     plain = (
-        plain and not any(True for _ in aggregates.found(inner.selects[0])) and not inner.selects[0].find(exp.Window)
+        plain
+        and not any(True for _ in aggregates.aggregates_in(inner.selects[0]))
+        and not inner.selects[0].find(exp.Window)
     )
     if isinstance(inner, exp.Select) and plain:
         value = inner.selects[0].unalias().copy()
@@ -119,7 +121,7 @@ def _orders_by_more(node: exp.Expr) -> bool:
 
 
 def _is_more(by: exp.Expr) -> bool:
-    return by.find(exp.Query) is not None or any(True for _ in aggregates.found(by))
+    return by.find(exp.Query) is not None or any(True for _ in aggregates.aggregates_in(by))
 
 
 def _with_order_columns(select: exp.Select) -> exp.Select:

@@ -29,10 +29,10 @@ Item = tuple[str, exp.Expr]
 """An output column: its name and its expression."""
 
 
-def wanted_select(node: exp.Expr) -> exp.Select | None:
+def main_select_of(node: exp.Expr) -> exp.Select | None:
     """The outermost SELECT that groups rows, also inside subqueries and CTEs. EMIT applies to its windows."""
     if isinstance(node, exp.Subquery):
-        return wanted_select(node.this)
+        return main_select_of(node.this)
     if not isinstance(node, exp.Select):
         return None
     if groups(node):
@@ -41,8 +41,8 @@ def wanted_select(node: exp.Expr) -> exp.Select | None:
     inner = start.this if start is not None else None
     if isinstance(inner, exp.Table) and isinstance(inner.this, exp.Identifier):
         cte = _cte(inner)
-        return wanted_select(cte.this) if cte is not None else None
-    return wanted_select(inner) if inner is not None else None
+        return main_select_of(cte.this) if cte is not None else None
+    return main_select_of(inner) if inner is not None else None
 
 
 def _cte(table: exp.Table) -> exp.CTE | None:
@@ -65,7 +65,7 @@ def groups(node: exp.Select) -> bool:
     if node.args.get("group") is not None:
         return True
     parts = [*node.expressions, node.args.get("having")]
-    return any(True for p in parts if p is not None for _ in aggregates.found(p))
+    return any(True for p in parts if p is not None for _ in aggregates.aggregates_in(p))
 
 
 def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None = None) -> Relation:
@@ -154,11 +154,11 @@ def _inside_aggregates(
 ) -> tuple[Relation, exp.Select]:
     """A SELECT with the subqueries inside its aggregates as columns of its input rows."""
     parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") is not None else [])]
-    if not any(next(subqueries_of(a), None) is not None for p in parts for a in aggregates.found(p)):
+    if not any(next(subqueries_of(a), None) is not None for p in parts for a in aggregates.aggregates_in(p)):
         return relation, node
     node = node.copy()
     parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") is not None else [])]
-    for aggregate in [a for p in parts for a in aggregates.found(p)]:
+    for aggregate in [a for p in parts for a in aggregates.aggregates_in(p)]:
         relation, attached = subqueries.attached(query, relation, aggregate, ctes)
         aggregate.replace(attached)
     return relation, node

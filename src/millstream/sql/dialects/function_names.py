@@ -77,7 +77,7 @@ _NO_FIELDS = frozenset(
 def in_spark(tree: exp.Expr, *only: type[exp.Expr]) -> exp.Expr:
     """A tree with such functions (or those of some node types) replaced; each keeps its position."""
     for call in reversed(list(tree.find_all(*(only or (exp.Anonymous, *_NODES))))):  # from the inside out
-        spark_call = _made(call)
+        spark_call = _spark_call(call)
         if spark_call is None:
             continue
         if call is tree:
@@ -86,7 +86,7 @@ def in_spark(tree: exp.Expr, *only: type[exp.Expr]) -> exp.Expr:
     return tree
 
 
-def _made(call: exp.Expr) -> exp.Expr | None:
+def _spark_call(call: exp.Expr) -> exp.Expr | None:
     """The Spark equivalent of a call; None means the call itself."""
     if not isinstance(call, exp.Anonymous):
         return _NODES[type(call)](call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
-from millstream.sql.parse.text import closing, made, word
+from millstream.sql.parse.text import closing, token_at, word
 
 NAME = "MATCH_RECOGNIZE"
 
@@ -17,19 +17,19 @@ def cut(tokens: list[Token], at: int) -> tuple[list[Token], int]:
     after = last + 1
     named = after < len(tokens) and word(tokens[after]) == "AS"
     stands = [
-        made(TokenType.LATERAL, "LATERAL", first),
-        made(TokenType.VIEW, "VIEW", first),
-        made(TokenType.VAR, NAME, first),
-        made(TokenType.L_PAREN, "(", first),
-        made(TokenType.NUMBER, str(first.start), first),
-        made(TokenType.COMMA, ",", first),
-        made(TokenType.NUMBER, str(end.end), first),
-        made(TokenType.R_PAREN, ")", first),
+        token_at(TokenType.LATERAL, "LATERAL", first),
+        token_at(TokenType.VIEW, "VIEW", first),
+        token_at(TokenType.VAR, NAME, first),
+        token_at(TokenType.L_PAREN, "(", first),
+        token_at(TokenType.NUMBER, str(first.start), first),
+        token_at(TokenType.COMMA, ",", first),
+        token_at(TokenType.NUMBER, str(end.end), first),
+        token_at(TokenType.R_PAREN, ")", first),
     ]
     after += named
     if named or (after < len(tokens) and tokens[after].token_type in (TokenType.VAR, TokenType.IDENTIFIER)):
         return [*stands, *tokens[after : after + 1]], after + 1
-    return [*stands, made(TokenType.VAR, "matches", first)], after
+    return [*stands, token_at(TokenType.VAR, "matches", first)], after
 
 
 def stands_for(node: exp.Expr) -> bool:

@@ -42,7 +42,7 @@ from millstream.sql.parse.allow_list import (
     unrepeatable,
 )
 from millstream.sql.parse.syntax_errors import unreadable
-from millstream.sql.parse.text import DIALECT, Text, closing, made, too_deep, word
+from millstream.sql.parse.text import DIALECT, Text, closing, token_at, too_deep, word
 from millstream.sql.relations.as_of_syntax import NEAREST
 
 TABLE_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW", "CALENDAR")
@@ -239,12 +239,12 @@ def _in_known_form(text: Text, tokens: list[Token]) -> list[Token]:
             skip |= set(range(i + 1, end))
             continue
         if keyword in CHANGELOGS and _is_changelog(tokens, i, before):
-            done.append(made(TokenType.VAR, CHANGELOG.upper(), token))
+            done.append(token_at(TokenType.VAR, CHANGELOG.upper(), token))
             if not called_now:  # CHANGELOG OF name, or of a subquery in parentheses
                 end = closing(tokens, i + 2) if tokens[i + 2].token_type is TokenType.L_PAREN else i + 2
                 inner = _in_known_form(text, tokens[i + 2 : end + 1])
                 last = tokens[min(end, len(tokens) - 1)]
-                done += [made(TokenType.L_PAREN, "(", token), *inner, made(TokenType.R_PAREN, ")", last)]
+                done += [token_at(TokenType.L_PAREN, "(", token), *inner, token_at(TokenType.R_PAREN, ")", last)]
                 skip |= set(range(i + 1, end + 1))
         elif (
             keyword == "TABLE"
@@ -259,23 +259,27 @@ def _in_known_form(text: Text, tokens: list[Token]) -> list[Token]:
             keyword == "HISTORY" and word(following) == "OF" and before in ("FROM", "JOIN", ",") and i + 2 < len(tokens)
         ):
             name = tokens[i + 2]
-            done += [made(TokenType.VAR, "HISTORY_OF", token), made(TokenType.L_PAREN, "(", token), name]
-            done.append(made(TokenType.R_PAREN, ")", name))
+            done += [token_at(TokenType.VAR, "HISTORY_OF", token), token_at(TokenType.L_PAREN, "(", token), name]
+            done.append(token_at(TokenType.R_PAREN, ")", name))
             skip |= {i + 1, i + 2}
         elif keyword == "MATCH_CONDITION" and called_now:
             _check_match(text, tokens, i + 1)
-            done.append(made(TokenType.MATCH_CONDITION, token.text, token))
+            done.append(token_at(TokenType.MATCH_CONDITION, token.text, token))
         elif keyword == "NEAREST" and called_now and before == "(" and _word_before(done, 2) == "MATCH_CONDITION":
-            done.append(made(TokenType.VAR, NEAREST.upper(), token))
+            done.append(token_at(TokenType.VAR, NEAREST.upper(), token))
         elif keyword == "PARTITION BY" and _in_table_function(tokens, i):
             end = _end_of_partition(tokens, i)
-            done += [made(TokenType.COMMA, ",", token), made(TokenType.VAR, "PARTITION_BY", token)]
-            done += [made(TokenType.L_PAREN, "(", token), *tokens[i + 1 : end], made(TokenType.R_PAREN, ")", token)]
+            done += [token_at(TokenType.COMMA, ",", token), token_at(TokenType.VAR, "PARTITION_BY", token)]
+            done += [
+                token_at(TokenType.L_PAREN, "(", token),
+                *tokens[i + 1 : end],
+                token_at(TokenType.R_PAREN, ")", token),
+            ]
             skip |= set(range(i + 1, end))
         elif keyword == "TRUNC" and called_now and _cuts_number(tokens, i + 1):
-            done.append(made(TokenType.VAR, "TRUNCATE", token))
+            done.append(token_at(TokenType.VAR, "TRUNCATE", token))
         elif keyword in ("SESSION", "WINDOW", "TUMBLE", "HOP") and called_now:
-            done.append(made(TokenType.VAR, token.text, token))
+            done.append(token_at(TokenType.VAR, token.text, token))
         else:
             done.append(token)
     return done

@@ -186,11 +186,11 @@ def _merged(text: Text, tokens: list[Token]) -> list[Token]:
             doubled.append(token)
             if after is None or not _doubled(text, token, after):
                 quote = text.sql[token.start]
-                merged.append(made(TokenType.STRING, quote.join(t.text for t in doubled), doubled[0], token))
+                merged.append(token_at(TokenType.STRING, quote.join(t.text for t in doubled), doubled[0], token))
                 doubled = []
         elif len(merged) > 1 and _glued(merged[-2], merged[-1], token):
             sign, name = merged.pop(), merged.pop()
-            merged.append(made(TokenType.VAR, f"{name.text}{sign.text}{token.text}", name, token))
+            merged.append(token_at(TokenType.VAR, f"{name.text}{sign.text}{token.text}", name, token))
         else:
             merged.append(token)
     return merged
@@ -218,7 +218,7 @@ def _glued(name: Token, sign: Token, after: Token) -> bool:
     return plain and sign.text == "$" and name.end + 1 == sign.start and sign.end + 1 == after.start
 
 
-def made(kind: TokenType, text: str, first: Token, last: Token | None = None) -> Token:
+def token_at(kind: TokenType, text: str, first: Token, last: Token | None = None) -> Token:
     """A token at the position of others."""
     return Token(kind, text, first.line, first.col, first.start, (last or first).end)
 

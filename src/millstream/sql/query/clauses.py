@@ -100,7 +100,7 @@ def _named_groups(group: exp.Group, select: exp.Select) -> None:
         i.find(exp.Window) for i in items
     ):
         return
-    keys = [i for i in items if i.find(exp.Column) and not i.find(exp.Window) and not any(aggregates.found(i))]
+    keys = [i for i in items if i.find(exp.Column) and not i.find(exp.Window) and not any(aggregates.aggregates_in(i))]
     select.set("group", exp.Group(expressions=[k.copy() for k in keys]) if keys else None)
 
 

@@ -53,7 +53,7 @@ _TWICE = re.compile(r"\\.|''", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Question:
+class StoreQuery:
     """A query that was checked to be safe."""
 
     sql: str
@@ -66,10 +66,10 @@ class Question:
 
 def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
     """The query in DuckDB's SQL; rejects everything but a SELECT over `tables`."""
-    return question(sql, tables).sql
+    return read_query(sql, tables).sql
 
 
-def question(sql: str, tables: Mapping[str, Sequence[str]]) -> Question:
+def read_query(sql: str, tables: Mapping[str, Sequence[str]]) -> StoreQuery:
     """The query in DuckDB's SQL, and where to run it; rejects everything but a SELECT over `tables`."""
     if len(sql) > 100_000:
         raise StatementRefused("the statement is longer than 100,000 characters")
@@ -86,10 +86,10 @@ def question(sql: str, tables: Mapping[str, Sequence[str]]) -> Question:
         raise StatementRefused(
             f"only SELECT can be run here, not {_kind(tree)}", hint="views are read with SELECT ... FROM view"
         )
-    return asked(tree, tables)
+    return checked_query(tree, tables)
 
 
-def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
+def checked_query(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> StoreQuery:
     """A SELECT in DuckDB's SQL, after checking that all of it is safe."""
     try:
         tree = as_of_syntax.in_store(tree)
@@ -98,7 +98,7 @@ def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
         _check_functions(tree)
         read = tuple(dict.fromkeys(t.name for t in tree.find_all(exp.Table) if t.name in tables))
         grows = may_grow(tree)  # as written: the store's equivalents count as steady
-        return Question(duck_sql(in_store(tree, tables), whole=True), read, read if grows else None)
+        return StoreQuery(duck_sql(in_store(tree, tables), whole=True), read, read if grows else None)
     except RecursionError:
         raise StatementRefused("the query is nested too deeply") from None
 

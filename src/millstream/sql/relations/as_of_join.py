@@ -289,7 +289,7 @@ def _tolerance(
 def _bounded(text: Text, sides: _Sides, match: _Match, tree: exp.Expr, join: exp.Join) -> _Bound:
     """A condition over both sides as a bound on their distance."""
     halves = sides.halves(tree)
-    refused = Unsupported(f"`{_said(tree)}` in an as-of join", hint=_HINT, origin=_place(text, join))
+    refused = Unsupported(f"`{_sql_text(tree)}` in an as-of join", hint=_HINT, origin=_place(text, join))
     if halves is None:
         raise refused
     own, other, direction, strict = halves
@@ -304,7 +304,7 @@ def _bounded(text: Text, sides: _Sides, match: _Match, tree: exp.Expr, join: exp
     micros = None if gap is None else interval_micros(gap)
     if match.direction == "nearest" and (gap is None or strict):
         raise Unsupported(
-            f"`{_said(tree)}` in an as-of join to the nearest row",
+            f"`{_sql_text(tree)}` in an as-of join to the nearest row",
             hint="bound it by a plain length: b.ts BETWEEN a.ts - INTERVAL '5' MINUTE AND a.ts + INTERVAL '5' MINUTE",
             origin=_place(text, join),
         )
@@ -313,7 +313,7 @@ def _bounded(text: Text, sides: _Sides, match: _Match, tree: exp.Expr, join: exp
     return _Bound(tree, side, gap, micros)
 
 
-def _said(tree: exp.Expr) -> str:
+def _sql_text(tree: exp.Expr) -> str:
     """A condition as written."""
     return str(tree.meta.get("said") or tree.sql(dialect="spark")[:60])
 

@@ -115,7 +115,7 @@ class _Clauses:
         spelled = {v.lower(): v for v in _variables(self.pattern)}
         conditions = {spelled.get(n.lower(), n): tree(c) for n, c in self.conditions.items()}
         measures = {n: tree(m) for n, m in self.measures.items()}
-        made_of: Callable[[exp.Expr], Expr] = partial(checked, text)
+        expression_of: Callable[[exp.Expr], Expr] = partial(checked, text)
         return matched(
             relation.stream.step,
             tuple(keys),
@@ -130,7 +130,7 @@ class _Clauses:
             all_rows=self.all_rows,
             timeouts=self.timeouts,
             origin_of=text.of_node,
-            made=made_of,
+            build=expression_of,
         )
 
     def _order(

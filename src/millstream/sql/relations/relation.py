@@ -178,7 +178,7 @@ def checked(text: Text, tree: exp.Expr, *, clock: bool = False) -> Expr:
     """An expression of a live view, checked to be deterministic. A condition with `clock` may also compare with the
     current time.
     """
-    total = next(aggregates.found(tree), None)
+    total = next(aggregates.aggregates_in(tree), None)
     if total is not None:
         raise SchemaError(
             f"the aggregate `{total.sql(dialect='spark')[:60]}` is not allowed here",
