@@ -13,24 +13,18 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millstream.model.expression import Expr
-from millstream.model.steps.loop import Iterated, Round
+from millstream.model.steps.aggregation import Aggregated, borders_of
+from millstream.model.steps.columns import plain_column
 from millstream.model.steps.pattern import Matched
-from millstream.model.steps.relational import Joined, JoinedAsOf, Settling, TableRows, Windowed
-from millstream.model.steps.step import (
-    Aggregated,
-    FlatMap,
-    Keeping,
-    Select,
-    Source,
-    Step,
-    Top,
-    borders_of,
-    changes,
-    inputs,
-    plain_column,
-    upstream,
-)
-from millstream.model.steps.temporal_filter import Temporal
+from millstream.model.steps.relations.as_of_join import JoinedAsOf
+from millstream.model.steps.relations.hold_until import Settling
+from millstream.model.steps.relations.join import Joined
+from millstream.model.steps.relations.loop import Iterated, Round
+from millstream.model.steps.relations.stored_table import TableRows
+from millstream.model.steps.relations.temporal_filter import Temporal
+from millstream.model.steps.relations.top_n import Top
+from millstream.model.steps.relations.window_function import Windowed
+from millstream.model.steps.step import FlatMap, Keeping, Select, Source, Step, changes, inputs, upstream
 from millstream.model.types.duration import Duration
 from millstream.model.windows.window import Window
 

@@ -18,7 +18,7 @@ from millstream.model.origin import here
 from millstream.model.python.function import Function
 from millstream.model.reserved import check_user_columns
 from millstream.model.source_options import Corrections, SourceOptions
-from millstream.model.steps.relational import OneRow, TableRows
+from millstream.model.steps.relations.stored_table import OneRow, TableRows
 from millstream.model.steps.step import Source, View
 from millstream.model.streams.stream import Stream
 from millstream.model.types.duration import Duration

@@ -19,8 +19,8 @@ from millstream.errors import DefinitionError, Origin, SchemaError, Unsupported
 from millstream.model.event_times import conjuncts, interval_micros
 from millstream.model.expression import Expr, has_clock, is_clock
 from millstream.model.origin import here
+from millstream.model.steps.relations.temporal_filter import Temporal
 from millstream.model.steps.step import Step
-from millstream.model.steps.temporal_filter import Temporal
 from millstream.model.types.duration import UNITS, Duration
 from millstream.model.types.schema import Schema, ddl_type
 

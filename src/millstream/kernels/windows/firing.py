@@ -15,7 +15,7 @@ from millstream.clock import BEGINNING
 from millstream.kernels.aggregates.combine import partial_columns, results
 from millstream.kernels.outcome import OperatorClock
 from millstream.model.reserved import OP
-from millstream.model.steps.step import INDEX
+from millstream.model.steps.aggregation import INDEX
 from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.kinds import CountWindow
 from millstream.plan.operators.aggregates.aggregation import Aggregation

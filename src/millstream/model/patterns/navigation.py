@@ -90,7 +90,7 @@ class Navigation:
         of = self.argument.type_in(schema)
         if self.kind == "at" or of is None:
             return of
-        from millstream.model.steps.step import summed_type  # that module imports this one
+        from millstream.model.steps.aggregation import summed_type  # that module imports this one
 
         return mean_type(of) if self.kind == "avg" else summed_type(self.kind, of)
 

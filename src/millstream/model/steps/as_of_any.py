@@ -20,8 +20,10 @@ from millstream.errors import SchemaError
 from millstream.model.aggregates.aggregate import Kind
 from millstream.model.expression import Expr, col
 from millstream.model.reserved import OF
-from millstream.model.steps.relational import Joined, WindowFunction
-from millstream.model.steps.step import Order, Top
+from millstream.model.steps.columns import Order
+from millstream.model.steps.relations.join import Joined
+from millstream.model.steps.relations.top_n import Top
+from millstream.model.steps.relations.window_function import WindowFunction
 from millstream.model.streams.stream import Stream
 from millstream.model.types.scalars import widest
 from millstream.model.types.schema import Schema, ddl_type

@@ -18,8 +18,10 @@ from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.expression import Expr, col, expr, literal
 from millstream.model.origin import here
 from millstream.model.reserved import free_name
-from millstream.model.steps.relational import Windowed, WindowFunction
-from millstream.model.steps.step import Aggregated, Order, Select
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import Order
+from millstream.model.steps.relations.window_function import Windowed, WindowFunction
+from millstream.model.steps.step import Select
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import ddl_type
 from millstream.model.windows.kinds import AnyWindow

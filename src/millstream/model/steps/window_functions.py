@@ -9,7 +9,7 @@ from millstream.model.aggregates.aggregate import Aggregate
 from millstream.model.connectors import check_name
 from millstream.model.expression import Expr, expr
 from millstream.model.origin import here
-from millstream.model.steps.relational import WindowFunction
+from millstream.model.steps.relations.window_function import WindowFunction
 from millstream.model.types.duration import Duration
 from millstream.model.windows.trigger import MOST_RECORDS, whole_and_positive
 

@@ -17,19 +17,11 @@ from millstream.model.connectors import check_name
 from millstream.model.expression import Expr, expr
 from millstream.model.origin import here
 from millstream.model.reserved import PANES, folded
-from millstream.model.steps.relational import WindowFunction
-from millstream.model.steps.step import (
-    Aggregated,
-    FlatMap,
-    MapBatches,
-    Named,
-    Order,
-    Source,
-    Top,
-    changes,
-    plain_column,
-    upstream,
-)
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import Named, Order, plain_column
+from millstream.model.steps.relations.top_n import Top
+from millstream.model.steps.relations.window_function import WindowFunction
+from millstream.model.steps.step import FlatMap, MapBatches, Source, changes, upstream
 from millstream.model.steps.window_functions import frame_of, function_of
 from millstream.model.streams.patterns import KeyedMatches
 from millstream.model.streams.python_operators import KeyedOperators

@@ -19,9 +19,11 @@ from millstream.model.origin import here
 from millstream.model.python.function import Function
 from millstream.model.python.process import FAIL, POLICIES, Hooks, Output, name_of
 from millstream.model.python.typed_state import TypedState
-from millstream.model.steps.process import TO, Asked, Processed, column_of
-from millstream.model.steps.relational import Settling
-from millstream.model.steps.step import FlatMap, Named, Select, Step, Where, changes
+from millstream.model.steps.columns import Named
+from millstream.model.steps.lookup import Asked
+from millstream.model.steps.process import TO, Processed, column_of
+from millstream.model.steps.relations.hold_until import Settling
+from millstream.model.steps.step import FlatMap, Select, Step, Where, changes
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Field, Schema, ddl_type
 from millstream.model.windows.windowing import Windowing

@@ -14,18 +14,15 @@ from millstream.model.event_times import joined, nearest, times_of
 from millstream.model.expression import Expr, boolean, col, expr
 from millstream.model.origin import here
 from millstream.model.reserved import CHANGED_AT, SHOWN_EPOCH, SHOWN_OP, folded
-from millstream.model.steps.loop import Iterated, Round, depends
-from millstream.model.steps.relational import (
-    KINDS,
-    Changelog,
-    Compared,
-    Joined,
-    JoinedAsOf,
-    Settling,
-    Windowed,
-    WindowFunction,
-)
-from millstream.model.steps.step import Named, Order, Step, plain_column
+from millstream.model.steps.columns import Named, Order, plain_column
+from millstream.model.steps.relations.as_of_join import JoinedAsOf
+from millstream.model.steps.relations.changelog import Changelog
+from millstream.model.steps.relations.hold_until import Settling
+from millstream.model.steps.relations.join import KINDS, Joined
+from millstream.model.steps.relations.loop import Iterated, Round, depends
+from millstream.model.steps.relations.set_operation import Compared
+from millstream.model.steps.relations.window_function import Windowed, WindowFunction
+from millstream.model.steps.step import Step
 from millstream.model.types.duration import Duration
 
 if TYPE_CHECKING:

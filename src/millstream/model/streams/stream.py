@@ -18,16 +18,16 @@ from millstream.model.error_policy import QUARANTINE, checked_on_error
 from millstream.model.event_times import times_of
 from millstream.model.expression import Expr, boolean, col, expr, has_clock
 from millstream.model.origin import here
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import Named
 from millstream.model.steps.deduplicate import deduplicated
 from millstream.model.steps.fill import filled_aggregate
+from millstream.model.steps.relations.distinct import Distinct
 from millstream.model.steps.step import (
-    Aggregated,
-    Distinct,
     Enrich,
     FlatMap,
     Keeping,
     MapBatches,
-    Named,
     Select,
     Source,
     Step,

@@ -14,8 +14,9 @@ from millstream.errors import SchemaError, Unsupported
 from millstream.model.expression import Expr, col, expr
 from millstream.model.origin import here
 from millstream.model.reserved import free_name
-from millstream.model.steps.relational import WindowFunction
-from millstream.model.steps.step import Named, Order, Source, changes, plain_column, upstream
+from millstream.model.steps.columns import Named, Order, plain_column
+from millstream.model.steps.relations.window_function import WindowFunction
+from millstream.model.steps.step import Source, changes, upstream
 from millstream.model.types.schema import ddl_type
 from millstream.model.windows.kinds import Calendar, Cumulating, SessionWindow
 from millstream.model.windows.window import Window

@@ -19,10 +19,12 @@ from millstream.model.expression import Expr, both, col
 from millstream.model.flow import Flow
 from millstream.model.reserved import OP
 from millstream.model.steps import step as steps
-from millstream.model.steps.loop import Round
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import Named, plain_column
 from millstream.model.steps.process import Processed
-from millstream.model.steps.relational import Gathered
-from millstream.model.steps.step import Aggregated, Keeping, Step
+from millstream.model.steps.relations.gather import Gathered
+from millstream.model.steps.relations.loop import Round
+from millstream.model.steps.step import Keeping, Step
 from millstream.model.windows.kinds import SessionWindow
 from millstream.plan.code_identity import code_identity
 from millstream.plan.lowering import stateful
@@ -173,12 +175,12 @@ class Lowering:
         hidden = () if retention is None else ("$ts",)
         return PlannedView(view.name, operator, None, names, hidden, None, retention, "$ts" if hidden else None)
 
-    def append_feeds(self, step: Step, columns: steps.Named) -> tuple[Feed, ...]:
+    def append_feeds(self, step: Step, columns: Named) -> tuple[Feed, ...]:
         """The feeds of an operator that passes rows through with these columns."""
         feeds = []
         for branch in self.branches(step):
             scan, keep, record = self._place(branch)
-            names = {n: steps.plain_column(e) for n, e in columns}
+            names = {n: plain_column(e) for n, e in columns}
             kept_columns = tuple(
                 scan.column(branch.names[c].spark() if (c := names[n]) else e.substitute(branch.names).spark())
                 for n, e in columns

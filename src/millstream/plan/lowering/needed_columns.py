@@ -10,9 +10,10 @@ from millstream.model import event_times
 from millstream.model.expression import Expr
 from millstream.model.flow import Flow
 from millstream.model.steps import step as steps
-from millstream.model.steps.relational import Joined
-from millstream.model.steps.step import Aggregated, Step
-from millstream.model.steps.temporal_filter import Temporal
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.relations.join import Joined
+from millstream.model.steps.relations.temporal_filter import Temporal
+from millstream.model.steps.step import Step
 
 
 def needed(flow: Flow) -> Mapping[int, set[str]]:

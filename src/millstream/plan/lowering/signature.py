@@ -13,9 +13,9 @@ import pyarrow as pa
 from millstream.errors import Origin
 from millstream.model.expression import Expr
 from millstream.model.python.process import Output
-from millstream.model.steps.relational import Joined
+from millstream.model.steps.relations.join import Joined
+from millstream.model.steps.relations.temporal_filter import Temporal
 from millstream.model.steps.step import Source, Step
-from millstream.model.steps.temporal_filter import Temporal
 from millstream.model.types.schema import Schema
 
 

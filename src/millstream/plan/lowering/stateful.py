@@ -15,8 +15,10 @@ from millstream.errors import Unsupported
 from millstream.model import event_times
 from millstream.model.expression import Expr, both, col
 from millstream.model.steps import step as steps
-from millstream.model.steps.loop import Round
-from millstream.model.steps.step import Aggregated, Keeping, Named, Step
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import Named
+from millstream.model.steps.relations.loop import Round
+from millstream.model.steps.step import Keeping, Step
 from millstream.plan.lowering.signature import signature
 from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator

@@ -14,7 +14,7 @@ from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.connector_declarations import checked
 from millstream.model.error_policy import QUARANTINE
 from millstream.model.flow import Flow
-from millstream.model.steps.hold_until import final
+from millstream.model.steps.final_rows import final
 from millstream.model.steps.step import View
 from millstream.model.types.schema import Schema
 from millstream.model.windows.trigger import ON_CLOSE

@@ -12,7 +12,8 @@ from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.aggregates.aggregate import Aggregate
 from millstream.model.expression import Expr, col
 from millstream.model.reserved import free_name
-from millstream.model.steps.step import INDEX, Aggregated, borders_of, changes
+from millstream.model.steps.aggregation import INDEX, Aggregated, borders_of
+from millstream.model.steps.step import changes
 from millstream.model.streams.keyed import Keyed
 from millstream.model.streams.stream import Stream
 from millstream.model.windows.accumulation import Accumulation

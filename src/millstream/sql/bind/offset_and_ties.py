@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
 from millstream.model.expression import col
-from millstream.model.steps.relational import WindowFunction
-from millstream.model.steps.step import Order
+from millstream.model.steps.columns import Order
+from millstream.model.steps.relations.window_function import WindowFunction
 from millstream.model.streams.stream import Stream
 from millstream.sql.parse.text import plain_value
 from millstream.sql.relations.relation import HIDDEN

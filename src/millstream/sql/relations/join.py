@@ -16,7 +16,7 @@ from millstream.errors import DefinitionError, Unsupported
 from millstream.model.event_times import conjuncts, disjuncts
 from millstream.model.event_times import joined as bounds_of
 from millstream.model.expression import Expr, col, has_clock
-from millstream.model.steps.relational import Joined
+from millstream.model.steps.relations.join import Joined
 from millstream.model.steps.step import upstream
 from millstream.model.streams.stream import Stream
 from millstream.sql.parse.text import Text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import SchemaError, Unsupported
-from millstream.model.steps.loop import Iterated, Round, depends
+from millstream.model.steps.relations.loop import Iterated, Round, depends
 from millstream.sql.relations import from_items
 from millstream.sql.relations.relation import Relation
 

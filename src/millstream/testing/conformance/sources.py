@@ -108,7 +108,7 @@ class SourceConformance:
         part = source.admit({}, source.head(NOW), None)
         first = self.rows(source.slice(part))
         assert self.rows(source.slice(part)).equals(first)
-        if self.state_grows:
+        if self.grows:
             self.feed(tmp_path, 5, 5)
             source.head(NOW)
             assert self.rows(source.slice(part)).equals(first), "other rows after more have arrived"
@@ -150,10 +150,10 @@ class SourceConformance:
                 before = self.rows(source.slice(part))
             elif call == "hold" and part is not None:
                 source.hold({p: start for p, (start, _) in part.ranges.items()})
-        if self.state_grows:
+        if self.grows:
             self.feed(tmp_path, 6, 2)
         after = self.open(tmp_path, {})
-        total = 8 if self.state_grows else 6
+        total = 8 if self.grows else 6
         assert _covers(after.head(NOW), head), "the head went back"
         numbers: list[int] = []
         if part is not None:
@@ -181,7 +181,7 @@ class SourceConformance:
 
     def test_heads_of_several_threads_agree(self, tmp_path: Path) -> None:
         """`head`, `pending` and `describe` may be called from any thread, also while records arrive."""
-        self.feed(tmp_path, 0, 0 if self.state_grows else 40)
+        self.feed(tmp_path, 0, 0 if self.grows else 40)
         source = self.open(tmp_path, {})
         heads: list[list[Offsets]] = [[] for _ in range(4)]
         failures: list[BaseException] = []
@@ -201,7 +201,7 @@ class SourceConformance:
         for thread in threads:
             thread.start()
         go.wait()
-        for i in range(8 if self.state_grows else 0):
+        for i in range(8 if self.grows else 0):
             self.feed(tmp_path, 5 * i, 5)
         for thread in threads:
             thread.join()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from millstream.model.reserved import PANES
-from millstream.model.steps.step import INDEX, borders_of
+from millstream.model.steps.aggregation import INDEX, borders_of
 from millstream.model.types.schema import TIMESTAMP
 from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.kinds import AnyWindow, CountWindow, Custom, SessionWindow

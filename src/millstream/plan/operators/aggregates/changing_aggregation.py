@@ -11,7 +11,9 @@ from sqlglot import exp
 from millstream.model import event_times
 from millstream.model.expression import Expr, col
 from millstream.model.steps import step as steps
-from millstream.model.steps.step import Aggregated, Named, Step
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import Named
+from millstream.model.steps.step import Step
 from millstream.model.types.schema import Schema
 from millstream.plan.code_identity import code_identity
 from millstream.plan.operators.measures import answer_type, bound_measures, measures_content

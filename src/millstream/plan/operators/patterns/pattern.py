@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from millstream.model.patterns.pattern import Skip
 from millstream.model.patterns.tree import Part, shown
+from millstream.model.steps.aggregation import summed_type
 from millstream.model.steps.pattern import TIMED_OUT, Matched
-from millstream.model.steps.step import summed_type
 from millstream.model.types.duration import Duration
 from millstream.model.types.scalars import mean_type
 from millstream.plan.operators.operator import KEPT_INDEFINITELY, ExplainNames, Facts, Operator, Types, Verbatim, lowers

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from millstream.model.expression import col
 from millstream.model.python.process import FAIL
-from millstream.model.steps.process import Asked
+from millstream.model.steps.lookup import Asked
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Schema
 from millstream.plan.code_identity import code_identity

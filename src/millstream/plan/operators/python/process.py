@@ -16,8 +16,8 @@ from millstream.model.expression import col
 from millstream.model.python.process import FAIL, SKIP, Hooks, Output, Process
 from millstream.model.python.typed_state import TypedState
 from millstream.model.steps import step as steps
+from millstream.model.steps.columns import plain_column
 from millstream.model.steps.process import TO, Processed, column_of
-from millstream.model.steps.step import plain_column
 from millstream.model.types.duration import Duration
 from millstream.plan.code_identity import code_identity
 from millstream.plan.operators.operator import KEPT_INDEFINITELY, ExplainNames, Facts, Operator, Types, lowers

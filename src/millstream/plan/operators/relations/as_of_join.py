@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from millstream.model import event_times
 from millstream.model.expression import col
-from millstream.model.steps.relational import JoinedAsOf
+from millstream.model.steps.relations.as_of_join import JoinedAsOf
 from millstream.plan.operators.operator import (
     KEPT_INDEFINITELY,
     ExplainNames,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import pyarrow as pa
 
-from millstream.model.steps.relational import Changelog
+from millstream.model.steps.relations.changelog import Changelog
 from millstream.model.types.schema import TIMESTAMP
 from millstream.plan.operators.operator import ExplainNames, Facts, Operator, Types, lowers
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millstream.model import event_times
 from millstream.model.expression import col
-from millstream.model.steps.relational import Settling
+from millstream.model.steps.relations.hold_until import Settling
 from millstream.plan.operators.operator import ExplainNames, Operator, lowers
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from sqlglot import exp
 from millstream.errors import SchemaError
 from millstream.model import event_times
 from millstream.model.expression import Expr, col
-from millstream.model.steps.relational import Joined
+from millstream.model.steps.relations.join import Joined
 from millstream.model.types.schema import ddl_type
 from millstream.plan.explain.node import plain
 from millstream.plan.lowering.native_subset import quick

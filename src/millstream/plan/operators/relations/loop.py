@@ -11,9 +11,13 @@ from sqlglot import exp
 from millstream.errors import Unsupported
 from millstream.model.expression import Expr
 from millstream.model.steps import step as steps
-from millstream.model.steps.loop import Iterated, Round, depends, outside
-from millstream.model.steps.relational import Compared, Joined
-from millstream.model.steps.step import Aggregated, Distinct, Step, Top
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.relations.distinct import Distinct
+from millstream.model.steps.relations.join import Joined
+from millstream.model.steps.relations.loop import Iterated, Round, depends, outside
+from millstream.model.steps.relations.set_operation import Compared
+from millstream.model.steps.relations.top_n import Top
+from millstream.model.steps.step import Step
 from millstream.plan.operators.operator import KEPT_INDEFINITELY, ROW, ExplainNames, Facts, Operator, StateSpec, lowers
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from millstream.model.steps.relational import OneRow, TableRows
+from millstream.model.steps.relations.stored_table import OneRow, TableRows
 from millstream.model.types.schema import Schema
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import ExplainNames, Operator, Types, lowers

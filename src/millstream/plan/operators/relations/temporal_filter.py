@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millstream.model.expression import Expr, col
-from millstream.model.steps.temporal_filter import Temporal
+from millstream.model.steps.relations.temporal_filter import Temporal
 from millstream.plan.explain.node import plain
 from millstream.plan.operators.operator import ExplainNames, Facts, Operator, lowers
 

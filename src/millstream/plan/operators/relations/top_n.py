@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from millstream.errors import SchemaError
 from millstream.model.expression import col
-from millstream.model.steps.relational import Windowed
-from millstream.model.steps.step import Named, Top, plain_column
+from millstream.model.steps.columns import Named, plain_column
+from millstream.model.steps.relations.top_n import Top
+from millstream.model.steps.relations.window_function import Windowed
 from millstream.model.types.schema import ddl_type
 from millstream.plan.operators.inputs import Sort
 from millstream.plan.operators.operator import ROW, ExplainNames, Facts, Operator, Types, lowers, view_of
