@@ -91,7 +91,7 @@ def test_python_computes_an_event_time() -> None:
     for wrong, said in (
         ({"ts": "id"}, "not a TIMESTAMP"),
         ({"at": "timestamp_millis(id)"}, "a column of the source, too"),
-        ({"ts": "timestamp_millis(idd)"}, "unknown column `idd`"),
+        ({"ts": "timestamp_millis(idd)"}, "there is no column `idd`"),
         ({}, "one event time"),
     ):
         with pytest.raises((SchemaError, DefinitionError), match=said):

@@ -19,8 +19,8 @@ from millstream.live import advice, cleanup, sources
 from millstream.live.answer import Answer
 from millstream.live.definitions import Definition, Definitions, FlowNote
 from millstream.live.feed import ChangeFeed
-from millstream.live.flow_choice import choose_flow
-from millstream.live.flow_plans import BrokenDefinition, FlowPlans, check_alone
+from millstream.live.flows.choice import choose_flow
+from millstream.live.flows.plans import BrokenDefinition, FlowPlans, check_alone
 from millstream.model.connectors import check_name
 from millstream.plan.plan import Plan
 from millstream.runtime.flow_assembly import LoopOptions

@@ -18,7 +18,7 @@ from millstream.result import Result
 from millstream.runtime.inspect.status import ERROR, has_failed
 from millstream.sql.catalog import tables_of
 from millstream.sql.connectors import files_of
-from millstream.sql.parse.allow_list import CHANGELOG
+from millstream.sql.parse.checks.allow_list import CHANGELOG
 from millstream.sql.parse.dml import FILES, place_of
 from millstream.sql.parse.statement_values import Ask, CreateSource
 from millstream.sql.query import clauses, store_query

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DefinitionError, MillstreamError, Origin
 from millstream.limits import Limits
-from millstream.live import pause, select, show, subscribe
+from millstream.live import select, show, subscribe
 from millstream.live.answer import Answer
+from millstream.live.flows import pause
 from millstream.live.tables import dml
 from millstream.model.connectors import check_name
 from millstream.runtime.inspect.status import checked_failed_views

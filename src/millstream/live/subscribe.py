@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from millstream.errors import ConnectionLost, MillstreamError, QueryError, Unsupported, ViewFailed
 from millstream.live.answer import Answer, Changes
+from millstream.model.change_op import ChangeOp
 from millstream.model.reserved import OP, SHOWN_OP, free_name
 from millstream.runtime.supervision.run import BROKEN
 from millstream.sql.connectors import topic_of
@@ -111,7 +112,9 @@ def _snapshot(deployment: Deployment, flow: str, view: str, present: int) -> tup
     if view not in deployment.home.store.tables():
         return present, None
     epoch = _EPOCH.format(flow=flow)
-    rows = deployment.home.store.query(f"SELECT {epoch} AS \"$epoch\", '+I' AS {quoted(OP)}, * FROM {quoted(view)}")
+    rows = deployment.home.store.query(
+        f"SELECT {epoch} AS \"$epoch\", '{ChangeOp.INSERT}' AS {quoted(OP)}, * FROM {quoted(view)}"
+    )
     number = (
         rows["$epoch"][0].as_py()
         if rows.num_rows
@@ -123,7 +126,7 @@ def _snapshot(deployment: Deployment, flow: str, view: str, present: int) -> tup
 def _shown(table: pa.Table) -> pa.Table:
     """Convert rows for a subscriber: the kind of change first, then the columns of the view or topic."""
     columns = [c for c in table.column_names if not c.startswith("$")]
-    kinds = table[OP] if OP in table.column_names else pa.array(["+I"] * table.num_rows, pa.string())
+    kinds = table[OP] if OP in table.column_names else pa.array([ChangeOp.INSERT.value] * table.num_rows, pa.string())
     return table.select(columns).add_column(0, free_name(SHOWN_OP, columns), kinds)
 
 

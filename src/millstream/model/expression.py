@@ -56,7 +56,7 @@ _TIMES = frozenset(exp.DataType.Type[k] for k in ("DATE", "TIMESTAMP", "TIMESTAM
 
 CLOCK = frozenset({"now", "current_timestamp", "current_date", "curdate", "localtimestamp"})
 """Functions of the current time. A condition may compare them with a time of the row
-(`model/temporal_conditions.py`).
+(`model/steps/temporal_conditions.py`).
 """
 
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)

@@ -11,6 +11,7 @@ from sqlglot import exp
 from millstream.errors import SchemaError
 from millstream.model.reserved import OF as HIDDEN
 from millstream.model.types.schema import ddl_type
+from millstream.model.types.unknown_column import similar_column, unknown_column
 from millstream.sql.parse.text import Text
 
 _NO_TIME = "current_timestamp: there is no type TIME; date_format(ts, 'HH:mm:ss') is the time of day as text"
@@ -28,8 +29,7 @@ def column(
 ) -> SchemaError:
     """The error for an unknown column, in the relation `of` or in all of them."""
     names = [n for n in known if not n.startswith(HIDDEN)]
-    close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1)
-    actual = next((n for n in names if close and n.lower() == close[0]), None)
+    actual = similar_column(name, names)
     hint = f"did you mean `{actual}`?" if actual else f"a string is written in single quotes: '{name}'"
     if of and not actual:
         hint = f"name one of the columns of `{of}`"
@@ -40,12 +40,10 @@ def column(
         hint = f"write {_CLOCKS[name.lower()]}"
     elif not names:
         hint = "add FROM: SELECT column FROM source"
-    return SchemaError(
-        f"there is no column `{name}`{f' of `{of}`' if of else ''}",
-        detail="there are: " + ", ".join(names) if names else "the query has no FROM",
-        hint=hint,
-        origin=text.of_node(node),
-    )
+    error = unknown_column(name, names, of=of, hint=hint, origin=text.of_node(node))
+    if not names:
+        error.detail = "the query has no FROM"
+    return error
 
 
 def _alias(select: exp.Select | None, name: str) -> str | None:

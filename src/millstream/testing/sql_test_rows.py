@@ -18,6 +18,7 @@ from millstream.errors import DefinitionError, SchemaError
 from millstream.model.types.duckdb_values import arrow_table
 from millstream.model.types.interval import interval_micros_of, micros_of
 from millstream.model.types.schema import Schema
+from millstream.model.types.unknown_column import unknown_column
 from millstream.result import plain, shown
 from millstream.sql.parse.statement_values import Insert
 from millstream.sql.query.duckdb_sql import duck_sql
@@ -51,7 +52,7 @@ def literal_rows(statement: Insert, schema: Schema) -> list[dict[str, Any]]:
     columns = [spelled.get(c.lower(), c) for c in statement.columns] or list(names)
     unknown = next((c for c in columns if c not in names), None)
     if unknown is not None:
-        raise SchemaError(f"there is no column `{unknown}`", detail="there are: " + ", ".join(names))
+        raise unknown_column(unknown, names)
     rows: list[dict[str, Any]] = []
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
@@ -88,7 +89,8 @@ def difference(expected: Expected, columns: Sequence[str], rows: Sequence[Sequen
     places = {c.lower(): i for i, c in enumerate(columns)}
     for column in expected.columns:
         if column.lower() not in places:
-            return f"there is no column `{column}`; there are: {', '.join(columns)}"
+            error = unknown_column(column, columns)
+            return f"{error.message}; {error.detail}"
     names = expected.columns or tuple(columns)
     actual_rows = [[row[places[c.lower()]] for c in names] for row in rows]
     left = list(range(len(actual_rows)))

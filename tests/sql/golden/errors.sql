@@ -9,7 +9,7 @@ CREATE VIEW v AS SELECT auctoin FROM bids;
 -- case: An unknown column of an alias
 CREATE VIEW v AS SELECT b.auctoin FROM bids AS b;
 -- expect error:
---   schema_error at 1:25: there is no column `auctoin` of `b`
+--   schema_error at 1:25: there is no column `auctoin` in `b`
 --   hint: did you mean `auction`?
 
 -- case: An unknown alias
@@ -704,7 +704,7 @@ CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY (SELECT max(n) FROM hot
 -- case: A column that neither a subquery nor the rows around it have
 CREATE VIEW v AS SELECT auction, (SELECT max(page) FROM clicks c WHERE c.bidder = b.nobody) AS p FROM bids b;
 -- expect error:
---   schema_error at 1:83: there is no column `nobody` of `b`
+--   schema_error at 1:83: there is no column `nobody` in `b`
 --   hint: name one of the columns of `b`
 
 -- case: A value of several columns

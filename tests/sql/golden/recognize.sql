@@ -163,7 +163,7 @@ CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.pric
 -- case: A column that is not there
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.prise AS p PATTERN (a b) DEFINE b AS price > 1);
 -- expect error:
---   schema_error at 1:75: unknown column `prise`
+--   schema_error at 1:75: there is no column `prise`
 --   hint: did you mean `price`?
 
 -- case: No condition

@@ -77,7 +77,7 @@ def test_rows_from_python_are_held_to_the_definition(tmp_path: Path) -> None:
             one.home.put_table("t", [{"k": 1, "v": "a"}, {"k": 1, "v": "b"}])
         with pytest.raises(RecordRefused, match="row 1: NULL in `v`"):
             one.home.put_table("t", [{"k": 1}])
-        with pytest.raises(SchemaError, match="unknown column `w`"):
+        with pytest.raises(SchemaError, match="there is no column `w`"):
             one.home.put_table("t", [{"k": 1, "v": "a", "w": 1}])
         with pytest.raises(RecordRefused, match="`k` cannot become BIGINT"):
             one.home.put_table("t", [{"k": 1.5, "v": "a"}])

@@ -9,7 +9,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import DefinitionError, MillstreamError, SchemaError, Unsupported
-from millstream.model.event_times import times_of
+from millstream.model.steps.event_times import times_of
 from millstream.model.steps.pattern import Matched
 from millstream.model.steps.step import Select
 from millstream.plan.lowering.pattern import lowered
@@ -143,7 +143,7 @@ def test_another_pattern_is_another_plan() -> None:
         (DefinitionError, "whole number", lambda s: s.match(RISE, n="first(a.price, 1.5)")),
         (DefinitionError, "no meaning", lambda s: s.match(ms.pattern().then("a", "final last(price) > 1"), n="1")),
         (DefinitionError, "CLASSIFIER", lambda s: s.match(ms.pattern().then("a", "classifier() = 'a'"), n="1")),
-        (SchemaError, "unknown column `prise`", lambda s: s.match(RISE, n="a.prise")),
+        (SchemaError, "there is no column `prise`", lambda s: s.match(RISE, n="a.prise")),
         (SchemaError, "`c` is no variable", lambda s: s.match(RISE, n="c.price")),
         (SchemaError, "appears twice", lambda s: s.match(RISE, rows="all", price="a.price")),
         (SchemaError, "needs a condition", lambda s: s.match(ms.pattern().then("a", "price + 1"), n="count(*)")),

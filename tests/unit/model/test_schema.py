@@ -115,8 +115,8 @@ def test_an_unknown_type_lists_the_known_ones() -> None:
 def test_an_unknown_column_lists_the_known_ones_and_suggests_the_nearest() -> None:
     schema = Schema.parse("auction BIGINT, price BIGINT, ts TIMESTAMP")
     error = schema.unknown("prise")
-    assert error.message == "unknown column `prise`"
-    assert error.detail == "known columns: auction, price, ts"
+    assert error.message == "there is no column `prise`"
+    assert error.detail == "there are: auction, price, ts"
     assert error.hint == "did you mean `price`?"
     assert schema.unknown("zzz").hint is None
     with pytest.raises(SchemaError):

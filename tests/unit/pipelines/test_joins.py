@@ -414,7 +414,7 @@ def test_window_functions_in_python(tmp_path: Path) -> None:
 REFUSED: list[tuple[type[MillstreamError], str, Any]] = [
     (DefinitionError, "cannot be 'outer'", lambda a, b: a.join(b, on="k", how="outer")),
     (DefinitionError, "needs `on` or `where`", lambda a, b: a.join(b)),
-    (SchemaError, "unknown column `z`", lambda a, b: a.join(b, on="z")),
+    (SchemaError, "there is no column `z`", lambda a, b: a.join(b, on="z")),
     (Unsupported, "never becomes certain", lambda a, b: a.join(b, on="k", how="left", unmatched="certain")),
     (DefinitionError, "unmatched='now'", lambda a, b: a.join(b, on="k", unmatched="now")),
     (DefinitionError, "begins behind its end", lambda a, b: a.join(b, on="k", within=("5 seconds", "1 second"))),

@@ -20,6 +20,7 @@ from sqlglot import exp
 from millstream.errors import SchemaError, StatementRefused
 from millstream.live.tables.constraints import Named, assigned_columns, by_number, check_required, check_unique
 from millstream.model.types.schema import Schema
+from millstream.model.types.unknown_column import unknown_column
 from millstream.sql.parse.statement_values import CreateTable
 from millstream.sql.query import store_query
 from millstream.store.names import quoted
@@ -113,8 +114,7 @@ def _resolved(parts: list[str], sides: Sequence[RowsSide]) -> exp.Expr:
 def _missing(parts: list[str], sides: Sequence[RowsSide]) -> SchemaError:
     if len(sides) == 1:
         return sides[0].unknown(parts[0])
-    there = "; ".join(f"{s.name}: {', '.join(s.rows.column_names)}" for s in sides)
-    return SchemaError(f"there is no column `{'.'.join(parts)}`", detail=f"there are {there}")
+    return unknown_column(".".join(parts), [f"{s.name}.{c}" for s in sides for c in s.rows.column_names])
 
 
 def query_tables(session: Session, query: exp.Query, tables: Mapping[str, pa.Table]) -> pa.Table:

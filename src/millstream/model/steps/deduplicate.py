@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.event_times import nearest
 from millstream.model.expression import col
 from millstream.model.origin import here
 from millstream.model.python.process import Process, is_attribute
+from millstream.model.steps.event_times import nearest
 from millstream.model.types.duration import Duration
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Unsupported
-from millstream.model.event_times import times_of
 from millstream.model.origin import here
 from millstream.model.steps.aggregation import Aggregated
 from millstream.model.steps.columns import plain_column
+from millstream.model.steps.event_times import times_of
 from millstream.model.steps.relations.as_of_join import JoinedAsOf
 from millstream.model.steps.relations.distinct import Distinct
 from millstream.model.steps.relations.hold_until import Settling

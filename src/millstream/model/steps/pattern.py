@@ -168,7 +168,7 @@ def of_pattern(
 
 def _in_order(step: Step, time: str | None) -> tuple[Step, str, int]:
     """A step whose rows can be ordered by event time, the column with it, and its slack."""
-    from millstream.model.event_times import nearest, times_of  # that module imports this one
+    from millstream.model.steps.event_times import nearest, times_of  # that module imports this one
     from millstream.model.steps.relations.hold_until import Settling
     from millstream.model.steps.step import changes
 

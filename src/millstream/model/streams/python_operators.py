@@ -13,13 +13,13 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.connectors import check_name
-from millstream.model.event_times import times_of
 from millstream.model.expression import Expr, col
 from millstream.model.origin import here
 from millstream.model.python.function import Function
 from millstream.model.python.process import FAIL, POLICIES, Hooks, Output, name_of
 from millstream.model.python.typed_state import TypedState
 from millstream.model.steps.columns import Named
+from millstream.model.steps.event_times import times_of
 from millstream.model.steps.lookup import Asked
 from millstream.model.steps.process import TO, Processed, column_of
 from millstream.model.steps.relations.hold_until import Settling

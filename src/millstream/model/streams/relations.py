@@ -10,11 +10,11 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.connectors import check_name
-from millstream.model.event_times import joined, nearest, times_of
 from millstream.model.expression import Expr, boolean, col, expr
 from millstream.model.origin import here
 from millstream.model.reserved import CHANGED_AT, SHOWN_EPOCH, SHOWN_OP, folded
 from millstream.model.steps.columns import Named, Order, plain_column
+from millstream.model.steps.event_times import joined, nearest, times_of
 from millstream.model.steps.relations.as_of_join import JoinedAsOf
 from millstream.model.steps.relations.changelog import Changelog
 from millstream.model.steps.relations.hold_until import Settling

@@ -15,12 +15,12 @@ from millstream.model.aggregates.aggregate import Aggregate
 from millstream.model.connector import Sink
 from millstream.model.connectors import check_name
 from millstream.model.error_policy import QUARANTINE, checked_on_error
-from millstream.model.event_times import times_of
 from millstream.model.expression import Expr, boolean, col, expr, has_clock
 from millstream.model.origin import here
 from millstream.model.steps.aggregation import Aggregated
 from millstream.model.steps.columns import Named
 from millstream.model.steps.deduplicate import deduplicated
+from millstream.model.steps.event_times import times_of
 from millstream.model.steps.fill import filled_aggregate
 from millstream.model.steps.relations.distinct import Distinct
 from millstream.model.steps.step import (
@@ -38,11 +38,11 @@ from millstream.model.steps.step import (
     reads,
     upstream,
 )
+from millstream.model.steps.temporal_conditions import filtered, spans
 from millstream.model.streams.keyed import Keyed, named_columns
 from millstream.model.streams.patterns import Matches
 from millstream.model.streams.python_operators import Operators
 from millstream.model.streams.relations import Relations
-from millstream.model.temporal_conditions import filtered, spans
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Field, Schema, ddl_type
 from millstream.model.windows.accumulation import Accumulation

@@ -6,7 +6,6 @@ system shares. The type of a computed column may be unknown (None) until the eng
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from millstream.model.origin import here
 from millstream.model.reserved import check_column, folded
 from millstream.model.types import scalars
 from millstream.model.types.scalars import BY_SPELLING, DAY_TIME, INTERVAL, LISTED, LOCAL_TIMESTAMP, NAMES
+from millstream.model.types.unknown_column import unknown_column
 
 TIMESTAMP = scalars.TIMESTAMP
 
@@ -125,13 +125,7 @@ class Schema:
 
     def unknown(self, name: str, origin: Origin | None = None) -> SchemaError:
         """The error for an unknown column."""
-        close = difflib.get_close_matches(name, self.names, n=1)
-        return SchemaError(
-            f"unknown column `{name}`",
-            detail="known columns: " + ", ".join(self.names),
-            hint=f"did you mean `{close[0]}`?" if close else None,
-            origin=origin or here(),
-        )
+        return unknown_column(name, self.names, origin=origin or here())
 
     def to_arrow(self) -> pa.Schema:
         """The Arrow schema; requires that all types are known."""

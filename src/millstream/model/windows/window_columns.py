@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import Unsupported
 from millstream.model.aggregates.aggregate import Aggregate
-from millstream.model.event_times import event_times, nearest, times_of
 from millstream.model.expression import col, expr
 from millstream.model.origin import here
 from millstream.model.reserved import free_name
 from millstream.model.steps.columns import Named
+from millstream.model.steps.event_times import event_times, nearest, times_of
 from millstream.model.steps.step import Select, changes
 from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.borders import (

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from millstream.model import event_times
 from millstream.model.expression import Expr
 from millstream.model.flow import Flow
+from millstream.model.steps import event_times
 from millstream.model.steps import step as steps
 from millstream.model.steps.aggregation import Aggregated
 from millstream.model.steps.relations.join import Joined

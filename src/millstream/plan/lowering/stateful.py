@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.errors import Unsupported
-from millstream.model import event_times
 from millstream.model.expression import Expr, both, col
+from millstream.model.steps import event_times
 from millstream.model.steps import step as steps
 from millstream.model.steps.aggregation import Aggregated
 from millstream.model.steps.columns import Named

@@ -23,8 +23,9 @@ from millstream.sql.bind.rewrites import rewritten
 from millstream.sql.bind.select import bind_select, limited, main_select_of
 from millstream.sql.catalog import Catalog, Generators, schema_of
 from millstream.sql.connectors import OPTIONS, VIEW_OPTIONS, check_start, connector_of, sink_of
-from millstream.sql.parse import completeness, queries
-from millstream.sql.parse.allow_list import CHANGELOG
+from millstream.sql.parse import queries
+from millstream.sql.parse.checks import completeness
+from millstream.sql.parse.checks.allow_list import CHANGELOG
 from millstream.sql.parse.statement_values import Clauses, Create, CreateSink, CreateSource, CreateTable, CreateView
 from millstream.sql.parse.text import Text, not_too_deep, tokens
 from millstream.sql.relations import array_functions, changelog, computed_columns, constant, from_items, loop, windows

@@ -12,7 +12,7 @@ import re
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.sql.bind.aggregates import is_aggregate
+from millstream.sql.bind.grouping.aggregates import is_aggregate
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.event_times import conjuncts
+from millstream.model.steps.event_times import conjuncts
 from millstream.sql.parse.text import plain_value
 from millstream.sql.relations.relation import Relation, swap
 

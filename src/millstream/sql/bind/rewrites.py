@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from millstream.model.event_times import conjuncts
 from millstream.model.reserved import OF, folded
-from millstream.sql.bind import aggregates, same_expression
+from millstream.model.steps.event_times import conjuncts
+from millstream.sql.bind import same_expression
+from millstream.sql.bind.grouping import aggregates
 
 _ORDERED = (exp.GT, exp.GTE, exp.LT, exp.LTE)
 _COMPARED = (*_ORDERED, exp.EQ, exp.NEQ)

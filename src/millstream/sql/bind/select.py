@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
-from millstream.model.event_times import conjuncts
 from millstream.model.expression import Expr, col
 from millstream.model.reserved import folded, free_name
-from millstream.sql.bind import aggregates, offset_and_ties, qualify, stars, window_function
-from millstream.sql.bind.group_by import grouped
+from millstream.model.steps.event_times import conjuncts
+from millstream.sql.bind import offset_and_ties, qualify, stars, window_function
+from millstream.sql.bind.grouping import aggregates
+from millstream.sql.bind.grouping.group_by import grouped
 from millstream.sql.parse.text import plain_value
 from millstream.sql.relations import constant, from_items, pattern, windows
 from millstream.sql.relations import join as pairs

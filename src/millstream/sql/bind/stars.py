@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from millstream.errors import DefinitionError, SchemaError, UnknownName
+from millstream.errors import DefinitionError, UnknownName
+from millstream.model.types.unknown_column import unknown_column
 from millstream.sql.relations.relation import HIDDEN, Relation, own
 
 if TYPE_CHECKING:
@@ -27,11 +28,8 @@ def spelled_out(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]
     there = {n.lower() for n, _ in columns} | {c.lower() for c in relation.clocks}
     for name in (*left_out, *replaced, *renamed):
         if name.lower() not in there and not name.startswith(HIDDEN):  # those are excluded anyway
-            raise SchemaError(
-                f"there is no column `{name}` in `{node.sql(dialect='spark')[:60]}`",
-                detail="there are: " + ", ".join(n for n, _ in columns),
-                origin=query.text.of_node(node),
-            )
+            of = node.sql(dialect="spark")[:60]
+            raise unknown_column(name, [n for n, _ in columns], of=of, origin=query.text.of_node(node))
     out = {n.lower() for n in left_out}
     return [(renamed.get(n.lower(), n), replaced.get(n.lower(), own(c))) for n, c in columns if n.lower() not in out]
 

@@ -9,8 +9,8 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
 from millstream.model.aggregates.aggregate import Kind
-from millstream.model.event_times import interval_micros
 from millstream.model.steps.columns import Named, Order, plain_column
+from millstream.model.steps.event_times import interval_micros
 from millstream.model.steps.relations.window_function import WindowFunction
 from millstream.sql.parse.text import plain_value
 from millstream.sql.relations.relation import HIDDEN, Relation

@@ -27,8 +27,9 @@ from millstream.model.functions import AGGREGATE, GENERATOR, SCALAR, UNREPEATABL
 from millstream.sql.bind import pivot
 from millstream.sql.dialects.function_forms import BINNED, known_tokens
 from millstream.sql.dialects.function_names import in_spark, instead_of
-from millstream.sql.parse import completeness, match_recognize
-from millstream.sql.parse.allow_list import (
+from millstream.sql.parse import match_recognize
+from millstream.sql.parse.checks import completeness
+from millstream.sql.parse.checks.allow_list import (
     CHANGELOG,
     CLOCK,
     KEYWORDS,
@@ -41,7 +42,7 @@ from millstream.sql.parse.allow_list import (
     reads,
     unrepeatable,
 )
-from millstream.sql.parse.syntax_errors import unreadable
+from millstream.sql.parse.checks.syntax_errors import unreadable
 from millstream.sql.parse.text import DIALECT, Text, closing, token_at, too_deep, word
 from millstream.sql.relations.as_of_syntax import NEAREST
 

@@ -12,7 +12,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, MillstreamError, SchemaError, StatementRefused, Unsupported
-from millstream.model.connector_declarations import SINK, SOURCE, find, spellings
+from millstream.model.connector_declarations import SINK, SOURCE, spellings
 from millstream.model.reserved import OF, check_user_columns
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Schema
@@ -22,6 +22,7 @@ from millstream.sql.parse import dml, literals, queries, view_clauses
 from millstream.sql.parse.column_clauses import clauses_begin, key_begins, without_lengths
 from millstream.sql.parse.column_clauses import read as read_clauses
 from millstream.sql.parse.cursor import Cursor
+from millstream.sql.parse.place import column_names, read_place
 from millstream.sql.parse.script import StatementText, split
 from millstream.sql.parse.statement_values import (
     Ask,
@@ -38,7 +39,6 @@ from millstream.sql.parse.statement_values import (
     Insert,
     OnConflict,
     Pause,
-    Place,
     SetOption,
     Show,
     Statement,
@@ -191,7 +191,7 @@ class _Reading:
                     origin=c.text.of_token(self.piece.tokens[0]),
                 )
         c.expect("FROM", hint="FROM FILES('data/bids', format = 'json'), LOG('topic') or GENERATOR('nexmark', 'bid')")
-        place = self._place(SOURCE)
+        place = read_place(c, SOURCE, kept=self.kept)
         options = self._options() if c.accept("WITH") else {}
         return CreateSource(
             self.piece, name, columns=columns, watermark=watermark, key=key, place=place, options=options, **common
@@ -202,9 +202,9 @@ class _Reading:
         if c.accept("FROM"):
             view = c.name("view")
             c.expect("INTO", hint="INTO LOG('topic'), FILES('folder', format = 'json') or CONSOLE")
-            return CreateSink(self.piece, name, view=view, place=self._place(SINK), **common)
+            return CreateSink(self.piece, name, view=view, place=read_place(c, SINK, kept=self.kept), **common)
         c.expect("INTO", hint=f"CREATE SINK {name} FROM view INTO LOG('topic')")
-        place = self._place(SINK)
+        place = read_place(c, SINK, kept=self.kept)
         if not c.accept("AS"):
             return CreateSink(self.piece, name, place=place, **common)
         query, view_clauses = self._query_with_clauses()
@@ -230,7 +230,7 @@ class _Reading:
                 if key and not self.kept:
                     c.fail("the PRIMARY KEY is specified twice", hint="PRIMARY KEY (a, b) for a key of two columns")
                 inner = c.bracketed()
-                key = tuple(self._names(inner))
+                key = tuple(column_names(inner))
                 self._not_enforced(c)
             else:
                 self._refuse_key(c)
@@ -270,35 +270,6 @@ class _Reading:
             return column, Duration(0)
         return column, c.interval("the lateness")
 
-    def _place(self, role: str) -> Place:
-        c = self.cursor
-        if c.peek("(", ahead=1) and word(c.token) not in spellings(role):
-            find(word(c.token))  # an installed package may have it
-        kind = c.one_of(spellings(role), "where records come from or go to")
-        if kind == "TABLE":
-            table = c.name("table")
-            return Place(kind, (table, *(self._names(c.bracketed()) if c.peek("(") else ())))
-        if kind == "CONSOLE" and not c.peek("("):
-            return Place(kind)
-        inner = c.bracketed()
-        arguments: list[Any] = []
-        options: dict[str, Any] = {}
-        while not inner.done:
-            if inner.peek("=", ahead=1) or inner.peek("=>", ahead=1):
-                name = str(inner.take().text).lower()
-                if name in options and not self.kept:
-                    inner.at -= 1
-                    inner.fail(f"the option `{name}` is specified twice")
-                inner.take()
-                options[name] = inner.value(name)
-            elif options:
-                inner.fail("a value without a name cannot follow one with a name")
-            else:
-                arguments.append(inner.value(kind))
-            if not inner.done:
-                inner.expect(",")
-        return Place(kind, tuple(arguments), options)
-
     def _options(self) -> Mapping[str, Any]:
         inner = self.cursor.bracketed()
         options: dict[str, Any] = {}
@@ -332,7 +303,7 @@ class _Reading:
         alias = c.name("alias") if c.accept("AS") else ""
         columns: tuple[str, ...] = ()
         if c.peek("(") and not any(c.peek("(", w) for w in ("SELECT", "WITH", "(")):
-            columns = tuple(self._names(c.bracketed()))
+            columns = tuple(column_names(c.bracketed()))
         rows: tuple[tuple[Any, ...], ...] = ()
         query = None
         if c.accept("VALUES"):
@@ -466,13 +437,6 @@ class _Reading:
             raise DefinitionError("an expression is expected here", origin=self.cursor.text.of_token(tokens[0]))
         queries.check(self.cursor.text, tree, tokens[0], functions=self.functions)
         return tree
-
-    def _names(self, c: Cursor) -> list[str]:
-        names = [c.name("column")]
-        while c.accept(","):
-            names.append(c.name("column"))
-        c.finish()
-        return names
 
     def _not_enforced(self, c: Cursor) -> None:
         c.accept("NOT", "ENFORCED")

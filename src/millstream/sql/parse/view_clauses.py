@@ -24,7 +24,7 @@ from millstream.model.types.duration import Duration
 from millstream.model.windows import trigger as triggers
 from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.trigger import Trigger
-from millstream.sql.bind import fill
+from millstream.sql.bind.grouping import fill
 from millstream.sql.parse.cursor import Cursor
 from millstream.sql.parse.statement_values import Clauses
 from millstream.sql.parse.text import word

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from millstream.errors import Unsupported
-from millstream.sql.bind import aggregates
+from millstream.sql.bind.grouping import aggregates
 from millstream.sql.query import functions, interval_sums
 from millstream.sql.relations import array_functions
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from millstream.model.functions import AGGREGATE
-from millstream.sql.parse.allow_list import CLOCK, KEYWORDS, WINDOW, called
+from millstream.sql.parse.checks.allow_list import CLOCK, KEYWORDS, WINDOW, called
 
 MOST = 1000
 """The largest growth factor of values that is allowed in the home's own process."""

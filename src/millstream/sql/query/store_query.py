@@ -19,7 +19,7 @@ from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
 from millstream.sql.bind import pivot
 from millstream.sql.dialects.function_names import in_spark, instead_of
-from millstream.sql.parse.allow_list import (
+from millstream.sql.parse.checks.allow_list import (
     CHANGELOG,
     CLOCK,
     KEYWORDS,

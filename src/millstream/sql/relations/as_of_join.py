@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Origin, Unsupported
-from millstream.model.event_times import conjuncts, interval_micros, nearest, times_of
 from millstream.model.expression import Expr, col
 from millstream.model.steps.as_of_any import RevisedAsOf, revised
+from millstream.model.steps.event_times import conjuncts, interval_micros, nearest, times_of
 from millstream.model.steps.relations.as_of_join import JoinedAsOf
 from millstream.model.streams.stream import Stream
 from millstream.sql.parse.text import Text

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
-from millstream.model.event_times import conjuncts
 from millstream.model.expression import col
 from millstream.model.steps.columns import plain_column
+from millstream.model.steps.event_times import conjuncts
 from millstream.model.steps.step import changes
 from millstream.model.streams.stream import Stream
 from millstream.model.types.scalars import widest

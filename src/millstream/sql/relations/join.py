@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.event_times import conjuncts, disjuncts
-from millstream.model.event_times import joined as bounds_of
 from millstream.model.expression import Expr, col, has_clock
+from millstream.model.steps.event_times import conjuncts, disjuncts
+from millstream.model.steps.event_times import joined as bounds_of
 from millstream.model.steps.relations.join import Joined
 from millstream.model.steps.step import upstream
 from millstream.model.streams.stream import Stream

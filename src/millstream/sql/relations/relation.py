@@ -12,13 +12,13 @@ from millstream.errors import SchemaError, Unsupported
 from millstream.model.expression import CLOCK, Expr, clock_word, is_lambda_parameter
 from millstream.model.functions import GENERATOR, UNREPEATABLE
 from millstream.model.reserved import OF
+from millstream.model.steps.temporal_conditions import misplaced
 from millstream.model.streams.stream import Stream
-from millstream.model.temporal_conditions import misplaced
 from millstream.model.windows.kinds import AnyWindow
 from millstream.sql import early_checks, unknown_names
-from millstream.sql.bind import aggregates
-from millstream.sql.parse import completeness
-from millstream.sql.parse.allow_list import GROUPS, called, unrepeatable
+from millstream.sql.bind.grouping import aggregates
+from millstream.sql.parse.checks import completeness
+from millstream.sql.parse.checks.allow_list import GROUPS, called, unrepeatable
 from millstream.sql.parse.text import Text
 
 BORDERS = ("window_start", "window_end", "window_time")

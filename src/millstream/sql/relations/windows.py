@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
-from millstream.model.event_times import times_of
 from millstream.model.expression import col
 from millstream.model.steps.aggregation import INDEX, Aggregated
 from millstream.model.steps.columns import plain_column
+from millstream.model.steps.event_times import times_of
 from millstream.model.steps.relations.stored_table import TableRows
 from millstream.model.steps.step import Select, Source, Step, changes, inputs
 from millstream.model.streams.stream import Stream

@@ -17,8 +17,8 @@ from sqlglot import exp
 
 from millstream.errors import SchemaError, Unsupported
 from millstream.model.aggregates.aggregate import Aggregate
-from millstream.model.event_times import conjuncts
 from millstream.model.expression import Expr, col
+from millstream.model.steps.event_times import conjuncts
 from millstream.sql.relations import join as pairs
 from millstream.sql.relations.relation import HIDDEN, Relation
 from millstream.sql.subqueries.scopes import free_columns

@@ -13,8 +13,8 @@ from sqlglot import exp
 
 from millstream.errors import SchemaError, Unsupported
 from millstream.model.aggregates.aggregate import Aggregate
-from millstream.model.event_times import conjuncts
 from millstream.model.expression import Expr, col
+from millstream.model.steps.event_times import conjuncts
 from millstream.model.streams.keyed import Keyed
 from millstream.model.streams.stream import Stream
 from millstream.sql.relations.relation import HIDDEN, Relation, checked, own
@@ -286,7 +286,7 @@ def _total(
     query: _Query, relation: Relation, select: exp.Select, ctes: Ctes, outer: Outer
 ) -> tuple[Relation, exp.Expr]:
     """An aggregate of the rows that a subquery has for each outer row; 0 or NULL if there are none."""
-    from millstream.sql.bind.group_by import Grouping
+    from millstream.sql.bind.grouping.group_by import Grouping
     from millstream.sql.bind.select import _inside_aggregates, _select_items, rows_of
 
     rows = rows_of(query, select, ctes, outer)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import pyarrow as pa
 from sqlglot import exp
 
-from millstream.model import event_times
 from millstream.model.expression import Expr, col
+from millstream.model.steps import event_times
 from millstream.model.steps import step as steps
 from millstream.model.steps.aggregation import Aggregated
 from millstream.model.steps.columns import Named

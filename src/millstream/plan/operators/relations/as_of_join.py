@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from millstream.model import event_times
 from millstream.model.expression import col
+from millstream.model.steps import event_times
 from millstream.model.steps.relations.as_of_join import JoinedAsOf
 from millstream.plan.operators.operator import (
     KEPT_INDEFINITELY,

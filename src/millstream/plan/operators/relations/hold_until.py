@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
-from millstream.model import event_times
 from millstream.model.expression import col
+from millstream.model.steps import event_times
 from millstream.model.steps.relations.hold_until import Settling
 from millstream.plan.operators.operator import ExplainNames, Operator, lowers
 

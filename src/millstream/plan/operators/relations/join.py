@@ -10,8 +10,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millstream.errors import SchemaError
-from millstream.model import event_times
 from millstream.model.expression import Expr, col
+from millstream.model.steps import event_times
 from millstream.model.steps.relations.join import Joined
 from millstream.model.types.schema import ddl_type
 from millstream.plan.explain.node import plain

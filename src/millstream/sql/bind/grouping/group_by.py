@@ -21,9 +21,10 @@ from millstream.model.windows.kinds import AnyWindow, SessionWindow
 from millstream.model.windows.trigger import ON_CHANGE
 from millstream.model.windows.window import everything
 from millstream.model.windows.windowing import Windowing
-from millstream.sql.bind import aggregates, emit, fill, same_expression
+from millstream.sql.bind import emit, same_expression
 from millstream.sql.bind import window_function as over
-from millstream.sql.bind.grouping_sets import split
+from millstream.sql.bind.grouping import aggregates, fill
+from millstream.sql.bind.grouping.grouping_sets import split
 from millstream.sql.bind.same_expression import Identity
 from millstream.sql.parse.text import plain_value
 from millstream.sql.relations import windows

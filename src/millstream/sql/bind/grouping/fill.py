@@ -16,7 +16,7 @@ from millstream.sql.parse.text import word
 from millstream.sql.relations.relation import Relation, checked
 
 if TYPE_CHECKING:
-    from millstream.sql.bind.group_by import Grouping
+    from millstream.sql.bind.grouping.group_by import Grouping
 
 _WAYS = {"PREVIOUS": PREVIOUS, "PREV": PREVIOUS, "LINEAR": LINEAR}
 _EXAMPLE = "FILL (PREVIOUS), FILL (0), or FILL (total PREVIOUS, price LINEAR, n 0)"

@@ -16,9 +16,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Origin, SchemaError, Unsupported
-from millstream.model.event_times import conjuncts, interval_micros
 from millstream.model.expression import Expr, has_clock, is_clock
 from millstream.model.origin import here
+from millstream.model.steps.event_times import conjuncts, interval_micros
 from millstream.model.steps.relations.temporal_filter import Temporal
 from millstream.model.steps.step import Step
 from millstream.model.types.duration import UNITS, Duration

@@ -13,7 +13,7 @@ from millstream.model.aggregates import approximate, distribution
 from millstream.model.aggregates.aggregate import Aggregate, paired
 from millstream.model.expression import Expr
 from millstream.model.functions import AGGREGATE
-from millstream.sql.bind import ordered_aggregates
+from millstream.sql.bind.grouping import ordered_aggregates
 from millstream.sql.parse.text import Text, plain_value
 
 _KINDS: dict[type[exp.Expr], str] = {
