@@ -77,7 +77,7 @@ MUTATIONS = (
     Mutation(
         "EXISTS (SELECT count(*)) goes by the rows that are counted",
         "sql/bind/grouping/group_by.py",
-        "if outer is not None and found.is_total:",
+        "if outer is not None and grouping.is_total:",
         "if False:",
     ),
     Mutation(

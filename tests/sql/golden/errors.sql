@@ -62,7 +62,7 @@ CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY count(*);
 -- case: An aggregate in WHERE
 CREATE VIEW v AS SELECT auction FROM bids WHERE count(*) > 1;
 -- expect error:
---   schema_error at 1:49: the aggregate `COUNT(*)` cannot stand here
+--   schema_error at 1:49: the aggregate `COUNT(*)` is not allowed here
 --   hint: HAVING, or WHERE in an outer query, can use the results of a GROUP BY
 
 -- case: An aggregate inside another
@@ -80,7 +80,7 @@ CREATE VIEW v AS SELECT corr(price, bidder) AS p FROM bids;
 -- case: A percentile whose part is not from 0 to 1
 CREATE VIEW v AS SELECT percentile(price, 95) AS p FROM bids;
 -- expect error:
---   definition_error at 1:36: 95 is no part of the whole
+--   definition_error at 1:36: 95 is not a fraction
 --   hint: numbers from 0 to 1, e.g. 0.95
 
 -- case: A percentile whose part is not a constant

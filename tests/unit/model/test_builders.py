@@ -95,7 +95,7 @@ WRONG: list[tuple[str, type[MillstreamError], str, Builder]] = [
     (
         "enrich behind",
         Unsupported,
-        "enrich behind a step",
+        "enrich after a stateful step",
         lambda s: s.key_by("a").aggregate(n=ms.count()).enrich("t", on="a", columns="x STRING"),
     ),
     (
@@ -164,7 +164,7 @@ SOURCES: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("max rows", "above zero", {"max_rows": 0}),
     ("name", "not a valid name", {"name": "1bids"}),
-    ("connector", "not something to read from", {"connector": "data/bids"}),
+    ("connector", "is not a source", {"connector": "data/bids"}),
 ]
 
 

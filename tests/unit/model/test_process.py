@@ -138,7 +138,7 @@ def test_what_is_no_process_is_refused() -> None:
     for given, said in (
         (Nothing(), "Nothing is not a process: it needs on_row"),
         (Row, "Row is a class"),
-        (7, "int is no process"),
+        (7, "int is not a process"),
     ):
         with pytest.raises(DefinitionError, match=said):
             Hooks.of(given)

@@ -419,7 +419,7 @@ def test_formats_of_times_are_those_of_spark(store: DuckStore) -> None:
         f"date_format({time}, 'HH:mm XXX')",
         "date_format(ts, channel)",
     ):
-        with pytest.raises(Unsupported, match="format of times"):
+        with pytest.raises(Unsupported, match="time format"):
             ask(store, f"SELECT {call} FROM bids")
 
 
