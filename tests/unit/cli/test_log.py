@@ -104,9 +104,9 @@ def test_read_prints_json_lines_with_their_place(bids: Cli) -> None:
     ("arguments", "said", "code"),
     [
         (("read", "bidz"), "did you mean `bids`?", 2),
-        (("read", "bids", "--from", "noon"), "'noon' is no offset", 2),
+        (("read", "bids", "--from", "noon"), "'noon' is not an offset", 2),
         (("read", "bids", "--partition", "1"), "bids has 1 partition, numbered from 0", 2),
-        (("trim", "bids", "--before", "x"), "'x' is no offset", 2),
+        (("trim", "bids", "--before", "x"), "'x' is not an offset", 2),
         (("create", "bids", "--schema", "a INT"), "there is a topic bids already", 2),
         (("create", "b", "--schema", "a HUGE"), "the schema cannot be read", 2),
     ],

@@ -284,7 +284,7 @@ def test_a_process_over_rows_that_change_must_be_able_to_take_one_back(tmp_path:
         counts.key_by("user").process(process, schema="user BIGINT, change BIGINT").view("changes")
         return flow
 
-    with pytest.raises(Unsupported, match="is given rows that change"):
+    with pytest.raises(Unsupported, match="reads rows that can change"):
         plan(build(lambda row, state, ctx: None))
 
     class Both(ms.Process):
@@ -325,7 +325,7 @@ def test_what_cannot_be_is_refused_before_anything_runs() -> None:
 
     for call, error, said in (
         (lambda: keyed.process(same, schema="n BIGINT", errors="ignore"), DefinitionError, "errors='ignore'"),
-        (lambda: keyed.process(same, schema="n BIGINT", state=int), DefinitionError, "does not say what state"),
+        (lambda: keyed.process(same, schema="n BIGINT", state=int), DefinitionError, "does not describe a state"),
         (lambda: bare.process(same, schema="n BIGINT", ordered=True), DefinitionError, "no event time here"),
         (lambda: keyed.process(same, schema="n BIGINT", time="page"), SchemaError, "not a TIMESTAMP"),
         (lambda: keyed.process(LastWord(), schema="n BIGINT"), DefinitionError, "never called without a ttl"),
@@ -335,7 +335,7 @@ def test_what_cannot_be_is_refused_before_anything_runs() -> None:
         (lambda: keyed.process(same, schema="m MAP<STRING, INT>"), SchemaError, "`m` is a MAP"),
         (lambda: hits.ask(len, on="nobody", schema="x STRING"), SchemaError, "there is no column `nobody`"),
         (lambda: hits.ask(len, on="user", schema="x STRING", batch=0), DefinitionError, "batch=0"),
-        (lambda: hits.distinct().ask(len, on="user", schema="x STRING"), Unsupported, "ask behind a step"),
+        (lambda: hits.distinct().ask(len, on="user", schema="x STRING"), Unsupported, "ask after a stateful step"),
         (lambda: hits.flat_map_rows(7, on="page", schema="x STRING"), DefinitionError, "7 is not a function"),
     ):
         with pytest.raises(error, match=said):
