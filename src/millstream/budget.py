@@ -20,7 +20,7 @@ import pyarrow as pa
 from millstream.errors import LimitExceeded
 from millstream.limits import Limits, Watch
 from millstream.settings import QUERY_MEMORY_TOTAL, find
-from millstream.units import spoken_bytes
+from millstream.units import format_bytes
 
 FREE = 1 << 20
 """Bytes per query that do not count, so a small query is always answered, whatever the others use."""
@@ -80,8 +80,8 @@ class Budget:
     def crowded(self) -> LimitExceeded:
         """Return the error for a query when no memory is left for it."""
         return LimitExceeded(
-            f"the questions of all readers together would use more than {spoken_bytes(self.total)} of memory",
-            detail=f"{spoken_bytes(self.held)} are in use by other questions and by answers that are being read",
+            f"the queries of all readers together would use more than {format_bytes(self.total)} of memory",
+            detail=f"{format_bytes(self.held)} are in use by other queries and by results that are being read",
             hint="try again in a moment, or query less; the process that owns the home takes "
             f"{QUERY_MEMORY_TOTAL.variable}=8GB",
         )

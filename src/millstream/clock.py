@@ -72,7 +72,7 @@ class ManualClock:
     def advance(self, micros: int) -> None:
         """Move the clock forward by this many microseconds."""
         if micros < 0:
-            msg = "a clock does not go backwards"
+            msg = "a clock cannot go backwards"
             raise ValueError(msg)
         self._now += micros
 

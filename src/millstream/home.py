@@ -42,7 +42,7 @@ from millstream.runtime.recovery import checkpoint
 from millstream.runtime.supervision.lease import HomeLock
 from millstream.runtime.supervision.run import Run
 from millstream.runtime.supervision.supervisor import SET_APART, Restarts
-from millstream.sql.query.store_query import question
+from millstream.sql.query.store_query import read_query
 from millstream.store.port import AsOf, epochs_read
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ class Home:
         A failed view raises ViewFailed. With ``failed_views="warn"``, its last rows are returned with a warning.
         """
         status.checked_failed_views(failed_views)
-        query = question(sql, self.store.tables())
+        query = read_query(sql, self.store.tables())
         warnings = self.open_home.warnings_for(query.tables, failed_views)
         as_of: AsOf = {}
         table = self.store.query(query.sql, apart=query.apart, as_of=as_of)

@@ -17,7 +17,7 @@ from types import TracebackType
 
 from millstream.errors import Cancelled, LimitExceeded, QueryError
 from millstream.settings import QUERY_MEMORY, QUERY_TIMEOUT, find
-from millstream.units import checked_seconds, spoken_bytes
+from millstream.units import checked_seconds, format_bytes
 
 _TICK = 0.05
 
@@ -110,7 +110,7 @@ class Watch:
         if self._limits.seconds and time.monotonic() - self._since > self._limits.seconds:
             return too_long(self._limits)
         if self._gone():
-            return Cancelled("the question was cancelled: nobody waits for its answer")
+            return Cancelled("the query was cancelled: no client waits for its result")
         return None
 
     def _too_large(self) -> QueryError | None:
@@ -128,14 +128,14 @@ class Watch:
 def too_long(limits: Limits) -> LimitExceeded:
     """Return the error for a query that exceeds its time limit."""
     return LimitExceeded(
-        f"the question was stopped after {limits.seconds:g} seconds",
-        hint="ask for less, or SET query_timeout = 300 (seconds; 0: no limit)",
+        f"the query was stopped after {limits.seconds:g} seconds",
+        hint="query less, or SET query_timeout = 300 (seconds; 0: no limit)",
     )
 
 
 def too_large(limits: Limits) -> LimitExceeded:
     """Return the error for a query that exceeds its memory limit."""
     return LimitExceeded(
-        f"the question was stopped: it needs more than {spoken_bytes(limits.bytes)} of memory",
-        hint="ask for less, or SET query_memory = '4GB'",
+        f"the query was stopped: it needs more than {format_bytes(limits.bytes)} of memory",
+        hint="query less, or SET query_memory = '4GB'",
     )

@@ -100,7 +100,7 @@ def delete_tree(path: Path, *, within: Path) -> None:
     if within not in path.parents:
         raise HomeDamaged(
             f"{path} is not inside {within}: nothing was deleted",
-            hint="the records of the home name a folder outside it; `millstream repair` says what can be done",
+            hint="the records of the home name a folder outside it; `millstream repair` lists what can be done",
         )
     try:
         with _folder_of(path, within) as folder:
@@ -149,7 +149,7 @@ def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
 def linked(path: Path) -> HomeDamaged:
     """Return the error for a symbolic link inside a home."""
     return HomeDamaged(
-        f"{path} is a symbolic link: nothing was changed behind it",
+        f"{path} is a symbolic link: nothing was changed through it",
         detail="Millstream deletes and replaces only what is in the home itself",
         hint="put the file or folder itself there, or move the whole home and name it by its new path",
     )

@@ -26,7 +26,7 @@ from millstream.runtime.inspect.status import (
 )
 from millstream.runtime.supervision.lease import HomeOwner, owner_of
 from millstream.serve.client import LocalClient
-from millstream.sql.query.store_query import question
+from millstream.sql.query.store_query import read_query
 from millstream.store.files import has_store, open_store
 from millstream.store.port import AsOf, epochs_read
 
@@ -51,7 +51,7 @@ class Reader:
         if not (self.path / "millstream.json").exists():
             raise HomeDamaged(
                 f"there is no Millstream home at {self.path}",
-                hint="name the directory given to `millstream run --home DIR`",
+                hint="name the directory of `millstream run --home DIR`",
             )
         check_format(self.path / "millstream.json")
         self._log = Log(self.path / "log", SystemClock())
@@ -77,7 +77,7 @@ class Reader:
             except (HomeInUse, Cancelled) as error:  # the home has an owner now, which will answer shortly
                 if waited >= PAUSES:
                     raise HomeInUse(
-                        f"the home {self.path} is in use by a process that does not answer yet",
+                        f"the home {self.path} is in use by a process that does not respond yet",
                         detail=error.detail,
                         hint="try again in a moment",
                     ) from None
@@ -150,7 +150,7 @@ def _token(owner: HomeOwner | None) -> int:
 
 
 def _answered(store: DuckStore, sql: str, failed_views: str) -> Result:
-    translated = question(sql, store.tables())
+    translated = read_query(sql, store.tables())
     warnings = warnings_for(store, {}, translated.tables, SystemClock().now(), failed_views)
     as_of: AsOf = {}
     table = store.query(translated.sql, apart=translated.apart, as_of=as_of)

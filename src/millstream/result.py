@@ -219,7 +219,7 @@ def distinct(columns: Sequence[str]) -> None:
         raise QueryError(
             f"two columns are called `{twice}`",
             detail="a row that is an object has one value for a name",
-            hint=f"give one of them another name: SELECT ... AS {twice}_2; or ask for a table, CSV or Arrow",
+            hint=f"give one of them another name: SELECT ... AS {twice}_2; or use the format table, csv or arrow",
         )
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from millstream.errors import DefinitionError, UnknownName
-from millstream.units import checked_seconds, java_memory, machine_memory, parsed_bytes, spoken_bytes
+from millstream.units import checked_seconds, format_bytes, java_memory, machine_memory, parsed_bytes
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class Found(Generic[T]):
 def _flag(value: object) -> bool:
     text = str(value).strip().lower()
     if text not in (*_YES, *_NO):
-        raise DefinitionError(f"{value!r} is neither yes nor no", hint="write true or false")
+        raise DefinitionError(f"{value!r} is neither true nor false", hint="write true or false")
     return text in _YES
 
 
@@ -98,7 +98,7 @@ def _bytes(value: object) -> int:
 
 
 def _shown_bytes(size: int) -> str:
-    return spoken_bytes(size) if size else "no limit"
+    return format_bytes(size) if size else "no limit"
 
 
 HOME: Setting[str] = Setting(
@@ -219,9 +219,9 @@ def _checked(setting: Setting[T], value: object, where: str) -> T:
     try:
         return setting.read(value)
     except DefinitionError as error:
-        shown = "cannot be read" if setting.secret else f"is {value!r}"
+        problem = "cannot be read" if setting.secret else f"is {value!r}"
         raise DefinitionError(
-            f"{where} {shown}", detail=None if setting.secret else error.message, hint=error.hint
+            f"{where} {problem}", detail=None if setting.secret else error.message, hint=error.hint
         ) from None
 
 

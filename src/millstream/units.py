@@ -14,7 +14,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 def checked_seconds(value: float) -> float:
     """Validate a time limit. Raises DefinitionError."""
     if not 0 <= value <= 10**9:
-        raise DefinitionError(f"a time limit of {value!r} seconds", hint="give a number of seconds; 0: no limit")
+        raise DefinitionError(f"a time limit of {value!r} seconds", hint="write a number of seconds; 0: no limit")
     return float(value)
 
 
@@ -24,12 +24,12 @@ def parsed_bytes(text: str) -> int:
     >>> parsed_bytes("512 MB"), parsed_bytes("2g"), parsed_bytes("0")
     (536870912, 2147483648, 0)
     """
-    found = re.fullmatch(r"\s*([0-9]{1,15})\s*([kmgt]?)(i?b)?\s*", text, re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"\s*([0-9]{1,15})\s*([kmgt]?)(i?b)?\s*", text, re.IGNORECASE)
+    if match is None:
         raise DefinitionError(f"{text!r} is not an amount of memory", hint="write it like 512MB or 2GB; 0: no limit")
-    size = int(found[1]) * _UNITS[found[2].lower()]
+    size = int(match[1]) * _UNITS[match[2].lower()]
     if 0 < size < LEAST_MEMORY:
-        raise DefinitionError(f"{text!r} is too little memory for a query", hint="give at least 16MB; 0: no limit")
+        raise DefinitionError(f"{text!r} is too little memory for a query", hint="use at least 16MB; 0: no limit")
     return size
 
 
@@ -40,10 +40,10 @@ def java_memory(text: str) -> str:
     return text
 
 
-def spoken_bytes(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Format an amount of memory for display.
 
-    >>> spoken_bytes(1 << 30), spoken_bytes(1_500_000)
+    >>> format_bytes(1 << 30), format_bytes(1_500_000)
     ('1.0 GiB', '1.4 MiB')
     """
     for unit, least in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):

@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "model": frozenset(),
     "sql": frozenset({"model"}),
     "plan": frozenset({"model"}),
-    "kernels": frozenset({"model", "plan.stages", "plan.parts", "plan.operators"}),  # of plan only the operator values
+    "kernels": frozenset({"model", "plan.plan", "plan.parts", "plan.operators"}),  # of plan only the operator values
     "state": frozenset({"model"}),
     "log": frozenset({"model"}),
     "store": frozenset({"model"}),
@@ -63,7 +63,7 @@ def modules() -> list[Path]:
 
 
 def name_of(path: Path) -> str:
-    """`plan/plan.py` -> `plan.stages`; a package is named without `__init__`, but for the root."""
+    """`plan/plan.py` -> `plan.plan`; a package is named without `__init__`, but for the root."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
@@ -109,7 +109,7 @@ def _imports_of(path: Path, *, at_import_time: bool) -> Iterator[tuple[str, int]
 
 
 def inside(target: str) -> str | None:
-    """The imported module as named in the table (`plan.stages`), or None when it is not ours."""
+    """The imported module as named in the table (`plan.plan`), or None when it is not ours."""
     if target.split(".", maxsplit=1)[0] != "millstream":
         return None
     rest = target.split(".")[1:]
@@ -186,8 +186,8 @@ def test_kernels_touch_neither_spark_nor_files_nor_the_time() -> None:
     ("layer", "target", "answer"),
     [
         ("model", "errors", True),
-        ("model", "plan.stages", False),
-        ("kernels", "plan.stages", True),
+        ("model", "plan.plan", False),
+        ("kernels", "plan.plan", True),
         ("kernels", "plan.planner", False),
         ("state", "log.topic", False),
         ("connect", "log.topic", True),

@@ -5,7 +5,7 @@ instead, and the part is of its answer.
 """
 
 CASES: dict[str, list[tuple[str, str]]] = {
-    "names": [("CREATE VIEW `a b` AS SELECT auction FROM bids", "'a b' is not a good name for a view")],
+    "names": [("CREATE VIEW `a b` AS SELECT auction FROM bids", "'a b' is not a valid name for a view")],
     "sink-loop": [("CREATE SINK k FROM bids INTO LOG('bids')", "the sink `k` would feed itself")],
     "clauses": [
         (
@@ -27,26 +27,26 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("CREATE VIEW v AS SELECT stddev(DISTINCT price) AS c FROM bids", "DISTINCT in stddev is not supported"),
     ],
     "subquery-places": [
-        ("CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY (SELECT max(n) FROM hot)", "cannot stand here"),
+        ("CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY (SELECT max(n) FROM hot)", "is not allowed here"),
         (
             "CREATE VIEW v AS SELECT price FROM bids QUALIFY rank() OVER (ORDER BY price) < (SELECT max(n) FROM hot)",
-            "a subquery cannot stand here",
+            "a subquery is not allowed here",
         ),
         (
             "CREATE VIEW v AS SELECT b.price FROM bids b LEFT JOIN clicks c ON b.bidder = c.bidder AND b.price IN "
             "(SELECT n FROM hot)",
-            "a subquery cannot stand here",
+            "a subquery is not allowed here",
         ),
-        ("CREATE VIEW v AS SELECT price FROM bids WHERE price = (SELECT n FROM hot)", "must give at most one row"),
+        ("CREATE VIEW v AS SELECT price FROM bids WHERE price = (SELECT n FROM hot)", "must return at most one row"),
     ],
     "subquery-correlated": [
         (
             "CREATE VIEW v AS SELECT price FROM bids b WHERE price IN (SELECT n FROM hot UNION SELECT b.price)",
-            "UNION inside a subquery that uses columns of the rows around it",
+            "UNION inside a correlated subquery",
         ),
         (
             "CREATE VIEW v AS SELECT price FROM bids b WHERE EXISTS (WITH w AS (SELECT b.price AS p) SELECT p FROM w)",
-            "WITH inside a subquery cannot use columns of the rows around it",
+            "WITH inside a subquery cannot use outer columns",
         ),
         (
             "CREATE VIEW v AS SELECT price FROM bids b WHERE EXISTS (SELECT 1 FROM clicks c LEFT JOIN hot h ON h.n = "
@@ -69,7 +69,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "dml": [
         ("DELETE FROM items RETURNING id", "DELETE takes one table, WHERE, and no more"),
         ("INSERT INTO items VALUES (1, 'a', 1) ON CONFLICT ON CONSTRAINT pk DO NOTHING", "ON CONFLICT ON CONSTRAINT"),
-        ("UPDATE items SET price = (SELECT max(n) FROM hot)", "only columns of the table itself can stand here"),
+        ("UPDATE items SET price = (SELECT max(n) FROM hot)", "only columns of the table itself are allowed here"),
         ("COPY items TO 'x.csv'", "COPY"),
     ],
     "copy": [("SELECT * FROM FILES('x.csv')", "the function `files` cannot be used")],
@@ -82,11 +82,11 @@ CASES: dict[str, list[tuple[str, str]]] = {
         (
             "CREATE VIEW v AS SELECT a.n FROM (SELECT count(*) AS n FROM bids GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE))"
             " AS a JOIN hot ON hot.n = a.n EMIT ON CLOSE",
-            "EMIT would hold for one side of the join only",
+            "EMIT would apply to one side of the join only",
         ),
         (
             "CREATE VIEW v AS SELECT n, count(*) AS c FROM hot GROUP BY n EMIT EVERY 5 ROWS",
-            "EMIT behind a GROUP BY without a window, over rows that change",
+            "EMIT after a GROUP BY without a window, over rows that change",
         ),
     ],
     "computed-time": [
@@ -115,7 +115,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
         (
             "CREATE VIEW v AS WITH RECURSIVE r AS (SELECT auction AS n FROM bids UNION ALL SELECT sum(n) FROM r) "
             "SELECT n FROM r",
-            "can read its rows once, without an aggregate",
+            "can read its rows only once, and without an aggregate",
         ),
         ("CREATE VIEW v AS WITH RECURSIVE r AS (SELECT n FROM r) SELECT n FROM r", "a recursive CTE is"),
     ],
@@ -133,14 +133,14 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "replace": [
-        ("ALTER VIEW hot RENAME TO cold", "ALTER is not a statement of Millstream"),
+        ("ALTER VIEW hot RENAME TO cold", "ALTER is not a Millstream statement"),
         (
             "CREATE VIEW above AS SELECT n FROM hot; CREATE OR REPLACE VIEW hot AS SELECT auction FROM bids",
             "`hot` cannot be replaced: view `above` depends on it",
         ),
     ],
     "history": [
-        ("SELECT * FROM HISTORY OF bids, items", "`items` beside the history of a source in one question"),
+        ("SELECT * FROM HISTORY OF bids, items", "`items` together with the history of a source in one query"),
         (
             "CREATE SOURCE gen FROM GENERATOR('nexmark', 'bid'); SELECT count(*) AS n FROM HISTORY OF gen",
             "it has no history",
@@ -158,7 +158,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("SELECT sha512(name) AS h FROM items", "sha2 of 512 bits is not supported in a question"),
         ("SELECT hash(name) AS h FROM items", "hash is not supported in a question"),
         ("SELECT months_between(now(), now()) AS h FROM items", "months_between is not supported in a question"),
-        ("SELECT parse_url(name, 'HOST') AS h FROM items", "cannot be answered by the store"),
+        ("SELECT parse_url(name, 'HOST') AS h FROM items", "the store does not support a part of the query"),
     ],
     "processing-time": [
         (

@@ -187,4 +187,4 @@ def test_punctuation_is_told_instead_of_a_lateness() -> None:
     schema = "kind STRING, ts TIMESTAMP"
     flow.source("lines", ms.memory(), schema=schema, event_time="ts", punctuation="kind = 'end'").view("v")
     (source, *_) = explain(plan(flow)).children
-    assert dict(source.facts)["event time"] == "ts, told by kind = 'end'"
+    assert dict(source.facts)["event time"] == "ts, watermark from kind = 'end'"

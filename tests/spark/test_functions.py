@@ -339,7 +339,7 @@ def test_a_view_and_a_question_mean_the_same_by_a_function(spark: Any) -> None:
             shown = ", ".join(f"{e} AS x{i}" for i, e in enumerate(given))
             select = f"SELECT {shown} FROM everyday{order}"
             by_spark = spark.sql(read(select).sql(dialect="spark", identify=True)).toArrow().to_pydict()
-            asked = store_query.asked(read(select), {"everyday": COLUMNS.split(", ")}).sql
+            asked = store_query.checked_query(read(select), {"everyday": COLUMNS.split(", ")}).sql
             by_store = store.sql(asked).to_arrow_table().to_pydict()
             found = {e: [plain(v) for v in by_spark[f"x{i}"]] for i, e in enumerate(given)}
             answered = {e: [plain(v) for v in by_store[f"x{i}"]] for i, e in enumerate(given)}

@@ -46,5 +46,5 @@ def test_a_question_that_spark_cannot_cancel_is_stopped_and_the_next_one_answere
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
     )
     assert done.returncode == 0, done.stderr
-    assert "the question was stopped after 15 seconds" in done.stdout
+    assert "the query was stopped after 15 seconds" in done.stdout
     assert "py4j" not in done.stderr

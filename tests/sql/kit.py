@@ -116,9 +116,9 @@ def bound(statement: Statement, catalog: Catalog) -> object:
     if isinstance(statement, Create):
         return take(catalog, statement)
     if isinstance(statement, Ask):
-        return store_query.asked(statement.query, TABLES).sql
+        return store_query.checked_query(statement.query, TABLES).sql
     if isinstance(statement, Insert) and statement.query is not None:
-        return store_query.asked(statement.query, TABLES).sql
+        return store_query.checked_query(statement.query, TABLES).sql
     if isinstance(statement, Explain) and statement.query is not None:
         flow = Flow("query")
         binder = Binder(flow, catalog, GENERATORS)

@@ -70,14 +70,14 @@ MUTATIONS = (
     ),
     Mutation(
         "the set () of ROLLUP has no row over no rows",
-        "sql/bind/group_by.py",
+        "sql/bind/grouping/group_by.py",
         "self.totals = tuple(i for i, names in enumerate(sets) if not names)",
         "self.totals = ()",
     ),
     Mutation(
         "EXISTS (SELECT count(*)) goes by the rows that are counted",
-        "sql/bind/group_by.py",
-        "if outer is not None and found.is_total:",
+        "sql/bind/grouping/group_by.py",
+        "if outer is not None and grouping.is_total:",
         "if False:",
     ),
     Mutation(
@@ -101,7 +101,7 @@ MUTATIONS = (
     ),
     Mutation(
         "UNION BY NAME is ignored",
-        "sql/parse/completeness.py",
+        "sql/parse/checks/completeness.py",
         'exp.Union: "this expression distinct',
         'exp.Union: "this expression by_name distinct',
         'tests/sql/test_golden.py -k "UNION and BY and NAME"',

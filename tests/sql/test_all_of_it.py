@@ -71,13 +71,13 @@ GROUP BY window_start, window_end), b AS (SELECT a.n FROM a JOIN items ON items.
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        (f"{GROUPED} EMIT EVERY INTERVAL '1' MINUTE", "EMIT behind a GROUP BY without a window"),
-        (f"{GROUPED} EMIT ON CLOSE ALLOWED LATENESS INTERVAL '1' MINUTE", "ALLOWED LATENESS behind a GROUP BY"),
-        (f"{GROUPED} DISCARDING", "DISCARDING behind a GROUP BY without a window"),
+        (f"{GROUPED} EMIT EVERY INTERVAL '1' MINUTE", "EMIT after a GROUP BY without a window"),
+        (f"{GROUPED} EMIT ON CLOSE ALLOWED LATENESS INTERVAL '1' MINUTE", "ALLOWED LATENESS after a GROUP BY"),
+        (f"{GROUPED} DISCARDING", "DISCARDING after a GROUP BY without a window"),
         ("SELECT auction, count(*) AS c FROM hot GROUP BY auction EMIT ON CLOSE", "never become final"),
-        (f"{JOINED} EMIT ON CLOSE", "EMIT would hold for one side of the join only"),
-        (f"{JOINED} ALLOWED LATENESS INTERVAL '1' MINUTE", "ALLOWED LATENESS would hold for one side"),
-        (f"{AS_CTE} EMIT ON CLOSE", "EMIT would hold for one side of the join only"),
+        (f"{JOINED} EMIT ON CLOSE", "EMIT would apply to one side of the join only"),
+        (f"{JOINED} ALLOWED LATENESS INTERVAL '1' MINUTE", "ALLOWED LATENESS would apply to one side"),
+        (f"{AS_CTE} EMIT ON CLOSE", "EMIT would apply to one side of the join only"),
     ],
 )
 def test_a_clause_that_would_hold_for_nothing_or_a_part_is_refused(query: str, said: str) -> None:
@@ -87,7 +87,7 @@ def test_a_clause_that_would_hold_for_nothing_or_a_part_is_refused(query: str, s
 
 
 def test_panes_of_groups_that_have_none_are_refused() -> None:
-    with pytest.raises(Unsupported, match="panes behind a GROUP BY without a window"):
+    with pytest.raises(Unsupported, match="panes after a GROUP BY without a window"):
         kit.defined(
             f"CREATE VIEW v WITH (panes = '1 day') AS {GROUPED}",
             kit.defined(PER_MINUTE, kit.world()),

@@ -90,8 +90,8 @@ def test_python_computes_an_event_time() -> None:
     assert "ts = TO_TIMESTAMP(at, 'yyyy-MM-dd HH:mm:ss'), lateness 4s" in text(explain(made))
     for wrong, said in (
         ({"ts": "id"}, "not a TIMESTAMP"),
-        ({"at": "timestamp_millis(id)"}, "a column of the source, too"),
-        ({"ts": "timestamp_millis(idd)"}, "unknown column `idd`"),
+        ({"at": "timestamp_millis(id)"}, "the source has a column with this name"),
+        ({"ts": "timestamp_millis(idd)"}, "there is no column `idd`"),
         ({}, "one event time"),
     ):
         with pytest.raises((SchemaError, DefinitionError), match=said):

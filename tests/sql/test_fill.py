@@ -168,11 +168,11 @@ REFUSED = {
     "SELECT auction, count(*) AS n FROM CALENDAR(bids, ts, 'month') GROUP BY auction, window_start, window_end "
     "FILL (0)": "calendar month",
     f"{BY_MINUTE} FILL (c LINEAR)": "`c` is STRING",
-    f"{BY_MINUTE} FILL (auction 0)": "`auction` is no column that can be filled",
+    f"{BY_MINUTE} FILL (auction 0)": "`auction` is not a column that can be filled",
     f"{BY_MINUTE} FILL ()": "what to fill with is expected here",
     f"{BY_MINUTE} FILL (n)": "what to fill with is expected here",
     f"{BY_MINUTE} FILL (n 1 c 2)": "not expected here",
-    f"{BY_MINUTE} FILL (0) FILL (1)": "given already",
+    f"{BY_MINUTE} FILL (0) FILL (1)": "specified twice",
     f"{BY_MINUTE} FILL (0) FOR INTERVAL '1' MONTH": "no fixed length",
     f"{BY_MINUTE} DISCARDING FILL (0)": "discarding",
     "SELECT auction, row_number() OVER (ORDER BY auction) AS r, count(*) AS n FROM bids GROUP BY auction, "
@@ -193,9 +193,9 @@ def test_python_refuses_what_cannot_be_filled() -> None:
     for wrong, message in (
         (lambda: source.fill(0), "windows of the aggregate"),
         (lambda: source.key_by("k").aggregate(t=ms.sum("v")).fill(0), "windows of the aggregate"),
-        (lambda: hours.fill("next"), "nothing to fill with"),
-        (lambda: hours.fill({"x": 0}), "no column that can be filled"),
-        (lambda: hours.fill(ms.col("t")), "has columns"),
+        (lambda: hours.fill("next"), "not a value to fill with"),
+        (lambda: hours.fill({"x": 0}), "not a column that can be filled"),
+        (lambda: hours.fill(ms.col("t")), "refers to columns"),
         (lambda: hours.fill(0, longest="0 seconds"), "longest"),
     ):
         with pytest.raises(MillstreamError, match=message):

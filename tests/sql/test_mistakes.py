@@ -50,7 +50,7 @@ def wrong_with(session: Session, sql: str) -> list[str]:
         list(session.execute(sql))
     except MillstreamError as error:
         said = str(error)
-        listed = error.detail is not None and re.search(r"there are:|known columns:", error.detail)
+        listed = error.detail is not None and re.search(r"there are:", error.detail)
         found = [] if error.origin is not None and error.origin.column else ["no place"]
         found += [] if error.hint or listed else ["nothing to write instead"]
         shown = f"{error.message} {error.detail or ''}"

@@ -41,8 +41,8 @@ RELATION_WORDS = """main millstream information_schema epochs flows views genera
 REFUSALS = (
     (r"`(\w+)` is a column of the rows, and of their windows", {"window_start", "window_end", "window_time",
                                                                "window_index"}),
-    (r"two columns of the answer are called `(\w+)`", {"window_start", "window_end"}),
-    (r"the column `(\w+)` is there twice", {"window_start", "window_end", "window_index"}),
+    (r"two columns of the result are called `(\w+)`", {"window_start", "window_end"}),
+    (r"the column `(\w+)` appears twice", {"window_start", "window_end", "window_index"}),
     (r"the history of panes has a column `(\w+)` of its own", set(PANES)),
 )  # fmt: skip
 """What is refused of the names above, and for which of them: where a window or a history of panes has such a column."""
@@ -60,7 +60,7 @@ UNREADABLE = {
 }  # fmt: skip
 """Names that no column may have, and why."""
 
-NOT_GOOD = "is not a good name for a column"
+NOT_GOOD = "is not a valid name for a column"
 NEEDED = {"rows", "where", "renamed", "renamed_group", "with_columns", "union", "merge", "distinct", "join",
           "join_where", "within", "semi", "anti", "as_of", "intersect", "subtract", "iterate"}  # fmt: skip
 """Streams that take a column of a source as it is, whatever its name."""
@@ -171,10 +171,10 @@ def test_two_names_that_some_part_takes_for_one_are_refused(pair: tuple[str, str
         lambda: flow.source("b", ms.memory(), schema="x BIGINT")._project(tuple((n, ms.col("x")) for n in pair)),
     ]
     for define in refused:
-        with pytest.raises(SchemaError, match="is there twice") as error:
+        with pytest.raises(SchemaError, match="appears twice") as error:
             define()
         assert "another name" in str(error.value)
-    with Home(tmp_path) as home, pytest.raises(SchemaError, match="is there twice"):
+    with Home(tmp_path) as home, pytest.raises(SchemaError, match="appears twice"):
         home.put_table("t", schema.empty_table())
 
 

@@ -163,5 +163,5 @@ def test_python_names_the_column() -> None:
     assert plan(flow).source("orders").schema.names == ("id", "ts")
     with pytest.raises(DefinitionError, match="needs an event_time"):
         flow.source("others", ms.memory(), processing_time="seen", **given)
-    with pytest.raises(MillstreamError, match="there twice"):
+    with pytest.raises(MillstreamError, match="appears twice"):
         flow.source("others", ms.memory(), event_time="ts", processing_time="ID", **given)

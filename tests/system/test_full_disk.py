@@ -71,7 +71,7 @@ def test_a_full_disk_stops_a_flow_which_goes_on_when_there_is_space(
     disk.resize("256m")
     done = millstream.run("run", "flow.py", "--home", disk.path)
     assert done.returncode == 0, done.stderr
-    assert "finished: all was read" in done.stdout
+    assert "finished: everything was read" in done.stdout
     with Reader(disk.path) as reader:
         assert sorted_rows(reader.query("SELECT * FROM all_bids").to_arrow(), wanted.schema) == sorted_rows(wanted)
         for view, sql in {

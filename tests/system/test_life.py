@@ -149,7 +149,7 @@ def test_a_flow_that_was_stopped_and_killed_goes_on_without_loss_or_repeat(
 
     again = millstream.run("run", "flow.py", "--home", "house")
     assert again.returncode == 0, again.stderr
-    assert "finished: all was read" in again.stdout
+    assert "finished: everything was read" in again.stdout
     wanted = events("bid", 0, EVENTS, Nexmark(rate=RATE), columns=["auction", "price"])
     with Reader(tmp_path / "house") as reader:
         assert reader.query("SELECT * FROM total").to_dicts() == [
@@ -235,7 +235,7 @@ def heard(process: subprocess.Popen[str], text: str) -> None:
 def goes_on_to_the_end(millstream: Processes, folder: Path) -> None:
     again = millstream.run("run", "flow.py", "--home", "house")
     assert again.returncode == 0, again.stderr
-    assert "finished: all was read" in again.stdout
+    assert "finished: everything was read" in again.stdout
     wanted = events("bid", 0, SLICE * SLICES, columns=["price"])
     with Reader(folder / "house") as reader:
         assert reader.query("SELECT * FROM total").to_dicts() == [

@@ -15,7 +15,7 @@ import orjson
 
 import millstream as ms
 from millstream.model.connectors import Memory
-from millstream.model.steps.step import Aggregated
+from millstream.model.steps.aggregation import Aggregated
 from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.trigger import AfterDelay, Trigger, finishes, walk
 from millstream.testing.script import STEPS

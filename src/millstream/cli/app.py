@@ -37,8 +37,8 @@ class Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = importlib.import_module(f"millstream.cli.commands.{cmd_name}").command
-        return found
+        command: click.Command = importlib.import_module(f"millstream.cli.commands.{cmd_name}").command
+        return command
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run, and end the process with a message and an exit code, never with a traceback."""

@@ -93,23 +93,23 @@ def fitting(
 
     if why_not(records) is None:
         return records, []
-    told = [(numbered, why_not([numbered])) for numbered in records]
-    return [n for n, why in told if why is None], [(n[0], why) for n, why in told if why is not None]
+    reasons = [(numbered, why_not([numbered])) for numbered in records]
+    return [n for n, why in reasons if why is None], [(n[0], why) for n, why in reasons if why is not None]
 
 
-def refused(line: tuple[int, str], taken: int) -> RecordRefused:
-    """Return the error for a refused line, after `taken` records."""
+def refused(line: tuple[int, str], appended: int) -> RecordRefused:
+    """Return the error for a refused line, after `appended` records."""
     number, why = line
     return RecordRefused(
         f"line {number}: {why}",
-        detail=f"{plural(taken, 'record')} of the lines before were appended, nothing of this line or after it."
-        if taken
+        detail=f"{plural(appended, 'record')} of the lines before were appended; this line and those after it were not."
+        if appended
         else "Nothing was appended.",
-        hint="mend the line, or skip such lines: --bad-lines skip",
+        hint="fix the line, or skip such lines: --bad-lines skip",
     )
 
 
-def made(
+def create_topic(
     log: Log, name: str, ddl: str | None, records: list[dict[str, Any]], partitions: int, key: str | None
 ) -> Topic:
     """Create a topic with the specified schema, or with one inferred from the first records."""
@@ -120,5 +120,5 @@ def made(
     topic = log.create(name, schema, partitions=partitions, key=key)
     columns = ", ".join(f"{f.name} {ddl_type(f.type)}" for f in topic.schema)
     source = "" if ddl is not None else ", as the first lines suggest"
-    click.echo(f"made the topic {name}: {columns}{source}", err=True)
+    click.echo(f"created the topic {name}: {columns}{source}", err=True)
     return topic

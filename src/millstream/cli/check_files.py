@@ -12,8 +12,7 @@ from millstream.connect.registry import columns_of
 from millstream.errors import DuplicateName, MillstreamError, Origin
 from millstream.live import sources
 from millstream.model.flow import Flow
-from millstream.plan.explain.node import growing
-from millstream.plan.explain.plan_tree import explain
+from millstream.plan.explain.operator_node import growing_states
 from millstream.plan.planner import plan
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog, read_by, schema_of, tables_of
@@ -115,7 +114,7 @@ class Checking:
         """Whether the columns of a source are declared or can be inferred; otherwise that is a warning."""
         if schema_of(self.catalog, entry) is not None or entry.place.kind == "GENERATOR":
             return True
-        why, connector = "they are those of its topic", connector_of(entry, {})
+        why, connector = "they are the columns of its topic", connector_of(entry, {})
         try:
             columns = columns_of(connector, None)
             if columns is not None:
@@ -125,7 +124,7 @@ class Checking:
             why = error.message
         self.report.warnings.append(
             MillstreamError(
-                f"the columns of `{entry.name}` are not declared: what reads it cannot be checked here",
+                f"the columns of `{entry.name}` are not declared: what reads it cannot be checked",
                 detail=why,
                 hint=f"CREATE SOURCE {entry.name} (column TYPE, ...) FROM ...",
                 origin=entry.piece.text.of_token(entry.piece.tokens[0]),
@@ -140,14 +139,14 @@ class Checking:
         elif Binder(flow, self.catalog, sources.GENERATORS).definition(entry) is not None:
             planned = plan(flow)
             if isinstance(entry, CreateView):
-                self.report.warnings += [self._warning(entry, growth) for growth in growing(explain(planned))]
+                self.report.warnings += [self._warning(entry, text) for _, text in growing_states(planned)]
 
-    def _warning(self, entry: CreateView, growth: str) -> MillstreamError:
+    def _warning(self, entry: CreateView, state: str) -> MillstreamError:
         text: Text = entry.piece.text
         group = entry.query.find(exp.Group, exp.Distinct)
         return MillstreamError(
             f"the state of the view `{entry.name}` grows without bound",
-            detail=f"kept: {growth}",
+            detail=f"state: {state}",
             hint=self._clause(entry),
             origin=text.of_node(group) or text.of_token(entry.piece.tokens[0]),
         )
@@ -176,8 +175,8 @@ class Checking:
             with statement.piece.text.at(token):
                 raise self.catalog.missing(name)
         if isinstance(statement, Drop):
-            gone = [statement.name, *(d.name for d in self.catalog.dependents(statement.name))]
-            for name in gone if statement.cascade else gone[:1]:
+            dropped = [statement.name, *(d.name for d in self.catalog.dependents(statement.name))]
+            for name in dropped if statement.cascade else dropped[:1]:
                 self.catalog.remove(name)
 
     def _topics(self) -> set[str]:

@@ -142,16 +142,16 @@ class Connection:
 
     def _gone(self) -> QueryError:
         return QueryError(
-            "the process that owned the home has gone away, and no other one answers",
+            "the process that owned the home has ended, and no other process has taken over",
             hint=r"try again when it runs; or leave with \q and start the shell again, which then opens the home",
         )
 
     def _doubtful(self, done: int, *, reads: bool) -> ConnectionLost:
-        outcome = f"{done} of the statements were carried out; the next one " if done else "the statement "
+        outcome = f"{done} of the statements were executed; the next one " if done else "the statement "
         return ConnectionLost(
             "the connection to the process that owns the home ended during the statement",
-            detail=outcome + ("was not answered" if reads else "may have been carried out, or not"),
-            hint="connected again; " + ("repeat it" if reads else "look before you repeat it: SHOW ..., SELECT ..."),
+            detail=outcome + ("was not answered" if reads else "may or may not have been executed"),
+            hint="connected again; " + ("repeat it" if reads else "check before you repeat it: SHOW ..., SELECT ..."),
         )
 
     def names(self) -> tuple[str, ...]:

@@ -32,30 +32,30 @@ def report_usage(error: click.UsageError) -> None:
 def report_unexpected(error: Exception, settings: Settings) -> None:
     """Print an internal fault: one line, and the location of the full report."""
     text = plain(next(iter(str(error).strip().splitlines()), ""))
-    said = f"{type(error).__name__}: {text}" if type(error).__module__ == "builtins" else text
+    problem = f"{type(error).__name__}: {text}" if type(error).__module__ == "builtins" else text
     where = write_report(error, settings)
     _say(
-        f"unexpected {said}" if type(error).__module__ == "builtins" else f"unexpected fault: {said}",
+        f"unexpected {problem}" if type(error).__module__ == "builtins" else f"unexpected fault: {problem}",
         detail=f"the full report is in {where}",
-        hint="this is a fault of Millstream; please report it",
+        hint="this is a bug in Millstream; please report it",
     )
 
 
 def write_report(error: BaseException, settings: Settings) -> Path:
     """Append the traceback to the home's log, or to a file in the temporary directory; returns which."""
-    said = f"\n{datetime.now(UTC).isoformat()} ---- error ----\n" + "".join(traceback.format_exception(error))
+    report = f"\n{datetime.now(UTC).isoformat()} ---- error ----\n" + "".join(traceback.format_exception(error))
     if settings.home is not None and (settings.home / "millstream.json").exists():
         path = settings.home.absolute() / "logs" / "millstream.log"
         try:
             path.parent.mkdir(exist_ok=True)
             with path.open("a", encoding="utf-8") as file:
-                file.write(said)
+                file.write(report)
         except OSError:
             pass
         else:
             return path
     with tempfile.NamedTemporaryFile("w", prefix="millstream-", suffix=".log", delete=False, encoding="utf-8") as other:
-        other.write(said)
+        other.write(report)
     return Path(other.name)
 
 

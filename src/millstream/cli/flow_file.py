@@ -40,8 +40,8 @@ def load(path: Path, name: str | None = None) -> FlowFile:
             detail=f"looked from {Path.cwd()}",
             hint=f"there are: {', '.join(known)}" if known else "name a Python file that makes a ms.Flow(...)",
         )
-    found = _execute(path)
-    flows = tuple({id(v): v for v in found.values() if isinstance(v, Flow)}.values())
+    module = _execute(path)
+    flows = tuple({id(v): v for v in module.values() if isinstance(v, Flow)}.values())
     if not flows:
         msg = f"there is no flow in {path}"
         raise DefinitionError(
@@ -50,7 +50,7 @@ def load(path: Path, name: str | None = None) -> FlowFile:
         )
     for flow in flows:
         if sum(f.name == flow.name for f in flows) > 1:
-            msg = f"two flows in {path} are called `{flow.name}`"
+            msg = f"two flows in {path} have the name `{flow.name}`"
             raise DuplicateName(msg, hint="give each its own name")
     if name is not None:
         chosen = tuple(f for f in flows if f.name == name)
@@ -61,7 +61,7 @@ def load(path: Path, name: str | None = None) -> FlowFile:
                 detail="there are: " + ", ".join(f.name for f in flows),
             )
         flows = chosen
-    tables = found.get("TABLES", {})
+    tables = module.get("TABLES", {})
     if not isinstance(tables, Mapping):
         msg = f"TABLES in {path} is not a dict"
         raise DefinitionError(msg, hint='e.g. TABLES = {"cities": [{"id": 1, "name": "Ghent"}]}')
@@ -89,9 +89,9 @@ def _execute(path: Path) -> dict[str, Any]:
         ) from None
     except (Exception, SystemExit) as error:
         text = str(error).strip()
-        said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        problem = f"{type(error).__name__}: {text}" if text else type(error).__name__
         where = _place(error, path)
-        msg = f"the flow file raised {said}"
+        msg = f"the flow file raised {problem}"
         raise DefinitionError(
             msg,
             origin=where,

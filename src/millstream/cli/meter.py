@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from millstream.cli.output import plural, spoken_instant, spoken_seconds
+from millstream.cli.output import format_instant, format_seconds, plural
 from millstream.clock import ALL_READ, BEGINNING
 from millstream.runtime.epoch.loop import EpochReport
 
@@ -53,8 +53,8 @@ class MeterReading:
         if self.errors:
             parts.append(plural(self.errors, "error"))
         parts += [
-            f"last epoch {spoken_seconds(self.last)}",
-            "all read" if self.all_read else f"watermark {spoken_instant(self.watermark)}",
+            f"last epoch {format_seconds(self.last)}",
+            "all read" if self.all_read else f"watermark {format_instant(self.watermark)}",
         ]
         return " · ".join(parts)
 

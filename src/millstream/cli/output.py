@@ -51,12 +51,12 @@ def print_listing(
     columns: Mapping[str, str],
     form: str,
     *,
-    spoken: Callable[[str, Any], Any],
+    format_value: Callable[[str, Any], Any],
     none: str,
 ) -> None:
     """Print the objects of a home, one per row: `columns` maps their names to headings for users.
 
-    A program gets names and values unchanged. A user gets the values as `spoken` formats them, and the sentence
+    A program gets names and values unchanged. A user gets the values as `format_value` formats them, and the sentence
     `none` when there is nothing to list.
     """
     if form != "table":
@@ -64,7 +64,7 @@ def print_listing(
     elif not records:
         click.echo(none)
     else:
-        print_rows(list(columns.values()), [[spoken(c, r[c]) for c in columns] for r in records], form)
+        print_rows(list(columns.values()), [[format_value(c, r[c]) for c in columns] for r in records], form)
 
 
 def json_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -113,10 +113,10 @@ def rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 # ---------------------------------------------------------------- values as people say them
 
 
-def spoken_seconds(seconds: float | None) -> str:
+def format_seconds(seconds: float | None) -> str:
     """How long, in the unit a person would choose.
 
-    >>> [spoken_seconds(s) for s in (0.042, 1.25, 75, 7300, 200000)]
+    >>> [format_seconds(s) for s in (0.042, 1.25, 75, 7300, 200000)]
     ['42 ms', '1.2 s', '1 min 15 s', '2 h 1 min', '2 d 7 h']
     """
     if seconds is None:
@@ -133,7 +133,7 @@ def spoken_seconds(seconds: float | None) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
-def spoken_instant(value: datetime | str | None) -> str:
+def format_instant(value: datetime | str | None) -> str:
     """An instant in UTC, to the second; a text is one that came through JSON."""
     if value is None:
         return "-"

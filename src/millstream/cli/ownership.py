@@ -49,7 +49,7 @@ def owned(
             waiting.warm()
         owner = owner_of(path / "lock")
         show.note(f"waiting for {path}: it is in use by {owner.describe()}" if owner is not None else f"opening {path}")
-        takeover = waiting.wait(lambda: stop.asked)
+        takeover = waiting.wait(lambda: stop.requested)
         if takeover is None:
             yield None
             return

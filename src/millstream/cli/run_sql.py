@@ -52,7 +52,7 @@ def run_sql(
     """Execute the statements of a file in a home, and run what SQL has defined there until a stop is requested."""
     if name is not None:
         raise Unsupported(
-            "--flow is for Python files", hint="PAUSE a flow that is to rest: millstream sql -c 'PAUSE f'"
+            "--flow is for Python files", hint="PAUSE a flow that should not run: millstream sql -c 'PAUSE f'"
         )
     if standby is not None:
         raise Unsupported("a standby for flows made by SQL is not supported yet", hint="docs/limits.md lists what else")
@@ -87,7 +87,7 @@ def perform(session: Session, text: str, name: str, show: Shows) -> None:
     while (answer := patiently(lambda: next(answers, None))) is not None:
         if answer.changes is not None:
             raise StatementRefused(
-                "SUBSCRIBE has no end, and no place in a file to run", hint="see `millstream sql -c`"
+                "SUBSCRIBE has no end, and is not allowed in a file to run", hint="see `millstream sql -c`"
             )
         if answer.message and not answer.unchanged:
             show.note(answer.message)

@@ -22,7 +22,7 @@ class Stop:
         self._on_ask = on_ask
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether to stop."""
         return self._event.is_set()
 
@@ -35,7 +35,7 @@ class Stop:
         epoch is committed whole or not.
         """
         if self._event.is_set():
-            click.echo("\nstopped at once; the next start goes on from the last whole epoch", err=True)
+            click.echo("\nstopped at once; the next start resumes from the last complete epoch", err=True)
             os._exit(AT_ONCE)
         self._event.set()
         self._on_ask()

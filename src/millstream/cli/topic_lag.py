@@ -18,10 +18,12 @@ def committed(home: Path) -> dict[tuple[str, int], int]:
     return {(f"{r['flow']}.{r['source']}", r["partition"]): r["offset"] for r in rows if r.get("offset") is not None}
 
 
-def spoken(holds: dict[str, int]) -> str:
+def lag_text(holds: dict[str, int]) -> str:
     """Readers with their lag in records: those that a flow has to read, or that a checkpoint needs."""
     from millstream.runtime.inspect.lag import CHECKPOINT
 
     keeps = [r.startswith(f"{CHECKPOINT}.") for r in holds]
-    said = (f"{r}: keeps {n:,}" if k else f"{r}: {n:,} behind" for k, (r, n) in zip(keeps, holds.items(), strict=True))
-    return ", ".join(said) or "-"
+    readers = (
+        f"{r}: keeps {n:,}" if k else f"{r}: {n:,} behind" for k, (r, n) in zip(keeps, holds.items(), strict=True)
+    )
+    return ", ".join(readers) or "-"

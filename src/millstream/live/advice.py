@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millstream.plan.explain.node import growing
-from millstream.plan.explain.plan_tree import explain
+from millstream.plan.explain.operator_node import growing_states
+from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.operators.operator import view_of
+from millstream.plan.operators.relations.join import Join
 from millstream.plan.plan import Plan
 from millstream.sql.parse.statement_values import Create, CreateView
 
@@ -21,19 +22,23 @@ def notes(entry: Create, planned: Plan | None) -> str:
 
 
 def _about_state(planned: Plan) -> str:
-    growth = list(growing(explain(planned)))
-    unbounded = next((s for s in growth if "grows" in s), None)
-    if unbounded is not None:
+    states = growing_states(planned)
+    by_key = next((text for o, text in states if isinstance(o, Aggregation) and o.window.is_global and o.keys), None)
+    if by_key is not None:
         times = [s.options.event_time for s in planned.sources if s.options.event_time is not None]
-        return f"\nnote: its state is kept {unbounded}; {BOUND.format(times[0]) if times else NO_BOUND}"
-    join = next((s for s in growth if "all rows, for good" in s), None)
-    return "" if join is None else f"\nnote: the join keeps {join}; {BOUND_JOIN}"
+        return f"\nnote: its state is {by_key}; {BOUND.format(times[0]) if times else NO_BOUND}"
+    join = next((o for o, _ in states if isinstance(o, Join)), None)
+    if join is None:
+        return ""
+    growing = [name for name, side in zip(join.side_names, join.sides, strict=True) if not side.bounded]
+    rows = "all rows" if len(growing) == len(join.sides) else f"all rows of its {growing[0]} side"
+    return f"\nnote: the join keeps {rows} indefinitely; {BOUND_JOIN}"
 
 
 def _about_order(entry: Create) -> str:
     query = entry.query if isinstance(entry, CreateView) else None
     unlimited = query is not None and query.args.get("order") is not None and query.args.get("limit") is None
-    return "\nnote: a view has no order; its ORDER BY is ignored, order when you ask" if unlimited else ""
+    return "\nnote: a view has no order; its ORDER BY is ignored; order the rows in your query" if unlimited else ""
 
 
 def only_view(planned: Plan, view: str) -> Plan:

@@ -28,7 +28,7 @@ from millstream.runtime.recovery import catalog_file
 from millstream.runtime.recovery.catalog_file import COPY, FILE
 from millstream.state.run import write_durably
 
-HINT = "`millstream repair` says what can be done"
+HINT = "`millstream repair` lists what can be done"
 OLDER = "what was defined since would be lost"
 
 
@@ -83,11 +83,11 @@ class Definitions:
         """
         touched = set()
         for name in names:
-            gone = self.entries.pop(name)
-            if gone.flow:
-                touched.add(gone.flow)
-                self.pending.append(("forget view", f"{gone.flow}/{name}"))
-            if gone.kind == "table":
+            definition = self.entries.pop(name)
+            if definition.flow:
+                touched.add(definition.flow)
+                self.pending.append(("forget view", f"{definition.flow}/{name}"))
+            if definition.kind == "table":
                 self.pending.append(("forget table", name))
         for flow in sorted(touched - set(self.used_flows())):
             self.flows.pop(flow, None)
@@ -104,28 +104,28 @@ class Definitions:
             if known > 0:
                 raise HomeDamaged(f"the catalog {path} and its copy are missing", detail=OLDER, hint=HINT)
             return cls(path, keep=keep)
-        found = cls.read(path)
-        found.keep = keep
+        definitions = cls.read(path)
+        definitions.keep = keep
         with suppress(HomeDamaged):
             known = max(known, cls.read(copy).revision if os.path.lexists(copy) else -1)
-        if found.revision < known:
+        if definitions.revision < known:
             raise HomeDamaged(f"the catalog {path} is older than its copy", detail=OLDER, hint=HINT)
         data = path.read_bytes()
         if not copy.is_file() or copy.read_bytes() != data:
-            found._write_copy(data)
+            definitions._write_copy(data)
         if kept != data:
-            found._keep(data)
-        return found
+            definitions._keep(data)
+        return definitions
 
     @classmethod
     def read(cls, path: Path) -> Definitions:
         """Read a catalog, or a copy of one."""
-        found = catalog_file.read(path)
+        content = catalog_file.read(path)
         try:
-            entries = {e.pop("name"): Definition(**e) for e in found["entries"]}
-            flows = {n: FlowNote(**f) for n, f in found["flows"].items()}
-            pending = [(str(what), str(name)) for what, name in found.get("pending", [])]
-            dropped, revision = [str(f) for f in found["dropped"]], int(found.get("revision", 0))
+            entries = {e.pop("name"): Definition(**e) for e in content["entries"]}
+            flows = {n: FlowNote(**f) for n, f in content["flows"].items()}
+            pending = [(str(what), str(name)) for what, name in content.get("pending", [])]
+            dropped, revision = [str(f) for f in content["dropped"]], int(content.get("revision", 0))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise HomeDamaged(f"the catalog {path} cannot be read", detail=str(error), hint=HINT) from None
         return cls(path, entries, flows, dropped, pending, revision)

@@ -19,8 +19,8 @@ from millstream.live import advice, cleanup, sources
 from millstream.live.answer import Answer
 from millstream.live.definitions import Definition, Definitions, FlowNote
 from millstream.live.feed import ChangeFeed
-from millstream.live.flow_choice import choose_flow
-from millstream.live.flow_plans import BrokenDefinition, FlowPlans, check_alone
+from millstream.live.flows.choice import choose_flow
+from millstream.live.flows.plans import BrokenDefinition, FlowPlans, check_alone
 from millstream.model.connectors import check_name
 from millstream.plan.plan import Plan
 from millstream.runtime.flow_assembly import LoopOptions
@@ -110,7 +110,7 @@ class Deployment:
             there = self.catalog.get(entry.name)
             if there is not None:
                 if entry.if_not_exists or (_same(there, entry) and name not in self.broken):
-                    return Answer(message=f"the {kind} {entry.name} is there already", unchanged=True)
+                    return Answer(message=f"the {kind} {entry.name} exists already", unchanged=True)
                 self._check_replaceable(there, entry)
             elif isinstance(entry, CreateView | CreateTable | CreateSink):
                 self._refuse_taken(entry)
@@ -328,11 +328,11 @@ class Deployment:
 
     def runs_of(self, flows: Iterable[str]) -> list[Run]:
         """The runs of some flows, after the current statements, which may be starting them."""
-        wanted = sorted(flows)
-        if not wanted:
+        names = sorted(flows)
+        if not names:
             return []
         with self.lock:
-            return [r for f in wanted if (r := self.runs.get(f)) is not None]
+            return [r for f in names if (r := self.runs.get(f)) is not None]
 
     def stop(self, flow: str) -> None:
         """Stop a flow after its current epoch, however long that takes: the next steps
@@ -370,10 +370,10 @@ class Deployment:
             if entry is not None and dependents and not statement.cascade:
                 self._refuse_dependents(entry, "dropped")
             catalog, definitions = self.catalog.copy(), self.definitions.copy()
-            gone = [name, *(d.name.lower() for d in dependents)]
-            for each in gone:
+            dropped = [name, *(d.name.lower() for d in dependents)]
+            for each in dropped:
                 catalog.remove(each)
-            touched = definitions.remove(gone)
+            touched = definitions.remove(dropped)
             self.commit(catalog, definitions)
             self._settle(touched)
             also = f", and {', '.join(d.name for d in dependents)}" if dependents else ""
@@ -383,23 +383,23 @@ class Deployment:
         """INSERT INTO sink SELECT: the output of the query is written to the sink from now on."""
         if sink.is_fed:
             if sink.piece.sql.endswith(f" AS {query_text}"):
-                return Answer(message=f"the sink {sink.name} gets what this query gives already", unchanged=True)
-            raise DefinitionError(f"something is written to the sink `{sink.name}` already", hint="make another sink")
+                return Answer(message=f"the sink {sink.name} already receives the result of this query", unchanged=True)
+            raise DefinitionError(f"the sink `{sink.name}` already has a query", hint="make another sink")
         (piece,) = split(Text(f"{_head(sink)} AS {query_text}"))
         entry = statement_parser.statement(piece, functions=self.catalog.functions)
         assert isinstance(entry, CreateSink)
         with self.lock:
             self._add(entry, session)
-        return Answer(message=f"the sink {sink.name} gets what the query gives from now on")
+        return Answer(message=f"the sink {sink.name} receives the result of the query from now on")
 
     def readers_of(self, names: Iterable[str]) -> list[Run]:
         """The runs of flows that read one of these sources or tables."""
-        wanted = {n.lower() for n in names}
+        names_lower = {n.lower() for n in names}
         readers = []
         for flow, run in list(self.runs.items()):
             mine = self.members(flow)
             needed = {s for e in mine for s in (*self.catalog.sources_of(e), *self.catalog.tables_of(e))}
-            if needed & wanted and run.state not in ENDED:
+            if needed & names_lower and run.state not in ENDED:
                 readers.append(run)
         return readers
 

@@ -41,10 +41,10 @@ def state(deployment: Deployment, view: str) -> pa.Table:
     if operator is None:
         raise UnknownName(f"there is no view `{view}`")
     if not operator.stateful:
-        raise QueryError(f"the view `{view}` keeps no state: its rows go on as they come")
+        raise QueryError(f"the view `{view}` keeps no state: its rows pass through")
     last = deployment.home.store.last(flow)
     if last is None:
-        raise QueryError(f"the flow `{flow}` of `{view}` has not committed an epoch yet", hint="ask again in a moment")
+        raise QueryError(f"the flow `{flow}` of `{view}` has not committed an epoch yet", hint="try again in a moment")
     cache = RunCache(paths.flow_folder(deployment.home.path, flow) / "state")
     version = Version.from_json(last.version)
     states = (StateReader(cache, version.of(operator.state_step(s)), list(s.unique)) for s in operator.states)
@@ -80,7 +80,7 @@ def history(deployment: Deployment, names: set[str], sql: str, limits: Limits) -
         else:
             raise deployment.catalog.missing(name, "source or topic")
         if stream is None:
-            raise Unsupported(f"`{name}` makes its records as they are asked for: it has no history")
+            raise Unsupported(f"`{name}` generates its records on demand: it has no history")
         stream.view("all_records")
         frames.append((f"history_{name.lower()}", plan(flow), stream))
     spark = deployment.home.engines.warm_up().result()

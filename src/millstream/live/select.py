@@ -18,7 +18,7 @@ from millstream.result import Result
 from millstream.runtime.inspect.status import ERROR, has_failed
 from millstream.sql.catalog import tables_of
 from millstream.sql.connectors import files_of
-from millstream.sql.parse.allow_list import CHANGELOG
+from millstream.sql.parse.checks.allow_list import CHANGELOG
 from millstream.sql.parse.dml import FILES, place_of
 from millstream.sql.parse.statement_values import Ask, CreateSource
 from millstream.sql.query import clauses, store_query
@@ -53,16 +53,16 @@ def check_views(deployment: Deployment, query: exp.Query, session: Session) -> t
             raise ViewFailed(
                 f"the view `{name}` is broken",
                 detail=error.message,
-                hint=f"mend the reason, then RESUME {name}; SET failed_views = 'warn' shows the old rows",
+                hint=f"fix the cause, then RESUME {name}; SET failed_views = 'warn' shows the old rows",
             )
         if error is not None:
-            warnings.append(f"the view `{name}` is broken and does not change any more: {error.message}")
+            warnings.append(f"the view `{name}` is broken and no longer changes: {error.message}")
     return (*warnings, *deployment.home.warnings_for(names, how))
 
 
 def rows_of(home: OpenHome, sql: str) -> pa.Table:
     """The rows of a SELECT over the store alone, whatever the state of its flows."""
-    query = store_query.question(sql, home.store.tables())
+    query = store_query.read_query(sql, home.store.tables())
     return home.store.query(query.sql, apart=query.apart)
 
 
@@ -109,7 +109,7 @@ def answered(deployment: Deployment, of: WithFiles, session: Session, as_of: AsO
             raise QueryError(f"`{table.sql(dialect='spark')[:60]}` is not a view or table")
     known = {**deployment.home.store.tables(), **{n: t.column_names for n, t in extra_tables.items()}}
     _explain_sources(deployment, rewritten, known)
-    store_sql = store_query.asked(rewritten, known)
+    store_sql = store_query.checked_query(rewritten, known)
     apart = None if store_sql.apart is None else [t for t in store_sql.apart if t not in extra_tables]
     return deployment.home.store.query(store_sql.sql, extra_tables, limits=session.limits, apart=apart, as_of=as_of)
 
@@ -128,8 +128,8 @@ def _explain_sources(deployment: Deployment, query: exp.Query, known: dict[str, 
             continue
         if isinstance(entry, CreateSource) or deployment.home.log.exists(name):
             raise QueryError(
-                f"`{name}` is a {'source' if entry is not None else 'topic'}, whose records go on coming",
-                hint=f"what is there now: SELECT ... FROM HISTORY OF {name}; what comes: SUBSCRIBE TO {name}",
+                f"`{name}` is a {'source' if entry is not None else 'topic'}, whose records keep arriving",
+                hint=f"for existing records, SELECT ... FROM HISTORY OF {name}; for new ones, SUBSCRIBE TO {name}",
             )
         kept = deployment.definitions.entries.get(name.lower())
         state = deployment.home.flow_state(kept.flow) if kept is not None and kept.flow else ""
@@ -137,14 +137,14 @@ def _explain_sources(deployment: Deployment, query: exp.Query, known: dict[str, 
             raise ViewFailed(
                 f"the view `{name}` has failed, and has no rows yet",
                 detail=f"the flow `{kept.flow}` {state}",
-                hint=f"mend the reason, then RESUME {kept.flow}",
+                hint=f"fix the cause, then RESUME {kept.flow}",
             )
         if entry is not None:
             reason = deployment.broken.get(name.lower())
             raise ViewNotFound(
                 f"the view `{name}` has no rows yet" if reason is None else f"the view `{name}` is broken",
                 detail=None if reason is None else reason.message,
-                hint="its flow is starting; ask again in a moment" if reason is None else None,
+                hint="its flow is starting; try again in a moment" if reason is None else None,
             )
 
 
@@ -161,8 +161,8 @@ def _history(deployment: Deployment, query: exp.Query, session: Session) -> pa.T
             table.replace(exp.Table(this=exp.to_identifier(f"history_{name.lower()}"), alias=alias))
         elif table.name not in {c.alias for c in spark_query.find_all(exp.CTE)}:
             raise Unsupported(
-                f"`{table.name}` beside the history of a source in one question",
-                hint="ask for one of them in a view",
+                f"`{table.name}` together with the history of a source in one query",
+                hint="read one of them through a view",
             )
     budget = deployment.home.store.budget
     limits = budget.at_most(session.limits)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DefinitionError, MillstreamError, Origin
 from millstream.limits import Limits
-from millstream.live import pause, select, show, subscribe
+from millstream.live import select, show, subscribe
 from millstream.live.answer import Answer
+from millstream.live.flows import pause
 from millstream.live.tables import dml
 from millstream.model.connectors import check_name
 from millstream.runtime.inspect.status import checked_failed_views
@@ -43,9 +44,9 @@ if TYPE_CHECKING:
 SETTINGS: dict[str, tuple[Any, str]] = {
     "flow": ("", "the flow that new views join; empty: one is chosen"),
     "start": ("", "where new views begin: 'earliest', 'now' or a time; empty: 'earliest'"),
-    "query_timeout": (60, "seconds that a question may take; 0: no limit"),
-    "query_memory": ("1GB", "memory that a question may take, as '512MB' or '4GB'; 0: no limit"),
-    "failed_views": ("error", "what a SELECT from a view that has failed gives: 'error', or 'warn': its last rows"),
+    "query_timeout": (60, "seconds that a query may take; 0: no limit"),
+    "query_memory": ("1GB", "memory that a query may use, as '512MB' or '4GB'; 0: no limit"),
+    "failed_views": ("error", "what a SELECT from a failed view does: 'error', or 'warn': its last rows"),
     "wait": (60, "seconds that a SELECT waits for what this session has inserted or defined; 0: not at all"),
 }
 """Options of a session, what they are at first, and what they mean."""
@@ -182,7 +183,10 @@ class Session:
                 run.catch_up(max(0.0, deadline - time.monotonic()))
             except TimeoutError:  # the query sees what is there by now; the next one waits again
                 waited = f"{float(self.settings['wait']):g} seconds"
-                return (*warnings, f"after {waited} the flow `{run.flow}` has not taken in all that this session wrote")
+                return (
+                    *warnings,
+                    f"after {waited} the flow `{run.flow}` has not processed everything that this session wrote",
+                )
             except MillstreamError as error:
                 self.begun.discard(run.flow)
                 views = ", ".join(f"`{e.name}`" for e in self.deployment.members(run.flow))

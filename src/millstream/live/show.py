@@ -64,7 +64,7 @@ def _sources(deployment: Deployment) -> Answer:
         time = f"{entry.watermark[0]}, lateness {entry.watermark[1]}" if entry.watermark else "when it is read"
         read = [e.name for e in deployment.catalog.dependents(entry.name)]
         rows.append(
-            (entry.name, _said(entry.place, entry.name), time, ", ".join(read), _source_state(deployment, entry))
+            (entry.name, _place_text(entry.place, entry.name), time, ", ".join(read), _source_state(deployment, entry))
         )
     return _table(("source", "reads", "event_time", "read_by", "state"), rows)
 
@@ -92,7 +92,9 @@ def _sinks(deployment: Deployment) -> Answer:
     for entry in deployment.catalog.of(CreateSink):
         flow = deployment.flow_name(entry.name)
         what = entry.view or ("a query" if entry.query is not None else "nothing yet")
-        rows.append((entry.name, what, _said(entry.place, entry.name), flow, _state(deployment, entry.name, flow)))
+        rows.append(
+            (entry.name, what, _place_text(entry.place, entry.name), flow, _state(deployment, entry.name, flow))
+        )
     return _table(("sink", "from", "writes", "flow", "state"), rows)
 
 
@@ -229,7 +231,7 @@ def _source_state(deployment: Deployment, entry: CreateSource) -> str:
     return _state(deployment, entry.name)
 
 
-def _said(place: Place, name: str) -> str:
+def _place_text(place: Place, name: str) -> str:
     if place.kind == "LOG":
         return f"the topic {topic_name(place, name)}"
     if place.kind == "TABLE":

@@ -120,7 +120,7 @@ def refuse_cycle(catalog: Catalog, entry: CreateSink) -> None:
             how = f"`{way[-1]}` reads that topic" if target[0] == "topic" else f"`{way[-1]}` is that table"
             raise DefinitionError(
                 f"the sink `{entry.name}` would feed itself: it writes to the {what} and reads {route}",
-                detail=f"{how}, so every record would come back for ever",
+                detail=f"{how}, so every record would return endlessly",
                 hint=f"write to another {target[0]}",
             )
         for sink in catalog.of(CreateSink):

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from millstream.errors import ConnectionLost, MillstreamError, QueryError, Unsupported, ViewFailed
 from millstream.live.answer import Answer, Changes
+from millstream.model.change_op import ChangeOp
 from millstream.model.reserved import OP, SHOWN_OP, free_name
 from millstream.runtime.supervision.run import BROKEN
 from millstream.sql.connectors import topic_of
@@ -33,7 +34,7 @@ def subscribe(deployment: Deployment, statement: Subscribe) -> Answer:
         name = statement.view if entry is None else topic_of(entry)
         if name is None:
             raise Unsupported(
-                f"the source `{statement.view}` cannot be listened to",
+                f"the source `{statement.view}` cannot be subscribed to",
                 hint=f"CREATE VIEW all_{statement.view} AS SELECT * FROM {statement.view}, and SUBSCRIBE to that",
             )
         if statement.epoch is not None:
@@ -78,15 +79,15 @@ def _changes(deployment: Deployment, feed: ChangeFeed, flow: str, view: str, sta
         # an epoch without changes of this view is also a keep-alive: it detects a subscriber that is gone
         yield Changes(at, _shown(table) if table is not None and table.num_rows else None, resume=after(at))
     if not deployment.closed.is_set():
-        raise QueryError(f"the view `{view}` was dropped: nothing more will come")
+        raise QueryError(f"the view `{view}` was dropped: no more changes follow")
     raise _closing()
 
 
 def _not_kept(flow: str, at: int, oldest: int | None) -> QueryError:
     return QueryError(
-        f"the changes after epoch {at} of `{flow}` are not kept any more",
+        f"the changes after epoch {at} of `{flow}` are no longer kept",
         detail=f"the oldest that are kept are those of epoch {oldest}" if oldest else "none are kept",
-        hint="SUBSCRIBE ... WITH SNAPSHOT begins with the rows that are there",
+        hint="SUBSCRIBE ... WITH SNAPSHOT begins with the current rows",
     )
 
 
@@ -95,14 +96,14 @@ def _closing() -> ConnectionLost:
 
 
 def _check_runs(deployment: Deployment, flow: str, view: str) -> None:
-    """End the subscription when nothing more will come."""
+    """End the subscription when no more changes follow."""
     run = deployment.runs.get(flow)
     if run is not None and run.state in BROKEN:
         error = run.error
         raise ViewFailed(
             f"the view `{view}` has failed: the flow `{flow}` {run.status}",
             detail=error.detail if isinstance(error, MillstreamError) else None,
-            hint=f"mend the reason, then RESUME {flow}",
+            hint=f"fix the cause, then RESUME {flow}",
         )
 
 
@@ -111,7 +112,9 @@ def _snapshot(deployment: Deployment, flow: str, view: str, present: int) -> tup
     if view not in deployment.home.store.tables():
         return present, None
     epoch = _EPOCH.format(flow=flow)
-    rows = deployment.home.store.query(f"SELECT {epoch} AS \"$epoch\", '+I' AS {quoted(OP)}, * FROM {quoted(view)}")
+    rows = deployment.home.store.query(
+        f"SELECT {epoch} AS \"$epoch\", '{ChangeOp.INSERT}' AS {quoted(OP)}, * FROM {quoted(view)}"
+    )
     number = (
         rows["$epoch"][0].as_py()
         if rows.num_rows
@@ -123,7 +126,7 @@ def _snapshot(deployment: Deployment, flow: str, view: str, present: int) -> tup
 def _shown(table: pa.Table) -> pa.Table:
     """Convert rows for a subscriber: the kind of change first, then the columns of the view or topic."""
     columns = [c for c in table.column_names if not c.startswith("$")]
-    kinds = table[OP] if OP in table.column_names else pa.array(["+I"] * table.num_rows, pa.string())
+    kinds = table[OP] if OP in table.column_names else pa.array([ChangeOp.INSERT.value] * table.num_rows, pa.string())
     return table.select(columns).add_column(0, free_name(SHOWN_OP, columns), kinds)
 
 
@@ -161,8 +164,8 @@ def _from_offsets(topic: Topic, offsets: tuple[int, ...]) -> dict[int, int]:
     for partition, offset in enumerate(offsets):
         if not start[partition] <= offset <= end[partition]:
             raise QueryError(
-                f"the topic `{topic.name}` does not go on at offset {offset:,} of partition {partition}",
+                f"the topic `{topic.name}` cannot be read from offset {offset:,} of partition {partition}",
                 detail=f"it holds the offsets {start[partition]:,} to {end[partition]:,}",
-                hint="SUBSCRIBE ... WITH SNAPSHOT begins with the records that are there",
+                hint="SUBSCRIBE ... WITH SNAPSHOT begins with the existing records",
             )
     return dict(enumerate(offsets))

@@ -73,7 +73,7 @@ class Sink:
     def guarantee(self) -> SinkGuarantee:
         """What happens to an epoch that is given again."""
         declared = self.system.guarantee
-        assert declared is not None, f"{self.system.name} is no sink"
+        assert declared is not None, f"{self.system.name} is not a sink"
         return declared
 
     def promise(self, flow: str) -> str:
@@ -121,8 +121,8 @@ class External(Connector, Sink):
     def identity(self) -> object:
         """Its name, and the options that tell one source from another, where they are not the default."""
         known = {o.name: o for o in self.system.source or ()}
-        told = [(n, v) for n, v in sorted(self.options.items()) if n in known and known[n].identifies]
-        return (self.name, tuple((n, str(v)) for n, v in told if v != known[n].default))
+        identifying = [(n, v) for n, v in sorted(self.options.items()) if n in known and known[n].identifies]
+        return (self.name, tuple((n, str(v)) for n, v in identifying if v != known[n].default))
 
     @property
     def described(self) -> str:
@@ -136,12 +136,12 @@ class External(Connector, Sink):
 
     def _shown(self, role: str) -> str:
         known = {o.name: o for o in self.system.options(role) or ()}
-        given = [
+        shown_options = [
             f"{n} = {'...' if known[n].secret else v}"
             for n, v in self.options.items()
             if n in known and v != known[n].default
         ]
-        return f"{self.name}({', '.join(given)})"
+        return f"{self.name}({', '.join(shown_options)})"
 
 
 def connector(name: str, /, **options: object) -> External:

@@ -26,11 +26,11 @@ Kinds = Mapping[str, type | tuple[type, ...]]
 """From option name to the type of its value."""
 
 _MEANT: dict[Any, str] = {
-    str: "a text in quotes",
+    str: "a string",
     int: "a whole number",
     float: "a number",
     bool: "true or false",
-    SPAN: "a length of time",
+    SPAN: "a duration",
 }
 
 
@@ -97,36 +97,36 @@ class System:
         """The same as names and types."""
         return {o.name: o.type for o in self.options(role) or ()}
 
-    def filled(self, given: Mapping[str, Any], role: str) -> dict[str, Any]:
+    def filled(self, values: Mapping[str, Any], role: str) -> dict[str, Any]:
         """Checked options, with defaults for the missing ones."""
         options = self.options(role)
         if options is None:
             raise DefinitionError(f"{self.spelling} cannot be used as a {role}", hint=self.example or None)
-        found = checked(given, self.kinds(role), self.spelling)
-        missing = next((o for o in options if o.required and o.name not in found), None)
+        filled_options = checked(values, self.kinds(role), self.spelling)
+        missing = next((o for o in options if o.required and o.name not in filled_options), None)
         if missing is not None:
-            said = f": {missing.doc}" if missing.doc else ""
+            meaning = f": {missing.doc}" if missing.doc else ""
             raise DefinitionError(
-                f"{self.spelling} needs the option `{missing.name}`{said}",
+                f"{self.spelling} needs the option `{missing.name}`{meaning}",
                 hint="options are: " + ", ".join(_shown(o) for o in options),
             )
-        return {**{o.name: o.default for o in options}, **found}
+        return {**{o.name: o.default for o in options}, **filled_options}
 
 
 def _shown(option: Option) -> str:
     return f"{option.name} ({'required' if option.required else _MEANT[option.type]})"
 
 
-def checked(given: Mapping[str, Any], kinds: Kinds, what: str) -> dict[str, Any]:
+def checked(options: Mapping[str, Any], kinds: Kinds, what: str) -> dict[str, Any]:
     """Options, checked to be known and of the right type."""
-    for name, value in given.items():
+    for name, value in options.items():
         if name not in kinds:
             raise DefinitionError(f"{what} has no option `{name}`", hint="options are: " + ", ".join(kinds))
         kind = kinds[name]
         fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
         if not fits or (isinstance(value, bool) and kind is not bool):
             raise DefinitionError(f"the option `{name}` of {what} is {_MEANT[kind]}")
-    return dict(given)
+    return dict(options)
 
 
 @dataclass
@@ -144,7 +144,7 @@ def declare(system: System) -> None:
     """Add a system. A repeated declaration must be identical."""
     if not system.name.isidentifier() or system.name != system.name.lower():
         raise DefinitionError(
-            f"{system.name!r} is not a good name for a connector", hint="use lower case letters, digits and _"
+            f"{system.name!r} is not a valid name for a connector", hint="use lower case letters, digits and _"
         )
     for option in (*(system.source or ()), *(system.sink or ())):
         if option.type not in _MEANT:
@@ -155,7 +155,7 @@ def declare(system: System) -> None:
     with _table.lock:
         known = _table.systems.get(system.name)
         if known is not None and known != system:
-            raise DefinitionError(f"there is another connector called `{system.name}` already")
+            raise DefinitionError(f"a connector `{system.name}` exists already")
         _table.systems[system.name] = system
 
 
@@ -213,15 +213,15 @@ def _discover() -> None:
 
 # ---------------------------------------------------------------- built-in systems
 
-_START = Option("start", str, "", "'earliest', 'now' or a time: where a flow begins that reads it for the first time")
+_START = Option("start", str, "", "'earliest', 'now' or a time: where a flow that reads it for the first time begins")
 
 FILES = System(
     "files",
     (
         Option("path", str, None, "a folder, a file or a pattern"),
-        Option("format", str, None, "json, csv or parquet; unless the name of the file says it"),
+        Option("format", str, None, "json, csv or parquet; by default, as the name of the file ends"),
         Option("header", bool, True, "whether CSV files begin with the names of the columns"),
-        Option("bounded", bool, False, "read what is there at the start, then end"),
+        Option("bounded", bool, False, "read what exists at the start, then end"),
     ),
     (Option("path", str, None, "a folder"), Option("format", str, None, "json, csv or parquet")),
     unnamed="path",
@@ -232,15 +232,15 @@ FILES = System(
 LOG = System(
     "log",
     (
-        Option("topic", str, None, "the topic; named after the source unless given"),
-        Option("bounded", bool, False, "read what is there at the start, then end"),
-        Option("partitions", int, 1, "of a topic that is made"),
-        Option("key", str, None, "the column by which records of a new topic go to its partitions"),
-        Option("retain", SPAN, None, "how long a new topic keeps records that every reader has"),
-        Option("retain_bytes", int, None, "how much of them it keeps"),
+        Option("topic", str, None, "the topic; by default it has the name of the source"),
+        Option("bounded", bool, False, "read what exists at the start, then end"),
+        Option("partitions", int, 1, "the number of partitions of a new topic"),
+        Option("key", str, None, "the column that assigns the records of a new topic to partitions"),
+        Option("retain", SPAN, None, "how long a new topic keeps records that every reader has read"),
+        Option("retain_bytes", int, None, "how many bytes of them it keeps"),
         _START,
     ),
-    (Option("topic", str, None, "the topic; named after the sink unless given"),),
+    (Option("topic", str, None, "the topic; by default it has the name of the sink"),),
     unnamed="topic",
     guarantee=SinkGuarantee.TRANSACTIONAL,
     doc="Topics of the home's own log.",
@@ -249,7 +249,7 @@ LOG = System(
 GENERATOR = System(
     "generator",
     (),
-    doc="Records made from their numbers: GENERATOR('name', ...) with the arguments of that generator.",
+    doc="Generated records: GENERATOR('name', ...) with the arguments of that generator.",
     example="GENERATOR('nexmark', 'bid', rate = 1000)",
 )
 CONSOLE = System(
@@ -266,7 +266,7 @@ TABLE = System(
     doc="A stored table of the home.",
     example="TABLE totals (item, n)",
 )
-MEMORY = System("memory", (), doc="Rows that a program sends by hand.", in_sql=False)
+MEMORY = System("memory", (), doc="Rows that a program sends.", in_sql=False)
 SPARK = System("spark", (), doc="Any source of Spark Structured Streaming, landed in a topic.", in_sql=False)
 
 for _system in (FILES, LOG, GENERATOR, CONSOLE, TABLE, MEMORY, SPARK):

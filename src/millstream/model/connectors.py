@@ -30,7 +30,7 @@ def check_name(name: object, what: str) -> None:
     """Names of flows, sources, views, topics and columns are plain identifiers: they become tables and files."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise DefinitionError(
-            f"{name!r} is not a good name for a {what}",
+            f"{name!r} is not a valid name for a {what}",
             hint="use letters, digits and _, beginning with a letter, at most 63 characters",
             origin=here(),
         )
@@ -44,7 +44,7 @@ class Files(Connector, Sink):
     format: str
     header: bool = True
     bounded: bool = False
-    """True: read what is there at the start, then end."""
+    """True: read what exists at the start, then end."""
 
     _system: ClassVar[System] = connector_declarations.FILES
     _how: ClassVar[str] = "a file per epoch"
@@ -87,7 +87,7 @@ class Generator(Connector):
         if rate is not None and (not _is_number(rate) or not 0 < rate <= MOST_EVENTS):
             raise DefinitionError(f"a rate must be above zero and finite, not {rate!r}", origin=here())
         if events is not None and (not _is_number(events, int) or not 0 <= events <= MOST_EVENTS):
-            raise DefinitionError(f"events must be a whole number from 0 on, not {events!r}", origin=here())
+            raise DefinitionError(f"events must be a whole number of at least 0, not {events!r}", origin=here())
 
     _system: ClassVar[System] = connector_declarations.GENERATOR
 
@@ -162,7 +162,7 @@ class LogTopic(Connector, Sink):
     start: str | Mapping[int, int] = "beginning"
     """"beginning", "end" (only what is new), an instant as ISO 8601 text, or an offset per partition."""
     bounded: bool = False
-    """True: read what is there at the start, then end."""
+    """True: read what exists at the start, then end."""
 
     _system: ClassVar[System] = connector_declarations.LOG
 
@@ -262,7 +262,7 @@ class TableTarget(Sink):
         if not append_only and not self.key:
             raise Unsupported(
                 f"the rows of the sink `{name}` change, and the table `{self.table}` has no PRIMARY KEY",
-                detail="nothing would say which row of the table a change is of",
+                detail="a change could not be matched with a row of the table",
                 hint=f"CREATE TABLE {self.table} (id BIGINT PRIMARY KEY, ...); or write the changes themselves: "
                 "SELECT * FROM CHANGELOG OF ...",
                 origin=origin,
@@ -306,7 +306,7 @@ def log(topic: str, *, start: str | datetime | Mapping[int, int] = "beginning", 
             datetime.fromisoformat(start)
         except ValueError:
             raise DefinitionError(
-                f"start={start!r} of the topic `{topic}` is not a place to begin",
+                f"start={start!r} of the topic `{topic}` is not a start position",
                 hint='"beginning", "end", a time like "2026-01-01T00:00:00Z", or offsets like {0: 1200}',
                 origin=here(),
             ) from None

@@ -15,7 +15,7 @@ def checked_on_error(policy: str) -> str:
     if policy not in ON_ERROR:
         raise DefinitionError(
             f"on_error is {policy!r}",
-            detail="'quarantine' sets such rows aside in `<view>$errors`, 'fail' stops the view, 'null' takes NULL",
+            detail="'quarantine' moves such rows to `<view>$errors`, 'fail' stops the view, 'null' uses NULL",
             hint="one of: " + ", ".join(ON_ERROR),
             origin=here(),
         )

@@ -56,7 +56,7 @@ _TIMES = frozenset(exp.DataType.Type[k] for k in ("DATE", "TIMESTAMP", "TIMESTAM
 
 CLOCK = frozenset({"now", "current_timestamp", "current_date", "curdate", "localtimestamp"})
 """Functions of the current time. A condition may compare them with a time of the row
-(`model/temporal_conditions.py`).
+(`model/steps/temporal_conditions.py`).
 """
 
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
@@ -108,7 +108,7 @@ class Expr:
         """The type over this schema, or None if only the engine can determine it."""
         read = {c.name for c in self.node.find_all(exp.Column)}
         known = (f for f in schema if f.type is not None and f.name in read)
-        return _type_of(self.node.copy(), tuple((f.name, interval_types.told(ddl_type(f.type))) for f in known))
+        return _type_of(self.node.copy(), tuple((f.name, interval_types.parser_type(ddl_type(f.type))) for f in known))
 
     def substitute(self, definitions: Mapping[str, Expr]) -> Expr:
         """Replace columns by the expressions that define them."""
@@ -209,8 +209,8 @@ def _type_of(node: exp.Expr, types: tuple[tuple[str, str], ...]) -> pa.DataType 
         column.set("table", exp.to_identifier("t"))
     known: dict[str, object] | None = {"t": dict(types)} if types else None
     select = annotate_types(tree, schema=known, expression_metadata=interval_types.rules(), dialect="spark")
-    found = type_from_sqlglot(select.expressions[0].type)
-    return None if found is not None and pa.types.is_duration(found) and has_months(node) else found
+    kind = type_from_sqlglot(select.expressions[0].type)
+    return None if kind is not None and pa.types.is_duration(kind) and has_months(node) else kind
 
 
 def col(name: str) -> Expr:
@@ -228,7 +228,7 @@ def literal(value: Any) -> Expr:
         return Expr(exp.convert(value), here())
     except ValueError:
         raise DefinitionError(
-            f"{value!r} cannot stand in an expression",
+            f"{value!r} cannot be used in an expression",
             hint="use numbers, text, dates or ms.col(...)",
             origin=here(),
         ) from None
@@ -250,14 +250,14 @@ def expr(text: str | Expr, *, clock: bool = False) -> Expr:
         _check(node, text, origin, CLOCK if clock else frozenset())
     except RecursionError:
         raise DefinitionError(
-            "too many parts of the expression stand inside one another",
+            "the expression is nested too deeply",
             detail=text[:100],
             hint="split it with .with_columns(...)",
             origin=origin,
         ) from None
     except sqlglot.errors.SqlglotError as error:
         raise DefinitionError(
-            f"the expression cannot be read: {text!r}",
+            f"the expression cannot be parsed: {text!r}",
             detail=_first_problem(error),
             hint="expressions are written in Spark SQL",
             origin=origin,
@@ -338,19 +338,19 @@ def _refused(name: str, origin: Origin | None) -> Unsupported:
     if name in AGGREGATE:
         hint = f"aggregates go into .aggregate(x=ms.{name}(...)), after .key_by(...)"
     elif name in UNREPEATABLE or name in _CLOCK_WORDS:
-        detail = "its answer changes from run to run, so an epoch that is run again would differ"
-        hint = "use the event time, or add the value to the records before they come in"
+        detail = "its result changes from run to run, so a repeated epoch would differ"
+        hint = "use the event time, or add the value to the records before they are read"
         if name in CLOCK:
             hint += "; .where(\"ts > now() - INTERVAL '1' HOUR\") keeps rows while that is true"
     elif name in GENERATOR:
-        hint = "use .flat_map(name='an array expression') to make several rows of one"
+        hint = "use .flat_map(name='an array expression') to turn one row into several"
     return Unsupported(f"the function `{name}` cannot be used here", detail=detail, hint=hint, origin=origin)
 
 
 def shown(value: Expr) -> str:
     """An expression as quoted in an error message: a plain name already has its backticks."""
-    said = value.spark()
-    return said if re.fullmatch(r"`[^`]+`", said) else f"`{said.replace('`', '')}`"
+    sql = value.spark()
+    return sql if re.fullmatch(r"`[^`]+`", sql) else f"`{sql.replace('`', '')}`"
 
 
 def boolean(text: str | Expr, schema: Schema, what: str, *, clock: bool = False) -> Expr:
@@ -386,13 +386,15 @@ def _replace(root: exp.Expr, old: exp.Expr, new: exp.Expr) -> exp.Expr:
     return root
 
 
-def _rename_parameters(root: exp.Expr, taken: set[str]) -> None:
+def _rename_parameters(root: exp.Expr, names_in_use: set[str]) -> None:
     """Rename lambda parameters that could collide with a column of the same name."""
     for inner in reversed(list(root.find_all(exp.Lambda))):
         for parameter in inner.expressions:
             name = parameter.name
-            if name in taken:
-                fresh = next(f"{name}_{i}" for i in range(1, len(taken) + 2) if f"{name}_{i}" not in taken)
+            if name in names_in_use:
+                fresh = next(
+                    f"{name}_{i}" for i in range(1, len(names_in_use) + 2) if f"{name}_{i}" not in names_in_use
+                )
                 for node in (parameter, *inner.this.find_all(exp.Column, exp.Identifier)):
                     if node.name == name:
                         node.set("this", exp.to_identifier(fresh) if isinstance(node, exp.Column) else fresh)

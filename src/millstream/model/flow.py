@@ -18,7 +18,7 @@ from millstream.model.origin import here
 from millstream.model.python.function import Function
 from millstream.model.reserved import check_user_columns
 from millstream.model.source_options import Corrections, SourceOptions
-from millstream.model.steps.relational import OneRow, TableRows
+from millstream.model.steps.relations.stored_table import OneRow, TableRows
 from millstream.model.steps.step import Source, View
 from millstream.model.streams.stream import Stream
 from millstream.model.types.duration import Duration
@@ -43,7 +43,9 @@ class Flow:
     def __init__(self, name: str, *, guarantee: str = EXACTLY_ONCE) -> None:
         check_name(name, "flow")
         if name == "checkpoint":
-            raise DefinitionError("a flow cannot be called `checkpoint`: checkpoints are", origin=here())
+            raise DefinitionError(
+                "a flow cannot be called `checkpoint`: the name is reserved for checkpoints", origin=here()
+            )
         if guarantee not in FLOW_GUARANTEES:
             raise DefinitionError(
                 f"guarantee={guarantee!r} of the flow `{name}`",
@@ -131,7 +133,7 @@ class Flow:
         check_name(name, "source")
         if not isinstance(connector, Connector):
             raise DefinitionError(
-                f"{connector!r} is not something to read from",
+                f"{connector!r} is not a source",
                 hint='e.g. ms.files("data/bids", format="json")',
                 origin=here(),
             )
@@ -197,8 +199,8 @@ def _with_processing_time(columns: Schema, name: str, event_time: str | None) ->
     """The columns of a source with the processing-time column added."""
     if event_time is None:
         raise DefinitionError(
-            f"processing_time=`{name}` needs an event_time beside it",
-            detail="without one, records happen when they are read, and windows go by the clock",
+            f"processing_time=`{name}` needs an event_time as well",
+            detail="without one, the time of a record is when it is read, and windows follow the clock",
             hint="leave processing_time out, or name the event_time",
             origin=here(),
         )
@@ -206,21 +208,21 @@ def _with_processing_time(columns: Schema, name: str, event_time: str | None) ->
     return Schema.of([*columns, Field(name, TIMESTAMP)])
 
 
-def _computed_time(given: Mapping[str, str | Expr], columns: Schema) -> tuple[str, str]:
+def _computed_time(computed: Mapping[str, str | Expr], columns: Schema) -> tuple[str, str]:
     """The name and the Spark SQL of a computed event time."""
-    if len(given) != 1:
+    if len(computed) != 1:
         raise DefinitionError(
             "a source has one event time", hint='event_time={"ts": "timestamp_millis(ms)"}', origin=here()
         )
-    ((name, said),) = given.items()
+    ((name, expression),) = computed.items()
     check_name(name, "column")
     if name in columns:
         raise SchemaError(
-            f"event_time=`{name}` is computed, and a column of the source, too",
+            f"event_time=`{name}` is computed, but the source has a column with this name",
             hint="give the computed one another name",
             origin=here(),
         )
-    bound = expr(said).bind(columns)
+    bound = expr(expression).bind(columns)
     kind = bound.type_in(columns)
     if kind is not None and not pa.types.is_timestamp(kind):
         raise SchemaError(
@@ -237,7 +239,7 @@ def _corrections(
     if key is None:
         if op is not None or version is not None:
             raise DefinitionError(
-                "a source with op or version needs a key: the columns that name a record",
+                "a source with op or version needs a key: the columns that identify a record",
                 hint="e.g. key='order_id'",
                 origin=here(),
             )
@@ -250,18 +252,18 @@ def _corrections(
     for named, what, fits in ((op, "op", pa.types.is_string), (version, "version", pa.types.is_integer)):
         kind = None if named is None else columns.field(named, origin=here()).type
         if kind is not None and not fits(kind):
-            wanted = "STRING" if what == "op" else "BIGINT"
-            raise SchemaError(f"{what}=`{named}` is {kind}, not {wanted}", origin=here())
+            expected_type = "STRING" if what == "op" else "BIGINT"
+            raise SchemaError(f"{what}=`{named}` is {kind}, not {expected_type}", origin=here())
     return Corrections(names, op, version)
 
 
 def _punctuation(condition: str | Expr, columns: Schema, event_time: str | None, lateness: object) -> str:
     if event_time is None:
-        raise DefinitionError("punctuation needs an event_time to speak of", origin=here())
+        raise DefinitionError("punctuation needs an event_time", origin=here())
     if lateness is not None:
         raise DefinitionError(
             "a source has either lateness or punctuation",
-            detail="with punctuation the records themselves say how far the watermark has come",
+            detail="with punctuation, the records carry the watermark",
             hint="leave one of them out",
             origin=here(),
         )

@@ -15,7 +15,7 @@ VIEW_PROMISES = {
 }
 """What the table of a view guarantees under each guarantee of a flow."""
 
-_TWICE = "at least once (the last epoch may come twice after a failure)"
+_TWICE = "at least once (the last epoch may be written twice after a failure)"
 _MISSING = "at most once (the last epoch may be missing after a failure)"
 
 
@@ -35,7 +35,7 @@ class SinkGuarantee(StrEnum):
         >>> SinkGuarantee.IDEMPOTENT.promise("exactly_once", "a file per epoch")
         'exactly once (a file per epoch)'
         >>> SinkGuarantee.AT_LEAST_ONCE.promise("exactly_once")
-        'at least once (the last epoch may come twice after a failure)'
+        'at least once (the last epoch may be written twice after a failure)'
         """
         if flow == AT_MOST_ONCE:
             return _MISSING

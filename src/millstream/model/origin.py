@@ -37,11 +37,11 @@ def is_users(file: str) -> bool:
 def _libraries() -> tuple[str, ...]:
     """The folders of Python, of installed packages and of their commands."""
     named = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
-    found = {sysconfig.get_path(name) for name in named}
-    found |= {sysconfig.get_path(name, vars={"base": sys.base_prefix, "platbase": sys.base_prefix}) for name in named}
-    found |= {p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")}
-    found.add(os.path.dirname(functools.__file__))
-    return tuple(sorted({place(p) + os.sep for p in found if p for place in (os.path.abspath, os.path.realpath)}))
+    paths = {sysconfig.get_path(name) for name in named}
+    paths |= {sysconfig.get_path(name, vars={"base": sys.base_prefix, "platbase": sys.base_prefix}) for name in named}
+    paths |= {p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")}
+    paths.add(os.path.dirname(functools.__file__))
+    return tuple(sorted({place(p) + os.sep for p in paths if p for place in (os.path.abspath, os.path.realpath)}))
 
 
 def _shorten(file: str) -> str:

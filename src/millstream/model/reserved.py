@@ -31,16 +31,16 @@ disk, so the prefix cannot change to ``$``.
 """
 
 
-def free_name(wanted: str, taken: Iterable[str]) -> str:
+def free_name(name: str, names_in_use: Iterable[str]) -> str:
     """A name for a column that is added to user columns, with as many ``_`` in front as needed to be unique.
 
     >>> free_name("op", ["id", "price"]), free_name("op", ["Op", "_op"])
     ('op', '__op')
     """
-    there = {folded(n) for n in taken}
-    while folded(wanted) in there:
-        wanted = f"_{wanted}"
-    return wanted
+    there = {folded(n) for n in names_in_use}
+    while folded(name) in there:
+        name = f"_{name}"
+    return name
 
 
 def folded(name: str) -> str:
@@ -58,8 +58,8 @@ def check_column(name: str) -> None:
     """Reject a column name that some part of the system would interpret differently."""
     why, write = _problem(name)
     if why:
-        shown = name if len(name) < 80 else f"{name[:60]}..."
-        raise SchemaError(f"the column name {shown!r} {why}", hint=write, origin=here())
+        text = name if len(name) < 80 else f"{name[:60]}..."
+        raise SchemaError(f"the column name {text!r} {why}", hint=write, origin=here())
 
 
 def check_user_columns(names: Iterable[str]) -> None:
@@ -82,7 +82,7 @@ def _problem(name: str) -> tuple[str, str]:
     bad = next((c for c in name if c == "`" or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")), None)
     if bad is not None:
         what = "a backquote" if bad == "`" else f"the character U+{ord(bad):04X}"
-        return f"has {what} in it, which SQL cannot write", _OTHER
+        return f"has {what} in it, which cannot be written in SQL", _OTHER
     if name == "*" or (name[0] == "^" and name[-1] == "$"):
         return "means all columns", _OTHER
     if len(name) > LONGEST:

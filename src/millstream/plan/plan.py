@@ -91,8 +91,8 @@ class PlannedView:
     def sink_schema(self) -> pa.Schema:
         """The columns that its sink gets: a stream that changes says how, in a first column."""
         assert self.schema is not None, "once bound"
-        shown = [self.schema.field(c) for c in self.columns]
-        return pa.schema(shown if self.kind_column is None else [pa.field(self.kind_column, pa.string()), *shown])
+        fields = [self.schema.field(c) for c in self.columns]
+        return pa.schema(fields if self.kind_column is None else [pa.field(self.kind_column, pa.string()), *fields])
 
     @property
     def kind_column(self) -> str | None:
@@ -101,8 +101,8 @@ class PlannedView:
 
     def for_sink(self, changes: pa.Table) -> pa.Table:
         """Changes as its sink gets them."""
-        taken = self.columns if self.identity is None else (OP, *self.columns)
-        return changes.select(taken).rename_columns(self.sink_schema.names).cast(self.sink_schema)
+        columns = self.columns if self.identity is None else (OP, *self.columns)
+        return changes.select(columns).rename_columns(self.sink_schema.names).cast(self.sink_schema)
 
     @property
     def panes_kept(self) -> int | None:
@@ -138,8 +138,8 @@ class Plan:
         if name is None:
             return False
         scan = next(s for s in self.scans if s.id == feed.scan)
-        taken = {feed.keep, feed.hash, feed.slice, feed.gap, *feed.columns}
-        return f"`{name}`" in repr((scan.ops, [c.sql for c in scan.columns if c.name in taken]))
+        columns = {feed.keep, feed.hash, feed.slice, feed.gap, *feed.columns}
+        return f"`{name}`" in repr((scan.ops, [c.sql for c in scan.columns if c.name in columns]))
 
     @property
     def fractions(self) -> tuple[float, ...]:
@@ -160,13 +160,13 @@ class Plan:
     def downstream(self) -> Mapping[str, tuple[str, ...]]:
         """By view: the visible views whose path begins with its operator, itself among them."""
         first: dict[str, dict[str, None]] = {}
-        found: dict[str, tuple[str, ...]] = {v.name: () for v in self.views}
+        views: dict[str, tuple[str, ...]] = {v.name: () for v in self.views}
         for view in self.views:
             first[view.name] = {f: None for name in view.operator.inputs for f in first[name]} or {view.name: None}
             if not view.inner:
                 for name in first[view.name]:
-                    found[name] += (view.name,)
-        return found
+                    views[name] += (view.name,)
+        return views
 
     def view(self, name: str) -> PlannedView:
         """The view of this name."""

@@ -45,7 +45,7 @@ class LocalClient:
         """Answer a SELECT; see `Home.query`."""
         head, table = self._again(lambda: self._ask("query", sql, {"failed_views": failed_views}).next())
         if table is None:
-            raise QueryError("the process that owns the home answered without a table")
+            raise QueryError("the process that owns the home replied without a table")
         return Result(table, warnings_of(head), epochs_of(head))
 
     def views(self) -> list[dict[str, Any]]:
@@ -130,11 +130,11 @@ def _not_greeted(wire: Wire, line: bytes) -> MillstreamError:
     """Return why a server did not return the greeting."""
     if line.startswith(b"{"):
         with suppress(orjson.JSONDecodeError, Closed, TimeoutError):
-            said = orjson.loads(wire.rest_of_line(line))
-            if isinstance(said, dict) and "cannot be answered" not in str(said.get("error")):  # from version 1
-                return error_from(said.get("error"))
+            greeting = orjson.loads(wire.rest_of_line(line))
+            if isinstance(greeting, dict) and "cannot be answered" not in str(greeting.get("error")):  # from version 1
+                return error_from(greeting.get("error"))
     return QueryError(
         "the process that owns the home runs another version of Millstream",
-        detail=f"it does not speak version {wires.VERSION} of the socket protocol",
+        detail=f"it does not support version {wires.VERSION} of the socket protocol",
         hint="end that process and start it with this version",
     )

@@ -204,15 +204,15 @@ class _Handler(socketserver.BaseRequestHandler):
         line = self.wire.line(seconds=seconds)
         if not line:
             return False
-        said = wires.greeted(line)
-        if said == wires.VERSION:
+        version = wires.greeted(line)
+        if version == wires.VERSION:
             self.wire.send_bytes(wires.greeting(), seconds=seconds)
             return True
-        theirs = "an older version, or is no client of Millstream" if said is None else f"protocol version {said}"
+        theirs = "an older version, or is not a Millstream client" if version is None else f"protocol version {version}"
         refuse(
             self.wire,
             QueryError(
-                f"the process that owns the home speaks protocol version {wires.VERSION}, the client {theirs}",
+                f"the process that owns the home uses protocol version {wires.VERSION}, the client {theirs}",
                 hint="use the same version of Millstream for both",
             ),
         )
@@ -227,8 +227,8 @@ class _Handler(socketserver.BaseRequestHandler):
         except Malformed as error:
             Reply(self.wire, None).error(QueryError("the request cannot be read", detail=str(error)))
         except TimeoutError:
-            said = f"the request was not complete after {seconds:g} seconds"
-            Reply(self.wire, None).error(QueryError(said, hint="send it whole"))
+            problem = f"the request was not complete after {seconds:g} seconds"
+            Reply(self.wire, None).error(QueryError(problem, hint="send it whole"))
         return None
 
     def _one(self, frame: WireFrame) -> None:
@@ -241,15 +241,15 @@ class _Handler(socketserver.BaseRequestHandler):
         except MillstreamError as error:
             reply.error(error)
         except TooLarge as error:
-            reply.error(QueryError("the answer is too large", detail=str(error)))
+            reply.error(QueryError("the response is too large", detail=str(error)))
         except (Closed, TimeoutError):
             raise
         except Exception as error:  # noqa: BLE001 - a reader must get an answer, not a closed socket
             _log_unexpected(error)
             reply.error(
                 QueryError(
-                    "the request cannot be answered: an unexpected fault in the process that owns the home",
-                    hint="this is a fault of Millstream; the log of that process says more",
+                    "the request failed: an unexpected fault in the process that owns the home",
+                    hint="this is a bug in Millstream; the log of that process has details",
                 )
             )
 
@@ -263,7 +263,7 @@ class _Handler(socketserver.BaseRequestHandler):
         elif call == "checkpoint":
             name, to = _string(frame, "name", None), frame.head.get("to")
             if to is not None and not isinstance(to, str):
-                raise QueryError("the request cannot be read", detail="`to` is not a text")
+                raise QueryError("the request cannot be read", detail="`to` is not a string")
             reply.send({"folder": str(reads.checkpoint(name, to))})
         elif isinstance(call, str) and call in LISTINGS:
             reply.send_json([plain(r) for r in getattr(reads, call)()])
@@ -294,7 +294,7 @@ def _text(frame: WireFrame) -> str:
 def _string(frame: WireFrame, name: str, default: str | None) -> str:
     found = frame.head.get(name, default)
     if not isinstance(found, str):
-        raise QueryError("the request cannot be read", detail=f"`{name}` is not a text")
+        raise QueryError("the request cannot be read", detail=f"`{name}` is not a string")
     return found
 
 

@@ -100,13 +100,13 @@ class _Parts:
         self._send, self._kept = send, bytearray()
 
     def write(self, data: Any) -> int:
-        given = memoryview(data).cast("B")
-        for at in range(0, len(given), CHUNK):
-            self._kept += given[at : at + CHUNK]
+        view = memoryview(data).cast("B")
+        for at in range(0, len(view), CHUNK):
+            self._kept += view[at : at + CHUNK]
             while len(self._kept) > CHUNK:
                 self._send(memoryview(bytes(self._kept[:CHUNK])), False)
                 del self._kept[:CHUNK]
-        return len(given)
+        return len(view)
 
     def end(self) -> None:
         self._send(memoryview(bytes(self._kept)), True)
@@ -161,12 +161,12 @@ class Received:
             self._wire.close()  # later frames answer a request that is no longer pending
             raise QueryError(
                 f"the process that owns the home has not answered for {self._patience:g} seconds",
-                hint="it is busy or frozen: `millstream doctor` says who it is",
+                hint="it is busy or frozen: `millstream doctor` identifies it",
             ) from None
         except Malformed as error:
             self._wire.close()
             raise ConnectionLost(
-                "the answer of the process that owns the home cannot be read", detail=str(error)
+                "the response of the process that owns the home cannot be read", detail=str(error)
             ) from None
         except Closed:
             pass

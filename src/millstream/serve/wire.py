@@ -125,9 +125,9 @@ class Wire:
                 return bytes(found)
         return bytes(found)
 
-    def rest_of_line(self, begun: bytes, *, most: int = LONGEST_HEAD) -> bytes:
+    def rest_of_line(self, start: bytes, *, most: int = LONGEST_HEAD) -> bytes:
         """Receive the rest of a longer line: a refusal in JSON."""
-        found = bytearray(begun)
+        found = bytearray(start)
         while not found.endswith(b"\n") and len(found) < most:
             byte = self._read(1, at_end=b"")
             if not byte:
@@ -189,10 +189,10 @@ def greeting() -> bytes:
 
 def greeted(line: bytes) -> int | None:
     """The protocol version of a greeting; None when the line is not a greeting."""
-    said = line.removeprefix(GREETING).rstrip(b"\n")
-    if not line.startswith(GREETING) or not line.endswith(b"\n") or not said.isdigit():
+    version = line.removeprefix(GREETING).rstrip(b"\n")
+    if not line.startswith(GREETING) or not line.endswith(b"\n") or not version.isdigit():
         return None
-    return int(said[:9])
+    return int(version[:9])
 
 
 def id_of(head: Any) -> int | None:

@@ -76,13 +76,13 @@ class Catalog:
 
     def dependents(self, name: str) -> list[Create]:
         """All direct and indirect dependents of a name; the most distant last."""
-        found: list[Create] = []
-        wanted = {name.lower()}
+        entries: list[Create] = []
+        names = {name.lower()}
         for entry in self.entries.values():  # created after what they need
-            if (self.needs(entry) | written_by(entry)) & wanted and entry.name.lower() not in wanted:
-                wanted.add(entry.name.lower())
-                found.append(entry)
-        return found
+            if (self.needs(entry) | written_by(entry)) & names and entry.name.lower() not in names:
+                names.add(entry.name.lower())
+                entries.append(entry)
+        return entries
 
     def sources_of(self, entry: Create) -> set[str]:
         """The sources that a definition reads, directly or indirectly, by lower-case name."""
@@ -106,7 +106,7 @@ class Catalog:
         """Reject a name that a definition of another kind has."""
         there = self.get(entry.name)
         if there is not None and type(there) is not type(entry):
-            raise DefinitionError(f"`{entry.name}` is the name of a {KIND_OF[type(there)]} already")
+            raise DefinitionError(f"`{entry.name}` is already the name of a {KIND_OF[type(there)]}")
 
     def missing(self, name: str, what: str = "source, table or view", *, beside: Collection[str] = ()) -> UnknownName:
         """The error for an unknown name. Names in `beside` are being defined and do not count."""

@@ -62,12 +62,12 @@ def _generator(entry: CreateSource, generators: Generators, start: str) -> Conne
     if name not in generators:
         raise DefinitionError(f"there is no generator `{name}`", hint="there are: " + ", ".join(sorted(generators)))
     if start not in ("", EARLIEST):
-        raise Unsupported(f"start = '{start}' over a generator", hint="it makes its records from the first one on")
+        raise Unsupported(f"start = '{start}' over a generator", hint="it always starts with its first record")
     try:
         connector = generators[name](*place.arguments[1:], **place.options)
     except (TypeError, ValueError) as error:
         raise DefinitionError(
-            f"the generator `{name}` cannot be called so",
+            f"the generator `{name}` does not accept these arguments",
             detail=str(error).split(")")[-1].strip(),
             hint=f"e.g. {connector_declarations.GENERATOR.example}",
         ) from None
@@ -146,7 +146,7 @@ def _files_sink(entry: CreateSink, catalog: Catalog) -> Sink:
 
 
 def _table(entry: CreateSink, catalog: Catalog) -> TableTarget:
-    name, *given = (str(a) for a in entry.place.arguments)
+    name, *column_names = (str(a) for a in entry.place.arguments)
     table = catalog.get(name)
     if table is None:
         raise catalog.missing(name, "table")
@@ -158,10 +158,10 @@ def _table(entry: CreateSink, catalog: Catalog) -> TableTarget:
     schema = schema_of(catalog, table)
     assert schema is not None
     spelled = {n.lower(): n for n in schema.names}
-    for column in given:
+    for column in column_names:
         if column.lower() not in spelled:
             raise schema.unknown(column)
-    columns = tuple(spelled[c.lower()] for c in given) or schema.names
+    columns = tuple(spelled[c.lower()] for c in column_names) or schema.names
     key = tuple(spelled[k.lower()] for k in table.key)
     required = tuple(spelled[c.name.lower()] for c in table.columns if c.required)
     lacking = next((n for n in (*key, *required) if n not in columns), None)
@@ -169,7 +169,7 @@ def _table(entry: CreateSink, catalog: Catalog) -> TableTarget:
         raise DefinitionError(
             f"the sink `{entry.name}` names a column twice"
             if lacking is None
-            else f"the sink `{entry.name}` gives no value for `{lacking}` of `{table.name}`, which cannot be NULL",
+            else f"the sink `{entry.name}` has no value for `{lacking}` of `{table.name}`, which cannot be NULL",
             hint="INTO TABLE t (a, b) names the columns that the values of a row go to",
         )
     return TableTarget(table.name, columns, key, required, schema)
@@ -204,12 +204,12 @@ def _known(place: Place, system: System, role: str = connector_declarations.SOUR
         )
     kinds = system.kinds(role)
     if place.arguments and kinds.get(system.unnamed) is str and not isinstance(place.arguments[0], str):
-        raise DefinitionError(f"{place.kind}(...) begins with a text in quotes", hint=_hint(place))
+        raise DefinitionError(f"{place.kind}(...) begins with a string", hint=_hint(place))
     options = checked(place.options, kinds, place.kind)
     if not place.arguments or place.kind in _SOURCES:  # whose own spelling takes the value without a name
         return options
     if system.unnamed in options:
-        raise DefinitionError(f"the option `{system.unnamed}` of {place.kind} is given twice")
+        raise DefinitionError(f"the option `{system.unnamed}` of {place.kind} is specified twice")
     return checked({system.unnamed: place.arguments[0], **options}, kinds, place.kind)
 
 
@@ -220,24 +220,24 @@ def check_start(start: str) -> None:
             datetime.fromisoformat(start)
     except ValueError:
         raise DefinitionError(
-            f"start = '{start[:60]}' is not a place to begin",
+            f"start = '{start[:60]}' is not a start position",
             hint="'earliest', 'now', or a time: '2026-01-01T00:00:00Z'",
         ) from None
 
 
-def local_path(path: str, said: str = "FILES({})") -> str:
-    """A path of this machine; `said` is how a message tells it."""
+def local_path(path: str, spelling: str = "FILES({})") -> str:
+    """A path of this machine; `spelling` is how a message tells it."""
     if _ELSEWHERE.match(path) or not path.strip() or any(ord(c) < 32 for c in path):
         raise Unsupported(
-            f"{said.format(repr(path[:60]))}: only files of this machine can be read",
-            hint=f"e.g. {said.format(repr('data/bids'))}",
+            f"{spelling.format(repr(path[:60]))}: only files of this machine can be read",
+            hint=f"e.g. {spelling.format(repr('data/bids'))}",
         )
     return path
 
 
-def format_of(path: str, said: str = "FILES(...)", example: str = "FILES('data/bids', format = 'json')") -> str:
+def format_of(path: str, spelling: str = "FILES(...)", example: str = "FILES('data/bids', format = 'json')") -> str:
     """The format that the name of a file says."""
     for form in ("json", "csv", "parquet"):
         if path.lower().endswith((f".{form}", f".{form}l")):
             return form
-    raise DefinitionError(f"{said} needs a format", hint=f"e.g. {example}")
+    raise DefinitionError(f"{spelling} needs a format", hint=f"e.g. {example}")

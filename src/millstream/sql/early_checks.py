@@ -56,7 +56,7 @@ def check(text: Text, tree: exp.Expr) -> None:
         if isinstance(node, exp.In) and not any(node.args.get(a) for a in ("expressions", "query", "unnest", "field")):
             raise DefinitionError(
                 "IN (...) has no values",
-                hint="write the values, or false for a condition that no row meets",
+                hint="write the values, or false for a condition that no row satisfies",
                 origin=text.of_node(node),
             )
         if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
@@ -104,9 +104,9 @@ def _check_time(text: Text, cast: exp.Cast) -> None:
         or not cast.is_type("date", "timestamp", "timestamptz")
     ):
         return
-    said, day = value.name.strip(), _DAY.match(value.name.strip())
+    literal, day = value.name.strip(), _DAY.match(value.name.strip())
     try:
-        wrong = not any(c.isdigit() for c in said)
+        wrong = not any(c.isdigit() for c in literal)
         if day is not None:
             date(*map(int, day.groups()))
     except ValueError:
@@ -125,15 +125,15 @@ def check_fields(text: Text, column: exp.Expr, name: str, kind: pa.DataType | No
         if kind is None or not pa.types.is_struct(kind):
             return
         names = [kind.field(i).name for i in range(kind.num_fields)]
-        found = next((n for n in names if n.lower() == field.lower()), None)
-        if found is None:
+        field_name = next((n for n in names if n.lower() == field.lower()), None)
+        if field_name is None:
             raise SchemaError(
                 f"the column `{name}` has no field `{field}`",
                 detail="there are: " + ", ".join(names),
                 hint="name one of its fields",
                 origin=text.of_node(column),
             )
-        name, kind = f"{name}.{found}", kind.field(found).type
+        name, kind = f"{name}.{field_name}", kind.field(field_name).type
 
 
 def check_elements(text: Text, node: exp.Bracket, name: str, kind: pa.DataType | None) -> None:
@@ -142,6 +142,6 @@ def check_elements(text: Text, node: exp.Bracket, name: str, kind: pa.DataType |
         return
     raise SchemaError(
         f"the column `{name}` is {ddl_type(kind)}, and has no elements",
-        hint="substring(text, 1, 1) is a character of a text",
+        hint="substring(text, 1, 1) is a character of a string",
         origin=text.of_node(node),
     )

@@ -11,6 +11,7 @@ from sqlglot import exp
 from millstream.errors import SchemaError
 from millstream.model.reserved import OF as HIDDEN
 from millstream.model.types.schema import ddl_type
+from millstream.model.types.unknown_column import similar_column, unknown_column
 from millstream.sql.parse.text import Text
 
 _NO_TIME = "current_timestamp: there is no type TIME; date_format(ts, 'HH:mm:ss') is the time of day as text"
@@ -27,27 +28,22 @@ def column(
     text: Text, node: exp.Expr, name: str, known: Sequence[str], *, of: str = "", select: exp.Select | None = None
 ) -> SchemaError:
     """The error for an unknown column, in the relation `of` or in all of them."""
-    shown = [n for n in known if not n.startswith(HIDDEN)]
-    close = difflib.get_close_matches(name.lower(), [n.lower() for n in shown], n=1)
-    actual = next((n for n in shown if close and n.lower() == close[0]), None)
-    hint = f"did you mean `{actual}`?" if actual else f"a text stands in single quotes: '{name}'"
+    names = [n for n in known if not n.startswith(HIDDEN)]
+    actual = similar_column(name, names)
+    hint = f"did you mean `{actual}`?" if actual else f"a string is written in single quotes: '{name}'"
     if of and not actual:
         hint = f"name one of the columns of `{of}`"
     answer = _alias(select, name)
     if answer is not None:
-        hint = (
-            f"`{name}` is a column of the answer: write its expression `{answer}` here, or filter in a query around it"
-        )
+        hint = f"`{name}` is a column of the result: write its expression `{answer}` here, or filter in an outer query"
     elif name.lower() in _CLOCKS:
         hint = f"write {_CLOCKS[name.lower()]}"
-    elif not shown:
+    elif not names:
         hint = "add FROM: SELECT column FROM source"
-    return SchemaError(
-        f"there is no column `{name}`{f' of `{of}`' if of else ''}",
-        detail="there are: " + ", ".join(shown) if shown else "the query has no FROM",
-        hint=hint,
-        origin=text.of_node(node),
-    )
+    error = unknown_column(name, names, of=of, hint=hint, origin=text.of_node(node))
+    if not names:
+        error.detail = "the query has no FROM"
+    return error
 
 
 def _alias(select: exp.Select | None, name: str) -> str | None:
@@ -73,9 +69,9 @@ def relation(text: Text, node: exp.Expr, parts: Sequence[str], aliases: Iterable
 
 def field(text: Text, node: exp.Expr, parts: Sequence[str], kind: pa.DataType | None) -> SchemaError:
     """The error for a dot after a column that has no fields."""
-    said = "" if kind is None else f": it is {ddl_type(kind)}"
+    type_text = "" if kind is None else f": it is {ddl_type(kind)}"
     return SchemaError(
-        f"the column `{parts[0]}` has no field `{parts[1]}`{said}",
-        hint=f"of JSON in a text: get_json_object({parts[0]}, '$.{parts[1]}')",
+        f"the column `{parts[0]}` has no field `{parts[1]}`{type_text}",
+        hint=f"for JSON in a string: get_json_object({parts[0]}, '$.{parts[1]}')",
         origin=text.of_node(node),
     )

@@ -25,7 +25,7 @@ from millstream.model.types.duckdb_values import DuckBatches
 from millstream.store.names import quoted
 from millstream.store.query_errors import explained
 from millstream.store.subprocess_child import is_memory
-from millstream.units import spoken_bytes
+from millstream.units import format_bytes
 
 _CHILD = Path(__file__).with_name("subprocess_child.py")
 _PREFIX = "question-"  # the name that version 0.1 uses too: its leftovers are found by it
@@ -100,7 +100,7 @@ def _copy(
                     copied += batch.nbytes
                     if most and copied > most:
                         raise LimitExceeded(
-                            f"the query reads more than {spoken_bytes(most)}",
+                            f"the query reads more than {format_bytes(most)}",
                             detail="it calls functions that may need much memory, so its input is copied",
                             hint="filter or aggregate in a view first, or SET query_memory = '4GB'",
                         )

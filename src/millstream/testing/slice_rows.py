@@ -38,12 +38,12 @@ def _system(schema: pa.Schema) -> pa.Schema:
 
 
 def _complete(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    wanted = _system(schema)
-    for field in wanted:
+    columns = _system(schema)
+    for field in columns:
         if field.name not in table.column_names:
             value = pa.scalar(0 if field.name in ("$part", "$bad") else None, field.type)
             table = table.append_column(field, pa.repeat(value, table.num_rows))
-    return pa.table([table[f.name].cast(f.type) for f in wanted], schema=wanted)
+    return pa.table([table[f.name].cast(f.type) for f in columns], schema=columns)
 
 
 def _arrow(form: ArrowRows, schema: pa.Schema) -> pa.Table:

@@ -114,6 +114,8 @@ class _Play:
         self.catalog = Catalog()
         self.tables: dict[str, list[dict[str, Any]]] = {}
         self.flow = FedFlow("tested")
+        self.binder: Binder | None = None
+        """Has bound all views and sinks of the catalog; None before the first one, and when that has to be repeated."""
         self.ended: set[str] = set()
         self.script: Script | None = None
         self._stack = ExitStack()
@@ -145,7 +147,7 @@ class _Play:
 
     def _one(self, step: Step) -> None:
         try:
-            found = self._does(step)
+            actual = self._does(step)
         except MillstreamError as error:
             if not step.error:
                 raise
@@ -155,7 +157,7 @@ class _Play:
         if step.error:
             raise AssertionError(f"there was no error\nexpected: {step.error}")
         if step.expected is not None:
-            columns, rows = found
+            columns, rows = actual
             wrong = difference(step.expected, columns, rows, ordered=step.ordered)
             if wrong:
                 raise AssertionError(f"{step.title}: not as expected\n{wrong}")
@@ -173,10 +175,10 @@ class _Play:
                 script.end(name)
                 self.ended.add(name)
         elif step.kind == "changes":
-            found = script.changes(self._view(step.text))
+            changes = script.changes(self._view(step.text))
             columns = self._columns(step.text)
             kind = free_name(SHOWN_OP, columns)
-            return _as_table([{kind: op, **row} for op, row in found], [kind, *columns])
+            return _as_table([{kind: op, **row} for op, row in changes], [kind, *columns])
         elif step.kind == "records":
             return _as_table(script.written(step.text), [])
         script.tick()
@@ -189,7 +191,7 @@ class _Play:
         with piece.text.at(piece.tokens[0]):
             if isinstance(statement, Create):
                 if self.script is not None:
-                    raise DefinitionError("a definition comes before the first record")
+                    raise DefinitionError("definitions come before the first record")
                 self._define(statement)
             elif isinstance(statement, Insert):
                 self._insert(statement)
@@ -199,7 +201,7 @@ class _Play:
                 return list(table.column_names), [list(r) for r in zip(*columns, strict=True)]
             else:
                 raise DefinitionError(
-                    "this statement has no place in a test", hint="a test has INSERT, SELECT and CREATE"
+                    "this statement is not allowed in a test", hint="a test has INSERT, SELECT and CREATE"
                 )
         return [], []
 
@@ -216,12 +218,30 @@ class _Play:
         trial.add(entry)
         if isinstance(entry, CreateFunction):
             trial.functions[entry.name.lower()] = sources.function(entry)
-        flow = FedFlow("trial")
-        if Binder(flow, trial, sources.GENERATORS).definition(entry) is not None:
-            plan(flow)
+        if self.catalog.get(entry.name) is not None:
+            self.binder = None  # what was bound to the entry that it replaces
+        if isinstance(entry, CreateView | CreateSink):
+            self._bind(trial, entry)
+        else:
+            Binder(FedFlow("trial"), trial, sources.GENERATORS).definition(entry)
         if isinstance(entry, CreateTable):
             self.tables[entry.name] = []
         self.catalog = trial
+
+    def _bind(self, catalog: Catalog, *entries: Create) -> None:
+        """Bind new entries of a catalog, or all of its views and sinks if they have to be bound again."""
+        binder, self.binder = self.binder, None  # without one if it fails: it may have bound a part
+        if binder is None:
+            self.flow = FedFlow("tested")
+            binder = Binder(self.flow, catalog, sources.GENERATORS)
+            entries = tuple(e for e in catalog.entries.values() if isinstance(e, CreateView | CreateSink))
+        else:
+            binder.renew(catalog)
+        for entry in entries:
+            binder.definition(entry)
+        if self.flow.views:
+            plan(self.flow)
+        self.binder = binder
 
     def _insert(self, statement: Insert) -> None:
         entry = self.catalog.get(statement.target)
@@ -253,10 +273,8 @@ class _Play:
     def _started(self) -> Script:
         """Return the script. It is created on first use, so that a test of definitions alone runs nothing."""
         if self.script is None:
-            binder = Binder(self.flow, self.catalog, sources.GENERATORS)
-            for entry in self.catalog.entries.values():
-                if isinstance(entry, CreateView | CreateSink):
-                    binder.definition(entry)
+            if self.binder is None:
+                self._bind(self.catalog)
             if self.tables:
                 with Home(self.folder) as home:
                     for name in self.tables:

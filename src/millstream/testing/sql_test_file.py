@@ -39,8 +39,8 @@ class Step:
     @property
     def title(self) -> str:
         """The step in one line."""
-        said = " ".join(self.text.split())
-        return said if self.kind == "sql" else f"{self.kind} of {said}"
+        text = " ".join(self.text.split())
+        return text if self.kind == "sql" else f"{self.kind} of {text}"
 
     @property
     def looks(self) -> bool:
@@ -82,22 +82,22 @@ class TestFile:
     cases: tuple[Case, ...] = ()
 
 
-def find_files(given: Sequence[Path]) -> list[Path]:
+def find_files(paths: Sequence[Path]) -> list[Path]:
     """Find the test files in the directories; paths of files are returned as they are."""
-    found: list[Path] = []
-    for path in given:
+    files: list[Path] = []
+    for path in paths:
         if path.is_dir():
             inside = (p for p in path.rglob(f"*{SUFFIX}") if not _hidden(p.relative_to(path)))
-            found += sorted(inside)
+            files += sorted(inside)
         elif path.is_file():
-            found.append(path)
+            files.append(path)
         else:
             raise DefinitionError(f"there is no file or folder {path}")
-    if not found:
+    if not files:
         raise DefinitionError(
-            f"there is no test in {', '.join(map(str, given))}", hint=f"tests are in files named like flow{SUFFIX}"
+            f"there is no test in {', '.join(map(str, paths))}", hint=f"tests are in files named like flow{SUFFIX}"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(files))
 
 
 def _hidden(path: Path) -> bool:
@@ -158,41 +158,41 @@ class _Reading:
         if _NO_ROWS.match(line):
             self._expect(Expected((), ()))
             return True
-        found = _DIRECTIVE.match(line)
-        if found is None:
+        match = _DIRECTIVE.match(line)
+        if match is None:
             return line.lstrip().startswith("--")
-        said = found["word"].lower()
-        if said in WORDS:
-            self._directive(said, found["rest"])
-        elif close := difflib.get_close_matches(said, WORDS, n=1):
-            self._fail(f"`-- {said}:` means nothing here", f"did you mean -- {close[0]}:?")
+        directive = match["word"].lower()
+        if directive in WORDS:
+            self._directive(directive, match["rest"])
+        elif close := difflib.get_close_matches(directive, WORDS, n=1):
+            self._fail(f"`-- {directive}:` is not allowed here", f"did you mean -- {close[0]}:?")
         return True
 
-    def _directive(self, said: str, rest: str) -> None:
-        if not rest and said != "end":
-            self._fail(f"`-- {said}:` needs something behind it")
-        if said == "test":
+    def _directive(self, directive: str, rest: str) -> None:
+        if not rest and directive != "end":
+            self._fail(f"`-- {directive}:` needs a value")
+        if directive == "test":
             self._end_case()
             self.name, self.begun, self.steps = rest, self.at, []
-        elif said in ("flow", "start"):
+        elif directive in ("flow", "start"):
             if self.name or self.steps:
-                self._fail(f"`-- {said}:` comes first in the file")
-            if said == "flow":
+                self._fail(f"`-- {directive}:` comes first in the file")
+            if directive == "flow":
                 self.flows += [self._flow(p.strip()) for p in rest.split(",")]
             else:
                 self.start = rest
-        elif said == "error":
+        elif directive == "error":
             if not self.steps or self.steps[-1].expected is not None:
                 self._fail("`-- error:` comes after the statement that fails")
             self.steps[-1] = replace(self.steps[-1], error=rest)
         else:
-            if said == "advance":
+            if directive == "advance":
                 try:
                     Duration.positive(rest, what="advance")
                 except DefinitionError as error:
                     self._fail(error.message, error.hint)
             self._check_last()
-            self.steps.append(Step(self.at, said, rest))
+            self.steps.append(Step(self.at, directive, rest))
 
     def _statement(self, sql: str, first: int) -> None:
         self._check_last()
@@ -237,8 +237,8 @@ class _Reading:
             self._fail(f"there are two tests `{self.name}`")
         self.cases.append(Case(self.path, self.begun, self.name, steps))
 
-    def _flow(self, given: str) -> Path:
-        path = self.path.parent / given
+    def _flow(self, name: str) -> Path:
+        path = self.path.parent / name
         if not path.is_file():
             self._fail(f"there is no file {path}")
         return path
@@ -246,9 +246,9 @@ class _Reading:
     def _beside(self) -> tuple[Path, ...]:
         """Return the SQL files in the directory of the tests, or, if there are none, in its parent directory."""
         for folder in (self.path.parent, self.path.absolute().parent.parent):
-            found = tuple(p for p in sorted(folder.glob("*.sql")) if not p.name.endswith(SUFFIX))
-            if found:
-                return found
+            files = tuple(p for p in sorted(folder.glob("*.sql")) if not p.name.endswith(SUFFIX))
+            if files:
+                return files
         raise DefinitionError(
             f"which flow is {self.path} about?", hint="name its file in the first line: -- flow: ../flow.sql"
         )

@@ -18,6 +18,7 @@ from millstream.errors import DefinitionError, SchemaError
 from millstream.model.types.duckdb_values import arrow_table
 from millstream.model.types.interval import interval_micros_of, micros_of
 from millstream.model.types.schema import Schema
+from millstream.model.types.unknown_column import unknown_column
 from millstream.result import plain, shown
 from millstream.sql.parse.statement_values import Insert
 from millstream.sql.query.duckdb_sql import duck_sql
@@ -51,7 +52,7 @@ def literal_rows(statement: Insert, schema: Schema) -> list[dict[str, Any]]:
     columns = [spelled.get(c.lower(), c) for c in statement.columns] or list(names)
     unknown = next((c for c in columns if c not in names), None)
     if unknown is not None:
-        raise SchemaError(f"there is no column `{unknown}`", detail="there are: " + ", ".join(names))
+        raise unknown_column(unknown, names)
     rows: list[dict[str, Any]] = []
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
@@ -63,16 +64,16 @@ def literal_rows(statement: Insert, schema: Schema) -> list[dict[str, Any]]:
             values = dict(zip(columns, row, strict=True))
             computed = {c: v for c, v in values.items() if isinstance(v, exp.Expr)}
             for column in (c for value in computed.values() for c in value.find_all(exp.Column)):
-                raise SchemaError(f"`{column.name}` in VALUES", hint="a text stands in single quotes: 'text'")
+                raise SchemaError(f"`{column.name}` in VALUES", hint="a string is written in single quotes: 'text'")
             if computed:
-                asked = ", ".join(f'{duck_sql(v)} AS "{i}"' for i, v in enumerate(computed.values()))
+                literals = ", ".join(f'{duck_sql(v)} AS "{i}"' for i, v in enumerate(computed.values()))
                 try:
-                    found = arrow_table(connection.sql(f"SELECT {asked}")).to_pylist()[0]
+                    computed_values = arrow_table(connection.sql(f"SELECT {literals}")).to_pylist()[0]
                 except duckdb.Error as error:
                     raise DefinitionError(
                         f"the values of row {number} cannot be computed", detail=str(error).splitlines()[0]
                     ) from None
-                values.update(zip(computed, found.values(), strict=True))
+                values.update(zip(computed, computed_values.values(), strict=True))
             rows.append({c: _number(v, schema.field(c).type) for c, v in values.items()})
     return rows
 
@@ -88,20 +89,21 @@ def difference(expected: Expected, columns: Sequence[str], rows: Sequence[Sequen
     places = {c.lower(): i for i, c in enumerate(columns)}
     for column in expected.columns:
         if column.lower() not in places:
-            return f"there is no column `{column}`; there are: {', '.join(columns)}"
+            error = unknown_column(column, columns)
+            return f"{error.message}; {error.detail}"
     names = expected.columns or tuple(columns)
-    found = [[row[places[c.lower()]] for c in names] for row in rows]
-    left = list(range(len(found)))
+    actual_rows = [[row[places[c.lower()]] for c in names] for row in rows]
+    left = list(range(len(actual_rows)))
     lines: list[tuple[str, Sequence[str]]] = []
-    for number, wanted in enumerate(expected.rows):
+    for number, expected_row in enumerate(expected.rows):
         candidates = [number] if ordered else left
-        same = next((i for i in candidates if i in left and _same_row(wanted, found[i])), None)
+        same = next((i for i in candidates if i in left and _same_row(expected_row, actual_rows[i])), None)
         if same is None:
-            lines.append(("-", wanted))
+            lines.append(("-", expected_row))
         else:
             left.remove(same)
-            lines.append((" ", wanted))
-    lines += [("+", [written(v) for v in found[i]]) for i in left]
+            lines.append((" ", expected_row))
+    lines += [("+", [written(v) for v in actual_rows[i]]) for i in left]
     if all(mark == " " for mark, _ in lines):
         return ""
     return "\n".join([*_aligned([(" ", names), *lines]), "(- expected, and not there; + there, and not expected)"])
@@ -112,8 +114,8 @@ def _aligned(lines: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
     return [f"{mark} | {' | '.join(c.ljust(w) for c, w in zip(row, widths, strict=True))} |" for mark, row in lines]
 
 
-def _same_row(wanted: Sequence[str], found: Sequence[Any]) -> bool:
-    return all(same(text, value) for text, value in zip(wanted, found, strict=True))
+def _same_row(expected_row: Sequence[str], actual_row: Sequence[Any]) -> bool:
+    return all(same(text, value) for text, value in zip(expected_row, actual_row, strict=True))
 
 
 def same(text: str, value: Any) -> bool:
@@ -137,8 +139,8 @@ def _equal(text: str, value: Any) -> bool:
         case int() | Decimal():
             return Decimal(text) == value
         case float():
-            wanted = float(text)
-            return math.isclose(wanted, value, rel_tol=1e-9) or (math.isnan(wanted) and math.isnan(value))
+            number = float(text)
+            return math.isclose(number, value, rel_tol=1e-9) or (math.isnan(number) and math.isnan(value))
         case datetime():
             return _utc(datetime.fromisoformat(text)) == _utc(value)
         case timedelta():

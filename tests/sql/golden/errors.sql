@@ -9,7 +9,7 @@ CREATE VIEW v AS SELECT auctoin FROM bids;
 -- case: An unknown column of an alias
 CREATE VIEW v AS SELECT b.auctoin FROM bids AS b;
 -- expect error:
---   schema_error at 1:25: there is no column `auctoin` of `b`
+--   schema_error at 1:25: there is no column `auctoin` in `b`
 --   hint: did you mean `auction`?
 
 -- case: An unknown alias
@@ -28,12 +28,12 @@ CREATE VIEW v AS SELECT auction FROM bidz;
 CREATE VIEW v AS SELECT price FROM (SELECT auction FROM bids);
 -- expect error:
 --   schema_error at 1:25: there is no column `price`
---   hint: a text stands in single quotes: 'price'
+--   hint: a string is written in single quotes: 'price'
 
 -- case: Two columns of one name
 CREATE VIEW v AS SELECT auction, price AS auction FROM bids;
 -- expect error:
---   definition_error at 1:34: two columns of the answer are called `auction`
+--   definition_error at 1:34: two columns of the result are called `auction`
 --   hint: give one of them another name: ... AS other_name; or leave it out: SELECT a.*, b.* EXCEPT (auction)
 
 -- case: Not grouped by
@@ -51,7 +51,7 @@ CREATE VIEW v AS SELECT auction, count(*) AS n FROM bids GROUP BY auction HAVING
 -- case: A number in GROUP BY that is too great
 CREATE VIEW v AS SELECT auction, count(*) AS n FROM bids GROUP BY 3;
 -- expect error:
---   definition_error at 1:67: GROUP BY 3: the answer has no column of this number, it has 2
+--   definition_error at 1:67: GROUP BY 3: the result has no column with this number; it has 2
 --   hint: name the column, or count from 1
 
 -- case: An aggregate in GROUP BY
@@ -62,14 +62,14 @@ CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY count(*);
 -- case: An aggregate in WHERE
 CREATE VIEW v AS SELECT auction FROM bids WHERE count(*) > 1;
 -- expect error:
---   schema_error at 1:49: the aggregate `COUNT(*)` cannot stand here
---   hint: HAVING, or WHERE in a query around it, can speak of what a GROUP BY gives
+--   schema_error at 1:49: the aggregate `COUNT(*)` is not allowed here
+--   hint: HAVING, or WHERE in an outer query, can use the results of a GROUP BY
 
 -- case: An aggregate inside another
 CREATE VIEW v AS SELECT max(count(*)) AS m FROM bids;
 -- expect error:
---   schema_error at 1:29: an aggregate cannot stand inside another
---   hint: compute the inner one in a query inside: SELECT max(n) FROM (SELECT count(*) AS n ...)
+--   schema_error at 1:29: an aggregate cannot be inside another
+--   hint: compute the inner one in a subquery: SELECT max(n) FROM (SELECT count(*) AS n ...)
 
 -- case: An aggregate that is not there yet
 CREATE VIEW v AS SELECT corr(price, bidder) AS p FROM bids;
@@ -80,7 +80,7 @@ CREATE VIEW v AS SELECT corr(price, bidder) AS p FROM bids;
 -- case: A percentile whose part is not from 0 to 1
 CREATE VIEW v AS SELECT percentile(price, 95) AS p FROM bids;
 -- expect error:
---   definition_error at 1:36: 95 is no part of the whole
+--   definition_error at 1:36: 95 is not a fraction
 --   hint: numbers from 0 to 1, e.g. 0.95
 
 -- case: A percentile whose part is not a constant
@@ -110,19 +110,19 @@ CREATE VIEW v AS SELECT median(channel) AS p FROM bids;
 -- case: A distinct count with an error that cannot be
 CREATE VIEW v AS SELECT approx_count_distinct(price, 2) AS p FROM bids;
 -- expect error:
---   schema_error at 1:54: 2 is no error that a distinct count can have
+--   schema_error at 1:54: 2 is not a valid error of a distinct count
 --   hint: a number from 0.00072 to 1; 0.05 is five in a hundred
 
 -- case: A distinct count that would be too exact
 CREATE VIEW v AS SELECT approx_count_distinct(price, 0.0001) AS p FROM bids;
 -- expect error:
---   schema_error at 1:54: 0.0001 is no error that a distinct count can have
+--   schema_error at 1:54: 0.0001 is not a valid error of a distinct count
 --   hint: a number from 0.00072 to 1; 0.05 is five in a hundred
 
 -- case: The most frequent none
 CREATE VIEW v AS SELECT approx_top_k(channel, 0) AS p FROM bids;
 -- expect error:
---   definition_error at 1:25: k=0 does not fit
+--   definition_error at 1:25: k=0 is out of range
 --   hint: a whole number from 1 to 100000
 
 -- case: Several of max_by
@@ -158,8 +158,8 @@ CREATE VIEW v AS SELECT count(*) AS n FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(t
 -- case: A window over what is no event time
 CREATE VIEW v AS SELECT count(*) AS n FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(price), INTERVAL '1' SECOND)) GROUP BY window_start;
 -- expect error:
---   schema_error at 1:80: a window goes by a TIMESTAMP or a DATE, but `price` is BIGINT
---   hint: convert it before: SELECT *, timestamp_millis(price) AS happened FROM ...
+--   schema_error at 1:80: a window needs a TIMESTAMP or a DATE, but `price` is BIGINT
+--   hint: convert it first: SELECT *, timestamp_millis(price) AS happened FROM ...
 
 -- case: A window without its length
 CREATE VIEW v AS SELECT count(*) AS n FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(ts))) GROUP BY window_start;
@@ -182,7 +182,7 @@ CREATE VIEW v AS SELECT count(*) AS n FROM TUMBLE(DATA => TABLE bids, TIMECOL =>
 -- case: A window without a time
 CREATE VIEW v AS SELECT count(*) AS n FROM TUMBLE(bids, '1 second') GROUP BY window_start;
 -- expect error:
---   definition_error at 1:44: TUMBLE cannot be read: after the table comes the time: DESCRIPTOR(ts)
+--   definition_error at 1:44: TUMBLE cannot be read: the time follows the table: DESCRIPTOR(ts)
 --   hint: e.g. TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)
 
 -- case: A length that is none
@@ -194,7 +194,7 @@ CREATE VIEW v AS SELECT count(*) AS n FROM TUMBLE(bids, ts, 'soon') GROUP BY win
 -- case: A length that is a number
 CREATE VIEW v AS SELECT count(*) AS n FROM TUMBLE(bids, ts, 10) GROUP BY window_start;
 -- expect error:
---   definition_error at 1:61: `10` is not a length of time
+--   definition_error at 1:61: `10` is not a duration
 --   hint: e.g. INTERVAL '10' SECOND
 
 -- case: A window of no length
@@ -230,19 +230,19 @@ CREATE VIEW v AS SELECT channel, count(*) AS n FROM TABLE(SESSION(TABLE bids PAR
 -- case: A window function outside of its place
 CREATE VIEW v AS SELECT TUMBLE_START(ts, INTERVAL '1' SECOND) AS s FROM bids;
 -- expect error:
---   unsupported at 1:25: `tumble_start` speaks of the windows of a GROUP BY, and cannot stand here
+--   unsupported at 1:25: `tumble_start` needs the windows of a GROUP BY, and is not allowed here
 --   hint: GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE), with TUMBLE_START(...) in SELECT
 
 -- case: A border in WHERE
 CREATE VIEW v AS SELECT count(*) AS n FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '10' SECOND)) WHERE window_start > ts GROUP BY window_start, window_end;
 -- expect error:
---   unsupported at 1:114: `window_start` can be used only behind GROUP BY window_start, window_end
+--   unsupported at 1:114: `window_start` can be used only after GROUP BY window_start, window_end
 
 -- case: A window behind a group
 CREATE VIEW v AS SELECT count(*) AS n FROM hot GROUP BY TUMBLE(auction, '1 second');
 -- expect error:
---   schema_error at 1:64: a window goes by a TIMESTAMP or a DATE, but `auction` is BIGINT
---   hint: convert it before: SELECT *, timestamp_millis(auction) AS happened FROM ...
+--   schema_error at 1:64: a window needs a TIMESTAMP or a DATE, but `auction` is BIGINT
+--   hint: convert it first: SELECT *, timestamp_millis(auction) AS happened FROM ...
 
 -- case: Processing time in a column
 CREATE VIEW v AS SELECT sensor, seen > 5 AS x FROM readings;
@@ -259,19 +259,19 @@ CREATE VIEW v AS SELECT auction FROM bids DISCARDING;
 -- case: EMIT of nothing
 CREATE VIEW v AS SELECT count(*) AS n FROM bids EMIT SOMETIMES;
 -- expect error:
---   definition_error at 1:54: the statement cannot be read
+--   definition_error at 1:54: the statement cannot be parsed
 --   hint: write EMIT ON CHANGE (the default) or EMIT ON CLOSE at the end of a view
 
 -- case: EMIT without an end
 CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY auction EMIT EVERY;
 -- expect error:
 --   definition_error at 1:76: the statement ends too early
---   hint: docs/guide/sql.md shows each statement with an example
+--   hint: docs/guide/sql.md has an example of each statement
 
 -- case: EMIT twice
 CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY auction EMIT ON CHANGE EMIT ON CHANGE;
 -- expect error:
---   definition_error at 1:89: the trigger was given already
+--   definition_error at 1:89: the trigger is specified twice
 
 -- case: EVERY without ROWS
 CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY auction EMIT EVERY 100;
@@ -294,32 +294,32 @@ CREATE VIEW v AS SELECT auction, count(*) AS n FROM bids GROUP BY auction RETAIN
 -- case: RETAIN in months
 CREATE VIEW v AS SELECT auction FROM bids RETAIN INTERVAL '1' MONTH;
 -- expect error:
---   definition_error at 1:63: how long rows stay in MONTH has no fixed length
+--   definition_error at 1:63: how long rows are kept in MONTH has no fixed length
 --   hint: write it in days
 
 -- case: now in an OR
 CREATE VIEW v AS SELECT auction FROM bids WHERE ts > now() - INTERVAL 1 HOUR OR price > 1;
 -- expect error:
 --   unsupported at 1:49: `ts > NOW() - INTERVAL '1' HOUR OR price > 1` cannot be used here
---   hint: e.g. WHERE ts > now() - INTERVAL '1' HOUR; or compute it when you ask: SELECT now() - ts FROM view
+--   hint: e.g. WHERE ts > now() - INTERVAL '1' HOUR; or compute it in a query: SELECT now() - ts FROM view
 
 -- case: current_date without brackets
 CREATE VIEW v AS SELECT auction, current_date AS d FROM bids;
 -- expect error:
 --   unsupported at 1:1: `current_date` cannot be used here
---   hint: e.g. WHERE ts > now() - INTERVAL '1' HOUR; or compute it when you ask: SELECT now() - ts FROM view
+--   hint: e.g. WHERE ts > now() - INTERVAL '1' HOUR; or compute it in a query: SELECT now() - ts FROM view
 
 -- case: rand
 CREATE VIEW v AS SELECT auction FROM bids WHERE rand() < 0.1;
 -- expect error:
 --   unsupported at 1:49: `rand` cannot be used here
---   hint: use the event time; or ask with it: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR
+--   hint: use the event time; or use it in a query: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR
 
 -- case: input_file_name
 CREATE VIEW v AS SELECT input_file_name() AS f FROM bids;
 -- expect error:
 --   unsupported at 1:25: `input_file_name` cannot be used here
---   hint: use the event time; or ask with it: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR
+--   hint: use the event time; or use it in a query: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR
 
 -- case: reflect
 CREATE VIEW v AS SELECT reflect('java.lang.System', 'exit') AS x FROM bids;
@@ -336,13 +336,13 @@ CREATE VIEW v AS SELECT auction, frobnicate(price) AS p FROM bids;
 -- case: stack
 CREATE VIEW v AS SELECT stack(2, 1, 2) AS x FROM bids;
 -- expect error:
---   unsupported at 1:25: `stack` makes several rows of one, and cannot stand here
+--   unsupported at 1:25: `stack` turns one row into several, and is not allowed here
 --   hint: alone in SELECT, explode(tags) AS tag can; or FROM ... LATERAL VIEW explode(tags) t AS tag
 
 -- case: explode inside an expression
 CREATE VIEW v AS SELECT concat(explode(tags), '!') AS x FROM bids;
 -- expect error:
---   unsupported at 1:25: `explode` makes several rows of one, and cannot stand here
+--   unsupported at 1:25: `explode` turns one row into several, and is not allowed here
 --   hint: alone in SELECT, explode(tags) AS tag can; or FROM ... LATERAL VIEW explode(tags) t AS tag
 
 -- case: Two explodes
@@ -354,7 +354,7 @@ CREATE VIEW v AS SELECT explode(tags) AS a, explode(tags) AS b FROM bids;
 -- case: Elements with a name that is taken
 CREATE VIEW v AS SELECT auction FROM bids LATERAL VIEW explode(tags) t AS price;
 -- expect error:
---   schema_error at 1:64: there is a column `price` already
+--   schema_error at 1:64: there is already a column `price`
 --   hint: give the elements another name
 
 -- case: A join without ON
@@ -389,7 +389,7 @@ CREATE VIEW v AS SELECT auction FROM v;
 -- case: History in a view
 CREATE VIEW v AS SELECT auction FROM HISTORY OF bids;
 -- expect error:
---   unsupported at 1:38: FROM HISTORY OF is for questions, not for views
+--   unsupported at 1:38: FROM HISTORY OF can be used in queries, not in views
 
 -- case: UNION of different widths
 CREATE VIEW v AS SELECT auction FROM bids UNION ALL SELECT bidder, page FROM clicks;
@@ -401,7 +401,7 @@ CREATE VIEW v AS SELECT auction FROM bids UNION ALL SELECT bidder, page FROM cli
 CREATE VIEW v AS SELECT auction FROM bids ORDER BY nothing;
 -- expect error:
 --   schema_error at 1:52: there is no column `nothing`
---   hint: a text stands in single quotes: 'nothing'
+--   hint: a string is written in single quotes: 'nothing'
 
 -- case: LIMIT without ORDER BY
 CREATE VIEW v AS SELECT auction FROM bids LIMIT 5;
@@ -412,7 +412,7 @@ CREATE VIEW v AS SELECT auction FROM bids LIMIT 5;
 -- case: LIMIT of nothing
 CREATE VIEW v AS SELECT auction FROM bids ORDER BY price LIMIT 0;
 -- expect error:
---   definition_error at 1:52: a bound below 1 lets no row through
+--   definition_error at 1:52: a bound below 1 excludes every row
 
 -- case: LIMIT of an expression
 CREATE VIEW v AS SELECT auction FROM bids ORDER BY price LIMIT 1 + 1;
@@ -424,7 +424,7 @@ CREATE VIEW v AS SELECT auction FROM bids ORDER BY price LIMIT 1 + 1;
 CREATE VIEW v AS SELECT auction FROM bids TABLESAMPLE (5 ROWS);
 -- expect error:
 --   statement_refused at 1:56: TABLESAMPLE is not allowed in a query
---   hint: an answer must be the same every time: filter on a column instead, e.g. WHERE id % 10 = 0
+--   hint: a result must be the same every time: filter on a column instead, e.g. WHERE id % 10 = 0
 
 -- case: A hint
 CREATE VIEW v AS SELECT /*+ BROADCAST(bids) */ auction FROM bids;
@@ -447,12 +447,12 @@ CREATE VIEW v AS SELECT * FROM parquet.`/etc/passwd`;
 -- case: A name that is taken
 CREATE TABLE bids (a INT);
 -- expect error:
---   definition_error: `bids` is the name of a source already
+--   definition_error: `bids` is already the name of a source
 
 -- case: A name that is none
 CREATE VIEW `a b` AS SELECT auction FROM bids;
 -- expect error:
---   definition_error at 1:13: 'a b' is not a good name for a view
+--   definition_error at 1:13: 'a b' is not a valid name for a view
 --   hint: use letters, digits and _, beginning with a letter, at most 63 characters
 
 -- case: An option that is none
@@ -464,7 +464,7 @@ CREATE VIEW v WITH (speed = 5) AS SELECT auction FROM bids;
 -- case: A place to begin that is none
 CREATE VIEW v WITH (start = 'tomorrow') AS SELECT auction FROM bids;
 -- expect error:
---   definition_error at 1:1: start = 'tomorrow' is not a place to begin
+--   definition_error at 1:1: start = 'tomorrow' is not a start position
 --   hint: 'earliest', 'now', or a time: '2026-01-01T00:00:00Z'
 
 -- case: A type that is none
@@ -477,7 +477,7 @@ CREATE TABLE t (a BIGINTT);
 CREATE TABLE t (a BIGINT DEFAULT 5);
 -- expect error:
 --   unsupported at 1:26: DEFAULT of a column is not supported
---   hint: give the value in each INSERT, or coalesce(column, value) in a view
+--   hint: write the value in each INSERT, or coalesce(column, value) in a view
 
 -- case: A column without a type
 CREATE TABLE t (a, b INT);
@@ -553,7 +553,7 @@ SELEKT auction FROM bids;
 -- case: A statement of another system
 PRAGMA database_list;
 -- expect error:
---   statement_refused at 1:1: PRAGMA is not a statement of Millstream
+--   statement_refused at 1:1: PRAGMA is not a Millstream statement
 --   hint: docs/guide/sql.md lists the statements
 
 -- case: What to create
@@ -577,14 +577,14 @@ CREATE VIEW v AS;
 -- case: A bracket too few
 CREATE VIEW v AS SELECT (auction FROM bids;
 -- expect error:
---   definition_error at 1:34: the statement cannot be read
+--   definition_error at 1:34: the statement cannot be parsed
 --   hint: count the brackets
 
 -- case: A quote too few
 CREATE VIEW v AS SELECT 'auction FROM bids;
 -- expect error:
---   definition_error at 1:25: the text cannot be read
---   hint: a text ends with the quote that it begins with: 'it''s'
+--   definition_error at 1:25: the text cannot be parsed
+--   hint: a string ends with the quote that it begins with: 'it''s'
 
 -- case: An epoch that is none
 SUBSCRIBE TO hot AS OF EPOCH yesterday;
@@ -612,7 +612,7 @@ DELETE FROM items LIMIT 1;
 -- case: UPDATE with a subquery
 UPDATE items SET price = (SELECT 1);
 -- expect error:
---   unsupported at 1:34: only columns of the table itself can stand here
+--   unsupported at 1:34: only columns of the table itself are allowed here
 --   hint: MERGE INTO the table USING (SELECT ...), which computes other values first
 
 -- case: INSERT into what is no column
@@ -640,30 +640,30 @@ SELECT * FROM read_csv('/etc/passwd');
 -- case: Too deep
 CREATE VIEW v AS SELECT (((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((1))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))) AS x FROM bids;
 -- expect error:
---   statement_refused at 1:225: more than 200 brackets inside one another
+--   statement_refused at 1:225: more than 200 nested brackets
 
 -- case: ORDER BY a number that is too great
 CREATE VIEW v AS SELECT auction FROM bids ORDER BY 2 LIMIT 1;
 -- expect error:
---   definition_error at 1:52: ORDER BY 2: the answer has no column of this number, it has 1
+--   definition_error at 1:52: ORDER BY 2: the result has no column with this number; it has 1
 --   hint: name the column, or count from 1
 
 -- case: Types as functions inside one another
 CREATE VIEW v AS SELECT date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(date(ts)))))))))))))))))))))))))))))) AS x FROM bids;
 -- expect error:
---   statement_refused at 1:18: too many parts of the statement stand inside one another
+--   statement_refused at 1:18: the statement is nested too deeply
 --   hint: split it: a view can read from another view
 
 -- case: Many joins without ON
 CREATE VIEW v AS SELECT auction FROM bids JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items JOIN items;
 -- expect error:
---   statement_refused at 1:18: too many parts of the statement stand inside one another
+--   statement_refused at 1:18: the statement is nested too deeply
 --   hint: split it: a view can read from another view
 
 -- case: A punctuation that cannot be read
 CREATE SOURCE s (a INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) FROM LOG('s') WITH (punctuation = 'a = (');
 -- expect error:
---   definition_error at 1:5: the statement cannot be read
+--   definition_error at 1:5: the statement cannot be parsed
 --   hint: queries are written in Spark SQL; docs/language.md lists the forms
 
 -- case: A comparison of two columns with all rows of a subquery
@@ -680,31 +680,31 @@ CREATE VIEW v AS SELECT auction FROM bids WHERE auction IN (SELECT bidder, page 
 -- case: UNION inside a subquery that uses the rows around it
 CREATE VIEW v AS SELECT auction FROM bids b WHERE EXISTS (SELECT 1 FROM clicks c WHERE c.bidder = b.bidder UNION SELECT 1 FROM hot);
 -- expect error:
---   unsupported at 1:66: UNION inside a subquery that uses columns of the rows around it
+--   unsupported at 1:66: UNION inside a correlated subquery
 --   hint: write one subquery for each part
 
 -- case: WITH inside a subquery that uses the rows around it
 CREATE VIEW v AS SELECT auction FROM bids b WHERE EXISTS (WITH w AS (SELECT 1 AS x FROM clicks c WHERE c.bidder = b.bidder) SELECT x FROM w);
 -- expect error:
---   unsupported at 1:115: WITH inside a subquery cannot use columns of the rows around it
+--   unsupported at 1:115: WITH inside a subquery cannot use outer columns
 --   hint: write that part as a subquery in FROM
 
 -- case: The rows around a subquery in an outer join of it
 CREATE VIEW v AS SELECT auction, (SELECT count(*) FROM clicks c LEFT JOIN hot h ON h.auction = b.auction) AS n FROM bids b;
 -- expect error:
---   unsupported at 1:84: a subquery that uses columns of the rows around it in an outer or as-of join, or in a second relation of its FROM
+--   unsupported at 1:84: a correlated subquery with outer columns in an outer or as-of join, or in a second relation of its FROM
 --   hint: use them in its WHERE, or in the first relation of its FROM
 
 -- case: A subquery as a key
 CREATE VIEW v AS SELECT count(*) AS n FROM bids GROUP BY (SELECT max(n) FROM hot);
 -- expect error:
---   unsupported at 1:66: a subquery cannot stand here
+--   unsupported at 1:66: a subquery is not allowed here
 --   hint: it can in FROM, WHERE, SELECT, HAVING, ORDER BY and ON of inner joins; or make a view of it
 
 -- case: A column that neither a subquery nor the rows around it have
 CREATE VIEW v AS SELECT auction, (SELECT max(page) FROM clicks c WHERE c.bidder = b.nobody) AS p FROM bids b;
 -- expect error:
---   schema_error at 1:83: there is no column `nobody` of `b`
+--   schema_error at 1:83: there is no column `nobody` in `b`
 --   hint: name one of the columns of `b`
 
 -- case: A value of several columns
@@ -721,25 +721,25 @@ CREATE VIEW v AS SELECT auction, (SELECT max(page) FROM clicks c WHERE c.bidder 
 -- case: A value of many rows
 CREATE VIEW v AS SELECT auction FROM bids WHERE price > (SELECT n FROM hot);
 -- expect error:
---   unsupported at 1:65: a subquery that is a value must give at most one row
+--   unsupported at 1:65: a scalar subquery must return at most one row
 --   hint: an aggregate without GROUP BY does, e.g. (SELECT max(x) ...), or ORDER BY ... LIMIT 1; or use IN or EXISTS
 
 -- case: A name that both sides have
 CREATE VIEW v AS SELECT bidder FROM bids b JOIN clicks c ON b.bidder = c.bidder;
 -- expect error:
 --   schema_error at 1:25: `bidder` is a column of `b` and of `c`
---   hint: say which: b.bidder
+--   hint: qualify it: b.bidder
 
 -- case: All columns of two sides that share one
 CREATE VIEW v AS SELECT * FROM bids b JOIN clicks c ON b.bidder = c.bidder;
 -- expect error:
---   definition_error at 1:1: two columns of the answer are called `bidder`, and two `ts`
+--   definition_error at 1:1: two columns of the result are called `bidder`, and two `ts`
 --   hint: give one of them another name: ... AS other_name; or leave it out: SELECT a.*, b.* EXCEPT (bidder, ts)
 
 -- case: A stream joined to itself without a name
 CREATE VIEW v AS SELECT bids.auction FROM bids JOIN bids ON bids.auction = bids.bidder;
 -- expect error:
---   definition_error at 1:53: `bids` is there twice
+--   definition_error at 1:53: `bids` appears twice
 --   hint: give one of them another name: ... AS other
 
 -- case: USING a column of one side
@@ -757,8 +757,8 @@ CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN clicks c ON b.bidder = c
 -- case: ASOF with two comparisons of columns
 CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i ON b.auction = i.id AND b.price >= i.price AND i.id <= b.bidder;
 -- expect error:
---   definition_error at 1:57: it is not clear which comparison of this ASOF JOIN chooses the row
---   hint: say it before ON: ASOF JOIN b MATCH_CONDITION (a.ts >= b.ts) ON ...
+--   definition_error at 1:57: it is ambiguous which comparison of this ASOF JOIN chooses the row
+--   hint: specify it before ON: ASOF JOIN b MATCH_CONDITION (a.ts >= b.ts) ON ...
 
 -- case: ASOF with a condition on both sides
 CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i ON b.auction = i.id AND b.price >= i.price AND i.name <> b.channel;
@@ -794,7 +794,7 @@ CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION 
 CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION (b.price = i.price) ON b.auction = i.id;
 -- expect error:
 --   definition_error at 1:90: `=` in MATCH_CONDITION: it takes one comparison, with >=, >, <= or <
---   hint: the other conditions stand in ON: MATCH_CONDITION (a.ts >= b.ts) ON a.id = b.id AND ...
+--   hint: the other conditions belong in ON: MATCH_CONDITION (a.ts >= b.ts) ON a.id = b.id AND ...
 
 -- case: NEAREST of one value
 CREATE VIEW v AS SELECT b.auction FROM bids b ASOF JOIN items i MATCH_CONDITION (NEAREST(b.price)) ON b.auction = i.id;
@@ -823,19 +823,19 @@ CREATE VIEW v AS SELECT NEAREST(price, 5) AS n FROM bids;
 -- case: NEAREST in a question
 SELECT h.n FROM hot h ASOF JOIN items i MATCH_CONDITION (NEAREST(h.n, i.price)) ON h.auction = i.id;
 -- expect error:
---   statement_refused: NEAREST works in a view, not in a question
+--   statement_refused: NEAREST works in a view, not in a query
 --   hint: CREATE VIEW v AS SELECT ..., and SELECT from that
 
 -- case: MATCH_CONDITION with USING in a question
 SELECT h.n FROM hot h ASOF JOIN items i MATCH_CONDITION (h.n >= i.price) USING (id);
 -- expect error:
---   statement_refused: MATCH_CONDITION with USING works in a view, not in a question
+--   statement_refused: MATCH_CONDITION with USING works in a view, not in a query
 --   hint: write ON a.id = b.id
 
 -- case: A changelog as a question
 SELECT * FROM CHANGELOG OF hot;
 -- expect error:
---   statement_refused: a changelog is a view, not a question: it holds the changes that come
+--   statement_refused: a changelog can be used in a view, not in a query: it contains future changes
 --   hint: CREATE VIEW changes AS SELECT * FROM CHANGELOG OF v; SUBSCRIBE TO v keeps nothing
 
 -- case: A changelog of rows that have one of its columns
@@ -868,14 +868,14 @@ CREATE VIEW v AS SELECT b.auction FROM bids b JOIN clicks c MATCH_CONDITION (b.t
 -- case: The rows around a subquery in an as-of join of it
 CREATE VIEW v AS SELECT auction, (SELECT count(*) FROM clicks c ASOF JOIN items i ON c.bidder >= i.id AND i.price = b.price) AS n FROM bids b;
 -- expect error:
---   unsupported at 1:86: a subquery that uses columns of the rows around it in an outer or as-of join, or in a second relation of its FROM
+--   unsupported at 1:86: a correlated subquery with outer columns in an outer or as-of join, or in a second relation of its FROM
 --   hint: use them in its WHERE, or in the first relation of its FROM
 
 -- case: A version of a view without a time
 CREATE VIEW v AS SELECT b.auction FROM bids b JOIN hot FOR SYSTEM_TIME AS OF b.ts AS h ON b.auction = h.auction;
 -- expect error:
 --   unsupported at 1:52: FOR SYSTEM_TIME AS OF needs a stream of versions with an event time
---   hint: a stored table is joined as it is: leave FOR SYSTEM_TIME out; or ASOF JOIN it by a column
+--   hint: a stored table has only its current state: leave FOR SYSTEM_TIME out; or ASOF JOIN it by a column
 
 -- case: EXCEPT of different widths
 CREATE VIEW v AS SELECT auction FROM bids EXCEPT SELECT bidder, page FROM clicks;
@@ -886,14 +886,14 @@ CREATE VIEW v AS SELECT auction FROM bids EXCEPT SELECT bidder, page FROM clicks
 -- case: WITH RECURSIVE without UNION
 CREATE VIEW v AS WITH RECURSIVE r AS (SELECT auction FROM r) SELECT auction FROM r;
 -- expect error:
---   unsupported at 1:46: a recursive CTE is what it begins with UNION what follows from that
+--   unsupported at 1:46: a recursive CTE is the initial rows UNION the rows that follow from them
 --   hint: WITH RECURSIVE r AS (SELECT ... FROM edges UNION SELECT ... FROM r JOIN edges ON ...)
 
 -- case: WITH RECURSIVE over two streams
 CREATE VIEW v AS WITH RECURSIVE r AS (SELECT auction AS a FROM bids UNION SELECT r.a FROM r JOIN bids b ON r.a = b.bidder JOIN clicks c ON r.a = c.bidder) SELECT a FROM r;
 -- expect error:
 --   unsupported at 1:33: a loop over more than one other stream is not supported
---   hint: unite them into one stream before, with a column that says which is which
+--   hint: union them into one stream first, with a column that tells them apart
 
 -- case: A function in a loop that may mean something else
 CREATE VIEW v AS WITH RECURSIVE r AS (SELECT channel AS a FROM bids UNION SELECT reverse(a) FROM r) SELECT a FROM r;
@@ -923,7 +923,7 @@ CREATE VIEW v AS SELECT auction, sum(price) OVER (ORDER BY ts, price RANGE BETWE
 CREATE VIEW v AS SELECT auction, sum(price) OVER w AS s FROM bids;
 -- expect error:
 --   unsupported at 1:34: there is no WINDOW `w`
---   hint: define it behind FROM and WHERE: WINDOW w AS (PARTITION BY a ORDER BY b)
+--   hint: define it after FROM and WHERE: WINDOW w AS (PARTITION BY a ORDER BY b)
 
 -- case: UNION BY NAME
 CREATE VIEW v AS SELECT auction FROM bids UNION ALL BY NAME SELECT bidder FROM bids;
@@ -981,5 +981,5 @@ CREATE VIEW v AS SELECT percentile(price, 0.5, 3) AS p FROM bids;
 -- case: A total over no rows in a subquery about the rows around it
 CREATE VIEW v AS SELECT auction FROM bids b WHERE EXISTS (SELECT count(*) FROM hot h WHERE h.auction = b.auction GROUP BY ROLLUP (n));
 -- expect error:
---   unsupported at 1:66: a grouping set without keys in a subquery that uses columns of the rows around it
+--   unsupported at 1:66: a grouping set without keys in a correlated subquery
 --   hint: leave () out: GROUPING SETS ((a, b), (a)) has no total over all rows

@@ -193,7 +193,7 @@ CREATE VIEW after_an_interval AS SELECT window_start, window_end, count(*) AS n 
 CREATE VIEW after_fraction AS SELECT window_start, window_end, count(*) AS n FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end EMIT AFTER FRACTION 0.9;
 -- expect plan after_fraction:
 --   scan bids | no columns
---   aggregate by nothing | over tumbling 10s | when 0.9 of the data is there | retracting | n = count(*)
+--   aggregate by nothing | over tumbling 10s | when 0.9 of the data has arrived | retracting | n = count(*)
 --   gives window_start, window_end, n
 
 -- case: ONCE

@@ -141,8 +141,8 @@ CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts DESC MEASURES a
 -- case: A pattern that nothing fulfils too
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a*) DEFINE a AS price > 1);
 -- expect error:
---   unsupported at 1:37: a pattern that no row at all would match is not supported
---   hint: let at least one variable be there, as in A+ instead of A*
+--   unsupported at 1:37: a pattern that can match no row at all is not supported
+--   hint: require at least one row, as in A+ instead of A*
 
 -- case: A repeated part that may be empty
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a (b?)*) DEFINE a AS price > 1);
@@ -153,17 +153,17 @@ CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.pric
 -- case: A variable that is not there
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES z.price AS p PATTERN (a b) DEFINE b AS price > 1);
 -- expect error:
---   schema_error at 1:37: `z` is no variable of the pattern
+--   schema_error at 1:37: `z` is not a variable of the pattern
 
 -- case: A condition of no variable
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a b) DEFINE z AS price > 1);
 -- expect error:
---   definition_error at 1:114: the condition of `z`, which is no variable of the pattern
+--   definition_error at 1:114: there is a condition for `z`, which is not a variable of the pattern
 
 -- case: A column that is not there
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.prise AS p PATTERN (a b) DEFINE b AS price > 1);
 -- expect error:
---   schema_error at 1:75: unknown column `prise`
+--   schema_error at 1:75: there is no column `prise`
 --   hint: did you mean `price`?
 
 -- case: No condition
@@ -176,12 +176,12 @@ CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.pric
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a b) DEFINE b AS concat(b.channel, a.channel) = 'x');
 -- expect error:
 --   unsupported at 1:114: `CONCAT(b.channel, a.channel)` over rows of several variables is not supported
---   hint: compute it of each row; comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN, CASE, abs, coalesce, least and greatest can join what rows give
+--   hint: compute it for each row; comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN, CASE, abs, coalesce, least and greatest can combine values of several rows
 
 -- case: Rows of two variables in one navigation
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES SUM(a.price + b.price) AS p PATTERN (a b) DEFINE b AS price > 1);
 -- expect error:
---   definition_error at 1:75: `a.price + b.price` speaks of rows of different variables
+--   definition_error at 1:75: `a.price + b.price` refers to rows of different variables
 --   hint: FIRST, LAST, PREV, NEXT and totals take columns of one variable
 
 -- case: A measure without a name
@@ -192,12 +192,12 @@ CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.pric
 -- case: Skip to a variable that is not there
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p AFTER MATCH SKIP TO FIRST z PATTERN (a b) DEFINE b AS price > 1);
 -- expect error:
---   definition_error at 1:37: `z` is no variable of the pattern
+--   definition_error at 1:37: `z` is not a variable of the pattern
 
 -- case: Time-outs without a time
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a b) EMIT TIMEOUTS DEFINE b AS price > 1);
 -- expect error:
---   definition_error at 1:37: time-outs need to know how long a match may take
+--   definition_error at 1:37: time-outs need a limit on how long a match may take
 --   hint: add WITHIN, or .within(...)
 
 -- case: The beginning of a stream
@@ -213,7 +213,7 @@ CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.pric
 -- case: A clause twice
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a b) PATTERN (b a) DEFINE b AS price > 1);
 -- expect error:
---   definition_error at 1:102: PATTERN is there twice
+--   definition_error at 1:102: PATTERN appears twice
 
 -- case: A bracket that is open
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a (b) DEFINE b AS price > 1);
@@ -225,18 +225,18 @@ CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.pric
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a b) DEFINE b AS price > rand());
 -- expect error:
 --   unsupported at 1:122: `rand` cannot be used here
---   hint: use the event time; or ask with it: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR
+--   hint: use the event time; or use it in a query: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR
 
 -- case: A subquery in a condition
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a b) DEFINE b AS price > (SELECT max(price) FROM items));
 -- expect error:
---   unsupported at 1:114: only an expression can stand here
+--   unsupported at 1:114: only an expression is allowed here
 
 -- case: The time of processing in a condition
 CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a b) DEFINE b AS ts < now());
 -- expect error:
 --   unsupported at 1:119: `now` cannot be used here
---   hint: e.g. WHERE ts > now() - INTERVAL '1' HOUR; or compute it when you ask: SELECT now() - ts FROM view
+--   hint: e.g. WHERE ts > now() - INTERVAL '1' HOUR; or compute it in a query: SELECT now() - ts FROM view
 
 -- case: Behind a join
 CREATE VIEW v AS SELECT * FROM bids JOIN items ON bids.auction = items.id MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a) DEFINE a AS price > 1) AS m;

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from millstream.home import Home
 from millstream.reader import Reader
-from millstream.sql.query.store_query import question
+from millstream.sql.query.store_query import read_query
 from millstream.store.port import EpochCommit, EpochRow
 
 from .conftest import HOT
@@ -82,6 +82,6 @@ def test_rows_and_epoch_are_of_one_moment(home: Path) -> None:
 
 def test_an_answer_from_a_process_of_its_own_names_its_epoch(home: Path) -> None:
     with Home(home) as opened:
-        assert question(APART, opened.store.tables()).apart == ("hot",)
+        assert read_query(APART, opened.store.tables()).apart == ("hot",)
         result = opened.query(APART)
         assert result.epochs == {"auctions": 1} and len(result) == 2

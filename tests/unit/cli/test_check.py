@@ -56,13 +56,13 @@ def test_all_mistakes_are_found_and_each_with_its_place(millstream: Cli) -> None
     ("sql", "said"),
     [
         (SOURCE + SOURCE, "`bids` is defined already\n  at flow.sql:3:1"),
-        (SOURCE + "CREATE VIEW bids AS SELECT 1 AS n;", "is the name of a source already"),
+        (SOURCE + "CREATE VIEW bids AS SELECT 1 AS n;", "is already the name of a source"),
         (SOURCE + "SELECT * FROM hott;", "there is no source, table or view `hott`\n  at flow.sql:3:15"),
         (SOURCE + "DROP VIEW hot;", "there is no source, table or view `hot`"),
         (SOURCE + "INSERT INTO bid VALUES (1);", "there is no source, table or view `bid`"),
         (SOURCE + "SUBSCRIBE TO hot;", "`hot`"),
         (SOURCE + "DROP SOURCE bids; CREATE VIEW v AS SELECT auction FROM bids;", "`bids`"),
-        ("SELECT 'open;", "the text cannot be read\n  at flow.sql:1"),
+        ("SELECT 'open;", "the text cannot be parsed\n  at flow.sql:1"),
         ("CREATE SOURCE s FROM GENERATOR('nexmark', kind = 'bids');", "unknown kind of event"),
     ],
 )

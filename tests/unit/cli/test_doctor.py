@@ -34,7 +34,7 @@ def test_without_java_it_says_how_to_get_one(millstream: Cli, monkeypatch: pytes
 
 
 def test_a_home_is_looked_at(home: Path, tmp_path: Path) -> None:
-    assert check_home(home).said.endswith("format 1, not in use, 1 view")
+    assert check_home(home).text.endswith("format 1, not in use, 1 view")
     assert check_home(tmp_path / "none").state == OK
     (tmp_path / "other").mkdir()
     assert check_home(tmp_path / "other").state == OK
@@ -54,7 +54,7 @@ def test_a_home_in_use_names_its_process(home: Path) -> None:
 
     with Home(home) as opened:
         assert opened.store is not None
-        assert f"in use by process {os.getpid()}" in check_home(home).said
+        assert f"in use by process {os.getpid()}" in check_home(home).text
 
 
 def test_a_store_that_cannot_be_read_is_a_problem(home: Path) -> None:

@@ -33,7 +33,7 @@ def test_append_makes_the_topic_and_says_what_it_did(millstream: Cli) -> None:
     assert done.exit_code == 0, done.output
     assert done.stdout == "appended 2 records to bids: partition 0 offsets 0 to 1\n"
     assert done.stderr == (
-        "made the topic bids: auction BIGINT, price BIGINT, ts TIMESTAMP, as the first lines suggest\n"
+        "created the topic bids: auction BIGINT, price BIGINT, ts TIMESTAMP, as the first lines suggest\n"
     )
     again = millstream("log", "append", "bids", stdin=LINES)
     assert again.stdout == "appended 2 records to bids: partition 0 offsets 2 to 3\n"
@@ -44,7 +44,7 @@ def test_append_reads_a_file_into_a_schema_that_is_given(millstream: Cli, tmp_pa
     (tmp_path / "lines").write_text('{"a": 1}\n' * 25_000)
     done = millstream("log", "append", "t", "lines", "--schema", "a INT", "--partitions", "2", "--home", "h")
     assert done.stdout.startswith("appended 25,000 records to t: ")
-    assert "made the topic t: a INT\n" in done.stderr
+    assert "created the topic t: a INT\n" in done.stderr
     assert sum(Log(tmp_path / "h" / "log", SystemClock()).topic("t").end().values()) == 25_000
 
 
@@ -81,7 +81,7 @@ def test_a_retry_of_a_producer_changes_nothing(bids: Cli) -> None:
     how = ("log", "append", "bids", "--producer", "loader", "--sequence", "1")
     assert bids(*how, stdin=LINES).stdout == "appended 2 records to bids: partition 0 offsets 2 to 3\n"
     again = bids(*how, stdin=LINES).stdout
-    assert again == "nothing new: bids has this sequence already (partition 0 offsets 2 to 3)\n"
+    assert again == "nothing new: bids already has this sequence (partition 0 offsets 2 to 3)\n"
     assert bids("log", "append", "bids", "--producer", "loader", stdin=LINES).exit_code == 2
 
 
@@ -104,9 +104,9 @@ def test_read_prints_json_lines_with_their_place(bids: Cli) -> None:
     ("arguments", "said", "code"),
     [
         (("read", "bidz"), "did you mean `bids`?", 2),
-        (("read", "bids", "--from", "noon"), "'noon' is no offset", 2),
+        (("read", "bids", "--from", "noon"), "'noon' is not an offset", 2),
         (("read", "bids", "--partition", "1"), "bids has 1 partition, numbered from 0", 2),
-        (("trim", "bids", "--before", "x"), "'x' is no offset", 2),
+        (("trim", "bids", "--before", "x"), "'x' is not an offset", 2),
         (("create", "bids", "--schema", "a INT"), "there is a topic bids already", 2),
         (("create", "b", "--schema", "a HUGE"), "the schema cannot be read", 2),
     ],
@@ -154,7 +154,7 @@ def test_list_without_topics_says_what_to_do(millstream: Cli) -> None:
 
 def test_trim_says_first_what_it_would_remove(bids: Cli, tmp_path: Path) -> None:
     done = bids("log", "trim", "bids", "--before", "end")
-    assert done.stdout == ("would remove 2 records of partition 0: offsets 0 to 1\nto do it, say it again with --yes\n")
+    assert done.stdout == ("would remove 2 records of partition 0: offsets 0 to 1\nto do it, add --yes\n")
     assert len(records(bids("log", "read", "bids").stdout)) == 2
     assert "nothing to remove" in bids("log", "trim", "bids", "--before", "1", "--yes").stdout
     Log(tmp_path / "millstream-home" / "log", SystemClock()).topic("bids").hold("r", {0: 1})
@@ -166,7 +166,7 @@ def test_trim_says_first_what_it_would_remove(bids: Cli, tmp_path: Path) -> None
 
 
 def test_check_finds_damage_and_names_the_file(bids: Cli, tmp_path: Path) -> None:
-    assert bids("log", "check").stdout == "bids: 2 records, all as they were written\n"
+    assert bids("log", "check").stdout == "bids: 2 records, all intact\n"
     (wal,) = (tmp_path / "millstream-home" / "log" / "bids").rglob("*.wal")
     data = bytearray(wal.read_bytes())
     data[-20] ^= 1
@@ -181,7 +181,7 @@ def test_create_takes_all_settings(millstream: Cli, tmp_path: Path) -> None:
         *("log", "create", "t", "--schema", "a INT, b STRING", "--partitions", "3", "--key", "b"),
         *("--retain", "7d", "--retain-bytes", "1000", "--hard-cap"),
     )
-    assert done.stdout == "made the topic t with 3 partitions\n"
+    assert done.stdout == "created the topic t with 3 partitions\n"
     about = Log(tmp_path / "millstream-home" / "log", SystemClock()).topic("t").about
     assert (about.partitions, about.key, about.retain_time) == (3, "b", 7 * 86_400_000_000)
     assert (about.retain_bytes, about.hard_cap) == (1000, True)

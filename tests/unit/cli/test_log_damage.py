@@ -65,7 +65,7 @@ def test_a_lost_topic_note_is_said_everywhere_and_repaired(home: Path, tmp_path:
     assert "it is restored from its copy" in said
     code, said = said_by("repair", "--yes", "--home", home)
     assert code == 0, said
-    assert said_by("repair", "--home", home) == (0, "all is well: there is nothing to repair\n")
+    assert said_by("repair", "--home", home) == (0, "there is nothing to repair\n")
     assert check_home(home).state == OK
     homes.go_on(home)
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from millstream.cli.demo.flow import PANELS, house
 from millstream.cli.demo.screen import draw
 from millstream.cli.meter import Meter
-from millstream.cli.output import spoken_seconds
+from millstream.cli.output import format_seconds
 from millstream.clock import ALL_READ
 from millstream.plan.planner import plan
 from millstream.runtime.epoch.loop import EpochReport
@@ -53,7 +53,7 @@ def test_all_read_is_not_a_time() -> None:
     ("seconds", "said"), [(0.0421, "42 ms"), (0.24, "0.2 s"), (75, "1 min 15 s"), (7300, "2 h 1 min")]
 )
 def test_durations_are_told_in_a_person_s_unit(seconds: float, said: str) -> None:
-    assert spoken_seconds(seconds) == said
+    assert format_seconds(seconds) == said
 
 
 @pytest.mark.parametrize(("width", "height"), [(120, 40), (80, 24), (60, 30), (40, 12), (200, 60)])

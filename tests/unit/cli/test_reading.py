@@ -56,10 +56,10 @@ def test_the_home_can_be_named_by_the_environment(millstream: Cli, home: Path, m
     [
         ("SELECT * FROM hott", "did you mean `hot`?"),
         ("SELECT nothing FROM hot", "nothing"),
-        ("SELEC * FROM hot", "the query cannot be read"),
+        ("SELEC * FROM hot", "the query cannot be parsed"),
         ("DROP TABLE hot", "only SELECT can be run here"),
         ("SELECT * FROM read_csv('/etc/passwd')", "is not allowed in a query"),
-        ("SELECT 1 FROM hot; SELECT 2 FROM hot", "one statement at a time"),
+        ("SELECT 1 FROM hot; SELECT 2 FROM hot", "only one statement is allowed"),
     ],
 )
 def test_a_question_that_cannot_be_answered_is_one_message(millstream: Cli, home: Path, sql: str, said: str) -> None:

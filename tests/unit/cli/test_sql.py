@@ -257,7 +257,7 @@ def test_a_process_that_has_gone_away_is_said(
     monkeypatch.setattr(shell.connection, "_begin", nobody)
     shell.connection.hangs_up = True
     assert shell.take("SELECT 1;")
-    assert "has gone away" in capsys.readouterr().err
+    assert "has ended, and no other process" in capsys.readouterr().err
 
 
 def test_expanded_rows_are_one_line_per_value(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:

@@ -134,7 +134,7 @@ def test_the_shell_outlives_every_interruption(terminal: Terminal, tmp_path: Pat
     terminal.type("SUBSCRIBE TO v;\r")
     terminal.until("41")
     terminal.type("\x03")  # the subscription
-    terminal.until("no longer listening")
+    terminal.until("subscription ended")
     terminal.until("millstream> ")
 
     terminal.type("WATCH v EVERY 1 SECOND;\r")

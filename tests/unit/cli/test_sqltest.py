@@ -247,14 +247,14 @@ def test_a_flow_that_is_wrong_fails_its_tests(folder: Path) -> None:
         ("-- test: a\nSELECT 1;\n-- test: b\n", "what is expected here?", 2),
         ("-- test: a\n" + BID, "expects nothing", 1),
         ("-- test: a\nSELECT 1 AS n;\n-- | n |\n-- | 1 | 2 |\n", "2 values for 1 columns", 4),
-        ("-- test: a\nSELECT 1;\n-- eror: x\n", "`-- eror:` means nothing here", 3),
+        ("-- test: a\nSELECT 1;\n-- eror: x\n", "`-- eror:` is not allowed here", 3),
         ("-- test: a\n-- advance: soon\n", "soon", 2),
         ("-- test: a\n-- error: x\n", "comes after the statement that fails", 2),
         ("-- test: a\n-- | n |\n", "rows are expected of a SELECT", 2),
         ("-- test: a\n-- flow: flow.sql\n", "comes first in the file", 2),
         ("-- flow: nowhere.sql\n", "there is no file", 1),
         ("-- test: a\nSELECT 1\n", "has no end", 2),
-        ("-- test:\n", "needs something behind it", 1),
+        ("-- test:\n", "needs a value", 1),
         ("-- test: a\nSELECT 1;\n-- no rows\n-- test: a\nSELECT 1;\n-- no rows\n", "two tests `a`", 4),
     ],
 )
@@ -318,7 +318,7 @@ def test_one_line_for_each_test_and_an_exit_code(millstream: Cli, folder: Path) 
     assert [c.get("name") for c in suite] == ["right", "wrong"]
     assert "not as expected" in (suite[1].find("failure").text or "")  # type: ignore[union-attr]
     assert millstream("test", "-k", "right").exit_code == 0
-    assert "no test has 'nothing' in its name" in millstream("test", "-k", "nothing").stderr
+    assert "no test name contains 'nothing'" in millstream("test", "-k", "nothing").stderr
 
 
 # ---------------------------------------------------------------- values

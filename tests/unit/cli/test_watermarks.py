@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.commands.watermarks import NAMES, told
+from millstream.cli.commands.watermarks import NAMES, holder_sentences
 from millstream.home import Home
 from millstream.runtime.epoch.progress import Progress
 from millstream.runtime.epoch.watermarks import SourceStanding, Watermarks
@@ -94,10 +94,10 @@ def test_what_else_may_be_said() -> None:
     row = {"flow": "f", "source": "s", "partition": 0, "newest": None, "since": None, "holds": False, "ended": True}
     clock = {**row, "flow": "g", "ended": False}
     waiting = {**row, "flow": "h", "holds": True, "since": "2026-01-01T00:00:00Z"}
-    assert list(told([row, clock, waiting])) == [
-        "f is held back by nothing: all was read.",
-        "g is held back by nothing: it goes with the clock.",
-        "h is held back by partition 0 of s since 2026-01-01 00:00:00: it has shown no event time yet.",
+    assert list(holder_sentences([row, clock, waiting])) == [
+        "f is not held back: everything was read.",
+        "g is not held back: it follows the clock.",
+        "h is held back by partition 0 of s since 2026-01-01 00:00:00: it has had no event time yet.",
     ]
 
 

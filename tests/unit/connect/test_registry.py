@@ -116,9 +116,9 @@ def test_sql_spells_a_registered_system_with_its_options() -> None:
         ("COUNTER('x', size = 1)", "COUNTER has no option `size`", "options are: name, rows, password, every, factor"),
         ("COUNTER('x', rows = 'many')", "the option `rows` of COUNTER is a whole number", None),
         ("COUNTER('x', factor = true)", "the option `factor` of COUNTER is a number", None),
-        ("COUNTER('x', name = 'y')", "the option `name` of COUNTER is given twice", None),
+        ("COUNTER('x', name = 'y')", "the option `name` of COUNTER is specified twice", None),
         ("COUNTER('x', 'y')", "COUNTER(...) takes 1 value without a name, not 2", "e.g. COUNTER(name = ...)"),
-        ("COUNTER(1)", "COUNTER(...) begins with a text in quotes", "e.g. COUNTER(name = ...)"),
+        ("COUNTER(1)", "COUNTER(...) begins with a string", "e.g. COUNTER(name = ...)"),
     ],
 )
 def test_wrong_options_are_refused_with_those_that_there_are(sql: str, message: str, hint: str | None) -> None:
@@ -173,10 +173,10 @@ def test_explain_shows_the_system_without_secrets_and_the_promise_of_its_sink() 
 
 def test_registering_twice_is_fine_and_under_a_taken_or_bad_name_is_not() -> None:
     ms.register_connector("counter", source=Counter, sink=Remember, options=OPTIONS, unnamed="name")
-    with pytest.raises(DefinitionError, match="another connector called `counter`"):
+    with pytest.raises(DefinitionError, match="a connector `counter` exists already"):
         ms.register_connector("counter", source=Counter)
     for name in ("Counter", "my-system", ""):
-        with pytest.raises(DefinitionError, match="not a good name"):
+        with pytest.raises(DefinitionError, match="not a valid name"):
             ms.register_connector(name, source=Counter)
     with pytest.raises(DefinitionError, match="neither a source nor a sink"):
         ms.register_connector("nothing")

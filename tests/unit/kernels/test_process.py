@@ -598,9 +598,9 @@ def test_values_that_do_not_fit_their_column_are_failures_of_their_row(flow: Any
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ((1,), "a row of 1 values was given for the columns k, n"),
+        ((1,), "a row of 1 values was emitted for the columns k, n"),
         ({"k": 1, "m": 2}, "a row has no column `m`; it has k, n"),
-        (7, "int is no row: give a dict, or a tuple of k, n"),
+        (7, "int is not a row: pass a dict, or a tuple of k, n"),
         ("row", "str is no row"),
         ([7], "int is no row"),
     ],

@@ -115,7 +115,7 @@ def test_what_copy_does_not_do_is_refused(one: Spoken, tmp_path: Path) -> None:
         (f"{at}/a.csv' (FORMAT xml)", Unsupported, "the format xml"),
         (f"{at}/a.csv' (FORMAT json, HEADER)", DefinitionError, "HEADER is an option of csv"),
         (f"{at}/a.csv' (QUOTE 'x')", DefinitionError, "no option `quote`"),
-        (f"{at}/a.csv' (HEADER, HEADER)", DefinitionError, "given twice"),
+        (f"{at}/a.csv' (HEADER, HEADER)", DefinitionError, "specified twice"),
         (f"{at}/a.csv' (DELIMITER 'ab')", DefinitionError, "one character"),
         (f"{at}/cut.csv.gz' (FORMAT csv)", SourceUnreadable, "cannot be read"),
         (f"COPY t TO '{tmp_path}/b.csv'", Unsupported, "COPY ... TO"),

@@ -42,11 +42,11 @@ def test_definitions_are_there_when_the_home_is_opened_again(tmp_path: Path) -> 
 def test_a_definition_said_twice_is_there_already(tmp_path: Path) -> None:
     with opened(tmp_path / "home") as one:
         one.say(BIDS, HOT)
-        assert one.said(HOT) == "the view hot is there already"
-        assert one.said("CREATE VIEW IF NOT EXISTS hot AS SELECT price FROM bids") == "the view hot is there already"
+        assert one.said(HOT) == "the view hot exists already"
+        assert one.said("CREATE VIEW IF NOT EXISTS hot AS SELECT price FROM bids") == "the view hot exists already"
         with pytest.raises(DuplicateName, match="there is a view `hot` already"):
             one.say("CREATE VIEW hot AS SELECT price FROM bids")
-        with pytest.raises(DefinitionError, match="`hot` is the name of a view already"):
+        with pytest.raises(DefinitionError, match="`hot` is already the name of a view"):
             one.say("CREATE TABLE hot (a INT)")
 
 
@@ -274,11 +274,11 @@ def test_a_flow_can_be_named(tmp_path: Path) -> None:
 def test_a_paused_flow_stays_so(tmp_path: Path) -> None:
     with opened(tmp_path / "home") as one:
         one.say(BIDS, HOT)
-        assert one.said("PAUSE hot") == "the flow bids rests; RESUME bids lets it go on where it was"
+        assert one.said("PAUSE hot") == "the flow bids is paused; RESUME bids continues from the same place"
         assert [r["state"] for r in one.rows("SHOW FLOWS")] == ["paused"]
     with opened(tmp_path / "home") as again:
         assert [r["state"] for r in again.rows("SHOW FLOWS")] == ["paused"]
-        assert again.said("RESUME FLOW bids") == "the flow bids goes on"
+        assert again.said("RESUME FLOW bids") == "the flow bids is resumed"
         assert [r["state"] for r in again.rows("SHOW FLOWS")] == ["stopped"]
         with pytest.raises(UnknownName, match="no view, sink or flow `nothing`"):
             again.say("PAUSE nothing")
@@ -318,7 +318,7 @@ def test_a_sink_gets_its_query_later(tmp_path: Path) -> None:
         assert topic.read(0, 0, topic.end()[0]).select(["auction", "price"]).to_pylist() == [
             {"auction": 1, "price": 500}
         ]
-        with pytest.raises(DefinitionError, match="something is written to the sink"):
+        with pytest.raises(DefinitionError, match="already has a query"):
             one.say("INSERT INTO dear SELECT auction, price FROM bids")
         with pytest.raises(DefinitionError, match="is a sink"):
             one.say("INSERT INTO dear VALUES (1, 2)")
@@ -329,12 +329,12 @@ def test_the_two_statements_of_a_sink_may_be_repeated(tmp_path: Path) -> None:
     for _ in range(2):  # the second time in a home that has both
         with opened(tmp_path / "home") as one:
             one.say(BIDS, made, fed)
-            assert one.said(made) == "the sink dear is there already"
-            assert one.said(fed) == "the sink dear gets what this query gives already"
+            assert one.said(made) == "the sink dear exists already"
+            assert one.said(fed) == "the sink dear already receives the result of this query"
             assert [r["from"] for r in one.rows("SHOW SINKS")] == ["a query"]
             with pytest.raises(DuplicateName, match="there is a sink `dear` already"):
                 one.say("CREATE SINK dear INTO LOG('cheap')")
-            with pytest.raises(DefinitionError, match="something is written to the sink"):
+            with pytest.raises(DefinitionError, match="already has a query"):
                 one.say("INSERT INTO dear SELECT price FROM bids")
 
 
@@ -409,7 +409,7 @@ def test_a_plan_is_explained(tmp_path: Path) -> None:
             "EXPLAIN SELECT count(*) AS n FROM bids GROUP BY TUMBLE(ts, '1 minute') EMIT ON CLOSE"
         ).text.lower().replace("when the window closes", "on close")
         joined = one.say("EXPLAIN SELECT a.auction FROM bids a JOIN bids b ON a.auction = b.auction").text
-        assert "all rows, for good" in joined, "nothing bounds it"
+        assert "all rows, kept indefinitely" in joined, "nothing bounds it"
         with pytest.raises(Unsupported):
             one.say("EXPLAIN SELECT stddev(price) OVER (ORDER BY ts) AS x FROM bids")
 

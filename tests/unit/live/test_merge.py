@@ -87,7 +87,7 @@ REFUSED_CONFLICTS = [
     ("+ DO UPDATE SET v = DEFAULT", Unsupported, "DEFAULT"),
     ("+ ON CONSTRAINT t_pkey DO NOTHING", Unsupported, "ON CONSTRAINT"),
     ("+ (k) WHERE v > 1 DO NOTHING", Unsupported, "before DO"),
-    ("INSERT OR REPLACE INTO t VALUES (1, 1, 'x') ON CONFLICT DO NOTHING", DefinitionError, "says it twice"),
+    ("INSERT OR REPLACE INTO t VALUES (1, 1, 'x') ON CONFLICT DO NOTHING", DefinitionError, "specifies it twice"),
     ("INSERT INTO t VALUES (9, 1, 'x') RETURNING k", Unsupported, "RETURNING"),
     ("+ DO NOTHING RETURNING k", Unsupported, "RETURNING"),
     ("+ DELETE", DefinitionError, "DO is expected"),

@@ -65,7 +65,7 @@ def test_a_question_too_deep_for_the_store_is_refused_in_plain_words() -> None:
 
 def test_python_expressions_are_refused_with_a_name() -> None:
     rows = ms.Flow("f").source("s", ms.memory(), schema="n BIGINT, ts TIMESTAMP", event_time="ts")
-    with pytest.raises(DefinitionError, match="inside one another"):
+    with pytest.raises(DefinitionError, match="nested too deeply"):
         rows.where("(" * 3000 + "n > 1" + ")" * 3000)
     with pytest.raises(DefinitionError, match="not the name of a column"):
         ms.col(5)  # type: ignore[arg-type]

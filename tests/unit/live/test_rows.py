@@ -141,7 +141,7 @@ def test_a_table_without_a_key_takes_rows_twice(shop: Spoken) -> None:
         ("DELETE FROM nothing", DefinitionError, "no table `nothing`"),
         ("DELETE FROM items LIMIT 1", Unsupported, "no more"),
         ("DELETE FROM items WHERE id IN (SELECT 1)", Unsupported, "only columns of the table itself"),
-        ("SELECT * FROM bids", QueryError, "`bids` is a source, whose records go on coming"),
+        ("SELECT * FROM bids", QueryError, "`bids` is a source, whose records keep arriving"),
         ("SELECT * FROM nothing", ViewNotFound, "`nothing`"),
         ("SELECT * FROM state('nothing')", MillstreamError, "nothing"),
         ("SELECT nothing FROM items", QueryError, None),

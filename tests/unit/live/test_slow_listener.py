@@ -27,7 +27,7 @@ def test_a_listener_that_missed_changes_is_told(tmp_path: Path, monkeypatch: pyt
         assert next(changes).epoch == 1
         for epoch in (2, 3, 4):  # while the listener is busy with epoch 1; epoch 2 is not kept any more
             feed.take(epoch, {"hot": pa.table({"auction": [epoch], "n": [1]})})
-        with pytest.raises(QueryError, match="the changes after epoch 1 of `f` are not kept any more") as ended:
+        with pytest.raises(QueryError, match="the changes after epoch 1 of `f` are no longer kept") as ended:
             next(changes)
         assert "epoch 3" in str(ended.value.detail) and "WITH SNAPSHOT" in str(ended.value.hint)
 

@@ -39,9 +39,9 @@ def test_a_flow_with_a_bad_name_is_refused_and_nothing_is_kept(tmp_path: Path, c
         one.say(BIDS)
         before = (tmp_path / "home" / FILE).read_bytes()
         for name in (*HOSTILE, str(canary)):
-            with pytest.raises(DefinitionError, match="not a good name for a flow"):
+            with pytest.raises(DefinitionError, match="not a valid name for a flow"):
                 one.say(f"CREATE VIEW a WITH (flow = '{name}') AS SELECT price FROM bids")
-            with pytest.raises(DefinitionError, match="not a good name for a flow"):
+            with pytest.raises(DefinitionError, match="not a valid name for a flow"):
                 one.say(f"SET flow = '{name}'")
         assert one.live.flows() == []
         assert (tmp_path / "home" / FILE).read_bytes() == before

@@ -223,7 +223,7 @@ def test_keys_of_homes_that_kept_none(world: Spoken) -> None:
 REFUSED: dict[str, tuple[type[Exception], str]] = {
     "seen AS SELECT auction, count(*) AS n FROM bids GROUP BY auction": (Unsupported, "has no PRIMARY KEY"),
     "seen AS SELECT auction FROM bids": (SchemaError, "1 values for 2 columns"),
-    "totals (auction) AS SELECT auction FROM bids": (DefinitionError, "gives no value for `n` of `totals`"),
+    "totals (auction) AS SELECT auction FROM bids": (DefinitionError, "has no value for `n` of `totals`"),
     "seen (auction, auction) AS SELECT 1 AS a, 2 AS b": (DefinitionError, "column twice"),
     "seen (auction, colour) AS SELECT 1 AS a, 2 AS b": (SchemaError, "colour"),
     "bids AS SELECT auction, price FROM bids": (DefinitionError, "`bids` is a source"),

@@ -380,9 +380,9 @@ def test_is_in_needs_something_to_be_in() -> None:
 
 
 def test_binding_names_the_unknown_column_and_the_known_ones() -> None:
-    with pytest.raises(SchemaError, match="unknown column `prise`") as caught:
+    with pytest.raises(SchemaError, match="there is no column `prise`") as caught:
         expr("prise > 1").bind(Schema.parse("price BIGINT"))
-    assert caught.value.hint == "did you mean `price`?" and caught.value.detail == "known columns: price"
+    assert caught.value.hint == "did you mean `price`?" and caught.value.detail == "there are: price"
     with pytest.raises(SchemaError, match=r"`x\.y`"):
         expr("x.y > 1").bind(Schema.parse("price BIGINT"))
 

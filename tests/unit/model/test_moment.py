@@ -12,8 +12,8 @@ import pytest
 import millstream as ms
 from millstream.errors import MillstreamError, SchemaError, Unsupported
 from millstream.model.expression import boolean
-from millstream.model.steps.temporal_filter import Temporal
-from millstream.model.temporal_conditions import spans
+from millstream.model.steps.relations.temporal_filter import Temporal
+from millstream.model.steps.temporal_conditions import spans
 from millstream.model.types.schema import Schema
 from tests.local import _duck
 

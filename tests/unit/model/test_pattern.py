@@ -9,7 +9,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import DefinitionError, MillstreamError, SchemaError, Unsupported
-from millstream.model.event_times import times_of
+from millstream.model.steps.event_times import times_of
 from millstream.model.steps.pattern import Matched
 from millstream.model.steps.step import Select
 from millstream.plan.lowering.pattern import lowered
@@ -127,25 +127,25 @@ def test_another_pattern_is_another_plan() -> None:
     [
         (DefinitionError, "begins with then", lambda s: ms.pattern().followed_by("a")),
         (DefinitionError, "two conditions", lambda s: RISE.then("a", "price > 7")),
-        (DefinitionError, "speaks of the rows before", lambda s: RISE.not_followed_by("c", "price > 1").then("d")),
+        (DefinitionError, "refers to the rows before", lambda s: RISE.not_followed_by("c", "price > 1").then("d")),
         (DefinitionError, "needs within", lambda s: s.match(RISE.not_followed_by("c", "price > 1"), n="count(*)")),
         (DefinitionError, "times=", lambda s: ms.pattern().then("a", times=(3, 2))),
         (DefinitionError, "times=0", lambda s: ms.pattern().then("a", times=0)),
         (DefinitionError, "at least two", lambda s: ms.pattern().one_of(RISE)),
         (DefinitionError, "is not a pattern", lambda s: s.match("a b", n="count(*)")),
         (DefinitionError, "rows='some'", lambda s: s.match(RISE, rows="some", n="count(*)")),
-        (DefinitionError, "needs measures", lambda s: s.match(RISE)),
+        (DefinitionError, "needs at least one measure", lambda s: s.match(RISE)),
         (DefinitionError, "how long a match may take", lambda s: s.match(RISE, timeouts=True, n="count(*)")),
-        (DefinitionError, "no variable of the pattern", lambda s: s.match(RISE.skip_to_first("z"), n="count(*)")),
-        (DefinitionError, "no variable of the pattern", lambda s: s.match(RISE.together("u", "z"), n="count(*)")),
-        (DefinitionError, "is taken already", lambda s: s.match(RISE.together("a", "b"), n="count(*)")),
-        (DefinitionError, "cannot be read", lambda s: s.match(RISE, n="count(")),
+        (DefinitionError, "is not a variable of the pattern", lambda s: s.match(RISE.skip_to_first("z"), n="count(*)")),
+        (DefinitionError, "is not a variable of the pattern", lambda s: s.match(RISE.together("u", "z"), n="count(*)")),
+        (DefinitionError, "is already in use", lambda s: s.match(RISE.together("a", "b"), n="count(*)")),
+        (DefinitionError, "cannot be parsed", lambda s: s.match(RISE, n="count(")),
         (DefinitionError, "whole number", lambda s: s.match(RISE, n="first(a.price, 1.5)")),
         (DefinitionError, "no meaning", lambda s: s.match(ms.pattern().then("a", "final last(price) > 1"), n="1")),
         (DefinitionError, "CLASSIFIER", lambda s: s.match(ms.pattern().then("a", "classifier() = 'a'"), n="1")),
-        (SchemaError, "unknown column `prise`", lambda s: s.match(RISE, n="a.prise")),
-        (SchemaError, "`c` is no variable", lambda s: s.match(RISE, n="c.price")),
-        (SchemaError, "is there twice", lambda s: s.match(RISE, rows="all", price="a.price")),
+        (SchemaError, "there is no column `prise`", lambda s: s.match(RISE, n="a.prise")),
+        (SchemaError, "`c` is not a variable", lambda s: s.match(RISE, n="c.price")),
+        (SchemaError, "appears twice", lambda s: s.match(RISE, rows="all", price="a.price")),
         (SchemaError, "needs a condition", lambda s: s.match(ms.pattern().then("a", "price + 1"), n="count(*)")),
         (Unsupported, "navigates twice", lambda s: s.match(RISE, n="sum(first(a.price))")),
         (Unsupported, "no row at all", lambda s: s.match(ms.pattern().then("a", optional=True), n="count(*)")),

@@ -64,7 +64,7 @@ def test_what_is_written_is_read_again() -> None:
     ]
     columns = [pa.array([v], c.type).to_pylist()[0] for v, c in zip(values, state.cells, strict=True)]
     read = [c.read(v) if c.read and v is not None else v for c, v in zip(state.cells, columns, strict=True)]
-    assert state.made(read) == held
+    assert state.build(read) == held
 
 
 def test_a_snapshot_does_not_follow_the_object() -> None:
@@ -74,7 +74,7 @@ def test_a_snapshot_does_not_follow_the_object() -> None:
     held.a, held.m.x = 5, 5.0
     held.j[0].append(2)
     held.k["p"].x = 9.0
-    assert state.made(before) == Wide(j=[[1]], k={"p": Point(1.0)})
+    assert state.build(before) == Wide(j=[[1]], k={"p": Point(1.0)})
 
 
 @dataclass
@@ -111,12 +111,12 @@ class Named:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (NoDefault, "has no value for `a` to begin with"),
+        (NoDefault, "has no initial value for `a`"),
         (Frozen, "is frozen"),
         (Vague, "Vague.a cannot be a column"),
         (Money, r"Annotated\[Decimal"),
         (Empty, "has no fields"),
-        (int, "does not say what state there is"),
+        (int, "does not describe a state"),
     ],
 )
 def test_state_that_cannot_be_columns_is_refused(given: Any, said: str) -> None:
@@ -136,9 +136,9 @@ def test_what_is_no_process_is_refused() -> None:
         def on_row(self, row: Any, state: Any, ctx: Context) -> None: ...
 
     for given, said in (
-        (Nothing(), "Nothing is no process: it needs on_row"),
+        (Nothing(), "Nothing is not a process: it needs on_row"),
         (Row, "Row is a class"),
-        (7, "int is no process"),
+        (7, "int is not a process"),
     ):
         with pytest.raises(DefinitionError, match=said):
             Hooks.of(given)

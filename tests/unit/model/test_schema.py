@@ -115,8 +115,8 @@ def test_an_unknown_type_lists_the_known_ones() -> None:
 def test_an_unknown_column_lists_the_known_ones_and_suggests_the_nearest() -> None:
     schema = Schema.parse("auction BIGINT, price BIGINT, ts TIMESTAMP")
     error = schema.unknown("prise")
-    assert error.message == "unknown column `prise`"
-    assert error.detail == "known columns: auction, price, ts"
+    assert error.message == "there is no column `prise`"
+    assert error.detail == "there are: auction, price, ts"
     assert error.hint == "did you mean `price`?"
     assert schema.unknown("zzz").hint is None
     with pytest.raises(SchemaError):
@@ -163,7 +163,7 @@ def test_membership_order_and_arrow_form() -> None:
         ("a ARRAY", "`ARRAY` is not a type"),
         ("a MAP<INT>", "`MAP<INT>` is not a type"),
         ("a STRUCT<x: INT, X: INT>", "the field `x` is twice"),
-        ("a " + "ARRAY<" * 3000 + "INT" + ">" * 3000, "inside one another"),
+        ("a " + "ARRAY<" * 3000 + "INT" + ">" * 3000, "nested too deeply"),
         ("a 'b", "the schema cannot be read"),
         (None, "it is not text"),
     ],

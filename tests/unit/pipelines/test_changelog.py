@@ -176,11 +176,11 @@ def test_names_that_meet_and_panes_that_are_not_retracted_are_refused() -> None:
     with pytest.raises(MillstreamError, match="`epoch` is already a column of a changelog") as error:
         view_plan("SELECT * FROM CHANGELOG OF (SELECT auction AS epoch FROM bids)", world())
     assert error.value.origin is not None and error.value.origin.column
-    with pytest.raises(MillstreamError, match="a changelog is of one view, table or source"):
+    with pytest.raises(MillstreamError, match="CHANGELOG OF takes one view, table or source"):
         view_plan("SELECT * FROM CHANGELOG(hot, items)", world())
 
 
 def test_explain_says_what_it_gives() -> None:
     told = text(explain(view_plan("SELECT * FROM CHANGELOG OF hot", world())))
     assert "kernel changelog" in told.lower()
-    assert "each change as a row: op says which, epoch and changed_at when" in told
+    assert "each change as a row: op is its kind, epoch and changed_at are when it happened" in told

@@ -116,7 +116,8 @@ def test_the_plan_tells_what_a_pattern_keeps(tmp_path: Path) -> None:
     for part in (
         "a {- [not b]* -} b",
         "rows in the order of event time, held until the watermark has passed them",
-        "per key the rows of a match under way, for 1min; 1 rows to look back at and a count of matches, for good",
+        "per key, the rows of an incomplete match, for 1min; "
+        "1 rows to look back at and a count of matches, kept indefinitely",
         "row by row",
         "past last row",
         "drops depends on the order of rows",

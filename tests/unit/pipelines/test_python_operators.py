@@ -249,8 +249,8 @@ def test_one_function_may_answer_in_two_ways(tmp_path: Path) -> None:
 
 def test_explain_says_what_runs_and_what_is_kept() -> None:
     text = str(ms_explain(visits(ttl="1 hour", errors="quarantine")))
-    assert "count, pages per key, until nothing came for 1h of event time" in text
-    assert "set the row apart in `$errors`" in text
+    assert "count, pages per key, until no row arrived for 1h of event time" in text
+    assert "move the row to `$errors`" in text
 
 
 def ms_explain(flow: ms.Flow) -> str:
@@ -284,7 +284,7 @@ def test_a_process_over_rows_that_change_must_be_able_to_take_one_back(tmp_path:
         counts.key_by("user").process(process, schema="user BIGINT, change BIGINT").view("changes")
         return flow
 
-    with pytest.raises(Unsupported, match="is given rows that change"):
+    with pytest.raises(Unsupported, match="reads rows that can change"):
         plan(build(lambda row, state, ctx: None))
 
     class Both(ms.Process):
@@ -325,7 +325,7 @@ def test_what_cannot_be_is_refused_before_anything_runs() -> None:
 
     for call, error, said in (
         (lambda: keyed.process(same, schema="n BIGINT", errors="ignore"), DefinitionError, "errors='ignore'"),
-        (lambda: keyed.process(same, schema="n BIGINT", state=int), DefinitionError, "does not say what state"),
+        (lambda: keyed.process(same, schema="n BIGINT", state=int), DefinitionError, "does not describe a state"),
         (lambda: bare.process(same, schema="n BIGINT", ordered=True), DefinitionError, "no event time here"),
         (lambda: keyed.process(same, schema="n BIGINT", time="page"), SchemaError, "not a TIMESTAMP"),
         (lambda: keyed.process(LastWord(), schema="n BIGINT"), DefinitionError, "never called without a ttl"),
@@ -333,9 +333,9 @@ def test_what_cannot_be_is_refused_before_anything_runs() -> None:
         (lambda: keyed.window(ms.tumbling("1 s")).process(same, schema="n BIGINT"), Unsupported, "within a window"),
         (lambda: hits.ask(len, on="user", schema="page STRING"), SchemaError, "a second column `page`"),
         (lambda: keyed.process(same, schema="m MAP<STRING, INT>"), SchemaError, "`m` is a MAP"),
-        (lambda: hits.ask(len, on="nobody", schema="x STRING"), SchemaError, "unknown column `nobody`"),
+        (lambda: hits.ask(len, on="nobody", schema="x STRING"), SchemaError, "there is no column `nobody`"),
         (lambda: hits.ask(len, on="user", schema="x STRING", batch=0), DefinitionError, "batch=0"),
-        (lambda: hits.distinct().ask(len, on="user", schema="x STRING"), Unsupported, "ask behind a step"),
+        (lambda: hits.distinct().ask(len, on="user", schema="x STRING"), Unsupported, "ask after a stateful step"),
         (lambda: hits.flat_map_rows(7, on="page", schema="x STRING"), DefinitionError, "7 is not a function"),
     ):
         with pytest.raises(error, match=said):
@@ -391,8 +391,8 @@ def test_an_aggregate_that_can_take_a_value_back_keeps_no_rows(tmp_path: Path) -
             found = sorted(tuple(r[c] for c in ("user", "total", "pages")) for r in script.rows("totals"))
             assert found == [(1, 4, 3), (2, 1, 1)]
     assert told["back"] == told["rows"]
-    assert "accumulators per key, for good" in ms_explain(totals(Back()))
-    assert "all rows of its input, for good" in ms_explain(totals(Total()))
+    assert "accumulators per key, kept indefinitely" in ms_explain(totals(Back()))
+    assert "all rows of its input, kept indefinitely" in ms_explain(totals(Total()))
 
 
 def test_an_aggregate_that_fails_to_take_back_is_named(tmp_path: Path) -> None:

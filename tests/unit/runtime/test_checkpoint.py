@@ -309,7 +309,7 @@ def test_names_are_checked_listed_and_dropped(owned: Path) -> None:
         checkpoint.save(owned, store, log, name, number)
     with pytest.raises(DefinitionError, match=r"there is a checkpoint .* already"):
         checkpoint.save(owned, store, log, "a", 3)
-    with pytest.raises(DefinitionError, match="is not a good name"):
+    with pytest.raises(DefinitionError, match="is not a valid name"):
         checkpoint.save(owned, store, log, "../a", 3)
     store.close()
     assert [r["checkpoint"] for r in checkpoint.listed(owned)] == ["a", "b"]

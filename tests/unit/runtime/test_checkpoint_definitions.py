@@ -101,10 +101,10 @@ def test_the_command_says_which_definitions_change(home: Path) -> None:
         one.say("DROP TABLE items", "CREATE VIEW later AS SELECT price FROM bids")
     code, said = said_by("checkpoint", "restore", "one", "--home", home)
     assert code == 0
-    assert "made or replaced since, and undone: view later" in said and "defined again: table items" in said
+    assert "created or replaced since then, and undone: view later" in said and "defined again: table items" in said
     flip(home / "store.duckdb", 5000)
     code, said = said_by("repair", "--home", home)
-    assert code == 4 and "made or replaced since, and undone: view later" in said
+    assert code == 4 and "created or replaced since then, and undone: view later" in said
 
 
 def test_a_checkpoint_carried_to_a_new_home_brings_its_definitions(home: Path, tmp_path: Path) -> None:

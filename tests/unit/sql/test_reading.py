@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import MillstreamError, QueryError, Unsupported, ViewNotFound
 from millstream.model.types.schema import TIMESTAMP
-from millstream.sql.query.store_query import question, translate
+from millstream.sql.query.store_query import read_query, translate
 from millstream.store.duckdb import DuckStore
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 
@@ -354,7 +354,7 @@ def test_divisions_inside_one_another_stay_short(store: DuckStore, call: str) ->
     for _ in range(15):
         deep = call.format(deep)
     start = time.process_time()
-    asked = question(f"SELECT {deep} AS x FROM bids WHERE price = 7", store.tables())
+    asked = read_query(f"SELECT {deep} AS x FROM bids WHERE price = 7", store.tables())
     assert len(asked.sql) < 6_000 and time.process_time() - start < 1.0
     assert asked.apart is None and store.query(asked.sql).num_rows == 1
 
@@ -419,7 +419,7 @@ def test_formats_of_times_are_those_of_spark(store: DuckStore) -> None:
         f"date_format({time}, 'HH:mm XXX')",
         "date_format(ts, channel)",
     ):
-        with pytest.raises(Unsupported, match="format of times"):
+        with pytest.raises(Unsupported, match="time format"):
             ask(store, f"SELECT {call} FROM bids")
 
 

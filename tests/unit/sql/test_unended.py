@@ -14,9 +14,9 @@ _CPU_SECONDS = 10
 _ASK = """
 import sys
 from millstream.errors import MillstreamError
-from millstream.sql.query.store_query import question
+from millstream.sql.query.store_query import read_query
 try:
-    question("SELECT " + sys.stdin.read(), {})
+    read_query("SELECT " + sys.stdin.read(), {})
 except MillstreamError:
     print("refused")
 """

@@ -19,7 +19,7 @@ from millstream.limits import Limits, Watch, interruptible
 from millstream.reader import Reader
 from millstream.sql.parse.text import Bounded
 from millstream.sql.query.growth import may_grow
-from millstream.sql.query.store_query import question
+from millstream.sql.query.store_query import read_query
 from millstream.store import open
 from millstream.units import parsed_bytes
 
@@ -212,7 +212,7 @@ def test_what_may_grow_is_told_from_the_tree(sql: str, grows: bool) -> None:
 )
 def test_a_function_that_cannot_be_interrupted_is_stopped_in_time(home: Home, sql: str) -> None:
     home.put_table("long", pa.table({"s": ["ab" * 200_000]}))
-    found = question(sql, home.store.tables())
+    found = read_query(sql, home.store.tables())
     with pytest.raises(LimitExceeded, match=r"after 0\.5 seconds"):
         home.store.query(found.sql, limits=Limits(0.5, 1 << 30), apart=found.apart)
 

@@ -15,7 +15,7 @@ from millstream.cli.output import plural
 from millstream.errors import MillstreamError
 
 
-@click.command(short_help="Find all mistakes in files of SQL, without running them.")
+@click.command(short_help="Find all mistakes in SQL files, without running them.")
 @click.argument("files", metavar="FLOW.sql...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @format_option("text", "json")
 def command(files: tuple[Path, ...], form: str) -> int:

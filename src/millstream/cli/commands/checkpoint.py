@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millstream.cli.options import format_option, home_option, yes_option
-from millstream.cli.output import FORMATS, print_listing, spoken_instant
+from millstream.cli.output import FORMATS, format_instant, print_listing
 
 if TYPE_CHECKING:
     from millstream.runtime.recovery.checkpoint import Manifest
@@ -110,7 +110,7 @@ def list_(home: Path, form: str) -> None:
 
     check_home(home)
     nothing = "no checkpoints yet: make one with `millstream checkpoint save NAME`"
-    print_listing(checkpoint.listed(home.absolute()), COLUMNS, form, spoken=_spoken, none=nothing)
+    print_listing(checkpoint.listed(home.absolute()), COLUMNS, form, format_value=_format_value, none=nothing)
 
 
 @command.command("drop", short_help="Remove a checkpoint of the home.")
@@ -137,16 +137,16 @@ def _changes(home: Path, folder: Path, manifest: Manifest) -> Iterator[str]:
     from millstream.runtime.recovery import catalog_file
     from millstream.runtime.recovery.source_checks import wrong_offsets
 
-    for flow, told in manifest.flows.items():
-        yield f"{flow} goes back to epoch {told['epoch']}"
-        for problem in wrong_offsets(home, folder / "flows" / flow, told["offsets"]):
+    for flow, state in manifest.flows.items():
+        yield f"{flow} goes back to epoch {state['epoch']}"
+        for problem in wrong_offsets(home, folder / "flows" / flow, state["offsets"]):
             yield f"  it cannot run here afterwards: {problem}"
     if not (folder / catalog_file.FILE).exists():
         yield "definitions stay as they are: the checkpoint was made by an earlier version and has none"
         return
     newer, older = catalog_file.differences(catalog_file.read(folder / catalog_file.FILE), catalog_file.present(home))
     if newer:
-        yield f"made or replaced since, and undone: {', '.join(newer)}"
+        yield f"created or replaced since then, and undone: {', '.join(newer)}"
     if older:
         yield f"defined again: {', '.join(older)}"
 
@@ -159,14 +159,14 @@ def check_home(home: Path) -> None:
     if not (home / "millstream.json").exists():
         raise HomeDamaged(
             f"there is no Millstream home at {home.absolute()}",
-            hint="name the directory given to `millstream run --home DIR`",
+            hint="name the directory of `millstream run --home DIR`",
         )
     check_format(home / "millstream.json")
 
 
-def _spoken(column: str, value: Any) -> Any:
+def _format_value(column: str, value: Any) -> Any:
     if column == "made_at":
-        return spoken_instant(value)
+        return format_instant(value)
     if column == "flows" and value is not None:
         return ", ".join(f"{flow} {epoch}" for flow, epoch in value.items())
     return "-" if value is None else value

@@ -16,7 +16,7 @@ import click
 
 from millstream import paths
 from millstream.cli.options import DurationType, home_option
-from millstream.cli.output import plural, spoken_instant, spoken_seconds
+from millstream.cli.output import format_instant, format_seconds, plural
 from millstream.model.types.duration import Duration
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ TOP = 5
 FEWEST = 8
 """The minimum number of rows per query; a tall screen needs more."""
 
-CLOSING = "closing the house after the current epoch ..."
+CLOSING = "closing the auction house after the current epoch ..."
 
 
 @click.command(short_help="Watch an auction house, live in your terminal.")
@@ -66,7 +66,7 @@ def command(duration: Duration | None, rate: int, home: Path | None) -> None:
     from millstream.engine.spark import session
     from millstream.home import Home
 
-    meter, given = Meter(), home
+    meter, home_option = Meter(), home
     with _place(home) as path, Home(path) as opened:
         try:
             with stop_on_signals() as stop:
@@ -74,7 +74,7 @@ def command(duration: Duration | None, rate: int, home: Path | None) -> None:
                 if run is not None:
                     seconds = None if duration is None else duration.micros / 1_000_000
                     took = _watch(opened, run, meter, stop, seconds)
-                    _summary(opened, meter.read(), took, given)
+                    _summary(opened, meter.read(), took, home_option)
         finally:
             session.stop()
 
@@ -118,10 +118,10 @@ def _open_house(home: Home, rate: int, meter: Meter, stop: Stop) -> Run | None:
         starting = Apart(lambda: session.start(home.spark_log))  # in the main thread Spark would take over Ctrl-C
         while starting.busy and not stop.wait(TICK_SECONDS):
             pass
-        if stop.asked:
+        if stop.requested:
             say("stopping as soon as Spark has started ...")
         starting.result()
-    if stop.asked:
+    if stop.requested:
         return None
     with _busy("opening the auction house ..."):
         run = home.start(prepared(home, rate), on_epoch=meter.take)
@@ -178,7 +178,7 @@ def _frames(run: Run, stop: Stop, seconds: float | None) -> Iterator[float]:
     """Yield the seconds since the start whenever it is time to draw, until the end."""
     begun = time.monotonic()
     end = begun + (seconds if seconds is not None else float("inf"))
-    while not stop.asked and run.error is None and (now := time.monotonic()) < end:
+    while not stop.requested and run.error is None and (now := time.monotonic()) < end:
         yield now - begun
         following = min(now + FRAME_SECONDS, end)
         while time.monotonic() < following and run.error is None:
@@ -216,9 +216,9 @@ def _line(reading: MeterReading) -> str:
         (
             f"{reading.rate:,.0f} events/s",
             plural(reading.rows, "event"),
-            f"watermark {spoken_instant(reading.watermark)}",
-            f"freshness {spoken_seconds(reading.freshness)}",
-            f"epoch {spoken_seconds(reading.last)} (p50 {spoken_seconds(reading.p50)})",
+            f"watermark {format_instant(reading.watermark)}",
+            f"freshness {format_seconds(reading.freshness)}",
+            f"epoch {format_seconds(reading.last)} (p50 {format_seconds(reading.p50)})",
             plural(reading.epochs, "epoch"),
             f"{reading.late:,} late",
             plural(reading.errors, "error"),
@@ -226,18 +226,18 @@ def _line(reading: MeterReading) -> str:
     )
 
 
-def _summary(home: Home, reading: MeterReading, took: float, given: Path | None) -> None:
+def _summary(home: Home, reading: MeterReading, took: float, home_option: Path | None) -> None:
     """The summary: the figures of the run, the rows of the views, and what to type next."""
     from millstream.cli.demo.flow import PANELS
-    from millstream.cli.demo.screen import said
+    from millstream.cli.demo.screen import cell_text
     from millstream.result import text_table
 
     click.echo(
-        f"The auction house was open for {spoken_seconds(took)}: {plural(reading.rows, 'event')} in "
+        f"The auction house was open for {format_seconds(took)}: {plural(reading.rows, 'event')} in "
         f"{plural(reading.epochs, 'epoch')}."
     )
     click.echo(
-        f"An epoch took {spoken_seconds(reading.p50)} (p50), {spoken_seconds(reading.p99)} (p99); "
+        f"An epoch took {format_seconds(reading.p50)} (p50), {format_seconds(reading.p99)} (p99); "
         f"{reading.late:,} late, {plural(reading.errors, 'error')}."
     )
     held = {v["view"]: v["rows"] for v in home.views()}
@@ -248,17 +248,17 @@ def _summary(home: Home, reading: MeterReading, took: float, given: Path | None)
             ("\n" if rows else "") + f"  {panel.view:<16} {plural(held[panel.view], 'row'):>12}   {panel.title.lower()}"
         )
         if rows:
-            cells = [[said(v, kind) for v, (_, kind) in zip(row, panel.columns, strict=True)] for row in rows]
+            cells = [[cell_text(v, kind) for v, (_, kind) in zip(row, panel.columns, strict=True)] for row in rows]
             for line in text_table([heading for heading, _ in panel.columns], cells).splitlines()[:-1]:
                 click.echo(f"    {line}")
     click.echo()
-    if given is None:
-        click.echo("Its home was temporary and is gone. Keep it, and ask it from another terminal:")
+    if home_option is None:
+        click.echo("Its home was temporary and is gone. To keep it, and query it from another terminal:")
         click.echo("  millstream demo --home ./demo-home")
         where = "./demo-home"
     else:
-        click.echo("Ask it, or open it again where it was:")
-        where = shlex.quote(str(given))
+        click.echo("Query it, or open it again where it stopped:")
+        where = shlex.quote(str(home_option))
         click.echo(f"  millstream demo --home {where}")
     click.echo(f'  millstream query "SELECT * FROM seller_sales ORDER BY worth DESC LIMIT 5" --home {where}')
     click.echo("Then write your own flow: millstream run --help")

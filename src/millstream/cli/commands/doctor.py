@@ -15,7 +15,7 @@ import click
 
 from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import home_option
-from millstream.cli.output import plural, spoken_seconds
+from millstream.cli.output import format_seconds, plural
 from millstream.errors import MillstreamError, plain
 from millstream.settings import FILE as SETTINGS_FILE
 from millstream.store.files import has_store
@@ -38,7 +38,7 @@ class CheckResult:
 
     what: str
     state: str
-    said: str
+    text: str
     repair: str = ""
 
 
@@ -59,7 +59,7 @@ def command(ctx: click.Context, home: Path) -> None:
     broken = 0
     for finding in findings(home):
         mark = click.style(finding.state.ljust(7), fg=_COLOURS[finding.state], bold=finding.state != OK)
-        click.echo(f"{mark}  {finding.what.ljust(8)}  {finding.said}")
+        click.echo(f"{mark}  {finding.what.ljust(8)}  {finding.text}")
         if finding.repair:
             click.echo(f"{' ' * 19}{click.style('repair:', fg='cyan')} {finding.repair}")
         broken += finding.state == BROKEN
@@ -97,39 +97,39 @@ def check_java() -> CheckResult:
 
 def check_python() -> CheckResult:
     """Check that this Python is new enough."""
-    said = f"{platform.python_version()}, {sys.executable}"
+    version = f"{platform.python_version()}, {sys.executable}"
     if sys.version_info < PYTHON:
-        wanted = ".".join(map(str, PYTHON))
-        return CheckResult("python", BROKEN, said, f"Millstream needs Python {wanted} or later")
-    return CheckResult("python", OK, said)
+        minimum = ".".join(map(str, PYTHON))
+        return CheckResult("python", BROKEN, version, f"Millstream needs Python {minimum} or later")
+    return CheckResult("python", OK, version)
 
 
 def check_packages() -> Iterator[CheckResult]:
     """Check that the libraries are installed in supported versions."""
     from importlib.metadata import PackageNotFoundError, requires, version
 
-    found, missing = [], []
+    installed, missing = [], []
     for name in PACKAGES:
         try:
-            found.append(f"{name} {version(name)}")
+            installed.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             missing.append(name)
     try:
-        found.insert(0, f"millstream {version('millstream')}")
-        wanted = [r for r in requires("millstream") or [] if "extra ==" not in r]
+        installed.insert(0, f"millstream {version('millstream')}")
+        requirements = [r for r in requires("millstream") or [] if "extra ==" not in r]
     except PackageNotFoundError:
-        wanted = list(PACKAGES)
+        requirements = list(PACKAGES)
     if missing:
-        repair = "pip install " + " ".join(repr(r) for r in wanted if r.startswith(tuple(missing)))
+        repair = "pip install " + " ".join(repr(r) for r in requirements if r.startswith(tuple(missing)))
         yield CheckResult("packages", BROKEN, f"missing: {', '.join(missing)}", repair)
-    yield CheckResult("packages", OK, ", ".join(found))
+    yield CheckResult("packages", OK, ", ".join(installed))
 
 
 def check_memory() -> CheckResult:
     """Check that there is enough memory for Spark's JVM and the kernels."""
     free = available_memory()
     if free is None:
-        return CheckResult("memory", OK, "the free memory cannot be told on this system")
+        return CheckResult("memory", OK, "the free memory is unknown on this system")
     return _enough("memory", free, "available", MEMORY, "close other programs, or use a machine with more")
 
 
@@ -154,11 +154,11 @@ def check_disk(home: Path) -> CheckResult:
 
 
 def _enough(what: str, free: int, where: str, bounds: dict[str, int], repair: str) -> CheckResult:
-    said = f"{free / GIB:,.1f} GiB {where}"
+    free_text = f"{free / GIB:,.1f} GiB {where}"
     for state in (BROKEN, LOW):
         if free < bounds[state]:
-            return CheckResult(what, state, said, repair)
-    return CheckResult(what, OK, said)
+            return CheckResult(what, state, free_text, repair)
+    return CheckResult(what, OK, free_text)
 
 
 def check_home(home: Path) -> CheckResult:
@@ -174,7 +174,7 @@ def check_home(home: Path) -> CheckResult:
     used = f"in use by {owner}" if owner else "not in use"
     if owner is None and (wrong := _damage(home.absolute())):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        return CheckResult("home", BROKEN, wrong[0] + more, "`millstream repair` says what can be done")
+        return CheckResult("home", BROKEN, wrong[0] + more, "`millstream repair` lists what can be done")
     if not has_store(home) and owner is None:
         return CheckResult("home", OK, f"{home}, format {number}, {used}, no views yet")
     return _read(home, f"{home}, format {number}, {used}")
@@ -185,16 +185,16 @@ def _no_home(home: Path) -> CheckResult:
     from millstream.runtime.home_dir import was_home
 
     if not home.exists():
-        return CheckResult("home", OK, f"{home} is not there yet; `millstream run` makes it")
+        return CheckResult("home", OK, f"{home} is not there yet; `millstream run` creates it")
     if was_home(home):
         missing = f"the file {home / 'millstream.json'} is missing"
-        return CheckResult("home", BROKEN, missing, "`millstream repair` says what can be done")
+        return CheckResult("home", BROKEN, missing, "`millstream repair` lists what can be done")
     if home.is_dir() and all(p.name == SETTINGS_FILE for p in home.iterdir()):
-        return CheckResult("home", OK, f"{home} is empty; `millstream run` makes a home of it")
+        return CheckResult("home", OK, f"{home} is empty; `millstream run` creates a home there")
     return CheckResult("home", BROKEN, f"{home} is not a Millstream home", "name another directory with --home")
 
 
-def _read(home: Path, said: str) -> CheckResult:
+def _read(home: Path, owner_text: str) -> CheckResult:
     """Query the home for its views."""
     from millstream.reader import Reader
 
@@ -205,8 +205,8 @@ def _read(home: Path, said: str) -> CheckResult:
         wrong = "; ".join(p for p in (error.message, error.detail) if p)
         return CheckResult("home", BROKEN, wrong, error.hint or "restore it from a copy")
     except OSError:
-        return CheckResult("home", LOW, f"{said}, which does not answer", "try again in a moment")
-    return CheckResult("home", OK, f"{said}, {plural(len(views), 'view')}")
+        return CheckResult("home", LOW, f"{owner_text}, which does not respond", "try again in a moment")
+    return CheckResult("home", OK, f"{owner_text}, {plural(len(views), 'view')}")
 
 
 def _damage(home: Path) -> list[str]:
@@ -282,13 +282,13 @@ def check_spark() -> CheckResult:
                 "spark", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or ""
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
-            said = plain(next(iter(str(error).strip().splitlines()), ""))
-            return CheckResult("spark", BROKEN, f"a small job failed: {said}")
+            problem = plain(next(iter(str(error).strip().splitlines()), ""))
+            return CheckResult("spark", BROKEN, f"a small job failed: {problem}")
         finally:
             _quietly(session.stop)
     if answer != 1000:
         return CheckResult("spark", BROKEN, f"a small job counted {answer} of 1000 rows", "reinstall pyspark")
-    start, job = spoken_seconds(started - begun), spoken_seconds(counted - started)
+    start, job = format_seconds(started - begun), format_seconds(counted - started)
     return CheckResult("spark", OK, f"started in {start}, first job with a Python worker in {job}")
 
 

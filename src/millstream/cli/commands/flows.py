@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from millstream.cli.options import format_option, home_option
-from millstream.cli.output import FORMATS, print_listing, spoken_instant
+from millstream.cli.output import FORMATS, format_instant, print_listing
 
 NAMES = ("flow", "state", "epoch", "rows", "errors", "late", "skipped", "watermark", "last_epoch_at")
 COLUMNS = {name: name.replace("_", " ") for name in NAMES}
@@ -40,8 +40,8 @@ def command(home: Path, form: str) -> None:
     with Reader(home) as reader:
         flows = reader.flows()
     nothing = "no flows yet: run one first, `millstream run FLOW.py`"
-    print_listing(flows, COLUMNS, form, spoken=_spoken, none=nothing)
+    print_listing(flows, COLUMNS, form, format_value=_format_value, none=nothing)
 
 
-def _spoken(column: str, value: Any) -> Any:
-    return spoken_instant(value) if column in ("watermark", "last_epoch_at") else value
+def _format_value(column: str, value: Any) -> Any:
+    return format_instant(value) if column in ("watermark", "last_epoch_at") else value

@@ -32,32 +32,32 @@ def command(name: Path) -> None:
     if name.exists() and (not name.is_dir() or any(name.iterdir())):
         raise DefinitionError(
             f"{name} is not empty" if name.is_dir() else f"{name} is a file",
-            hint="name a folder that is not there yet; nothing was touched",
+            hint="name a folder that does not exist yet; nothing was changed",
         )
     try:
-        made = list(_copy(resources.files("millstream.cli") / "templates" / "project", name, name.absolute().name))
+        files = list(_copy(resources.files("millstream.cli") / "templates" / "project", name, name.absolute().name))
     except OSError as error:
         raise DefinitionError(f"{name} cannot be written", detail=error.strerror) from None
-    for path in made:
+    for path in files:
         click.echo(f"  made {path}")
     click.echo("\nnext:")
     for line in (
         f"cd {shlex.quote(str(name))}",
         "millstream test              the tests of the views",
         "millstream run flow.sql      the views, kept up to date; Ctrl-C stops it",
-        "millstream sql               ask them, in a second terminal",
+        "millstream sql               query them, in a second terminal",
     ):
         click.echo(f"  {line}")
 
 
 def _copy(template: Traversable, into: Path, name: str) -> list[Path]:
     into.mkdir(parents=True, exist_ok=True)
-    made: list[Path] = []
+    files: list[Path] = []
     for part in sorted(template.iterdir(), key=lambda p: p.name):
         target = into / _DOTTED.get(part.name, part.name)
         if part.is_dir():
-            made += _copy(part, target, name)
+            files += _copy(part, target, name)
         else:
             target.write_text(part.read_text(encoding="utf-8").replace("{{name}}", name), encoding="utf-8")
-            made.append(target)
-    return made
+            files.append(target)
+    return files

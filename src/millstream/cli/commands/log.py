@@ -14,7 +14,7 @@ import click
 import orjson
 
 from millstream.cli import topic_lag
-from millstream.cli.append_lines import CHUNK, chunks, fitting, made, parsed, refused
+from millstream.cli.append_lines import CHUNK, chunks, create_topic, fitting, parsed, refused
 from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import DurationType, F, format_option, home_option, yes_option
 from millstream.cli.output import FORMATS, plural, print_listing, print_rows
@@ -107,7 +107,7 @@ def create(
         retain_bytes=retain_bytes,
         hard_cap=hard_cap,
     )
-    click.echo(f"made the topic {topic} with {plural(partitions, 'partition')}")
+    click.echo(f"created the topic {topic} with {plural(partitions, 'partition')}")
 
 
 @command.command(short_help="Append JSON lines to a topic.")
@@ -151,18 +151,18 @@ def append(
     log = _log(home, make=True)
     target = log.topic(topic) if log.exists(topic) else None
     offsets: dict[int, tuple[int, int]] = {}
-    taken = skipped = repeated = 0
+    appended = skipped = repeated = 0
     try:
         for lines in chunks(file, None if producer is not None else CHUNK):
             if target is None and schema is not None:
-                target = made(log, topic, schema, [], partitions, key)
+                target = create_topic(log, topic, schema, [], partitions, key)
             records, bad = parsed(lines, exact=target is not None and "decimal" in str(target.schema))
             if target is None and records and not (bad and bad_lines == "stop"):
-                target = made(log, topic, schema, [r for _, r in records], partitions, key)
+                target = create_topic(log, topic, schema, [r for _, r in records], partitions, key)
             records, more = fitting(target, records) if target is not None else ([], [])
             bad = sorted([*bad, *more])
             if bad and bad_lines == "stop":
-                raise refused(bad[0], taken)
+                raise refused(bad[0], appended)
             for number, why in bad[: max(0, 10 - skipped)]:
                 click.echo(f"line {number} was skipped: {why}", err=True)
             skipped += len(bad)
@@ -170,20 +170,22 @@ def append(
                 continue
             ack = target.append([r for _, r in records], producer=producer, sequence=sequence)
             repeated = ack.repeated
-            taken += 0 if ack.repeated else len(records)
+            appended += 0 if ack.repeated else len(records)
             for partition, (first, end) in ack.offsets.items():
                 offsets[partition] = (offsets.get(partition, (first, 0))[0], end)
     finally:
         log.close()
-    _told(topic, taken, skipped, offsets, repeated=bool(repeated))
+    _print_appended(topic, appended, skipped, offsets, repeated=bool(repeated))
 
 
-def _told(topic: str, taken: int, skipped: int, offsets: dict[int, tuple[int, int]], *, repeated: bool) -> None:
+def _print_appended(
+    topic: str, appended: int, skipped: int, offsets: dict[int, tuple[int, int]], *, repeated: bool
+) -> None:
     where = ", ".join(f"partition {p} offsets {a:,} to {b - 1:,}" for p, (a, b) in sorted(offsets.items()))
     if repeated:
-        click.echo(f"nothing new: {topic} has this sequence already" + (f" ({where})" if where else ""))
+        click.echo(f"nothing new: {topic} already has this sequence" + (f" ({where})" if where else ""))
     else:
-        click.echo(f"appended {plural(taken, 'record')} to {topic}" + (f": {where}" if where else ""))
+        click.echo(f"appended {plural(appended, 'record')} to {topic}" + (f": {where}" if where else ""))
     if skipped:
         click.echo(f"{plural(skipped, 'line')} skipped", err=True)
 
@@ -209,7 +211,7 @@ def read(topic: str, partition: int | None, begin: str, limit: int | None, form:
     """  # noqa: D301 - click reads the control character \b
     source = _log(home).topic(topic)
     ends = source.end()
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     columns = [*source.schema.names, "$part", "$offset", "$time"]
     left = limit
     for number, first in _begins(source, begin, partition).items():
@@ -218,9 +220,9 @@ def read(topic: str, partition: int | None, begin: str, limit: int | None, form:
             if form == "ndjson":
                 _print_line(row)
             else:
-                found.append(row)
+                records.append(row)
     if form != "ndjson":
-        print_rows(columns, [[r[c] for c in columns] for r in found], form)
+        print_rows(columns, [[r[c] for c in columns] for r in records], form)
 
 
 @command.command(short_help="Print records as they are appended.")
@@ -241,7 +243,7 @@ def tail(topic: str, partition: int | None, begin: str, limit: int | None, home:
     at = _begins(source, begin, partition)
     left = limit
     with stop_on_signals() as stop:
-        while not stop.asked and left != 0:
+        while not stop.requested and left != 0:
             ends = source.end()
             for number, first in at.items():
                 try:
@@ -251,7 +253,7 @@ def tail(topic: str, partition: int | None, begin: str, limit: int | None, home:
                         at[number] = row["$offset"] + 1
                 except OffsetsTrimmed:
                     at[number] = source.start()[number]
-                    click.echo(f"partition {number} was trimmed: going on from {at[number]:,}", err=True)
+                    click.echo(f"partition {number} was trimmed: continuing from {at[number]:,}", err=True)
             if left != 0:
                 stop.wait(POLL)
 
@@ -264,20 +266,20 @@ def _begins(topic: Topic, text: str, partition: int | None, option: str = "--fro
         raise click.BadParameter(msg, param_hint="--partition")
     starts, ends = topic.start(), topic.end()
     if text == "end":
-        found = ends
+        offsets = ends
     elif text == "beginning":
-        found = starts
+        offsets = starts
     elif text.isascii() and text.isdecimal():
-        found = {p: min(int(text), ends[p]) for p in ends}
+        offsets = {p: min(int(text), ends[p]) for p in ends}
     else:
         try:
             when = datetime.fromisoformat(text)
         except ValueError:
-            msg = f"{text!r} is no offset, no time like 2026-01-01T12:00:00, and not `beginning` or `end`"
+            msg = f"{text!r} is not an offset, a time like 2026-01-01T12:00:00, `beginning` or `end`"
             raise click.BadParameter(msg, param_hint=option) from None
         aware = when if when.tzinfo else when.replace(tzinfo=UTC)
-        found = topic.at(int(aware.timestamp() * 1_000_000))
-    return {p: found[p] for p in chosen}
+        offsets = topic.at(int(aware.timestamp() * 1_000_000))
+    return {p: offsets[p] for p in chosen}
 
 
 def _rows(topic: Topic, partition: int, start: int, end: int, limit: int | None) -> Iterator[dict[str, Any]]:
@@ -321,12 +323,12 @@ def listing(form: str, home: Path) -> None:
             values = (name, part.partition, part.start, part.end, part.end - part.start, part.bytes, part.segments)
             rows.append(dict(zip(COLUMNS, (*values, behind), strict=True)))
     nothing = "no topics yet: make one, `millstream log create`"
-    print_listing(rows, {c: c for c in COLUMNS}, form, spoken=_spoken, none=nothing)
+    print_listing(rows, {c: c for c in COLUMNS}, form, format_value=_format_value, none=nothing)
 
 
-def _spoken(column: str, value: Any) -> Any:
+def _format_value(column: str, value: Any) -> Any:
     if column == "holds":
-        return topic_lag.spoken(value)
+        return topic_lag.lag_text(value)
     return value
 
 
@@ -358,15 +360,15 @@ def trim(topic: str, before: str, partition: int | None, force: bool, yes: bool,
     finally:
         log.close()
     for number, (first, end) in removed.items():
-        said = "removed" if yes else "would remove"
-        click.echo(f"{said} {plural(end - first, 'record')} of partition {number}: offsets {first:,} to {end - 1:,}")
+        verb = "removed" if yes else "would remove"
+        click.echo(f"{verb} {plural(end - first, 'record')} of partition {number}: offsets {first:,} to {end - 1:,}")
     if not removed:
         click.echo("nothing to remove: no file has only records from before that")
     elif not yes:
         held = [f"{r} still needs partition {p} from {o[p]:,} on" for r, o in source.holds().items() for p in o]
         for line in held:
             click.echo(line)
-        click.echo("to do it, say it again with --yes")
+        click.echo("to do it, add --yes")
 
 
 def _droppable(topic: Topic, partition: int, start: int, before: int) -> int:
@@ -401,5 +403,5 @@ def check(topic: str | None, home: Path) -> int:
             click.echo(f"{name}: {damage.message}: {damage.detail}")
         if not damages:
             rows = sum(p.end - p.start for p in source.stats())
-            click.echo(f"{name}: {plural(rows, 'record')}, all as they were written")
+            click.echo(f"{name}: {plural(rows, 'record')}, all intact")
     return ExitCode.HOME if broken else ExitCode.OK

@@ -41,7 +41,7 @@ def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
     try:
         findings = repair.look(path, rebuild=rebuild)
         if not findings:
-            click.echo("all is well: there is nothing to repair")
+            click.echo("there is nothing to repair")
             return
         for _ in range(ROUNDS):
             for finding in findings:

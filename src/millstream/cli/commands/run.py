@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from millstream.cli.options import DEFAULT_HOME, home_option, memory_option
-from millstream.cli.output import plural, spoken_seconds
+from millstream.cli.output import format_seconds, plural
 from millstream.errors import EngineFailed
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ BROKEN = ("failed", "crash loop")
 @click.command(short_help="Run the flows of a file of SQL or Python.")
 @click.argument("flow_file", metavar="FLOW.sql|FLOW.py", type=click.Path(path_type=Path))
 @home_option()
-@click.option("--until-caught-up", is_flag=True, help="Stop when everything that is there now has been read.")
+@click.option("--until-caught-up", is_flag=True, help="Stop when everything that exists now has been read.")
 @click.option("--flow", "name", metavar="NAME", help="Run only this one of the file's flows.")
 @click.option(
     "--standby",
@@ -97,22 +97,22 @@ def command(
     from millstream.cli.ownership import TakeoverGap, owned
     from millstream.cli.signals import stop_on_signals
 
-    found = load(flow_file, name)
-    meters = {f.name: Meter() for f in found.flows}
-    said = ", ".join(f.name for f in found.flows)
+    loaded = load(flow_file, name)
+    meters = {f.name: Meter() for f in loaded.flows}
+    flows = ", ".join(f.name for f in loaded.flows)
     with (
         display() as show,
         stop_on_signals(lambda: show.note("stopping after the current epoch ...")) as stop,
-        owned(found.flows, home, memory, stop, show, standby=standby, take_over=take_over) as owning,
+        owned(loaded.flows, home, memory, stop, show, standby=standby, take_over=take_over) as owning,
     ):
         if owning is None:
             return
         opened, before = owning
-        for table, data in found.tables.items():
+        for table, data in loaded.tables.items():
             opened.put_table(table, data)
-        show.note(f"{said}: starting Spark ..." if before is None else f"{said}: taking over ...")
-        gaps = {f.name: TakeoverGap(f.name, before, show) for f in found.flows}
-        runs = [opened.start(f, on_epoch=_both(meters[f.name].take, gaps[f.name].take)) for f in found.flows]
+        show.note(f"{flows}: starting Spark ..." if before is None else f"{flows}: taking over ...")
+        gaps = {f.name: TakeoverGap(f.name, before, show) for f in loaded.flows}
+        runs = [opened.start(f, on_epoch=_both(meters[f.name].take, gaps[f.name].take)) for f in loaded.flows]
         follow(runs, meters, stop, show, until_caught_up=until_caught_up)
         done = summary(opened, runs, meters, home)
     for line in done:
@@ -153,7 +153,7 @@ def follow(runs: list[Run], meters: dict[str, Meter], stop: Stop, show: Shows, *
         for run in runs:
             run.stop()
     for run in runs:
-        if run.error is not None and not (stop.asked and isinstance(run.error, EngineFailed)):
+        if run.error is not None and not (stop.requested and isinstance(run.error, EngineFailed)):
             raise run.error  # a signal to the whole process group ends Spark's Java process too
 
 
@@ -175,21 +175,21 @@ def _catch_up(run: Run) -> threading.Thread:
     return thread
 
 
-def summary(home: Home, runs: list[Run], meters: dict[str, Meter], given: Path) -> list[str]:
+def summary(home: Home, runs: list[Run], meters: dict[str, Meter], home_option: Path) -> list[str]:
     """The summary: the work done, the current rows, and what to type next."""
-    states = {"finished": "finished: all was read"}
+    states = {"finished": "finished: everything was read"}
     lines = []
     for run in runs:
         reading = meters[run.flow].read()
-        took = f", p50 {spoken_seconds(reading.p50)} each" if reading.p50 is not None else ""
+        took = f", p50 {format_seconds(reading.p50)} each" if reading.p50 is not None else ""
         done = f"{plural(reading.rows, 'row')} in {plural(reading.epochs, 'epoch')}{took}"
         apart = f"; {reading.late:,} late, {reading.errors:,} errors" if reading.late or reading.errors else ""
         lines.append(f"{run.flow}: {states.get(run.state, 'stopped')}, {done}{apart}")
     mine = [v for v in home.views() if v["flow"] in {r.flow for r in runs}]
     lines += [f"  view {view['view']}: {plural(view['rows'], 'row')}" for view in mine]
     if mine:
-        where = "" if str(given) == DEFAULT_HOME else f" --home {shlex.quote(str(given))}"
-        lines.append(f'ask it: millstream query "SELECT * FROM {mine[0]["view"]} LIMIT 10"{where}')
+        where = "" if str(home_option) == DEFAULT_HOME else f" --home {shlex.quote(str(home_option))}"
+        lines.append(f'query it: millstream query "SELECT * FROM {mine[0]["view"]} LIMIT 10"{where}')
     return lines
 
 

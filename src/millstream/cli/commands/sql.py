@@ -13,14 +13,14 @@ from millstream.cli.options import Settings, format_option, home_option, memory_
 
 @click.command(short_help="Open the SQL shell, or run statements.")
 @home_option()
-@click.option("-c", "commands", metavar="SQL", multiple=True, help="Run this, then leave; may be repeated.")
+@click.option("-c", "commands", metavar="SQL", multiple=True, help="Run this, then exit; may be repeated.")
 @click.option(
     "-f",
     "files",
     metavar="FILE",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Run the statements of a file, then leave; may be repeated; files come before -c.",
+    help="Run the statements of a file, then exit; may be repeated; files run before -c.",
 )
 @format_option("table", "csv", "json", "arrow")
 @memory_option()
@@ -46,10 +46,10 @@ def command(
     from millstream.cli.shell.output import AnswerPrinter
     from millstream.cli.shell.shell import Runner, Shell, on_terminal, read_file
 
-    given = [read_file(f) for f in files] + [(c, "-c") for c in commands]
-    interactive = not given and on_terminal()
-    if not given and not interactive:
-        given = [(sys.stdin.read(), "stdin")]
+    scripts = [read_file(f) for f in files] + [(c, "-c") for c in commands]
+    interactive = not scripts and on_terminal()
+    if not scripts and not interactive:
+        scripts = [(sys.stdin.read(), "stdin")]
     output = AnswerPrinter(form)
     with connected(home, memory) as connection:
         if interactive:
@@ -59,7 +59,7 @@ def command(
             return
         runner = Runner(connection, output)
         try:
-            for text, name in given:
+            for text, name in scripts:
                 runner.run(text, name)
         except BrokenPipeError:  # the reader of the output has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

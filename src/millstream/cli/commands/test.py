@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import click
 
 from millstream.cli.exit_codes import ExitCode
-from millstream.cli.output import spoken_seconds
+from millstream.cli.output import format_seconds
 
 if TYPE_CHECKING:
     from millstream.model.flow import Flow
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Run the SQL tests of a folder.")
 @click.argument("places", metavar="[DIR]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("-k", "wanted", metavar="TEXT", default="", help="Run only the tests whose name has this text in it.")
+@click.option("-k", "wanted", metavar="TEXT", default="", help="Run only the tests whose name contains this text.")
 @click.option(
     "--junit", metavar="FILE", type=click.Path(path_type=Path), help="Also write the results as JUnit XML, for a build."
 )
@@ -53,21 +53,21 @@ def command(places: tuple[Path, ...], wanted: str, junit: Path | None) -> int:
     files = [read_tests(p) for p in find_files(places or (Path(),))]
     since = time.perf_counter()
     outcomes: list[CaseOutcome] = []
-    shown: Path | None = None
+    current_file: Path | None = None
     with tempfile.TemporaryDirectory(prefix="millstream-test-", ignore_cleanup_errors=True) as folder:
         for outcome in play_all(files, Path(folder), wanted=wanted, script=_scripts()):
-            if outcome.case.file != shown:
-                shown = outcome.case.file
-                click.echo(str(shown))
+            if outcome.case.file != current_file:
+                current_file = outcome.case.file
+                click.echo(str(current_file))
             _tell(outcome)
             outcomes.append(outcome)
     if not outcomes:
-        raise UnknownName(f"no test has {wanted!r} in its name")
+        raise UnknownName(f"no test name contains {wanted!r}")
     if junit is not None:
         write_junit(outcomes, junit)
     failed = sum(not o.passed for o in outcomes)
-    said = f"{len(outcomes) - failed} passed" + (f", {failed} failed" if failed else "")
-    click.secho(f"{said} ({spoken_seconds(time.perf_counter() - since)})", fg="red" if failed else "green")
+    summary = f"{len(outcomes) - failed} passed" + (f", {failed} failed" if failed else "")
+    click.secho(f"{summary} ({format_seconds(time.perf_counter() - since)})", fg="red" if failed else "green")
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
@@ -75,12 +75,12 @@ def _scripts() -> MakeScript:
     """The factory of the scripts of the tests; all of them share one Spark, whose start is announced."""
     from millstream.testing import script
 
-    made: list[Path] = []
+    scripts: list[Path] = []
 
     def make(flow: Flow, path: Path, *, start: str) -> Script:
-        if not made:
+        if not scripts:
             click.echo("starting Spark ...", err=True)
-        made.append(path)
+        scripts.append(path)
         return script.Script(flow, path, start=start)
 
     return make
@@ -88,7 +88,7 @@ def _scripts() -> MakeScript:
 
 def _tell(outcome: CaseOutcome) -> None:
     mark = click.style("ok  ", fg="green") if outcome.passed else click.style("FAIL", fg="red", bold=True)
-    click.echo(f"  {mark}  {outcome.case.name}  " + click.style(f"({spoken_seconds(outcome.seconds)})", dim=True))
+    click.echo(f"  {mark}  {outcome.case.name}  " + click.style(f"({format_seconds(outcome.seconds)})", dim=True))
     for line in outcome.failure.splitlines():
         colour = {"-": "red", "+": "green"}.get(line[:1])
         click.echo("        " + click.style(line, fg=colour))

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from millstream.cli.options import format_option, home_option
-from millstream.cli.output import FORMATS, print_listing, spoken_instant, spoken_seconds
+from millstream.cli.output import FORMATS, format_instant, format_seconds, print_listing
 
 NAMES = (
     *("view", "flow", "rows", "epoch", "changed_in_epoch", "watermark", "freshness_seconds"),
@@ -47,12 +47,12 @@ def command(home: Path, form: str) -> None:
     with Reader(home) as reader:
         views = reader.views()
     nothing = "no views yet: run a flow first, `millstream run FLOW.py`"
-    print_listing(views, COLUMNS, form, spoken=_spoken, none=nothing)
+    print_listing(views, COLUMNS, form, format_value=_format_value, none=nothing)
 
 
-def _spoken(column: str, value: Any) -> Any:
+def _format_value(column: str, value: Any) -> Any:
     if column == "watermark":
-        return spoken_instant(value)
+        return format_instant(value)
     if column == "freshness_seconds":
-        return spoken_seconds(value)
+        return format_seconds(value)
     return "-" if value is None and column in ("offered", "filtered", "pending") else value

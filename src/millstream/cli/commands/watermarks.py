@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from millstream.cli.options import format_option, home_option
-from millstream.cli.output import FORMATS, print_listing, spoken_instant
+from millstream.cli.output import FORMATS, format_instant, print_listing
 
 NAMES = (
     *("flow", "source", "partition", "newest", "watermark", "lateness", "heard_at"),
@@ -47,32 +47,32 @@ def command(home: Path, form: str) -> None:
     with Reader(home) as reader:
         rows = reader.watermarks()
     nothing = "no sources yet: run a flow first, `millstream run FLOW.py`"
-    print_listing(rows, COLUMNS, form, spoken=_spoken, none=nothing)
+    print_listing(rows, COLUMNS, form, format_value=_format_value, none=nothing)
     if form == "table" and rows:
         click.echo()
-        for sentence in told(rows):
+        for sentence in holder_sentences(rows):
             click.echo(sentence)
 
 
-def told(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def holder_sentences(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """One sentence per flow: which partition holds it back, and since when."""
     for flow, partitions in groupby(rows, lambda r: r["flow"]):
         mine = list(partitions)
         holder = next((r for r in mine if r["holds"]), None)
         if holder is not None:
             newest = holder["newest"]
-            what = f"its newest event time is {spoken_instant(newest)}" if newest else "it has shown no event time yet"
-            since = f" since {spoken_instant(holder['since'])}" if holder["since"] else ""
+            what = f"its newest event time is {format_instant(newest)}" if newest else "it has had no event time yet"
+            since = f" since {format_instant(holder['since'])}" if holder["since"] else ""
             yield f"{flow} is held back by partition {holder['partition']} of {holder['source']}{since}: {what}."
         elif all(r["ended"] for r in mine):
-            yield f"{flow} is held back by nothing: all was read."
+            yield f"{flow} is not held back: everything was read."
         else:
-            yield f"{flow} is held back by nothing: it goes with the clock."
+            yield f"{flow} is not held back: it follows the clock."
 
 
-def _spoken(column: str, value: Any) -> Any:
+def _format_value(column: str, value: Any) -> Any:
     if column in TIMES:
-        return spoken_instant(value)
+        return format_instant(value)
     if isinstance(value, bool):
         return "yes" if value else "-"
     return "-" if value is None else value

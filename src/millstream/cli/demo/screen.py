@@ -15,7 +15,7 @@ from rich.text import Text
 
 from millstream.cli.demo.flow import PANELS, Panel
 from millstream.cli.meter import MeterReading
-from millstream.cli.output import spoken_seconds
+from millstream.cli.output import format_seconds
 
 Rows = Mapping[str, list[list[Any]]]
 """view -> its top rows."""
@@ -80,26 +80,26 @@ def _headline(clock: str) -> RenderableType:
 
 def _figures(reading: MeterReading, *, wide: bool) -> RenderableType:
     mark = f"{reading.watermark:%H:%M:%S}" if reading.watermark else "-"
-    shown = [
+    columns = [
         ("events/s", f"{reading.rate:,.0f}"),
         ("events", f"{reading.rows:,}"),
         ("watermark", mark),
-        ("behind", spoken_seconds(reading.behind) or "-"),
-        ("freshness", spoken_seconds(reading.freshness) or "-"),
-        ("epoch time", spoken_seconds(reading.last) or "-"),
-        ("p50", spoken_seconds(reading.p50) or "-"),
+        ("behind", format_seconds(reading.behind) or "-"),
+        ("freshness", format_seconds(reading.freshness) or "-"),
+        ("epoch time", format_seconds(reading.last) or "-"),
+        ("p50", format_seconds(reading.p50) or "-"),
         ("epochs", f"{reading.epochs:,}"),
         ("late", f"{reading.late:,}"),
         ("errors", f"{reading.errors:,}"),
     ]
     if not wide:
-        shown = [f for f in shown if f[0] not in LESS]
+        columns = [f for f in columns if f[0] not in LESS]
     grid = Table.grid(expand=True, padding=(0, 1))
-    for _ in shown:
+    for _ in columns:
         grid.add_column(justify="center", no_wrap=True, ratio=1)
     alarming = {"late", "errors"}
-    grid.add_row(*(Text(label, style=QUIET) for label, _ in shown))
-    grid.add_row(*(Text(v, style="bold yellow" if n in alarming and v != "0" else "bold") for n, v in shown))
+    grid.add_row(*(Text(label, style=QUIET) for label, _ in columns))
+    grid.add_row(*(Text(v, style="bold yellow" if n in alarming and v != "0" else "bold") for n, v in columns))
     return grid
 
 
@@ -114,7 +114,7 @@ def _panel(panel: Panel, rows: list[list[Any]], count: int, *, wide: bool) -> Re
     for row in rows[:count]:
         cells: list[RenderableType] = []
         for i, (value, (_, kind)) in enumerate(zip(row, panel.columns, strict=True)):
-            cells.append(Text(said(value, kind), style="bold" if i == 0 else ""))
+            cells.append(Text(cell_text(value, kind), style="bold" if i == 0 else ""))
             if kind == "bar":
                 cells.append(Text("━" * round(bar * (value or 0) / (most[i] or 1)), style=ACCENT))
         table.add_row(*cells)
@@ -123,7 +123,7 @@ def _panel(panel: Panel, rows: list[list[Any]], count: int, *, wide: bool) -> Re
     return Frame(inside, title=title, title_align="left", border_style=QUIET, box=box.ROUNDED, height=count + FRAME)
 
 
-def said(value: Any, kind: str) -> str:
+def cell_text(value: Any, kind: str) -> str:
     """Format a cell as text."""
     if value is None:
         return "-"

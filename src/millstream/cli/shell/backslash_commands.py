@@ -10,15 +10,15 @@ from millstream.errors import DefinitionError, UnknownName
 HELP = {
     r"\d [name]": "all sources, tables and views; or the columns of one",
     r"\ds \dt \dv": "the sources, the tables, the views",
-    r"\df": "the flows and how far they have come",
+    r"\df": "the flows and their progress",
     r"\dk \dp \dx": "the sinks, the topics, the functions",
     r"\watch v [5s]": "a view or query, redrawn as it changes; Ctrl-C ends it",
     r"\i file.sql": "the statements of a file",
     r"\x [on|off]": "one line per value instead of a table",
     r"\timing [on|off]": "how long statements take",
-    r"\pager [on|off]": "page answers that are longer than the screen",
+    r"\pager [on|off]": "page results that are longer than the screen",
     r"\?": "this page",
-    r"\q": "leave; so does Ctrl-D",
+    r"\q": "exit; Ctrl-D does, too",
 }
 LISTS = {
     "ds": ("SOURCES",),
@@ -39,7 +39,7 @@ Statements end with ; and may run over several lines. Some to begin with:
   CREATE SOURCE bids FROM GENERATOR('nexmark', kind = 'bid', rate = 100);
   CREATE VIEW hot AS SELECT auction, count(*) AS bids FROM bids GROUP BY auction;
   SELECT * FROM hot ORDER BY bids DESC LIMIT 10;
-  SUBSCRIBE TO hot;      its changes as they come; Ctrl-C ends it
+  SUBSCRIBE TO hot;      its changes as they happen; Ctrl-C ends it
   EXPLAIN VIEW hot;      how it is computed and what it keeps"""
 
 
@@ -81,10 +81,10 @@ def read_order(line: str) -> BackslashCommand:
 
 def switched(order: BackslashCommand, now: bool) -> bool:
     """The new state of a switch after a command: on, off, or toggled."""
-    said = order.argument.lower()
-    if said not in ("", "on", "off"):
+    argument = order.argument.lower()
+    if argument not in ("", "on", "off"):
         raise DefinitionError(f"\\{order.name} is on or off, not {order.argument}")
-    return not now if not said else said == "on"
+    return not now if not argument else argument == "on"
 
 
 def help_text() -> str:

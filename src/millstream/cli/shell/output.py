@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from millstream.cli.output import csv_text, json_text, plural, print_warnings, spoken_seconds
+from millstream.cli.output import csv_text, format_seconds, json_text, plural, print_warnings
 from millstream.display import visible
 from millstream.errors import StatementRefused
 from millstream.model.reserved import SHOWN_EPOCH, free_name
@@ -59,7 +59,7 @@ class AnswerPrinter:
 
     def answer(self, answer: Answer, seconds: float) -> None:
         """Print the result of a statement, except its changes."""
-        took = f", {spoken_seconds(seconds)}" if self.look is not None and self.look.timing else ""
+        took = f", {format_seconds(seconds)}" if self.look is not None and self.look.timing else ""
         if answer.result is not None:
             print_warnings(answer.result.warnings)
             self._rows(answer.result, took)

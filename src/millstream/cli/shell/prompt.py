@@ -108,8 +108,8 @@ def _style(token: Token) -> str:
         return "class:text"
     if token.token_type is TokenType.NUMBER:
         return "class:number"
-    said = word(token)
-    return "class:keyword" if said and all(w in WORDS for w in said.split()) else ""
+    keyword = word(token)
+    return "class:keyword" if keyword and all(w in WORDS for w in keyword.split()) else ""
 
 
 class SqlCompleter(Completer):

@@ -63,7 +63,7 @@ class Runner:
         for answer in patiently(lambda: list(self.connection.execute(sql)), self._notice):
             if answer.result is not None:
                 return answer.result
-        raise QueryError("the question gave no rows")
+        raise QueryError("the query returned no rows")
 
     def _execute(self, script: SqlScript) -> None:
         answers = self.connection.execute(script)
@@ -86,7 +86,7 @@ class Runner:
         except KeyboardInterrupt:
             if self.output.look is None:
                 raise
-            click.echo("\nno longer listening")
+            click.echo("\nsubscription ended")
             if self.connection.hangs_up or not listening.ended:
                 self.connection.anew()
             return False
@@ -155,7 +155,7 @@ class Shell:
         elif order.name == "watch":
             view, _, every = order.argument.rpartition(" ")
             timed = bool(view) and every[:1].isdigit()
-            self.runner.watch(f"WATCH {view} EVERY {_spoken(every)}" if timed else f"WATCH {order.argument}")
+            self.runner.watch(f"WATCH {view} EVERY {_interval_text(every)}" if timed else f"WATCH {order.argument}")
         elif order.name in SWITCHES:
             name = "expanded" if order.name == "x" else order.name
             now = switched(order, getattr(self.look, name))
@@ -167,14 +167,14 @@ class Shell:
 
     def _cancelled(self) -> None:
         """Leave what runs in the old session, and continue in a new one."""
-        click.echo(click.style("\ncancelled", fg="yellow") + ": a change that had begun may still be made", err=True)
+        click.echo(click.style("\ncancelled", fg="yellow") + ": a change that had begun may still be applied", err=True)
         try:
             self.connection.anew()
         except MillstreamError as error:
             report_millstream(error, self.settings)
 
 
-def _spoken(every: str) -> str:
+def _interval_text(every: str) -> str:
     return f"{every} seconds" if every.replace(".", "", 1).isdigit() else every
 
 

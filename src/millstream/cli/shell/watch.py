@@ -64,7 +64,7 @@ def watch(command: WatchCommand, ask: Callable[[str], Result]) -> None:
     """Draw until Ctrl-C."""
     if not sys.stdout.isatty():
         raise StatementRefused(
-            "WATCH needs a terminal", hint=f"SUBSCRIBE TO {command.title} gives changes as they come"
+            "WATCH needs a terminal", hint=f"SUBSCRIBE TO {command.title} returns changes as they happen"
         )
     from rich.console import Console
     from rich.live import Live

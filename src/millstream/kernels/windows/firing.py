@@ -16,7 +16,7 @@ from millstream.kernels.aggregates.combine import partial_columns, results
 from millstream.kernels.outcome import OperatorClock
 from millstream.kernels.windows.pane_columns import ON_TIME_PAST, PANES, UNSHOWN, VISIBLE, shown_column
 from millstream.model.reserved import OP
-from millstream.model.steps.step import INDEX
+from millstream.model.steps.aggregation import INDEX
 from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.kinds import CountWindow
 from millstream.plan.operators.aggregates.aggregation import Aggregation

@@ -20,6 +20,7 @@ from sqlglot import exp
 from millstream.errors import SchemaError, StatementRefused
 from millstream.live.tables.constraints import Named, assigned_columns, by_number, check_required, check_unique
 from millstream.model.types.schema import Schema
+from millstream.model.types.unknown_column import unknown_column
 from millstream.sql.parse.statement_values import CreateTable
 from millstream.sql.query import store_query
 from millstream.store.names import quoted
@@ -53,8 +54,8 @@ class RowsSide:
 
     def find(self, name: str) -> str | None:
         """The bound name of a column; None if there is no column of this name."""
-        wanted = name.lower()
-        return next((self.column(i) for i, n in enumerate(self.rows.column_names) if n.lower() == wanted), None)
+        lower = name.lower()
+        return next((self.column(i) for i, n in enumerate(self.rows.column_names) if n.lower() == lower), None)
 
     def unknown(self, name: str) -> SchemaError:
         """Return the error for an unknown column."""
@@ -91,8 +92,8 @@ def bound(node: exp.Expr, sides: Sequence[RowsSide]) -> exp.Expr:
 def _resolved(parts: list[str], sides: Sequence[RowsSide]) -> exp.Expr:
     side = next((s for s in sides if len(parts) > 1 and s.name.lower() == parts[0].lower()), None)
     if side is not None:
-        found, rest = side.find(parts[1]), parts[2:]
-        if found is None:
+        name, rest = side.find(parts[1]), parts[2:]
+        if name is None:
             raise side.unknown(parts[1])
     else:
         having = [s for s in sides if not s.only_qualified and s.find(parts[0]) is not None]
@@ -103,25 +104,24 @@ def _resolved(parts: list[str], sides: Sequence[RowsSide]) -> exp.Expr:
             )
         if not having:
             raise _missing(parts, sides)
-        found, rest = having[0].find(parts[0]), parts[1:]
-    made: exp.Expr = exp.Column(this=exp.to_identifier(found, quoted=True))
+        name, rest = having[0].find(parts[0]), parts[1:]
+    column: exp.Expr = exp.Column(this=exp.to_identifier(name, quoted=True))
     for part in rest:
-        made = exp.Dot(this=made, expression=exp.to_identifier(part, quoted=True))
-    return made
+        column = exp.Dot(this=column, expression=exp.to_identifier(part, quoted=True))
+    return column
 
 
 def _missing(parts: list[str], sides: Sequence[RowsSide]) -> SchemaError:
     if len(sides) == 1:
         return sides[0].unknown(parts[0])
-    there = "; ".join(f"{s.name}: {', '.join(s.rows.column_names)}" for s in sides)
-    return SchemaError(f"there is no column `{'.'.join(parts)}`", detail=f"there are {there}")
+    return unknown_column(".".join(parts), [f"{s.name}.{c}" for s in sides for c in s.rows.column_names])
 
 
-def asked(session: Session, query: exp.Query, given: Mapping[str, pa.Table]) -> pa.Table:
+def query_tables(session: Session, query: exp.Query, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Answer a query over its own tables."""
-    found = store_query.asked(query, {n: t.column_names for n, t in given.items()})
-    apart: tuple[str, ...] | None = None if found.apart is None else ()
-    return session.deployment.home.store.query(found.sql, given, limits=session.limits, apart=apart)
+    translated = store_query.checked_query(query, {n: t.column_names for n, t in tables.items()})
+    apart: tuple[str, ...] | None = None if translated.apart is None else ()
+    return session.deployment.home.store.query(translated.sql, tables, limits=session.limits, apart=apart)
 
 
 @dataclass(frozen=True)
@@ -159,20 +159,20 @@ def chosen(session: Session, rows: pa.Table, clauses: Sequence[Clause]) -> list[
             case = exp.Case(ifs=[exp.If(this=is_mine.copy(), true=value)])
             columns.append(exp.alias_(case, f"$v{number}_{i}", quoted=True))
     outer = exp.select(*columns).from_(inner.subquery("chosen"))
-    answer = asked(session, outer, {"$rows": numbered}).sort_by(ROW)
-    found = []
+    answer = query_tables(session, outer, {"$rows": numbered}).sort_by(ROW)
+    choices = []
     for number, clause in enumerate(clauses):
         mine = np.flatnonzero(pc.fill_null(pc.equal(answer[_CLAUSE], number), False).to_numpy())
         places = pa.array(mine)
         values = {c: answer[f"$v{number}_{i}"].take(places) for i, c in enumerate(clause.values)}
-        found.append(Chosen(mine, values))
-    return found
+        choices.append(Chosen(mine, values))
+    return choices
 
 
 def matches(session: Session, sides: Sequence[RowsSide], condition: exp.Expr) -> tuple[np.ndarray, np.ndarray]:
     """The pairs of rows of two sides that satisfy a condition, by index, in the order of the second side."""
     one, other = ("$one", "$other")
-    given = {
+    tables = {
         n: s.flat().append_column(f"{ROW}{s.code}", pa.array(np.arange(s.rows.num_rows)))
         for n, s in zip((one, other), sides, strict=True)
     }
@@ -180,8 +180,8 @@ def matches(session: Session, sides: Sequence[RowsSide], condition: exp.Expr) ->
     query = exp.select(*columns).from_(exp.Table(this=_quoted(one)))
     join = exp.Join(this=exp.Table(this=_quoted(other)), on=bound(condition, sides))
     query.append("joins", join)
-    found = asked(session, query, given).sort_by([(f"{ROW}{s.code}", "ascending") for s in reversed(sides)])
-    return found.column(0).to_numpy(), found.column(1).to_numpy()
+    rows = query_tables(session, query, tables).sort_by([(f"{ROW}{s.code}", "ascending") for s in reversed(sides)])
+    return rows.column(0).to_numpy(), rows.column(1).to_numpy()
 
 
 def _quoted(name: str) -> exp.Identifier:
@@ -253,6 +253,6 @@ class TableEdit:
         deployment.home.store_table(self.entry.name, whole)
 
 
-def said(count: Mapping[str, int]) -> str:
+def change_summary(count: Mapping[str, int]) -> str:
     """Describe what a statement has done: ``inserted 2 rows, updated 1 row``."""
     return ", ".join(f"{what} {n:,} row{'' if n == 1 else 's'}" for what, n in count.items())

@@ -51,10 +51,10 @@ def key_of(entry: CreateTable, schema: Schema) -> list[str]:
 
 def spelled(schema: Schema, name: str) -> str:
     """A column as the schema spells it."""
-    found = next((n for n in schema.names if n.lower() == name.lower()), None)
-    if found is None:
+    column = next((n for n in schema.names if n.lower() == name.lower()), None)
+    if column is None:
         raise schema.unknown(name)
-    return found
+    return column
 
 
 def check_keyable(schema: Schema, key: Sequence[str]) -> None:
@@ -76,11 +76,11 @@ def check_required(entry: CreateTable, rows: pa.Table, *, named: Named | None = 
         if not (column.required or is_key) or name not in rows.column_names or not rows[name].null_count:
             continue
         row = pc.index(pc.is_null(rows[name]), True).as_py() + 1
-        said = f"NULL in the key `{name}` of `{entry.name}`"
+        problem = f"NULL in the key `{name}` of `{entry.name}`"
         if not is_key:
-            said = f"NULL in `{name}` of `{entry.name}`, which is NOT NULL"
+            problem = f"NULL in `{name}` of `{entry.name}`, which is NOT NULL"
         raise RecordRefused(
-            f"{named(row)}: {said}" if named is not None else said,
+            f"{named(row)}: {problem}" if named is not None else problem,
             hint="supply a value, for example coalesce(value, default)",
         )
 
@@ -92,7 +92,7 @@ def check_unique(
     written: np.ndarray,
     *,
     named: Named | None = by_number,
-    hint: str = "INSERT ... ON CONFLICT DO UPDATE | DO NOTHING, or UPDATE or DELETE the row that is there",
+    hint: str = "INSERT ... ON CONFLICT DO UPDATE | DO NOTHING, or UPDATE or DELETE the existing row",
 ) -> None:
     """Refuse a written row whose key another row has. `rows` are all rows of the resulting table, and `written` is the
     number of each row that the statement writes, and 0 for others.
@@ -110,19 +110,19 @@ def check_unique(
     )
     if not doubled.num_rows:
         return
-    said = told({k: python_values(doubled[n])[0] for k, n in zip(key, columns, strict=True)})
+    key_text = values_text({k: python_values(doubled[n])[0] for k, n in zip(key, columns, strict=True)})
     numbers = doubled["$rows"][0].as_py()
     mine = [n for n in numbers if n]
     before, number = mine[:2] if len(mine) == len(numbers) else (0, mine[0])
     where = f"{named(number)}: " if named is not None else ""
     raise RecordRefused(
-        f"{where}`{entry.name}` would have two rows with {said}",
-        detail=f"{named(before)} has this key, too" if before and named is not None else None,
+        f"{where}`{entry.name}` would have two rows with {key_text}",
+        detail=f"{named(before)} has the same key" if before and named is not None else None,
         hint=hint,
     )
 
 
-def told(values: dict[str, Any]) -> str:
+def values_text(values: dict[str, Any]) -> str:
     """Format columns and their values for a message."""
     return ", ".join(f"{k} = {shown(v)}" for k, v in values.items())[:200]
 
@@ -138,10 +138,10 @@ def constrained(home: OpenHome, catalog: Catalog | None, name: str, data: pa.Tab
     strange = next((c for c in data.column_names if c.lower() not in {n.lower() for n in schema.names}), None)
     if strange is not None:
         raise schema.unknown(strange)
-    given = {spelled(schema, n): data.column(i) for i, n in enumerate(data.column_names)}
-    if len(given) < data.num_columns:
-        raise SchemaError("a column is there twice")
-    rows = assigned_columns(schema, given, data.num_rows)
+    columns = {spelled(schema, n): data.column(i) for i, n in enumerate(data.column_names)}
+    if len(columns) < data.num_columns:
+        raise SchemaError("a column appears twice")
+    rows = assigned_columns(schema, columns, data.num_rows)
     check_required(entry, rows)
     check_unique(home, entry, rows, np.arange(1, rows.num_rows + 1), hint="keep one row of each key")
     return entry.name, rows
@@ -156,20 +156,20 @@ def _definition(home: OpenHome, catalog: Catalog | None, name: str) -> tuple[Cre
             return None
         try:
             (piece,) = split(Text(kept.sql, f"definition of {name}"))
-            found, catalog = statement_parser.statement(piece, kept=True), Catalog()
+            statement, catalog = statement_parser.statement(piece, kept=True), Catalog()
         except MillstreamError:  # one that no longer works; nothing can be checked
             return None
     else:
-        found = catalog.get(name)  # type: ignore[assignment]
-    if not isinstance(found, CreateTable):
+        statement = catalog.get(name)  # type: ignore[assignment]
+    if not isinstance(statement, CreateTable):
         return None
-    schema = schema_of(catalog, found)
-    return None if schema is None else (found, schema)
+    schema = schema_of(catalog, statement)
+    return None if schema is None else (statement, schema)
 
 
-def assigned_columns(schema: Schema, given: dict[str, Any], rows: int) -> pa.Table:
+def assigned_columns(schema: Schema, columns: dict[str, Any], rows: int) -> pa.Table:
     """Convert columns to the types of a target, without loss; missing ones are NULL."""
-    return assigned_table(schema.to_arrow(), given, rows, lambda unfit, field: refused(unfit, field.name, field.type))
+    return assigned_table(schema.to_arrow(), columns, rows, lambda unfit, field: refused(unfit, field.name, field.type))
 
 
 def refused(unfit: Unfit, column: str, kind: pa.DataType) -> RecordRefused:

@@ -10,7 +10,7 @@ from millstream.connect.files.columns import inferred
 from millstream.connect.files.rows import Form, load
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.live.answer import Answer
-from millstream.live.tables.changes import TableEdit, held, present, said
+from millstream.live.tables.changes import TableEdit, change_summary, held, present
 from millstream.live.tables.constraints import assigned_columns, check_required, spelled
 from millstream.model.connector_declarations import checked
 from millstream.model.connectors import Files
@@ -32,11 +32,11 @@ def copy(deployment: Deployment, statement: Copy, session: Session, entry: Creat
     names = [spelled(schema, c) for c in statement.columns] or list(schema.names)
     if len(set(names)) != len(names):
         raise SchemaError("a column is named twice")
-    wanted = schema.to_arrow()
+    arrow_schema = schema.to_arrow()
     loaded = load(
         local_path(statement.path, f"COPY {entry.name} FROM {{}}"),
         form_of(statement),
-        pa.schema([wanted.field(n) for n in names]),
+        pa.schema([arrow_schema.field(n) for n in names]),
     )
     rows = assigned_columns(schema, {n: loaded.rows[n] for n in names}, loaded.rows.num_rows)
     check_required(entry, rows, named=loaded.named)
@@ -45,7 +45,7 @@ def copy(deployment: Deployment, statement: Copy, session: Session, entry: Creat
         changes.insert(rows)
         changes.store(deployment, named=loaded.named)
     session.written.add(entry.name)
-    return Answer(message=said({"inserted": rows.num_rows}))
+    return Answer(message=change_summary({"inserted": rows.num_rows}))
 
 
 def rows_of(files: Files) -> pa.Table:

@@ -14,7 +14,7 @@ from millstream.live import cleanup, select
 from millstream.live.answer import Answer
 from millstream.live.tables import copy as loading
 from millstream.live.tables import merge as merging
-from millstream.live.tables.changes import Clause, RowsSide, TableEdit, bound, chosen, held, present, said
+from millstream.live.tables.changes import Clause, RowsSide, TableEdit, bound, change_summary, chosen, held, present
 from millstream.live.tables.constraints import assigned_columns, check_required, refused, spelled
 from millstream.model.types.assignment import Unfit, from_values
 from millstream.model.types.schema import Schema
@@ -44,7 +44,7 @@ _COMPUTED = 500
 """The number of expressions in VALUES that the store computes in one query."""
 
 
-_NAME_THEM = "name the columns that values are given for: INSERT INTO name (a, b) VALUES (1, 2)"
+_NAME_THEM = "name the columns of the values: INSERT INTO name (a, b) VALUES (1, 2)"
 
 
 def insert(deployment: Deployment, statement: Insert, session: Session) -> Answer:
@@ -62,7 +62,7 @@ def insert(deployment: Deployment, statement: Insert, session: Session) -> Answe
         )
     if isinstance(entry, CreateSink):
         if statement.query is None:
-            raise DefinitionError(f"`{entry.name}` is a sink: only INSERT INTO {entry.name} SELECT ... fits")
+            raise DefinitionError(f"`{entry.name}` is a sink: only INSERT INTO {entry.name} SELECT ... is possible")
         start = min(m["start"] for n in statement.query.walk() if "start" in (m := n.meta))
         return deployment.attach(entry, _query_text(statement, start), session)
     name = statement.target if entry is None else topic_of(entry)
@@ -74,23 +74,23 @@ def insert(deployment: Deployment, statement: Insert, session: Session) -> Answe
     topic = deployment.home.log.topic(name)
     if statement.query is not None:
         session.settle()
-    asked = None if statement.query is None else select.with_files(statement.query)
-    added = _rows(deployment, statement, Schema.from_arrow(topic.schema, exact=True), session, asked)
+    query = None if statement.query is None else select.with_files(statement.query)
+    added = _rows(deployment, statement, Schema.from_arrow(topic.schema, exact=True), session, query)
     topic.append(added)
     session.written |= {e.name for e in deployment.catalog.of(CreateSource) if topic_of(e) == name}
-    return Answer(message=said({"inserted": added.num_rows}))
+    return Answer(message=change_summary({"inserted": added.num_rows}))
 
 
 def _insert(deployment: Deployment, statement: Insert, session: Session, entry: CreateTable, schema: Schema) -> Answer:
     """INSERT rows into a stored table."""
     if statement.conflict is not None:
         merging.check_conflict(entry, schema, statement.conflict)
-    asked = None
+    query = None
     if statement.query is not None:
         session.settle()  # before the lock: the wait may be long
-        asked = select.with_files(statement.query)
+        query = select.with_files(statement.query)
     with held(deployment, entry, "INSERT"):
-        added = _rows(deployment, statement, schema, session, asked)
+        added = _rows(deployment, statement, schema, session, query)
         check_required(entry, added)
         changes = TableEdit(entry, schema, present(deployment, entry.name, schema))
         if statement.conflict is None:
@@ -100,7 +100,7 @@ def _insert(deployment: Deployment, statement: Insert, session: Session, entry: 
             count = merging.insert_or_change(session, changes, added, statement)
         changes.store(deployment)
     session.written.add(entry.name)
-    return Answer(message=said(count))
+    return Answer(message=change_summary(count))
 
 
 def update(deployment: Deployment, statement: Update, session: Session) -> Answer:
@@ -116,10 +116,10 @@ def update(deployment: Deployment, statement: Update, session: Session) -> Answe
         changes = TableEdit(entry, schema, present(deployment, entry.name, schema))
         side = RowsSide(entry.name, changes.present, "t")
         bound_values = {c: bound(v, (side,)) for c, v in values.items()}
-        (found,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side), bound_values)])
-        changes.update(found.rows, found.values)
+        (matches,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side), bound_values)])
+        changes.update(matches.rows, matches.values)
         changes.store(deployment, named=None)
-    return Answer(message=said({"updated": len(found.rows)}))
+    return Answer(message=change_summary({"updated": len(matches.rows)}))
 
 
 def delete(deployment: Deployment, statement: Delete, session: Session) -> Answer:
@@ -128,10 +128,10 @@ def delete(deployment: Deployment, statement: Delete, session: Session) -> Answe
     with held(deployment, entry, "DELETE"):
         changes = TableEdit(entry, schema, present(deployment, entry.name, schema))
         side = RowsSide(entry.name, changes.present, "t")
-        (found,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side))])
-        changes.deleted = found.rows
+        (matches,) = chosen(session, side.flat(), [Clause(_condition(statement.tree, side))])
+        changes.deleted = matches.rows
         changes.store(deployment)
-    return Answer(message=said({"deleted": len(found.rows)}))
+    return Answer(message=change_summary({"deleted": len(matches.rows)}))
 
 
 def merge(deployment: Deployment, statement: Merge, session: Session) -> Answer:
@@ -150,21 +150,21 @@ def _condition(tree: exp.Expr, side: RowsSide) -> exp.Expr | None:
 
 
 def _rows(
-    deployment: Deployment, statement: Insert, schema: Schema, session: Session, asked: select.WithFiles | None
+    deployment: Deployment, statement: Insert, schema: Schema, session: Session, query: select.WithFiles | None
 ) -> pa.Table:
-    """The rows of an INSERT, converted to its target; `asked` is its query, if it has one."""
+    """The rows of an INSERT, converted to its target; `query` is its query, if it has one."""
     names = [spelled(schema, c) for c in statement.columns] or list(schema.names)
     if len(set(names)) != len(names):
         raise SchemaError("a column is named twice")
-    if statement.query is not None and asked is not None:
+    if statement.query is not None and query is not None:
         select.check_views(deployment, statement.query, session)
-        found = select.answered(deployment, asked, session)
-        if len(found.column_names) != len(names):
+        rows = select.answered(deployment, query, session)
+        if len(rows.column_names) != len(names):
             raise SchemaError(
-                f"{len(found.column_names)} values for {len(names)} columns: {', '.join(names)}", hint=_NAME_THEM
+                f"{len(rows.column_names)} values for {len(names)} columns: {', '.join(names)}", hint=_NAME_THEM
             )
-        given = dict(zip(names, found.columns, strict=True))
-        return assigned_columns(schema, given, found.num_rows)
+        by_column = dict(zip(names, rows.columns, strict=True))
+        return assigned_columns(schema, by_column, rows.num_rows)
     for i, row in enumerate(statement.rows, 1):
         if len(row) != len(names):
             raise SchemaError(
@@ -172,7 +172,7 @@ def _rows(
             )
         for computed in (v for v in row if isinstance(v, exp.Expr)):
             for column in computed.find_all(exp.Column):
-                raise SchemaError(f"`{column.name}` in VALUES", hint="a text stands in single quotes: 'text'")
+                raise SchemaError(f"`{column.name}` in VALUES", hint="a string is written in single quotes: 'text'")
     values = _values(deployment, statement.rows)
     columns = {}
     for field, place in ((f, names.index(f.name)) for f in schema.to_arrow() if f.name in names):
@@ -185,19 +185,19 @@ def _rows(
 
 def _values(deployment: Deployment, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     """The values of VALUES. Literals are read here; the store computes everything else."""
-    found: list[Any] = list(rows)
-    asked = []
+    values: list[Any] = list(rows)
+    expressions = []
     for i, row in enumerate(rows):
         if any(isinstance(v, exp.Expr) for v in row):
-            found[i] = [literal(v) if isinstance(v, exp.Expr) else v for v in row]
-            asked += [(i, j) for j, v in enumerate(found[i]) if v is NOT_LITERAL]
-    for first in range(0, len(asked), _COMPUTED):
-        some = asked[first : first + _COMPUTED]
-        shown = ", ".join(f'{_duck(rows[i][j])} AS "{n}"' for n, (i, j) in enumerate(some))
-        answer = deployment.home.store.query(f"SELECT {shown}", apart=_apart([rows[i][j] for i, j in some]))
+            values[i] = [literal(v) if isinstance(v, exp.Expr) else v for v in row]
+            expressions += [(i, j) for j, v in enumerate(values[i]) if v is NOT_LITERAL]
+    for first in range(0, len(expressions), _COMPUTED):
+        some = expressions[first : first + _COMPUTED]
+        columns = ", ".join(f'{_duck(rows[i][j])} AS "{n}"' for n, (i, j) in enumerate(some))
+        answer = deployment.home.store.query(f"SELECT {columns}", apart=_apart([rows[i][j] for i, j in some]))
         for n, (i, j) in enumerate(some):
-            found[i][j] = python_values(answer.column(n))[0]
-    return found
+            values[i][j] = python_values(answer.column(n))[0]
+    return values
 
 
 def _apart(trees: Sequence[exp.Expr], *tables: str) -> tuple[str, ...] | None:

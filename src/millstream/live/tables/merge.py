@@ -18,13 +18,13 @@ from millstream.live.tables.changes import (
     RowsSide,
     TableEdit,
     bound,
+    change_summary,
     chosen,
     held,
     matches,
     present,
-    said,
 )
-from millstream.live.tables.constraints import assigned_columns, check_required, key_of, spelled, told
+from millstream.live.tables.constraints import assigned_columns, check_required, key_of, spelled, values_text
 from millstream.model.types.schema import Schema
 from millstream.model.types.values import python_values
 from millstream.sql.catalog import tables_of
@@ -69,17 +69,17 @@ def insert_or_change(session: Session, changes: TableEdit, added: pa.Table, stat
         new = (there < 0) & (nth == 1)
         changes.insert(added.filter(pa.array(new)), np.flatnonzero(new) + 1)
         return {"inserted": int(new.sum()), "left out": int(len(new) - new.sum())}
-    taken = nth == of if conflict.action == "replace" else np.ones(len(nth), bool)
+    winners = nth == of if conflict.action == "replace" else np.ones(len(nth), bool)
     if conflict.action != "replace" and (nth > 1).any():
         _refuse_twice(added, key, int(np.flatnonzero(nth > 1)[0]))
-    met = np.flatnonzero(taken & (there >= 0))
+    met = np.flatnonzero(winners & (there >= 0))
     for row in met[several[met] > 1][:1]:
-        values = told({k: python_values(added[k].slice(row, 1))[0] for k in key})
+        values = values_text({k: python_values(added[k].slice(row, 1))[0] for k in key})
         raise RecordRefused(
             f"row {row + 1}: `{changes.entry.name}` has several rows with {values} already",
             hint="DELETE all but one first",
         )
-    new = taken & (there < 0)
+    new = winners & (there < 0)
     changes.insert(added.filter(pa.array(new)), np.flatnonzero(new) + 1)
     if conflict.action == "update":
         changed = _do_update(session, changes, added, statement, there, met)
@@ -107,9 +107,9 @@ def _do_update(
     clause = Clause(
         None if where is None else bound(where, sides), _bound_values(statement.conflict.values, changes.schema, sides)
     )
-    (found,) = chosen(session, _beside(sides), [clause])
-    changes.update(there[met][found.rows], found.values, met[found.rows] + 1)
-    return len(found.rows)
+    (matches,) = chosen(session, _beside(sides), [clause])
+    changes.update(there[met][matches.rows], matches.values, met[matches.rows] + 1)
+    return len(matches.rows)
 
 
 def _met(
@@ -123,22 +123,22 @@ def _met(
     new = pa.table({**{n: added[k] for n, k in zip(names, key, strict=True)}, "$a": np.arange(added.num_rows)})
     by = ", ".join(quoted(n) for n in names)
     on = " AND ".join(f"o.{quoted(n)} = n.{quoted(n)}" for n in names)
-    found = session.deployment.home.store.query(
+    counts = session.deployment.home.store.query(
         f'WITH o AS (SELECT {by}, min("$p") AS p, count(*) AS c FROM "$old" GROUP BY {by}) '
         f"SELECT coalesce(o.p, -1) AS p, coalesce(o.c, 0) AS c, n.nth, n.parts FROM "
         f'(SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY "$a") AS nth, '
         f'count(*) OVER (PARTITION BY {by}) AS parts FROM "$new") n LEFT JOIN o ON {on} ORDER BY n."$a"',
         {"$old": old, "$new": new},
     )
-    one, two, three, four = (found.column(i).to_numpy() for i in range(4))
+    one, two, three, four = (counts.column(i).to_numpy() for i in range(4))
     return one, two, three, four
 
 
 def _refuse_twice(added: pa.Table, key: list[str], row: int) -> None:
-    values = told({k: python_values(added[k].slice(row, 1))[0] for k in key})
+    values = values_text({k: python_values(added[k].slice(row, 1))[0] for k in key})
     raise RecordRefused(
         f"row {row + 1}: another row of this statement has {values}, too: DO UPDATE would change one row twice",
-        hint="keep one row of each key: SELECT DISTINCT ON (key) ..., or INSERT OR REPLACE, where the last one counts",
+        hint="keep one row of each key: SELECT DISTINCT ON (key) ..., or INSERT OR REPLACE, where the last row wins",
     )
 
 
@@ -149,9 +149,9 @@ def merge(deployment: Deployment, statement: Merge, session: Session, entry: Cre
     """Change the rows of a table by those of a query."""
     session.settle(tables_of(statement.source))
     warnings = select.check_views(deployment, statement.source, session)
-    asked = select.with_files(statement.source)  # before the lock: files may be large
+    query = select.with_files(statement.source)  # before the lock: files may be large
     with held(deployment, entry, statement.what):
-        source = select.answered(deployment, asked, session)
+        source = select.answered(deployment, query, session)
         rows = present(deployment, entry.name, schema)
         target, other = _named_sides(
             RowsSide(statement.alias, rows, "t"), RowsSide(statement.source_alias or "the source", source, "s")
@@ -163,8 +163,10 @@ def merge(deployment: Deployment, statement: Merge, session: Session, entry: Cre
         _not_matched_by_source(session, statement, changes, target, np.setdiff1d(np.arange(rows.num_rows), ours))
         changes.store(deployment, named=None)
     session.written.add(entry.name)
-    shown = {"UPDATE": ("updated",), "DELETE": ("deleted",)}.get(statement.what, ("inserted", "updated", "deleted"))
-    return Answer(message="\n".join([said({w: changes.count[w] for w in shown}), *(f"note: {w}" for w in warnings)]))
+    kinds = {"UPDATE": ("updated",), "DELETE": ("deleted",)}.get(statement.what, ("inserted", "updated", "deleted"))
+    return Answer(
+        message="\n".join([change_summary({w: changes.count[w] for w in kinds}), *(f"note: {w}" for w in warnings)])
+    )
 
 
 def _matched(
@@ -183,8 +185,8 @@ def _matched(
         RowsSide(target.name, target.rows.take(pa.array(ours)), target.code),
         RowsSide(other.name, other.rows.take(pa.array(theirs)), other.code),
     )
-    found = chosen(session, _beside(pairs), [_clause(w, changes.schema, pairs) for w in whens])
-    acted = [(w, c) for w, c in zip(whens, found, strict=True) if w.action != "nothing"]
+    matches = chosen(session, _beside(pairs), [_clause(w, changes.schema, pairs) for w in whens])
+    acted = [(w, c) for w, c in zip(whens, matches, strict=True) if w.action != "nothing"]
     if statement.what == "DELETE":
         changes.deleted = np.unique(np.concatenate([ours[c.rows] for _, c in acted]))
         return
@@ -226,8 +228,8 @@ def _chosen_alone(
     if not whens or not len(alone):
         return []
     rows = RowsSide(side.name, side.rows.take(pa.array(alone)), side.code)
-    found = chosen(session, rows.flat(), [_clause(w, schema, (rows,)) for w in whens])
-    return list(zip(whens, found, strict=True))
+    matches = chosen(session, rows.flat(), [_clause(w, schema, (rows,)) for w in whens])
+    return list(zip(whens, matches, strict=True))
 
 
 def _clause(when: When, schema: Schema, sides: tuple[RowsSide, ...]) -> Clause:
@@ -237,8 +239,8 @@ def _clause(when: When, schema: Schema, sides: tuple[RowsSide, ...]) -> Clause:
     source = sides[-1]
     values: dict[str, exp.Expr] = {}
     for name in schema.names:
-        found = source.find(name)
-        if found is None:
+        column = source.find(name)
+        if column is None:
             raise SchemaError(
                 f"{'UPDATE SET' if when.action == 'update' else 'INSERT'} * needs a column `{name}` in the source",
                 detail="it has: " + ", ".join(source.rows.column_names),
@@ -246,7 +248,7 @@ def _clause(when: When, schema: Schema, sides: tuple[RowsSide, ...]) -> Clause:
                 if when.action == "update"
                 else "INSERT (column, ...) VALUES (value, ...)",
             )
-        values[name] = exp.Column(this=exp.to_identifier(found, quoted=True))
+        values[name] = exp.Column(this=exp.to_identifier(column, quoted=True))
     return Clause(condition, values)
 
 
@@ -255,18 +257,18 @@ def _bound_values(values: Assignments, schema: Schema, sides: tuple[RowsSide, ..
         if len(values) != len(schema.names):
             raise SchemaError(f"{len(values)} values for {len(schema.names)} columns: {', '.join(schema.names)}")
         values = tuple((n, v) for n, (_, v) in zip(schema.names, values, strict=True))
-    found: dict[str, exp.Expr] = {}
+    bound_values: dict[str, exp.Expr] = {}
     for name, value in values:
         column = spelled(schema, name)
-        if column in found:
+        if column in bound_values:
             raise SchemaError(f"the column `{column}` is set twice")
-        found[column] = bound(value, sides)
-    return found
+        bound_values[column] = bound(value, sides)
+    return bound_values
 
 
 def _refuse_several(changes: TableEdit, place: int, statement: Merge) -> None:
     key = key_of(changes.entry, changes.schema) or list(changes.schema.names)[:3]
-    values = told({k: python_values(changes.present[k].slice(place, 1))[0] for k in key})
+    values = values_text({k: python_values(changes.present[k].slice(place, 1))[0] for k in key})
     raise RecordRefused(
         f"several rows of the source match the row of `{changes.entry.name}` with {values}",
         detail=f"{statement.what} would change it more than once",

@@ -79,9 +79,9 @@ class Kind(str):
 
     def __new__(cls, name: str, *settings: Any) -> Kind:
         """A kind with settings."""
-        made = super().__new__(cls, name)
-        made.settings = settings
-        return made
+        kind = super().__new__(cls, name)
+        kind.settings = settings
+        return kind
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         return (str(self), *self.settings)
@@ -220,9 +220,9 @@ def any_value(column: str | Expr) -> Aggregate:
 
 def count_if(condition: str | Expr) -> Aggregate:
     """The number of records for which a condition holds."""
-    given = expr(condition)
-    ones = exp.Case(ifs=[exp.If(this=given.node.copy(), true=exp.Literal.number(1))])
-    return Aggregate("count", Expr(ones, given.origin))
+    argument = expr(condition)
+    ones = exp.Case(ifs=[exp.If(this=argument.node.copy(), true=exp.Literal.number(1))])
+    return Aggregate("count", Expr(ones, argument.origin))
 
 
 def bool_and(condition: str | Expr) -> Aggregate:

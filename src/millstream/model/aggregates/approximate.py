@@ -72,5 +72,5 @@ def _hash(value: Expr) -> Expr:
 def _whole(name: str, value: int, least: int, most: int) -> None:
     if type(value) is not int or not least <= value <= most:
         raise DefinitionError(
-            f"{name}={value!r} does not fit", hint=f"a whole number from {least} to {most}", origin=here()
+            f"{name}={value!r} is out of range", hint=f"a whole number from {least} to {most}", origin=here()
         )

@@ -56,7 +56,7 @@ def median(column: str | Expr) -> Aggregate:
 def parts(p: float | Sequence[float]) -> tuple[tuple[float, ...], bool]:
     """Fractions from 0 to 1, and whether they were passed as a list."""
     several = not isinstance(p, int | float)
-    given = tuple(p) if isinstance(p, Sequence) else (p,)
-    if not given or not all(type(x) in (int, float) and 0 <= x <= 1 for x in given):
-        raise DefinitionError(f"{p!r} is no part of the whole", hint="numbers from 0 to 1, e.g. 0.95", origin=here())
-    return tuple(float(x) for x in given), several
+    fractions = tuple(p) if isinstance(p, Sequence) else (p,)
+    if not fractions or not all(type(x) in (int, float) and 0 <= x <= 1 for x in fractions):
+        raise DefinitionError(f"{p!r} is not a fraction", hint="numbers from 0 to 1, e.g. 0.95", origin=here())
+    return tuple(float(x) for x in fractions), several

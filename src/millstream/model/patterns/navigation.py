@@ -90,7 +90,7 @@ class Navigation:
         of = self.argument.type_in(schema)
         if self.kind == "at" or of is None:
             return of
-        from millstream.model.steps.step import summed_type  # that module imports this one
+        from millstream.model.steps.aggregation import summed_type  # that module imports this one
 
         return mean_type(of) if self.kind == "avg" else summed_type(self.kind, of)
 
@@ -108,14 +108,14 @@ class Reading:
         return self.tree.type_in(known)
 
 
-def tokens_prepared(given: Iterable[Token]) -> list[Token]:
+def tokens_prepared(source_tokens: Iterable[Token]) -> list[Token]:
     """Tokens in which the names of navigations are not parsed as Spark functions, which have different arguments."""
-    tokens, done, i = list(given), [], 0
+    tokens, done, i = list(source_tokens), [], 0
     while i < len(tokens):
         token = tokens[i]
-        said = _word(token)
+        keyword = _word(token)
         following = tokens[i + 1] if i + 1 < len(tokens) else None
-        mode = _MODES.get(said)
+        mode = _MODES.get(keyword)
         if mode and following is not None and _calls(tokens, i + 1) and _name(following) is not None:
             done.append(_renamed(token, f"{mode}_{_name(following)}"))
             i += 2
@@ -137,7 +137,7 @@ def parsed(text: str | Expr) -> exp.Expr:
         trees = [t for t in Spark().parser().parse(tokens, text) if t is not None]
     except (SqlglotError, ValueError, RecursionError) as error:
         raise DefinitionError(
-            f"the expression cannot be read: {text!r}", detail=str(error).splitlines()[0][:200], origin=here()
+            f"the expression cannot be parsed: {text!r}", detail=str(error).splitlines()[0][:200], origin=here()
         ) from None
     if len(trees) != 1:
         raise DefinitionError(f"{text!r} is not one expression", origin=here())
@@ -158,7 +158,7 @@ class Names:
     schema: Schema
     current: str | None = None
     """The variable whose condition it is; None in a measure."""
-    made: Callable[[exp.Expr], Expr] = checked
+    build: Callable[[exp.Expr], Expr] = checked
     """Builds an expression from a tree without navigations, or rejects it."""
 
     def condition(self, tree: exp.Expr, origin: Origin | None) -> tuple[Reading, ...]:
@@ -171,18 +171,18 @@ class Names:
         return self._read(tree, origin)
 
     def _read(self, tree: exp.Expr, origin: Origin | None) -> Reading:
-        found: dict[str, Navigation] = {}
-        made = self._replaced(tree.copy(), found, origin)
-        return Reading(replace(self.made(made), origin=origin), found)
+        navigations: dict[str, Navigation] = {}
+        expression = self._replaced(tree.copy(), navigations, origin)
+        return Reading(replace(self.build(expression), origin=origin), navigations)
 
-    def _replaced(self, node: exp.Expr, found: dict[str, Navigation], origin: Origin | None) -> exp.Expr:
+    def _replaced(self, node: exp.Expr, navigations: dict[str, Navigation], origin: Origin | None) -> exp.Expr:
         navigation = self._navigation(node, origin)
         if navigation is not None:
-            name = next((n for n, known in found.items() if known == navigation), f"$n{len(found)}")
-            found[name] = navigation
+            name = next((n for n, known in navigations.items() if known == navigation), f"$n{len(navigations)}")
+            navigations[name] = navigation
             return exp.column(name, quoted=True)
         for child in list(node.iter_expressions()):
-            new = self._replaced(child, found, origin)
+            new = self._replaced(child, navigations, origin)
             if new is not child:
                 child.replace(new)
         return node
@@ -197,8 +197,8 @@ class Names:
         if called in _PHYSICAL:
             return self._physical(node, called, origin)
         if called in _LOGICAL:
-            given, offset = _arguments(node, called, origin)
-            at = self._at(given, origin, local=False)
+            argument, offset = _arguments(node, called, origin)
+            at = self._at(argument, origin, local=False)
             return replace(at, first=called == "nav_first", offset=offset, mode=mode)
         if called in TOTALS:
             return self._total(node, called, mode, origin)
@@ -207,21 +207,21 @@ class Names:
         return None
 
     def _physical(self, node: exp.Expr, called: str, origin: Origin | None) -> Navigation:
-        given, steps = _arguments(node, called, origin, default=1)
-        inner = self._navigation(given, origin)
+        argument, steps = _arguments(node, called, origin, default=1)
+        inner = self._navigation(argument, origin)
         if inner is None or inner.kind != "at" or inner.shift:
-            inner = self._at(given, origin)
+            inner = self._at(argument, origin)
         return replace(inner, shift=-steps if called == "nav_prev" else steps)
 
     def _total(self, node: exp.Expr, called: str, mode: str, origin: Origin | None) -> Navigation:
-        given = node.expressions[0] if isinstance(node, exp.Anonymous) and node.expressions else node.this
-        if isinstance(given, exp.Distinct) or not isinstance(given, exp.Expr):
+        argument = node.expressions[0] if isinstance(node, exp.Anonymous) and node.expressions else node.this
+        if isinstance(argument, exp.Distinct) or not isinstance(argument, exp.Expr):
             raise Unsupported(f"`{_plain(node)}` over the rows of a match", origin=origin)
-        if isinstance(given, exp.Star):
+        if isinstance(argument, exp.Star):
             return Navigation("count", mode=mode)
-        if isinstance(given, exp.Column) and isinstance(given.this, exp.Star):
-            return Navigation("count", self._of(given, origin) or (), mode=mode)
-        return replace(self._at(given, origin, local=False), kind=called, mode=mode)
+        if isinstance(argument, exp.Column) and isinstance(argument.this, exp.Star):
+            return Navigation("count", self._of(argument, origin) or (), mode=mode)
+        return replace(self._at(argument, origin, local=False), kind=called, mode=mode)
 
     def _local(self, node: exp.Expr) -> bool:
         """Whether a part refers to one row only and can be computed there as a whole.
@@ -255,13 +255,13 @@ class Names:
         tree = node.copy()
         if _navigates(tree):
             raise Unsupported(
-                f"`{_plain(node)}` navigates twice", hint="PREV and NEXT take FIRST or LAST, no more", origin=origin
+                f"`{_plain(node)}` navigates twice", hint="PREV and NEXT take only FIRST or LAST", origin=origin
             )
         columns = [c for c in tree.find_all(exp.Column) if not is_lambda_parameter(c)]
         rows = {self._rows_of(c, local=local) for c in columns}
         if len(rows) > 1:
             raise DefinitionError(
-                f"`{_plain(node)}` speaks of rows of different variables",
+                f"`{_plain(node)}` refers to rows of different variables",
                 hint="FIRST, LAST, PREV, NEXT and totals take columns of one variable",
                 origin=origin,
             )
@@ -269,7 +269,7 @@ class Names:
         of = next(iter(rows), nothing)
         for column in columns:
             tree = self._without_variable(tree, column, origin)
-        argument = replace(self.made(tree), origin=origin).bind(self.schema)
+        argument = replace(self.build(tree), origin=origin).bind(self.schema)
         return Navigation("at", of, argument, argument.spark())
 
     def _of(self, column: exp.Column, origin: Origin | None) -> tuple[str, ...] | None:
@@ -278,7 +278,7 @@ class Names:
         named = self.variables.get(parts[0].lower()) if len(parts) > 1 else None
         if named is None and len(parts) > 1 and parts[0] not in self.schema:
             raise SchemaError(
-                f"`{parts[0]}` is no variable of the pattern",
+                f"`{parts[0]}` is not a variable of the pattern",
                 detail="there are: " + ", ".join(sorted({n for v in self.variables.values() for n in v})),
                 origin=origin or here(),
             )
@@ -289,27 +289,27 @@ class Names:
         if self._of(column, origin) is not None:
             parts = parts[1:]
         name = next((n for n in self.schema.names if n.lower() == parts[0].lower()), parts[0])
-        made: exp.Expr = exp.column(name)
+        reference: exp.Expr = exp.column(name)
         for part in parts[1:]:
-            made = exp.Dot(this=made, expression=exp.to_identifier(part))
+            reference = exp.Dot(this=reference, expression=exp.to_identifier(part))
         if column is tree:
-            return made
-        column.replace(made)
+            return reference
+        column.replace(reference)
         return tree
 
 
 def _arguments(node: exp.Expr, called: str, origin: Origin | None, *, default: int = 0) -> tuple[exp.Expr, int]:
     """The value argument and the row count argument of a navigation."""
-    said = called.removeprefix("nav_").upper()
-    given = list(node.expressions)
-    if not 1 <= len(given) <= 2:
-        raise DefinitionError(f"{said} takes a value and a number of rows", origin=origin or here())
-    if len(given) == 1:
-        return given[0], default
-    number = given[1]
+    function = called.removeprefix("nav_").upper()
+    arguments = list(node.expressions)
+    if not 1 <= len(arguments) <= 2:
+        raise DefinitionError(f"{function} takes a value and a number of rows", origin=origin or here())
+    if len(arguments) == 1:
+        return arguments[0], default
+    number = arguments[1]
     if not isinstance(number, exp.Literal) or number.is_string or not number.this.isdigit():
-        raise DefinitionError(f"the number of rows in {said} is not a whole number", origin=origin or here())
-    return given[0], int(number.this)
+        raise DefinitionError(f"the number of rows in {function} is not a whole number", origin=origin or here())
+    return arguments[0], int(number.this)
 
 
 def _called(node: exp.Expr) -> str:
@@ -331,10 +331,10 @@ def _word(token: Token) -> str:
 
 
 def _name(token: Token) -> str | None:
-    said = _word(token).lower()
-    if said in ("first", "last", "prev", "next"):
-        return f"nav_{said}"
-    return said if said in TOTALS else None
+    keyword = _word(token).lower()
+    if keyword in ("first", "last", "prev", "next"):
+        return f"nav_{keyword}"
+    return keyword if keyword in TOTALS else None
 
 
 def _calls(tokens: list[Token], at: int) -> bool:

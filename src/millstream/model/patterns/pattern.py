@@ -81,7 +81,7 @@ class Pattern:
         added, part = self._with(name, condition)
         if self.avoided:
             raise DefinitionError(
-                "then follows not_followed_by, which speaks of the rows before the next part",
+                "then(...) cannot follow not_followed_by, which refers to the rows before the next part",
                 hint="use followed_by there, or not_next before it",
                 origin=here(),
             )
@@ -105,8 +105,8 @@ class Pattern:
         added, part = self._with(name, condition)
         if not self.parts:
             raise DefinitionError("a pattern begins with then(...)", origin=here())
-        wanted = () if any_of_them else _first_names(part)
-        unlike = tuple(dict.fromkeys((*wanted, *self.avoided)))
+        excluded = () if any_of_them else _first_names(part)
+        unlike = tuple(dict.fromkeys((*excluded, *self.avoided)))
         gap = Excluded(Repeat(Gap(unlike), 0, None, reluctant=any_of_them))
         least, most = _bounds(times)
         if (least, most) == (1, 1):
@@ -137,8 +137,8 @@ class Pattern:
         if len(patterns) < 2:
             raise DefinitionError("one_of needs at least two patterns", origin=here())
         added, parts = self, []
-        for given in patterns:
-            added, part = added._with(given, None)
+        for alternative in patterns:
+            added, part = added._with(alternative, None)
             parts.append(part)
         return added.then(Pattern((Choice(tuple(parts)),)))
 
@@ -175,7 +175,7 @@ class Pattern:
         if end and self.longest is None:
             raise DefinitionError(
                 "not_followed_by at the end of a pattern needs within(...)",
-                detail="without it nothing says until when no such row may come",
+                detail="without it, there is no end to the time in which no such row may arrive",
                 origin=here(),
             )
         parts = (*self.parts, *end)
@@ -185,7 +185,7 @@ class Pattern:
         """This pattern with the conditions of a part, and the part."""
         if isinstance(name, Pattern):
             if condition is not None or name.avoided or not name.parts:
-                raise DefinitionError("a pattern inside another stands alone, and ends in a row", origin=here())
+                raise DefinitionError("a pattern inside another has no condition, and ends in a row", origin=here())
             new, part = name.conditions, name.parts[0] if len(name.parts) == 1 else Sequence(name.parts)
         else:
             check_name(name, "variable")
@@ -231,5 +231,5 @@ def _repeated(part: Part, times: Times, optional: bool, reluctant: bool) -> Part
     least, most = _bounds(times)
     if optional:
         least = 0 if least == 1 else least
-    made = part if (least, most) == (1, 1) else Repeat(part, least, most, reluctant)
-    return Repeat(made, 0, 1, reluctant) if optional and least > 0 else made
+    repetition = part if (least, most) == (1, 1) else Repeat(part, least, most, reluctant)
+    return Repeat(repetition, 0, 1, reluctant) if optional and least > 0 else repetition

@@ -103,9 +103,9 @@ def named(part: Part) -> tuple[str, ...]:
 
 def unwanted(part: Part) -> tuple[str, ...]:
     """The variables that only define which rows must not occur."""
-    found = [n for p in walk(part) for n in (p.unlike if isinstance(p, Gap) else ())]
-    found += [p.name for p in walk(part) if isinstance(p, NotNext | Never)]
-    return tuple(n for n in dict.fromkeys(found) if n not in named(part))
+    names = [n for p in walk(part) for n in (p.unlike if isinstance(p, Gap) else ())]
+    names += [p.name for p in walk(part) if isinstance(p, NotNext | Never)]
+    return tuple(n for n in dict.fromkeys(names) if n not in named(part))
 
 
 def may_be_empty(part: Part) -> bool:
@@ -145,8 +145,8 @@ def checked(part: Part) -> Part:
     """The pattern if it is valid; otherwise raises an error that explains why not."""
     if may_be_empty(part):
         raise Unsupported(
-            "a pattern that no row at all would match is not supported",
-            hint="let at least one variable be there, as in A+ instead of A*",
+            "a pattern that can match no row at all is not supported",
+            hint="require at least one row, as in A+ instead of A*",
             origin=here(),
         )
     if not _begins_with_rows(part):
@@ -155,7 +155,9 @@ def checked(part: Part) -> Part:
         if not isinstance(inner, Repeat):
             continue
         if inner.least < 0 or (inner.most is not None and (inner.most < inner.least or inner.most < 1)):
-            raise DefinitionError(f"a part from {inner.least} to {inner.most} times", hint="e.g. {1, 3}", origin=here())
+            raise DefinitionError(
+                f"a part repeated from {inner.least} to {inner.most} times", hint="e.g. {1, 3}", origin=here()
+            )
         if max(inner.least, inner.most or 0) > MOST_TIMES:
             raise Unsupported(f"more than {MOST_TIMES:,} times in a pattern", origin=here())
         if takes_nothing(inner.part) and inner.most != 1:

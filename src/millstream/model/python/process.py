@@ -74,28 +74,31 @@ class Hooks(NamedTuple):
     on_idle: Callable[[Any, Context], Any] | None
 
     @classmethod
-    def of(cls, given: object) -> Hooks:
+    def of(cls, function: object) -> Hooks:
         """The methods of an object, or a plain function as its `on_row`."""
-        if isinstance(given, type):
+        if isinstance(function, type):
             raise DefinitionError(
-                f"{given.__name__} is a class", hint=f"give an object: process({given.__name__}(), ...)", origin=here()
-            )
-        found = [getattr(given, name, None) for name in cls._fields]
-        if found[1] is not None and isinstance(given, Process) and type(given).on_row is Process.on_row:
-            found[0] = None
-        if found[0] is None and found[1] is None and callable(given):
-            return cls(given, None, None, None, None)
-        if (found[0] is None) == (found[1] is None) or getattr(found[0], "__func__", None) is Process.on_row:
-            raise DefinitionError(
-                f"{type(given).__name__} is no process: it needs on_row(row, state, ctx) or on_rows(rows, state, ctx)",
+                f"{function.__name__} is a class",
+                hint=f"pass an object: process({function.__name__}(), ...)",
                 origin=here(),
             )
-        return cls(*found)
+        methods = [getattr(function, name, None) for name in cls._fields]
+        if methods[1] is not None and isinstance(function, Process) and type(function).on_row is Process.on_row:
+            methods[0] = None
+        if methods[0] is None and methods[1] is None and callable(function):
+            return cls(function, None, None, None, None)
+        if (methods[0] is None) == (methods[1] is None) or getattr(methods[0], "__func__", None) is Process.on_row:
+            raise DefinitionError(
+                f"{type(function).__name__} is not a process: "
+                "it needs on_row(row, state, ctx) or on_rows(rows, state, ctx)",
+                origin=here(),
+            )
+        return cls(*methods)
 
 
-def name_of(given: object) -> str:
+def name_of(function: object) -> str:
     """The name of a process or function in messages."""
-    return getattr(given, "__qualname__", None) or type(given).__qualname__
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
 @dataclass(frozen=True)
@@ -109,21 +112,21 @@ class Output:
         """A function that converts a row from user code to a tuple in column order."""
         names = self.schema.names
         pick: Callable[[Any], Any] = itemgetter(*names)
-        known, single, shown = frozenset(names), len(names) == 1, ", ".join(names)
+        known, single, listed = frozenset(names), len(names) == 1, ", ".join(names)
 
         def picked(row: Any) -> tuple[Any, ...]:
             if isinstance(row, tuple):
                 if len(row) != len(names):
-                    msg = f"a row of {len(row)} values was given for the columns {shown}"
+                    msg = f"a row of {len(row)} values was emitted for the columns {listed}"
                     raise TypeError(msg)
                 return row
             if not isinstance(row, Mapping):
-                msg = f"{type(row).__name__} is no row: give a dict, or a tuple of {shown}"
+                msg = f"{type(row).__name__} is not a row: pass a dict, or a tuple of {listed}"
                 raise TypeError(msg)
             if len(row) != len(names) or row.keys() != known:
                 unknown = sorted(map(str, row.keys() - known))
                 if unknown:
-                    msg = f"a row has no column `{unknown[0]}`; it has {shown}"
+                    msg = f"a row has no column `{unknown[0]}`; it has {listed}"
                     raise TypeError(msg)
                 return tuple(map(row.get, names))  # a missing key is NULL
             return (pick(row),) if single else pick(row)
@@ -229,16 +232,16 @@ class Context:
         """Delete the key, its state and its timers after this call."""
         self._forget = True
 
-    def take(self, given: Any) -> None:
+    def take(self, result: Any) -> None:
         """Emit what a method returned; the kernel calls this."""
-        if isinstance(given, tuple | Mapping):
-            self._rows[0].append(self._pickers[0](given))
+        if isinstance(result, tuple | Mapping):
+            self._rows[0].append(self._pickers[0](result))
             self._places[0].append(self._at)
-        elif isinstance(given, Iterable) and not isinstance(given, str | bytes):
-            for row in given:
+        elif isinstance(result, Iterable) and not isinstance(result, str | bytes):
+            for row in result:
                 self.emit(row)
-        elif given is not None:
-            self._pickers[0](given)  # raises an error that explains why it is not a row
+        elif result is not None:
+            self._pickers[0](result)  # raises an error that explains why it is not a row
 
     def _refuse_untimed(self) -> None:
         if not self._timed:
@@ -269,22 +272,22 @@ def rows_of(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> Iterator[
 
 def user_line(trace: TracebackType | None) -> Origin | None:
     """The line of user code that raised an error; None if the error did not come from user code."""
-    found: tuple[str, int] | None = None
+    place: tuple[str, int] | None = None
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if is_users(file) and (found is None or found[0] == file):
-            found = (file, trace.tb_lineno)
+        if is_users(file) and (place is None or place[0] == file):
+            place = (file, trace.tb_lineno)
         trace = trace.tb_next
-    return None if found is None else Origin(_shorten(found[0]), found[1])
+    return None if place is None else Origin(_shorten(place[0]), place[1])
 
 
 def _micros(at: datetime) -> int:
     if at.tzinfo is None:
-        msg = "the time of a timer needs a time zone, as the times of rows have it"
+        msg = "the time of a timer needs a time zone, like the times of rows"
         raise TypeError(msg)
     return (at - EPOCH) // _MICRO
 
 
 @lru_cache(maxsize=256)
-def _length(given: timedelta | str) -> int:
-    return Duration.of(given, what="timer").micros
+def _length(duration: timedelta | str) -> int:
+    return Duration.of(duration, what="timer").micros

@@ -56,7 +56,7 @@ class TypedState:
     >>> state = TypedState.of(Visits)
     >>> [(c.name, str(c.type)) for c in state.cells]
     [('count', 'int64'), ('pages', 'list<item: string>')]
-    >>> state.made((3, ["home"]))
+    >>> state.build((3, ["home"]))
     Visits(count=3, pages=['home'])
     """
 
@@ -64,31 +64,33 @@ class TypedState:
     cells: tuple[Cell, ...]
 
     @classmethod
-    def of(cls, given: type | str | Schema) -> TypedState:
+    def of(cls, declaration: type | str | Schema) -> TypedState:
         """The state that a dataclass or a schema describes. The fields of a schema start as NULL or empty."""
-        if isinstance(given, str | Schema):
-            return cls._of_schema(given if isinstance(given, Schema) else Schema.parse(given))
-        if not dataclasses.is_dataclass(given) or not isinstance(given, type):
+        if isinstance(declaration, str | Schema):
+            return cls._of_schema(declaration if isinstance(declaration, Schema) else Schema.parse(declaration))
+        if not dataclasses.is_dataclass(declaration) or not isinstance(declaration, type):
             raise DefinitionError(
-                f"{given!r} does not say what state there is",
-                hint='give a dataclass, or a schema like "count BIGINT, last TIMESTAMP"',
+                f"{declaration!r} does not describe a state",
+                hint='pass a dataclass, or a schema like "count BIGINT, last TIMESTAMP"',
                 origin=here(),
             )
-        if given.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-            raise DefinitionError(f"the state {given.__name__} is frozen, so nothing could change it", origin=here())
-        hints = _hints(given)
+        if declaration.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            raise DefinitionError(
+                f"the state {declaration.__name__} is frozen, so nothing could change it", origin=here()
+            )
+        hints = _hints(declaration)
         cells = []
-        for field in dataclasses.fields(given):
+        for field in dataclasses.fields(declaration):
             if not field.init or (field.default is MISSING and field.default_factory is MISSING):
                 raise DefinitionError(
-                    f"the state {given.__name__} has no value for `{field.name}` to begin with",
+                    f"the state {declaration.__name__} has no initial value for `{field.name}`",
                     hint=f"give it a default, e.g. {field.name}: int = 0",
                     origin=here(),
                 )
-            cells.append(_cell(field.name, hints[field.name], given.__name__))
+            cells.append(_cell(field.name, hints[field.name], declaration.__name__))
         if not cells:
-            raise DefinitionError(f"the state {given.__name__} has no fields", origin=here())
-        return cls(given, tuple(cells))
+            raise DefinitionError(f"the state {declaration.__name__} has no fields", origin=here())
+        return cls(declaration, tuple(cells))
 
     @classmethod
     def _of_schema(cls, schema: Schema) -> TypedState:
@@ -115,14 +117,14 @@ class TypedState:
         """The field names."""
         return tuple(c.name for c in self.cells)
 
-    def made(self, values: Sequence[Any]) -> Any:
+    def build(self, values: Sequence[Any]) -> Any:
         """The object for these stored values."""
         return self.kind(**dict(zip(self.names, values, strict=True)))
 
     def maker(self) -> Callable[..., Any]:
         """A function that builds an object from separate values."""
         if any(f.kw_only for f in dataclasses.fields(self.kind)):
-            return lambda *values: self.made(values)
+            return lambda *values: self.build(values)
         return self.kind
 
     def getter(self) -> Callable[[Any], tuple[Any, ...]]:
@@ -149,12 +151,12 @@ class TypedState:
         return taken
 
 
-def _hints(given: type) -> dict[str, Any]:
+def _hints(declaration: type) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(given, include_extras=True)
+        return typing.get_type_hints(declaration, include_extras=True)
     except NameError as error:
         raise DefinitionError(
-            f"a type of the state {given.__name__} is not known: {error}",
+            f"a type of the state {declaration.__name__} is not known: {error}",
             hint="define the dataclass and the types it names at the top of a module",
             origin=here(),
         ) from None

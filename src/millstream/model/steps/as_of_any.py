@@ -20,8 +20,10 @@ from millstream.errors import SchemaError
 from millstream.model.aggregates.aggregate import Kind
 from millstream.model.expression import Expr, col
 from millstream.model.reserved import OF
-from millstream.model.steps.relational import Joined, WindowFunction
-from millstream.model.steps.step import Order, Top
+from millstream.model.steps.columns import Order
+from millstream.model.steps.relations.join import Joined
+from millstream.model.steps.relations.top_n import Top
+from millstream.model.steps.relations.window_function import WindowFunction
 from millstream.model.streams.stream import Stream
 from millstream.model.types.scalars import widest
 from millstream.model.types.schema import Schema, ddl_type
@@ -78,10 +80,10 @@ def _chosen(
     sides = []
     for which, stream in enumerate((left, right)):
         values = {**{k: p[which] for k, p in zip(keys, pairs, strict=True)}, _TIME: times[which]}
-        given = stream._project(tuple(values.items()))
+        values_stream = stream._project(tuple(values.items()))
         for name in values:
-            given = given.where(Expr(exp.column(name).is_(exp.null()).not_()))
-        sides.append(given if which else given.distinct())
+            values_stream = values_stream.where(Expr(exp.column(name).is_(exp.null()).not_()))
+        sides.append(values_stream if which else values_stream.distinct())
     points, versions = (s.with_columns(**{_SIDE: Expr(exp.Literal.number(i))}) for i, s in enumerate(sides))
     every = points.union(versions)
     other = Expr(exp.Case(ifs=[exp.If(this=exp.column(_SIDE).eq(1), true=exp.column(_TIME))]))
@@ -92,13 +94,13 @@ def _chosen(
         _AFTER: WindowFunction(Kind("lead", "ignore nulls"), other),
     }
     if join.direction != "nearest":
-        wanted = _BEFORE if join.direction == "backward" else _AFTER
-        functions = {_CHOSEN: functions[wanted]}
-    found = every._windowed(tuple((k, col(k)) for k in keys), order, functions)
-    found = found.where(Expr(exp.column(_SIDE).eq(0)))
+        column = _BEFORE if join.direction == "backward" else _AFTER
+        functions = {_CHOSEN: functions[column]}
+    numbered = every._windowed(tuple((k, col(k)) for k in keys), order, functions)
+    numbered = numbered.where(Expr(exp.column(_SIDE).eq(0)))
     if join.direction == "nearest":
-        found = found.with_columns(**{_CHOSEN: _nearer(points.schema, join)})
-    return found._project(tuple((n, col(n)) for n in (*keys, _TIME, _CHOSEN)))
+        numbered = numbered.with_columns(**{_CHOSEN: _nearer(points.schema, join)})
+    return numbered._project(tuple((n, col(n)) for n in (*keys, _TIME, _CHOSEN)))
 
 
 def _nearer(schema: Schema, join: RevisedAsOf) -> Expr:
@@ -134,9 +136,9 @@ def _distance(kind: pa.DataType | None, later: exp.Expr, earlier: exp.Expr) -> e
     elif kind is not None and pa.types.is_integer(kind):
         values = [exp.cast(v, "DECIMAL(20, 0)") for v in values]
     elif kind is None or not (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        said = "a type that is not known here" if kind is None else ddl_type(kind)
+        type_name = "a type that is not known here" if kind is None else ddl_type(kind)
         raise SchemaError(
-            f"the nearest row needs a time or a number on both sides, not {said}",
+            f"the nearest row needs a time or a number on both sides, not {type_name}",
             hint="cast both, as in NEAREST(CAST(a.ts AS TIMESTAMP), b.ts)",
         )
     return exp.Sub(this=exp.paren(values[0]), expression=exp.paren(values[1]))
@@ -157,9 +159,9 @@ def _alike(left: Schema, right: Schema, mine: Expr, theirs: Expr) -> tuple[Expr,
     if wide is None and all(pa.types.is_date(k) or pa.types.is_timestamp(k) for k in kinds):
         wide = next(k for k in kinds if pa.types.is_timestamp(k))
     if wide is None:
-        said = " with ".join(ddl_type(k) for k in kinds)
+        type_names = " with ".join(ddl_type(k) for k in kinds)
         raise SchemaError(
-            f"an as-of join cannot compare {said}", hint="cast one of them, as in CAST(a.id AS BIGINT) = b.id"
+            f"an as-of join cannot compare {type_names}", hint="cast one of them, as in CAST(a.id AS BIGINT) = b.id"
         )
     cast = [e if k == wide else Expr(exp.cast(e.node.copy(), ddl_type(wide)), e.origin) for e, k in
             zip((mine, theirs), kinds, strict=True)]  # fmt: skip

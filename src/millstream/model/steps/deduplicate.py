@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.event_times import nearest
 from millstream.model.expression import col
 from millstream.model.origin import here
 from millstream.model.python.process import Process, is_attribute
+from millstream.model.steps.event_times import nearest
 from millstream.model.types.duration import Duration
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def deduplicated(stream: Stream, columns: tuple[str, ...], keep: str, within: Du
     time = nearest(stream.step, certain=False)
     if time is None:
         raise Unsupported(
-            "deduplicate needs an event time: which row is the first is not known without one",
+            "deduplicate needs an event time to tell which row is the first",
             hint="declare it: flow.source(..., event_time='ts'); or use .distinct() or .top(1, ...)",
             origin=here(),
         )
@@ -72,8 +72,8 @@ def deduplicated(stream: Stream, columns: tuple[str, ...], keep: str, within: Du
         return keyed.top(1, f"`{time}`" if keep == "first" else f"`{time}` DESC")
     if keep == "last":
         raise Unsupported(
-            "the last row within a time is not supported",
-            detail="whether a row is the last is known only when the time after it is over",
+            'keep="last" together with `within` is not supported',
+            detail="whether a row is the last is known only after that time",
             hint="use a session window with ms.last(...)",
             origin=here(),
         )

@@ -18,8 +18,10 @@ from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.expression import Expr, col, expr, literal
 from millstream.model.origin import here
 from millstream.model.reserved import free_name
-from millstream.model.steps.relational import Windowed, WindowFunction
-from millstream.model.steps.step import Aggregated, Order, Select
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import Order
+from millstream.model.steps.relations.window_function import Windowed, WindowFunction
+from millstream.model.steps.step import Select
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import ddl_type
 from millstream.model.windows.kinds import AnyWindow
@@ -42,16 +44,16 @@ class Fill:
     value: Expr | None = None
 
     @classmethod
-    def of(cls, given: object) -> Fill:
+    def of(cls, fill: object) -> Fill:
         """Parse the user's argument: "previous", "linear", None, a number, a truth value, or an expression."""
-        if isinstance(given, Fill):
-            return given
-        if isinstance(given, str) and given in (PREVIOUS, LINEAR):
-            return cls(given)
-        if given is None or isinstance(given, bool | int | float | Expr):
-            return cls(CONSTANT, literal(given))
+        if isinstance(fill, Fill):
+            return fill
+        if isinstance(fill, str) and fill in (PREVIOUS, LINEAR):
+            return cls(fill)
+        if fill is None or isinstance(fill, bool | int | float | Expr):
+            return cls(CONSTANT, literal(fill))
         raise DefinitionError(
-            f"{given!r:.60} is nothing to fill with",
+            f"{fill!r:.60} is not a value to fill with",
             hint='"previous", "linear", None, a number, or an expression without columns: ms.expr("\'none\'")',
             origin=here(),
         )
@@ -72,14 +74,14 @@ class Filling:
         for name, _ in self.columns:
             if name.lower() not in known:
                 raise SchemaError(
-                    f"`{name}` is no column that can be filled",
+                    f"`{name}` is not a column that can be filled",
                     detail="there are: " + ", ".join(names),
-                    hint="keys and window borders are set by themselves",
+                    hint="keys and window borders are filled automatically",
                     origin=here(),
                 )
-        said = {known[n.lower()]: f for n, f in self.columns}
+        fills = {known[n.lower()]: f for n, f in self.columns}
         nothing = self.every or Fill.of(None)
-        return {n: said.get(n, nothing) for n in names}
+        return {n: fills.get(n, nothing) for n in names}
 
 
 def filled_aggregate(stream: Stream, how: object, longest: object) -> Stream:
@@ -130,9 +132,9 @@ def filled(
         columns[border] = expr(f"timestamp_micros(unix_micros({border}) + `{place}` * {slide})")
     for name, fill in fills.items():
         columns[name] = _value(name, fill, ahead.get(name, ""), place, apart)
-    made = spread._project(tuple(columns.items()))
-    assert isinstance(made.step, Select)
-    return made._with(replace(made.step, after=(("window_end", "window_end"),)))
+    projected = spread._project(tuple(columns.items()))
+    assert isinstance(projected.step, Select)
+    return projected._with(replace(projected.step, after=(("window_end", "window_end"),)))
 
 
 def _value(name: str, fill: Fill, ahead: str, place: str, apart: str) -> Expr:
@@ -156,9 +158,9 @@ def _check(stream: Stream, fills: Mapping[str, Fill]) -> None:
         number = kind is None or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         if fill.kind == LINEAR and not number:
             raise SchemaError(
-                f"`{name}` is {ddl_type(kind)}, and a line goes through numbers only",
+                f"`{name}` is {ddl_type(kind)}, and LINEAR needs numbers",
                 hint="fill it with PREVIOUS, NULL or a constant",
                 origin=here(),
             )
         if fill.value is not None and fill.value.columns():
-            raise DefinitionError(f"the value that `{name}` is filled with has columns", origin=here())
+            raise DefinitionError(f"the value that `{name}` is filled with refers to columns", origin=here())

@@ -87,7 +87,7 @@ def matched(
     all_rows: bool = False,
     timeouts: bool = False,
     origin_of: Callable[[exp.Expr], Origin | None] = lambda _: here(),
-    made: Callable[[exp.Expr], Expr] = sound,
+    build: Callable[[exp.Expr], Expr] = sound,
 ) -> Select:
     """The checked step of a pattern whose conditions and measures are trees, followed by the measures."""
     from millstream.model.steps.step import Select  # that module imports this one
@@ -97,15 +97,15 @@ def matched(
     taken, also = named(checked(tree)), unwanted(tree)
     known: dict[str, tuple[str, ...]] = {n.lower(): (n,) for n in (*taken, *also)}
     if len(known) != len(taken) + len(also):
-        raise DefinitionError("two variables differ in capitals only", origin=here())
+        raise DefinitionError("two variables differ only in case", origin=here())
     for name, parts in (subsets or {}).items():
         if name.lower() in known or not parts:
-            raise DefinitionError(f"the name `{name}` for several variables is taken already", origin=here())
+            raise DefinitionError(f"the name `{name}` for several variables is already in use", origin=here())
         known[name.lower()] = tuple(_variable(p, taken) for p in parts)
     for name in conditions:
         if name.lower() not in known or known[name.lower()] != (name,):
             raise DefinitionError(
-                f"the condition of `{name}`, which is no variable of the pattern",
+                f"there is a condition for `{name}`, which is not a variable of the pattern",
                 detail="its variables are: " + ", ".join((*taken, *also)),
                 origin=origin_of(conditions[name]),
             )
@@ -113,9 +113,9 @@ def matched(
         skip = Skip(skip.to, _variable(skip.variable, taken))
     if within is None and (timeouts or any(isinstance(p, Never) for p in walk(tree))):
         raise DefinitionError(
-            "time-outs need to know how long a match may take", hint="add WITHIN, or .within(...)", origin=here()
+            "time-outs need a limit on how long a match may take", hint="add WITHIN, or .within(...)", origin=here()
         )
-    read = {n: Names(known, schema, n, made).condition(c, origin_of(c)) for n, c in conditions.items()}
+    read = {n: Names(known, schema, n, build).condition(c, origin_of(c)) for n, c in conditions.items()}
     for readings in read.values():
         for reading in readings:
             _check_condition(reading, schema)
@@ -124,16 +124,16 @@ def matched(
     gives += [(n, col(n)) for n, _ in keys if not all_rows or n not in schema]
     for name, measure in measures.items():
         check_name(name, "column")
-        reading = Names(known, schema, None, made).measure(measure, origin_of(measure))
+        reading = Names(known, schema, None, build).measure(measure, origin_of(measure))
         places = {p: outputs.setdefault(n, f"$m{len(outputs)}") for p, n in reading.navigations.items()}
         gives.append((name, reading.tree.substitute({p: col(n) for p, n in places.items()})))
     if timeouts:
         gives.append((TIMED_OUT.removeprefix("$"), col(TIMED_OUT)))
     if not gives:
-        raise DefinitionError("a match needs measures: what is to be known of it", origin=here())
+        raise DefinitionError("a match needs at least one measure", origin=here())
     values = tuple((name, navigation) for navigation, name in outputs.items())
-    found = Matched(step, keys, time, slack, order, tree, read, values, skip, within, all_rows, timeouts, here())
-    return Select(found, tuple(gives), Schema.of(Field(n, e.type_in(found.schema)) for n, e in gives))
+    match = Matched(step, keys, time, slack, order, tree, read, values, skip, within, all_rows, timeouts, here())
+    return Select(match, tuple(gives), Schema.of(Field(n, e.type_in(match.schema)) for n, e in gives))
 
 
 def of_pattern(
@@ -168,8 +168,8 @@ def of_pattern(
 
 def _in_order(step: Step, time: str | None) -> tuple[Step, str, int]:
     """A step whose rows can be ordered by event time, the column with it, and its slack."""
-    from millstream.model.event_times import nearest, times_of  # that module imports this one
-    from millstream.model.steps.relational import Settling
+    from millstream.model.steps.event_times import nearest, times_of  # that module imports this one
+    from millstream.model.steps.relations.hold_until import Settling
     from millstream.model.steps.step import changes
 
     known = times_of(step)
@@ -186,12 +186,12 @@ def _in_order(step: Step, time: str | None) -> tuple[Step, str, int]:
 
 
 def _variable(name: str, known: tuple[str, ...]) -> str:
-    found = next((n for n in known if n.lower() == name.lower()), None)
-    if found is None:
+    variable = next((n for n in known if n.lower() == name.lower()), None)
+    if variable is None:
         raise DefinitionError(
-            f"`{name}` is no variable of the pattern", detail="its variables are: " + ", ".join(known), origin=here()
+            f"`{name}` is not a variable of the pattern", detail="its variables are: " + ", ".join(known), origin=here()
         )
-    return found
+    return variable
 
 
 def _check_condition(reading: Reading, schema: Schema) -> None:
@@ -205,7 +205,7 @@ def _check_condition(reading: Reading, schema: Schema) -> None:
     facts = [n.kind for n in reading.navigations.values() if n.kind in ("classifier", "number")]
     if facts:
         raise DefinitionError(
-            "a condition cannot speak of CLASSIFIER() or MATCH_NUMBER()", origin=reading.tree.origin or here()
+            "a condition cannot use CLASSIFIER() or MATCH_NUMBER()", origin=reading.tree.origin or here()
         )
     if any(n.mode == "final" for n in reading.navigations.values()):
         raise DefinitionError("FINAL has no meaning in a condition", origin=reading.tree.origin or here())

@@ -1,8 +1,7 @@
-"""Steps of stateful Python operators: keyed processes, and lookups in external systems."""
+"""Keyed processes: functions over the ordered rows of each key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,8 @@ from millstream.model.python.typed_state import TypedState
 from millstream.model.types.schema import Field, Schema
 
 if TYPE_CHECKING:
-    from millstream.model.steps.step import Named, Step
+    from millstream.model.steps.columns import Named
+    from millstream.model.steps.step import Step
 
 TO = "$to"
 """The column with the number of the output that a result is for, if there are several."""
@@ -56,32 +56,3 @@ class Processed:
 def column_of(output: int, name: str) -> str:
     """The name of an output's column among all results of a process."""
     return f"${output}:{name}" if output else name
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """Each row with the result of a lookup function for some of its columns."""
-
-    input: Step
-    on: tuple[str, ...]
-    function: Callable[..., Any]
-    name: str
-    answer: Output
-    """The columns of a lookup result."""
-    required: bool = False
-    """Whether rows without a result are dropped."""
-    batch: int = 100
-    parallel: int = 8
-    timeout: int | None = None
-    """The timeout of one call, in micros."""
-    retries: int = 3
-    cache: int | None = None
-    """How long a result is valid, in micros of processing time; None means permanently."""
-    errors: str = FAIL
-    redact: bool = False
-    origin: Origin | None = None
-
-    @property
-    def schema(self) -> Schema:
-        """The columns of the row, then those of the lookup result."""
-        return Schema.of([*self.input.schema, *self.answer.schema])

@@ -5,44 +5,37 @@ Users do not create steps themselves; the methods of `Stream` do.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
-
-from millstream.errors import DefinitionError, Origin
+from millstream.errors import Origin
 from millstream.model import describe
-from millstream.model.aggregates.aggregate import SPANS_TOO, STRUCTS, Aggregate, settled_type, typed_by
 from millstream.model.connector import Connector, Sink
 from millstream.model.error_policy import QUARANTINE
-from millstream.model.expression import Expr, expr
-from millstream.model.origin import here
+from millstream.model.expression import Expr
 from millstream.model.source_options import SourceOptions
-from millstream.model.steps.loop import Iterated, Round, outside
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import Named
+from millstream.model.steps.lookup import Asked
 from millstream.model.steps.pattern import Matched
-from millstream.model.steps.process import Asked, Processed
-from millstream.model.steps.relational import (
-    Changelog,
-    Compared,
-    Gathered,
-    Joined,
-    JoinedAsOf,
-    Settling,
-    TableRows,
-    Windowed,
-)
+from millstream.model.steps.process import Processed
+from millstream.model.steps.relations.as_of_join import JoinedAsOf
+from millstream.model.steps.relations.changelog import Changelog
+from millstream.model.steps.relations.distinct import Distinct
+from millstream.model.steps.relations.gather import Gathered
+from millstream.model.steps.relations.hold_until import Settling
+from millstream.model.steps.relations.join import Joined
+from millstream.model.steps.relations.loop import Iterated, Round, outside
+from millstream.model.steps.relations.set_operation import Compared
+from millstream.model.steps.relations.stored_table import TableRows
+from millstream.model.steps.relations.temporal_filter import Temporal
+from millstream.model.steps.relations.top_n import Top
+from millstream.model.steps.relations.window_function import Windowed
 from millstream.model.steps.stateful import StatefulStep
-from millstream.model.steps.temporal_filter import Temporal
 from millstream.model.types.duration import Duration
-from millstream.model.types.schema import TIMESTAMP, Field, Schema
-from millstream.model.windows.kinds import CountWindow
-from millstream.model.windows.windowing import Windowing
-
-Named = tuple[tuple[str, Expr], ...]
-"""Named columns, in order."""
+from millstream.model.types.schema import Field, Schema
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,106 +130,6 @@ class Union:
 
 
 @dataclass(frozen=True, eq=False)
-class Aggregated:
-    """Aggregates per key and window."""
-
-    input: Step
-    keys: Named
-    windowing: Windowing
-    aggregates: tuple[tuple[str, Aggregate], ...]
-    origin: Origin | None = None
-    totals: tuple[int, ...] = ()
-    """The numbers of the grouping sets without keys; the last key identifies the set of a row. Each is one group, which
-    exists even without rows.
-    """
-
-    @cached_property
-    def schema(self) -> Schema:
-        """Window bounds, keys, then the aggregates."""
-        borders = [Field(name, pa.int64() if name == INDEX else TIMESTAMP) for name in borders_of(self.windowing)]
-        before = self.input.schema
-        keys = [Field(name, e.type_in(before)) for name, e in self.keys]
-        results = [Field(name, result_type(a, before)) for name, a in self.aggregates]
-        return Schema.of([*borders, *keys, *results])
-
-
-@dataclass(frozen=True, eq=False)
-class Order:
-    """A sort key. By default NULL sorts below every value, as in Spark.
-
-    >>> order = Order.parse("price * 2 desc")
-    >>> order.by.spark(), order.descending, order.nulls_first
-    ('`price` * 2', True, False)
-    """
-
-    by: Expr
-    descending: bool = False
-    nulls_first: bool = True
-
-    @classmethod
-    def parse(cls, text: str | Expr) -> Order:
-        """Parse an expression that may be followed by ASC or DESC, and NULLS FIRST or NULLS LAST."""
-        if isinstance(text, Expr):
-            return cls(text)
-        if not isinstance(text, str):
-            raise DefinitionError(f"{text!r} is no order", hint='e.g. "price DESC"', origin=here())
-        nulls = re.search(r"\s+NULLS\s+(FIRST|LAST)\s*$", text, re.IGNORECASE)
-        rest = text[: nulls.start()] if nulls else text
-        way = re.search(r"\s+(ASC|DESC)\s*$", rest, re.IGNORECASE)
-        descending = way is not None and way[1].upper() == "DESC"
-        first = not descending if nulls is None else nulls[1].upper() == "FIRST"
-        return cls(expr(rest[: way.start()] if way else rest), descending, first)
-
-
-@dataclass(frozen=True, eq=False)
-class Top:
-    """The first rows of each key in an order; `rank` names a column with the row number."""
-
-    input: Step
-    keys: Named
-    count: int
-    order: tuple[Order, ...]
-    rank: str | None = None
-    origin: Origin | None = None
-
-    @property
-    def added(self) -> Named:
-        """The keys that are not columns of the row yet."""
-        return tuple((name, e) for name, e in self.keys if plain_column(e) != name)
-
-    @cached_property
-    def schema(self) -> Schema:
-        """All columns of the rows, computed keys, then the rank."""
-        before = self.input.schema
-        keys = [Field(name, e.type_in(before)) for name, e in self.added]
-        return Schema.of([*before, *keys, *([] if self.rank is None else [Field(self.rank, pa.int64())])])
-
-
-@dataclass(frozen=True, eq=False)
-class Distinct:
-    """Every distinct row once."""
-
-    input: Step
-    origin: Origin | None = None
-
-    @cached_property
-    def schema(self) -> Schema:
-        """The columns are unchanged."""
-        return self.input.schema
-
-
-INDEX = "window_index"
-
-
-def borders_of(windowing: Windowing) -> tuple[str, ...]:
-    """The columns of a result that identify its window."""
-    if windowing.window.is_global:
-        return ()
-    counted = (INDEX,) if isinstance(windowing.window, CountWindow) else ()
-    return (*counted, "window_start", "window_end")
-
-
-@dataclass(frozen=True, eq=False)
 class View:
     """A named result: stored as a table that can be queried, written to a sink, or both."""
 
@@ -316,34 +209,3 @@ def reads(step: Step) -> tuple[str, ...]:
 def changes(step: Step) -> bool:
     """Whether rows at this step may change: it is stateful, or a step upstream is."""
     return any(isinstance(s, Keeping) for s in upstream(step))
-
-
-def plain_column(given: Expr) -> str | None:
-    """The column that an expression consists of; None if it computes something."""
-    names = given.columns()
-    return names[0] if len(names) == 1 and given.spark() == f"`{names[0]}`" else None
-
-
-def result_type(aggregate: Aggregate, schema: Schema) -> pa.DataType | None:
-    """The type of an aggregate's result, if known before the engine binds the plan."""
-    kind = aggregate.kind
-    if kind == "user":
-        return aggregate.returns
-    settled = settled_type(kind)
-    if kind in STRUCTS or (settled is not None and kind not in SPANS_TOO):  # the engine knows the type of a pair
-        return settled
-    of = aggregate.argument.type_in(schema) if aggregate.argument is not None else None
-    if settled is not None:
-        return settled_type(kind, of)
-    return None if of is None else summed_type(kind, of)
-
-
-def summed_type(kind: str, of: pa.DataType) -> pa.DataType:
-    """The type of a sum over values of a type, or of an aggregate that returns such values."""
-    if kind not in ("sum", "sum_distinct") or pa.types.is_duration(of):
-        return typed_by(kind, of)
-    if pa.types.is_integer(of):
-        return pa.int64()
-    if pa.types.is_decimal(of):
-        return pa.decimal128(min(38, of.precision + 10), of.scale)
-    return pa.float64()

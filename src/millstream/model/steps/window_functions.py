@@ -9,7 +9,7 @@ from millstream.model.aggregates.aggregate import Aggregate
 from millstream.model.connectors import check_name
 from millstream.model.expression import Expr, expr
 from millstream.model.origin import here
-from millstream.model.steps.relational import WindowFunction
+from millstream.model.steps.relations.window_function import WindowFunction
 from millstream.model.types.duration import Duration
 from millstream.model.windows.trigger import MOST_RECORDS, whole_and_positive
 
@@ -54,7 +54,7 @@ def cume_dist() -> WindowFunction:
 def ntile(parts: int) -> WindowFunction:
     """The number, from 1, of the bucket that contains the row, out of `parts` buckets of equal size."""
     if not whole_and_positive(parts):
-        raise DefinitionError(f"ntile({parts!r:.40}) is no number of parts", origin=here())
+        raise DefinitionError(f"ntile({parts!r:.40}) is not a number of parts", origin=here())
     return WindowFunction("ntile", offset=parts)
 
 
@@ -68,18 +68,18 @@ def lead(x: str | Expr, n: int = 1, default: Any = None) -> WindowFunction:
     return WindowFunction("lead", expr(x), _whole("lead", n), default)
 
 
-def function_of(name: str, given: object, frame: Frame | None) -> WindowFunction:
+def function_of(name: str, function: object, frame: Frame | None) -> WindowFunction:
     """A window function, from any of the accepted argument types."""
     check_name(name, "column")
-    if isinstance(given, WindowFunction):
-        return given
-    if not isinstance(given, Aggregate) or str(given.kind) not in _AGGREGATES:
+    if isinstance(function, WindowFunction):
+        return function
+    if not isinstance(function, Aggregate) or str(function.kind) not in _AGGREGATES:
         raise DefinitionError(
-            f"{name}={given!r} is no window function",
+            f"{name}={function!r} is not a window function",
             hint="e.g. ms.row_number(), ms.lag(...), ms.sum(...)",
             origin=here(),
         )
-    return WindowFunction(_AGGREGATES[str(given.kind)], given.argument, frame=frame)
+    return WindowFunction(_AGGREGATES[str(function.kind)], function.argument, frame=frame)
 
 
 def frame_of(
@@ -98,5 +98,5 @@ def frame_of(
 
 def _whole(name: str, n: int) -> int:
     if type(n) is not int or not 0 <= n <= MOST_RECORDS:
-        raise DefinitionError(f"{name}(..., {n!r:.40}) is no number of rows", origin=here())
+        raise DefinitionError(f"{name}(..., {n!r:.40}) is not a number of rows", origin=here())
     return n

@@ -17,19 +17,11 @@ from millstream.model.connectors import check_name
 from millstream.model.expression import Expr, expr
 from millstream.model.origin import here
 from millstream.model.reserved import PANES, folded
-from millstream.model.steps.relational import WindowFunction
-from millstream.model.steps.step import (
-    Aggregated,
-    FlatMap,
-    MapBatches,
-    Named,
-    Order,
-    Source,
-    Top,
-    changes,
-    plain_column,
-    upstream,
-)
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import Named, Order, plain_column
+from millstream.model.steps.relations.top_n import Top
+from millstream.model.steps.relations.window_function import WindowFunction
+from millstream.model.steps.step import FlatMap, MapBatches, Source, changes, upstream
 from millstream.model.steps.window_functions import frame_of, function_of
 from millstream.model.streams.patterns import KeyedMatches
 from millstream.model.streams.python_operators import KeyedOperators
@@ -88,10 +80,10 @@ class Keyed(KeyedOperators, KeyedMatches):
                 raise DefinitionError(f"{value!r} is not {what}", hint=f"e.g. {example}", origin=here())
         if isinstance(window, SessionWindow) and window.gap_by is not None:
             bound = window.gap_by.bind(self.stream.schema)
-            found = bound.type_in(self.stream.schema)
-            if found is not None and not (pa.types.is_duration(found) or pa.types.is_interval(found)):
+            gap_type = bound.type_in(self.stream.schema)
+            if gap_type is not None and not (pa.types.is_duration(gap_type) or pa.types.is_interval(gap_type)):
                 raise SchemaError(
-                    f"the gap of a session must be an INTERVAL, but `{bound.spark()}` is {found}",
+                    f"the gap of a session must be an INTERVAL, but `{bound.spark()}` is {gap_type}",
                     hint="e.g. gap_by='make_dt_interval(0, 0, minutes)'",
                     origin=here(),
                 )
@@ -166,8 +158,8 @@ class Keyed(KeyedOperators, KeyedMatches):
         self.stream._refuse_panes("top")
         schema = self.stream.schema
         orders = []
-        for given in (by, *more):
-            order = Order.parse(given)
+        for sort in (by, *more):
+            order = Order.parse(sort)
             orders.append(Order(order.by.bind(schema), order.descending, order.nulls_first))
         if rank is not None:
             check_name(rank, "column")

@@ -12,7 +12,7 @@ from millstream.model.steps.pattern import of_pattern
 from millstream.model.windows.windowing import Windowing
 
 if TYPE_CHECKING:
-    from millstream.model.steps.step import Named
+    from millstream.model.steps.columns import Named
     from millstream.model.streams.stream import Stream
 
 

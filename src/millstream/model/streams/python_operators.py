@@ -13,15 +13,17 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.connectors import check_name
-from millstream.model.event_times import times_of
 from millstream.model.expression import Expr, col
 from millstream.model.origin import here
 from millstream.model.python.function import Function
 from millstream.model.python.process import FAIL, POLICIES, Hooks, Output, name_of
 from millstream.model.python.typed_state import TypedState
-from millstream.model.steps.process import TO, Asked, Processed, column_of
-from millstream.model.steps.relational import Settling
-from millstream.model.steps.step import FlatMap, Named, Select, Step, Where, changes
+from millstream.model.steps.columns import Named
+from millstream.model.steps.event_times import times_of
+from millstream.model.steps.lookup import Asked
+from millstream.model.steps.process import TO, Processed, column_of
+from millstream.model.steps.relations.hold_until import Settling
+from millstream.model.steps.step import FlatMap, Select, Step, Where, changes
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Field, Schema, ddl_type
 from millstream.model.windows.windowing import Windowing
@@ -58,23 +60,23 @@ class Operators:
         """
         if not callable(function):
             raise DefinitionError(f"{function!r} is not a function", origin=here())
-        given = (on,) if isinstance(on, str) else tuple(on)
+        arguments = (on,) if isinstance(on, str) else tuple(on)
         mine = self.step.schema
-        for column in given:
+        for column in arguments:
             mine.field(column, origin=here())
         added = _parsed(schema)
         name = self._registered(TableFunction(function, added))
-        array = Expr(exp.Anonymous(this=name, expressions=[exp.column(c) for c in given]), here())
+        array = Expr(exp.Anonymous(this=name, expressions=[exp.column(c) for c in arguments]), here())
         return self._rows_of(array, added, added.names, keep_empty=False)
 
-    def _rows_of(self, array: Expr, given: Schema, names: Sequence[str], *, keep_empty: bool) -> Stream:
+    def _rows_of(self, array: Expr, row_schema: Schema, names: Sequence[str], *, keep_empty: bool) -> Stream:
         """Each row combined with every struct of an array, whose fields become columns."""
         mine = self.step.schema
-        added = Schema.of(Field(n, f.type) for n, f in zip(names, given, strict=True))
+        added = Schema.of(Field(n, f.type) for n, f in zip(names, row_schema, strict=True))
         _refuse_taken(mine, added, "a table function")
-        many = FlatMap(self.step, _ROW, array, keep_empty, Schema((*mine.fields, Field(_ROW, _struct(given)))))
+        many = FlatMap(self.step, _ROW, array, keep_empty, Schema((*mine.fields, Field(_ROW, _struct(row_schema)))))
         columns = [(n, col(n)) for n in mine.names]
-        for name, field in zip(names, given, strict=True):
+        for name, field in zip(names, row_schema, strict=True):
             path = exp.Dot(this=exp.column(_ROW), expression=exp.to_identifier(field.name))
             columns.append((name, Expr(path, here())))
         return self._with(Select(many, tuple(columns), Schema.of([*mine, *added])))
@@ -106,14 +108,16 @@ class Operators:
             raise DefinitionError(f"{function!r} is not a function", origin=here())
         if changes(self.step):
             raise Unsupported(
-                "ask behind a step that keeps state is not supported",
+                "ask after a stateful step is not supported",
                 hint="ask before the aggregate, or enrich from a stored table",
                 origin=here(),
             )
         mine, added = self.step.schema, _without_maps(schema)
         names = (on,) if isinstance(on, str) else tuple(on)
         if not names:
-            raise DefinitionError("ask needs `on`: the columns to ask for", hint="e.g. on='auction'", origin=here())
+            raise DefinitionError(
+                "ask needs `on`: the columns that it passes to the function", hint="e.g. on='auction'", origin=here()
+            )
         for column in names:
             mine.field(column, origin=here())
         _refuse_taken(mine, added, "ask")
@@ -203,7 +207,7 @@ class KeyedOperators:
         if not self.windowing.window.is_global:
             raise Unsupported("process within a window is not supported", hint="use timers instead", origin=here())
         stream._refuse_panes("process")
-        given = state if state is not None else getattr(process, "state", None)
+        declaration = state if state is not None else getattr(process, "state", None)
         clock = self._clock(time, required=ordered)
         kept = None if ttl is None else Duration.positive(ttl, what="ttl").micros
         if ttl_by not in (None, "event_time", "processing_time"):
@@ -222,7 +226,7 @@ class KeyedOperators:
             process,
             name_of(process),
             tuple(outputs),
-            None if given is None else TypedState.of(given),
+            None if declaration is None else TypedState.of(declaration),
             clock,
             ordered,
             kept,
@@ -239,14 +243,14 @@ class KeyedOperators:
             kind = step.schema.field(time, origin=here()).type
             if kind is not None and not pa.types.is_timestamp(kind):
                 raise SchemaError(f"time=`{time}` is {ddl_type(kind)}, not a TIMESTAMP", origin=here())
-        found = sorted(times_of(step, certain=False).items(), key=lambda c: c[1])
-        if required and not any(time in (None, n) for n, _ in found):
+        times = sorted(times_of(step, certain=False).items(), key=lambda c: c[1])
+        if required and not any(time in (None, n) for n, _ in times):
             raise DefinitionError(
                 "there is no event time here to go by" if time is None else f"`{time}` is not the event time here",
                 hint="declare it: flow.source(..., event_time='ts'), and keep that column",
                 origin=here(),
             )
-        return time if time is not None else found[0][0] if found else None
+        return time if time is not None else times[0][0] if times else None
 
 
 def _parsed(schema: str | Schema) -> Schema:

@@ -10,22 +10,19 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.connectors import check_name
-from millstream.model.event_times import joined, nearest, times_of
 from millstream.model.expression import Expr, boolean, col, expr
 from millstream.model.origin import here
 from millstream.model.reserved import CHANGED_AT, SHOWN_EPOCH, SHOWN_OP, folded
-from millstream.model.steps.loop import Iterated, Round, depends
-from millstream.model.steps.relational import (
-    KINDS,
-    Changelog,
-    Compared,
-    Joined,
-    JoinedAsOf,
-    Settling,
-    Windowed,
-    WindowFunction,
-)
-from millstream.model.steps.step import Named, Order, Step, plain_column
+from millstream.model.steps.columns import Named, Order, plain_column
+from millstream.model.steps.event_times import joined, nearest, times_of
+from millstream.model.steps.relations.as_of_join import JoinedAsOf
+from millstream.model.steps.relations.changelog import Changelog
+from millstream.model.steps.relations.hold_until import Settling
+from millstream.model.steps.relations.join import KINDS, Joined
+from millstream.model.steps.relations.loop import Iterated, Round, depends
+from millstream.model.steps.relations.set_operation import Compared
+from millstream.model.steps.relations.window_function import Windowed, WindowFunction
+from millstream.model.steps.step import Step
 from millstream.model.types.duration import Duration
 
 if TYPE_CHECKING:
@@ -73,7 +70,7 @@ class Relations:
         effect. Then rows are kept only as long as they can still find a partner, and rows behind the watermark are
         late. Without a bound, rows are kept permanently.
 
-        `unmatched` defines when rows without a partner are emitted: ``"certain"`` waits until no partner can arrive any
+        `unmatched` defines when rows without a match are emitted: ``"certain"`` waits until no partner can arrive any
         more (this needs a time bound), and ``"at once"`` emits them immediately and retracts them if a partner arrives.
 
         >>> import millstream as ms
@@ -133,7 +130,7 @@ class Relations:
 
         With ``direction="forward"`` it is the first one at or after it, with ``"nearest"`` the closest; both need a
         `tolerance`, the maximum time between the two rows. `strict` excludes rows with exactly the same time. Rows
-        without a partner have NULLs; with `required` they are dropped. A row is emitted once the watermark has passed
+        without a match have NULLs; with `required` they are dropped. A row is emitted once the watermark has passed
         it, and is final.
 
         >>> import millstream as ms
@@ -150,7 +147,7 @@ class Relations:
         if allowed is None and direction != "backward":
             raise DefinitionError(
                 f"an as-of join that looks {direction} needs a tolerance",
-                detail="a row would wait for good for one that may never come",
+                detail="a row would wait indefinitely for a match that may never arrive",
                 hint='e.g. tolerance="1 hour"',
                 origin=here(),
             )
@@ -228,10 +225,10 @@ class Relations:
         """
         self._refuse_panes("a changelog")
         names = (op, epoch, time)
-        taken = {folded(n) for n in self.schema.names}
+        names_in_use = {folded(n) for n in self.schema.names}
         for i, name in enumerate(names):
             check_name(name, "column")
-            if folded(name) in taken or folded(name) in {folded(n) for n in names[:i]}:
+            if folded(name) in names_in_use or folded(name) in {folded(n) for n in names[:i]}:
                 raise SchemaError(
                     f"`{name}` is already a column of a changelog",
                     hint="name each column: FROM CHANGELOG OF v AS c(kind, epoch, changed_at, ...); in Python "
@@ -256,19 +253,19 @@ class Relations:
         ('a', 'b')
         """
         if type(most) is not int or most < 1:
-            raise DefinitionError(f"most={most!r} is no number of rounds", origin=here())
+            raise DefinitionError(f"most={most!r} is not a number of iterations", origin=here())
         rows = Round(self.schema)
-        made = body(self._with(rows))
-        if made.schema.names != self.schema.names:
+        results = body(self._with(rows))
+        if results.schema.names != self.schema.names:
             raise SchemaError(
-                "a round gives other columns than the loop begins with",
-                detail=f"{', '.join(self.schema.names)}  against  {', '.join(made.schema.names)}",
+                "an iteration returns other columns than the loop begins with",
+                detail=f"{', '.join(self.schema.names)}  against  {', '.join(results.schema.names)}",
                 hint="bring them into the same shape with .select(...)",
                 origin=here(),
             )
-        if not depends(made.step, rows):
+        if not depends(results.step, rows):
             raise DefinitionError("the body of the loop does not read its rows", origin=here())
-        return self._with(Iterated(self.step, rows, made.step, keep, most, settle, origin=here()))
+        return self._with(Iterated(self.step, rows, results.step, keep, most, settle, origin=here()))
 
     def _windowed(self, keys: Named, order: Sequence[Order], functions: Mapping[str, WindowFunction]) -> Stream:
         """Window functions over the rows of each key."""
@@ -299,7 +296,7 @@ class Relations:
         if not isinstance(other, Relations):
             raise DefinitionError(f"{what} takes another stream, not {other!r}", origin=here())
         if other.flow is not self.flow:
-            raise DefinitionError(f"only streams of one flow can be put together by {what}", origin=here())
+            raise DefinitionError(f"only streams of one flow can be combined by {what}", origin=here())
         self._refuse_panes(what)
         other._refuse_panes(what)
 
@@ -315,34 +312,34 @@ def _pairs(on: On, mine: Schema, theirs: Schema) -> tuple[tuple[Expr, Expr], ...
     """The pairs of expressions that must be equal."""
     if on is None:
         return ()
-    given = {on: on} if isinstance(on, str) else dict(on) if isinstance(on, Mapping) else {n: n for n in on}
-    return tuple((_named(left, mine), _named(right, theirs)) for left, right in given.items())
+    pairs = {on: on} if isinstance(on, str) else dict(on) if isinstance(on, Mapping) else {n: n for n in on}
+    return tuple((_named(left, mine), _named(right, theirs)) for left, right in pairs.items())
 
 
-def _named(given: str | Expr, schema: Schema) -> Expr:
+def _named(key: str | Expr, schema: Schema) -> Expr:
     """A column by its exact name, or an expression."""
-    return (col(given) if isinstance(given, str) and given in schema else expr(given)).bind(schema)
+    return (col(key) if isinstance(key, str) and key in schema else expr(key)).bind(schema)
 
 
 def _renamed(mine: Sequence[str], theirs: Sequence[str], suffix: str) -> dict[str, str]:
     """The names of the right stream's columns in a joined row."""
-    taken, found = {folded(n) for n in mine}, {}
+    names_in_use, names = {folded(n) for n in mine}, {}
     for name in theirs:
         new = name
-        while folded(new) in taken:
+        while folded(new) in names_in_use:
             new += suffix or "_right"
-        taken.add(folded(new))
-        found[name] = new
-    return found
+        names_in_use.add(folded(new))
+        names[name] = new
+    return names
 
 
 def _clock(step: Step, side: str) -> str:
-    found = nearest(step)
-    if found is None:
+    time = nearest(step)
+    if time is None:
         raise DefinitionError(
             f"the {side} stream has no event time", hint="declare it: flow.source(..., event_time='ts')", origin=here()
         )
-    return found
+    return time
 
 
 def _within(
@@ -356,7 +353,7 @@ def _within(
         high = Duration.not_negative(within, what="within")
         low = Duration(-high.micros)
     if low.micros > high.micros:
-        raise DefinitionError(f"within={within!r} begins behind its end", origin=here())
+        raise DefinitionError(f"within={within!r} begins after its end", origin=here())
     first, second = exp.column(mine), exp.column(renamed[theirs])
     return [
         exp.GTE(this=second.copy(), expression=_plus(first, low.micros)),
@@ -378,7 +375,7 @@ def _check_certain(step: Joined) -> None:
     padded = [(step.how in ("left", "full", "anti"), bounds.left), (step.how in ("right", "full"), bounds.right)]
     if step.certain and any(p and not until for p, until in padded):
         raise Unsupported(
-            "it never becomes certain that a row has no partner, because nothing bounds the time of the join",
+            "it never becomes certain that a row has no match, because the join has no time bound",
             hint='bound it, e.g. within="10 minutes", or use unmatched="at once"',
             origin=step.origin,
         )

@@ -15,19 +15,19 @@ from millstream.model.aggregates.aggregate import Aggregate
 from millstream.model.connector import Sink
 from millstream.model.connectors import check_name
 from millstream.model.error_policy import QUARANTINE, checked_on_error
-from millstream.model.event_times import times_of
 from millstream.model.expression import Expr, boolean, col, expr, has_clock
 from millstream.model.origin import here
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import Named
 from millstream.model.steps.deduplicate import deduplicated
+from millstream.model.steps.event_times import times_of
 from millstream.model.steps.fill import filled_aggregate
+from millstream.model.steps.relations.distinct import Distinct
 from millstream.model.steps.step import (
-    Aggregated,
-    Distinct,
     Enrich,
     FlatMap,
     Keeping,
     MapBatches,
-    Named,
     Select,
     Source,
     Step,
@@ -38,11 +38,11 @@ from millstream.model.steps.step import (
     reads,
     upstream,
 )
+from millstream.model.steps.temporal_conditions import filtered, spans
 from millstream.model.streams.keyed import Keyed, named_columns
 from millstream.model.streams.patterns import Matches
 from millstream.model.streams.python_operators import Operators
 from millstream.model.streams.relations import Relations
-from millstream.model.temporal_conditions import filtered, spans
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Field, Schema, ddl_type
 from millstream.model.windows.accumulation import Accumulation
@@ -79,13 +79,13 @@ class Stream(Relations, Operators, Matches):
         A condition may compare the current time with a time of the row: ``.where("ts > now() - INTERVAL '1' HOUR")``.
         Rows then appear and disappear as time passes, according to the clock of the epochs.
         """
-        made = boolean(condition, self.schema, "where", clock=True)
-        if not has_clock(made.node):
-            return Stream(self.flow, Where(self.step, made))
-        found = spans(made, self.schema)
-        stream = self if found.plain is None else Stream(self.flow, Where(self.step, found.plain))
+        predicate = boolean(condition, self.schema, "where", clock=True)
+        if not has_clock(predicate.node):
+            return Stream(self.flow, Where(self.step, predicate))
+        clock_spans = spans(predicate, self.schema)
+        stream = self if clock_spans.plain is None else Stream(self.flow, Where(self.step, clock_spans.plain))
         stream._refuse_panes("a condition with now()")
-        return stream._with(filtered(stream.step, found))
+        return stream._with(filtered(stream.step, clock_spans))
 
     def select(self, /, *columns: str | Expr, **named: str | Expr) -> Stream:
         """Keep or compute columns: ``.select("auction", euros="price * 0.908")``."""
@@ -331,7 +331,7 @@ class Stream(Relations, Operators, Matches):
             return
         if not times_of(last, certain=False):
             raise Unsupported(
-                f"the view `{name}` has a retention, but no column that says how old a row is",
+                f"the view `{name}` has a retention, but no column with the age of a row",
                 hint="key by the `window_end` of the aggregate before, or leave the retention out",
                 origin=here(),
             )
@@ -347,10 +347,10 @@ class Stream(Relations, Operators, Matches):
     def _refuse_after_aggregate(self, what: str) -> None:
         if changes(self.step):
             raise Unsupported(
-                f"{what} behind a step that keeps rows is not supported",
+                f"{what} after a stateful step is not supported",
                 hint="join a stream of the table's rows: .join(flow.table(...), ...)"
                 if what == "enrich"
-                else "docs/guide/steps.md says what can follow what",
+                else "docs/guide/steps.md lists which step can follow which",
                 origin=here(),
             )
 
@@ -361,7 +361,7 @@ class Stream(Relations, Operators, Matches):
             if how is not Accumulation.RETRACTING:
                 raise Unsupported(
                     f"{what} cannot follow an aggregate whose panes are {how}",
-                    detail="it must be told which answers are no longer true",
+                    detail="it needs to know which results are no longer valid",
                     hint="use accumulation=ms.retracting() there",
                     origin=here(),
                 )
@@ -375,7 +375,7 @@ def merge(stream: Stream, *others: Stream, order: str = "event_time") -> Stream:
     """
     if order != "event_time":
         raise DefinitionError(f"merge can order by event_time only, not by {order!r}", origin=here())
-    for step in (s for given in (stream, *others) for s in upstream(given.step)):
+    for step in (s for source_stream in (stream, *others) for s in upstream(source_stream.step)):
         if isinstance(step, Source) and step.options.event_time is None:
             raise DefinitionError(
                 f"merge needs an event time, and the source `{step.name}` has none",
@@ -388,6 +388,6 @@ def merge(stream: Stream, *others: Stream, order: str = "event_time") -> Stream:
 def _sink(to: object, name: str) -> Sink:
     if not isinstance(to, Sink):
         raise DefinitionError(
-            f"{to!r} is nothing that `{name}` can be written to", hint='e.g. ms.log("topic")', origin=here()
+            f"{to!r} is not a sink that `{name}` can be written to", hint='e.g. ms.log("topic")', origin=here()
         )
     return to.as_sink()

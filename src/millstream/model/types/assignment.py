@@ -72,16 +72,16 @@ def assigned_table(
     """Columns as a table with this schema; missing columns are NULL. `refused` creates the error for a value that does
     not fit.
     """
-    made = []
+    arrays = []
     for field in schema:
         if field.name not in columns:
-            made.append(pa.nulls(rows, field.type))
+            arrays.append(pa.nulls(rows, field.type))
             continue
         try:
-            made.append((convert or assigned)(columns[field.name], field.type))
+            arrays.append((convert or assigned)(columns[field.name], field.type))
         except Unfit as unfit:
             raise refused(unfit, field) from None
-    return pa.table(made, schema=schema)
+    return pa.table(arrays, schema=schema)
 
 
 def assigned(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
@@ -152,23 +152,23 @@ def fit(value: Any, kind: pa.DataType, *, seconds: bool = False) -> Any:
     return value
 
 
-def _arrow_decides(found: pa.DataType, kind: pa.DataType) -> bool:
+def _arrow_decides(from_type: pa.DataType, kind: pa.DataType) -> bool:
     """Whether Arrow's safe cast between two types rejects exactly what the rule rejects."""
     number = (pa.types.is_integer, pa.types.is_decimal)
-    if any(t(found) for t in number) and any(t(kind) for t in number):
+    if any(t(from_type) for t in number) and any(t(kind) for t in number):
         return True
-    if pa.types.is_floating(found):
+    if pa.types.is_floating(from_type):
         return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
     if pa.types.is_floating(kind):
-        return bool(pa.types.is_integer(found))
-    if pa.types.is_timestamp(found) and pa.types.is_timestamp(kind):
+        return bool(pa.types.is_integer(from_type))
+    if pa.types.is_timestamp(from_type) and pa.types.is_timestamp(kind):
         return True
-    if pa.types.is_duration(found) and pa.types.is_duration(kind):
+    if pa.types.is_duration(from_type) and pa.types.is_duration(kind):
         return True
     texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if any(t(kind) for t in texts):
-        return any(t(found) for t in texts) or bool(pa.types.is_integer(found))
-    return bool(pa.types.is_binary(kind) and pa.types.is_large_binary(found))
+        return any(t(from_type) for t in texts) or bool(pa.types.is_integer(from_type))
+    return bool(pa.types.is_binary(kind) and pa.types.is_large_binary(from_type))
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -200,19 +200,19 @@ def _whole(value: Any, kind: pa.DataType) -> int:
 def _approximate(value: Any, kind: pa.DataType) -> float:
     number = _number(value)
     try:
-        found = float(number)
+        approximate = float(number)
     except OverflowError:
         raise Unfit("it is out of range") from None
-    if math.isinf(found) and _is_finite(number):
+    if math.isinf(approximate) and _is_finite(number):
         raise Unfit("it is out of range")
     if pa.types.is_float32(kind):
         try:
-            found = struct.unpack("<f", struct.pack("<f", found))[0]
+            approximate = struct.unpack("<f", struct.pack("<f", approximate))[0]
         except OverflowError:
             raise Unfit("it is out of range") from None
-    if isinstance(number, int) and int(found) != number:
+    if isinstance(number, int) and int(approximate) != number:
         raise Unfit("it would lose digits")
-    return found
+    return approximate
 
 
 def _decimal(value: Any, kind: pa.DataType) -> Decimal:
@@ -223,12 +223,12 @@ def _decimal(value: Any, kind: pa.DataType) -> Decimal:
     if exact.adjusted() > 60:
         raise Unfit("it has too many digits")
     try:
-        found = exact.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
+        rounded = exact.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
     except (Inexact, InvalidOperation):
-        raise Unfit(f"it would lose digits: the column keeps {kind.scale} behind the point") from None
-    if len(found.as_tuple().digits) > kind.precision and found:
-        raise Unfit(f"it has more than {kind.precision - kind.scale} digits before the point")
-    return found
+        raise Unfit(f"it would lose digits: the column keeps {kind.scale} after the decimal point") from None
+    if len(rounded.as_tuple().digits) > kind.precision and rounded:
+        raise Unfit(f"it has more than {kind.precision - kind.scale} digits before the decimal point")
+    return rounded
 
 
 def _text(value: Any, kind: pa.DataType) -> str:
@@ -236,7 +236,7 @@ def _text(value: Any, kind: pa.DataType) -> str:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise Unfit("it holds half of a surrogate pair, which is no text") from None
+            raise Unfit("it holds half of a surrogate pair, which is not valid text") from None
         return value
     if isinstance(value, bool):
         return str(value).lower()
@@ -291,11 +291,11 @@ def _interval(value: Any, kind: pa.DataType) -> timedelta:
 
 def _wall_time(value: Any) -> datetime:
     """A time without a zone."""
-    found = _instant(value, seconds=False)
-    assert isinstance(found, datetime)
+    instant = _instant(value, seconds=False)
+    assert isinstance(instant, datetime)
     if isinstance(value, str) and datetime.fromisoformat(value.strip()).tzinfo is not None:
         raise Unfit("it has a time zone, and the column has none")
-    return found.replace(tzinfo=None)
+    return instant.replace(tzinfo=None)
 
 
 def _instant(value: Any, *, seconds: bool) -> datetime | int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-MONTHS = "an interval with months or years has no fixed length, and cannot be a value of an answer"
+MONTHS = "an interval with months or years has no fixed length, and cannot be a value of a result"
 _INTERVAL = "INTERVAL"
 
 
@@ -24,13 +24,17 @@ class DuckBatches:
         self._held = any(_INTERVAL in str(k) for k in kinds)
         if self._held:
             names = relation.columns
-            shown = (
+            columns = (
                 f"{_whole(f'#{i}', k)} AS {_quoted(n)}" for i, (n, k) in enumerate(zip(names, kinds, strict=True), 1)
             )
-            relation = relation.project(", ".join(shown))
+            relation = relation.project(", ".join(columns))
         self._reader = relation.to_arrow_reader(rows)
-        given: pa.Schema = self._reader.schema
-        fields = [f.with_type(_spans(f.type, k)) for f, k in zip(given, kinds, strict=True)] if self._held else given
+        reader_schema: pa.Schema = self._reader.schema
+        fields = (
+            [f.with_type(_spans(f.type, k)) for f, k in zip(reader_schema, kinds, strict=True)]
+            if self._held
+            else reader_schema
+        )
         self.schema = pa.schema(fields)
         """The columns, with durations for intervals."""
 
@@ -85,16 +89,16 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _spans(found: pa.DataType, kind: Any) -> pa.DataType:
+def _spans(from_type: pa.DataType, kind: Any) -> pa.DataType:
     """The Arrow type with durations where the store has intervals."""
     if _INTERVAL not in str(kind):
-        return found
+        return from_type
     if kind.id == "interval":
         return pa.duration("us")
     parts = dict(kind.children)
     if kind.id in ("list", "array"):
-        field: pa.Field = found.value_field
+        field: pa.Field = from_type.value_field
         return pa.list_(field.with_type(_spans(field.type, parts["child"])))
     if kind.id == "map":
-        return pa.map_(_spans(found.key_type, parts["key"]), _spans(found.item_type, parts["value"]))
-    return pa.struct([f.with_type(_spans(f.type, parts[f.name])) for f in found])
+        return pa.map_(_spans(from_type.key_type, parts["key"]), _spans(from_type.item_type, parts["value"]))
+    return pa.struct([f.with_type(_spans(f.type, parts[f.name])) for f in from_type])

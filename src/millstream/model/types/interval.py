@@ -48,13 +48,13 @@ def interval_micros_of(text: str) -> int | None:
     >>> interval_micros_of("INTERVAL '1 00:00:01' DAY TO SECOND") == interval_micros_of("1 00:00:01") == 86401000000
     True
     """
-    found = _TEXT.fullmatch(text.strip())
-    if found is None or text.strip().upper().startswith("INTERVAL") != (found["end"] is not None):
+    match = _TEXT.fullmatch(text.strip())
+    if match is None or text.strip().upper().startswith("INTERVAL") != (match["end"] is not None):
         return None
-    days, hours, minutes, seconds = (int(found[n]) for n in ("days", "hours", "minutes", "seconds"))
-    if hours > 23 or minutes > 59 or seconds > 59 or (found["part"] or "")[6:].strip("0"):
+    days, hours, minutes, seconds = (int(match[n]) for n in ("days", "hours", "minutes", "seconds"))
+    if hours > 23 or minutes > 59 or seconds > 59 or (match["part"] or "")[6:].strip("0"):
         return None
-    part = int((found["part"] or "").ljust(6, "0")[:6])
+    part = int((match["part"] or "").ljust(6, "0")[:6])
     micros = days * _DAY + ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + part
-    negative = (found["sign"] == "-") != (found["minus"] == "-")
+    negative = (match["sign"] == "-") != (match["minus"] == "-")
     return None if micros > MOST else -micros if negative else micros

@@ -20,7 +20,7 @@ _UNITS = frozenset({*DAY_TIME, "WEEK", "MILLISECOND", "MICROSECOND"})
 _LONG, _SHORT = NAMES[INTERVAL], "INTERVAL"
 
 
-def told(kind: str) -> str:
+def parser_type(kind: str) -> str:
     """A type as it is passed to the parser."""
     return kind.replace(_LONG, _SHORT)
 

@@ -6,7 +6,6 @@ system shares. The type of a computed column may be unknown (None) until the eng
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from millstream.model.origin import here
 from millstream.model.reserved import check_column, folded
 from millstream.model.types import scalars
 from millstream.model.types.scalars import BY_SPELLING, DAY_TIME, INTERVAL, LISTED, LOCAL_TIMESTAMP, NAMES
+from millstream.model.types.unknown_column import unknown_column
 
 TIMESTAMP = scalars.TIMESTAMP
 
@@ -64,16 +64,16 @@ class Schema:
             statements = sqlglot.parse(f"CREATE TABLE t ({plain_names(ddl)}\n)", dialect="spark")
             table = statements[0]
             if len(statements) != 1 or not isinstance(table, exp.Create) or table.args.get("properties"):
-                raise _unreadable(ddl, "there is more than columns in it")
+                raise _unreadable(ddl, "it contains more than columns")
             columns = table.this.expressions if isinstance(table.this, exp.Schema) else []
             return cls.of(_column(ddl, column) for column in columns)
         except sqlglot.errors.ParseError as error:
-            said = str(error.errors[0].get("description") or "") if error.errors else ""
-            raise _unreadable(ddl, None if "<class" in said else said or None) from None
+            problem = str(error.errors[0].get("description") or "") if error.errors else ""
+            raise _unreadable(ddl, None if "<class" in problem else problem or None) from None
         except sqlglot.errors.SqlglotError:
             raise _unreadable(ddl, "is a quote left open?") from None
         except RecursionError:
-            raise _unreadable(ddl, "too many types stand inside one another") from None
+            raise _unreadable(ddl, "the types are nested too deeply") from None
 
     @classmethod
     def of(cls, fields: Iterable[Field]) -> Schema:
@@ -85,11 +85,11 @@ class Schema:
             there = seen.get(folded(field.name))
             if there is not None:
                 raise SchemaError(
-                    f"the column `{field.name}` is there twice",
+                    f"the column `{field.name}` appears twice",
                     detail=None
                     if there == field.name
                     else f"the other is spelled `{there}`: names are compared "
-                    "without regard to capitals and to how letters are composed",
+                    "without regard to case and Unicode composition",
                     hint="give one of the two another name",
                     origin=here(),
                 )
@@ -125,13 +125,7 @@ class Schema:
 
     def unknown(self, name: str, origin: Origin | None = None) -> SchemaError:
         """The error for an unknown column."""
-        close = difflib.get_close_matches(name, self.names, n=1)
-        return SchemaError(
-            f"unknown column `{name}`",
-            detail="known columns: " + ", ".join(self.names),
-            hint=f"did you mean `{close[0]}`?" if close else None,
-            origin=origin or here(),
-        )
+        return unknown_column(name, self.names, origin=origin or here())
 
     def to_arrow(self) -> pa.Schema:
         """The Arrow schema; requires that all types are known."""
@@ -168,10 +162,10 @@ def _interval(node: exp.DataType) -> pa.DataType:
     """A day-time interval, or an interval of one of these units; all are stored as microseconds."""
     unit = node.this.args.get("unit") if isinstance(node.this, exp.Interval) else None
     units = [unit.this, unit.expression] if isinstance(unit, exp.IntervalSpan) else [unit]
-    said = [u.name.upper().rstrip("S") if u is not None else "" for u in units]
-    if all(u in DAY_TIME for u in said) and said == sorted(said, key=DAY_TIME.index):
+    unit_names = [u.name.upper().rstrip("S") if u is not None else "" for u in units]
+    if all(u in DAY_TIME for u in unit_names) and unit_names == sorted(unit_names, key=DAY_TIME.index):
         return INTERVAL
-    if said == [""]:
+    if unit_names == [""]:
         raise SchemaError(
             "an INTERVAL needs its units", hint="write INTERVAL DAY TO SECOND: a number of microseconds", origin=here()
         )
@@ -232,7 +226,7 @@ def _refuse_what_is_not_kept(column: exp.ColumnDef) -> None:
         if not plain and not isinstance(kind, exp.CommentColumnConstraint):
             raise Unsupported(
                 f"`{_shown(constraint)}` of the column `{column.name}` is not supported in a schema",
-                hint="leave it out, and let a view take the rows that fit: WHERE column IS NOT NULL",
+                hint="leave it out, and let a view select the rows: WHERE column IS NOT NULL",
                 origin=here(),
             )
     for part in column.find_all(exp.DataType):
@@ -254,9 +248,9 @@ def _shown(node: exp.Expr) -> str:
 
 
 def _unreadable(ddl: object, why: str | None) -> SchemaError:
-    shown = repr(ddl)
+    text = repr(ddl)
     return SchemaError(
-        f"the schema cannot be read: {shown if len(shown) <= 200 else shown[:200] + '...'}",
+        f"the schema cannot be read: {text if len(text) <= 200 else text[:200] + '...'}",
         detail=why,
         hint='write it like "auction BIGINT, name STRING, ts TIMESTAMP"',
         origin=here(),

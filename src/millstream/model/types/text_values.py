@@ -85,10 +85,10 @@ def _whole(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _approximate(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    found = texts.cast(pa.float64())
-    if pc.any(pc.is_inf(found)).as_py():
+    numbers = texts.cast(pa.float64())
+    if pc.any(pc.is_inf(numbers)).as_py():
         raise Unfit("it is out of range")
-    return found
+    return numbers
 
 
 def _truth(texts: pa.Array, kind: pa.DataType) -> pa.Array:

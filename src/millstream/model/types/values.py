@@ -25,9 +25,9 @@ class FarTime(str):
     @classmethod
     def of(cls, text: str, value: int) -> FarTime:
         """The text, and the number that Arrow stores."""
-        made = cls(text)
-        made.value = value
-        return made
+        time = cls(text)
+        time.value = value
+        return time
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -119,5 +119,5 @@ def _date_text(days: int) -> str:
     day_of_month = day - (153 * month + 2) // 5 + 1
     month = month + 3 if month < 10 else month - 9
     number = year + era * 400 + (month <= 2)
-    shown = f"{number:04d}" if 0 <= number <= 9999 else f"{number:+05d}"
-    return f"{shown}-{month:02d}-{day_of_month:02d}"
+    year_text = f"{number:04d}" if 0 <= number <= 9999 else f"{number:+05d}"
+    return f"{year_text}-{month:02d}-{day_of_month:02d}"

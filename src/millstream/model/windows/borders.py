@@ -14,8 +14,9 @@ from millstream.errors import SchemaError, Unsupported
 from millstream.model.expression import Expr, col, expr
 from millstream.model.origin import here
 from millstream.model.reserved import free_name
-from millstream.model.steps.relational import WindowFunction
-from millstream.model.steps.step import Named, Order, Source, changes, plain_column, upstream
+from millstream.model.steps.columns import Named, Order, plain_column
+from millstream.model.steps.relations.window_function import WindowFunction
+from millstream.model.steps.step import Source, changes, upstream
 from millstream.model.types.schema import ddl_type
 from millstream.model.windows.kinds import Calendar, Cumulating, SessionWindow
 from millstream.model.windows.window import Window
@@ -38,8 +39,8 @@ def check_time(stream: Stream, time: str) -> None:
     kind = stream.schema.field(time, origin=here()).type
     if kind is not None and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         raise SchemaError(
-            f"a window goes by a TIMESTAMP or a DATE, but `{time}` is {ddl_type(kind)}",
-            hint=f"convert it before: SELECT *, timestamp_millis({time}) AS happened FROM ...",
+            f"a window needs a TIMESTAMP or a DATE, but `{time}` is {ddl_type(kind)}",
+            hint=f"convert it first: SELECT *, timestamp_millis({time}) AS happened FROM ...",
             origin=here(),
         )
 
@@ -70,8 +71,8 @@ def overlapping(window: Window | Cumulating, at: str, each: tuple[str, str]) -> 
         last = f"({at} - pmod({at} - {offset}L, {slide}L) + {size}L)"
         ends = f"filter(sequence({last} - {size // slide * slide}L, {last}, {slide}L), {w} -> {w} > {at})"
         start, end = f"{e} - {size}L", e
-    made = f"named_struct('window_start', timestamp_micros({start}), 'window_end', timestamp_micros({end}))"
-    return f"transform({ends}, {e} -> {made})"
+    borders = f"named_struct('window_start', timestamp_micros({start}), 'window_end', timestamp_micros({end}))"
+    return f"transform({ends}, {e} -> {borders})"
 
 
 def in_calendar(window: Calendar, at: str) -> tuple[str, str]:
@@ -102,8 +103,8 @@ def in_sessions(stream: Stream, keys: Named, window: SessionWindow, time: str) -
             hint="docs/limits.md lists what can",
             origin=here(),
         )
-    taken = list(stream.schema.names)
-    end, reach, begins, start = (free_name(n, taken) for n in ("row_end", "reach", "begins", "session_start"))
+    names_in_use = list(stream.schema.names)
+    end, reach, begins, start = (free_name(n, names_in_use) for n in ("row_end", "reach", "begins", "session_start"))
     at, parts = micros_of(stream, time), _partition(keys)
     gap = f"{window.gap.micros}L" if window.gap is not None else _gap(window)
     rows = with_time(stream, time).with_columns(**{end: f"{at} + {gap}"})
@@ -118,13 +119,13 @@ def in_sessions(stream: Stream, keys: Named, window: SessionWindow, time: str) -
     rows = rows._windowed(parts, order, {reach: before})
     rows = rows.with_columns(**{begins: f"CASE WHEN `{reach}` IS NULL OR {at} > `{reach}` THEN {at} END"})
     rows = rows._windowed(parts, order, {start: WindowFunction("max", col(begins))})
-    kept = tuple((n, col(n)) for n in (*taken, end, start))
+    kept = tuple((n, col(n)) for n in (*names_in_use, end, start))
     return rows._project(kept), start, end
 
 
 def session_rows(stream: Stream, keys: Named, window: SessionWindow, time: str) -> Stream:
     """Individual rows, each with the bounds of its session."""
-    shown = [n for n in stream.schema.names if n not in BORDERS]
+    names = [n for n in stream.schema.names if n not in BORDERS]
     rows, start, own = in_sessions(stream, keys, window, time)
     end = free_name("session_end", rows.schema.names)
     rows = rows._windowed((*_partition(keys), (start, col(start))), [], {end: WindowFunction("max", col(own))})
@@ -132,7 +133,7 @@ def session_rows(stream: Stream, keys: Named, window: SessionWindow, time: str) 
         ("window_start", expr(f"timestamp_micros(`{start}`)")),
         ("window_end", expr(f"timestamp_micros(`{end}`)")),
     )
-    return rows._project((*((n, col(n)) for n in shown), *borders))
+    return rows._project((*((n, col(n)) for n in names), *borders))
 
 
 def _partition(keys: Named) -> Named:

@@ -54,7 +54,7 @@ class AfterFraction:
     fraction: float
 
     def __str__(self) -> str:
-        return f"when {self.fraction:g} of the data is there"
+        return f"when {self.fraction:g} of the data has arrived"
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,8 @@ def after_fraction(fraction: float) -> Trigger:
     """Emit a result when this fraction of the window's data is expected to have arrived, based on the disorder observed
     so far.
     """
-    given: object = fraction
-    if not isinstance(given, int | float) or not 0 < given < 1:
+    value: object = fraction
+    if not isinstance(value, int | float) or not 0 < value < 1:
         raise DefinitionError(
             f"after_fraction needs a number between 0 and 1, not {fraction!r}",
             hint="for all of the data, use on_close()",
@@ -206,7 +206,7 @@ def in_order(*parts: Trigger) -> Trigger:
     for part, behind in pairwise(checked):
         if not finishes(part):
             raise DefinitionError(
-                f"in_order can never get to `{behind}`, because `{part}` never finishes",
+                f"in_order can never reach `{behind}`, because `{part}` never finishes",
                 hint="wrap it in ms.once(...) or ms.until(...)",
                 origin=here(),
             )
@@ -291,10 +291,10 @@ def whole_and_positive(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_RECORDS
 
 
-def _parts(given: tuple[Trigger, ...], what: str) -> tuple[Trigger, ...]:
-    if not given:
+def _parts(triggers: tuple[Trigger, ...], what: str) -> tuple[Trigger, ...]:
+    if not triggers:
         raise DefinitionError(f"{what} needs at least one trigger", origin=here())
-    return tuple(_trigger(t) for t in given)
+    return tuple(_trigger(t) for t in triggers)
 
 
 def _trigger(value: object) -> Trigger:

@@ -25,7 +25,7 @@ def check_overlap(windows: int) -> None:
     if windows > MOST_WINDOWS:
         raise DefinitionError(
             f"every record would belong to {windows:,} windows",
-            detail=f"at most {MOST_WINDOWS:,} are allowed, because each of them keeps an answer of its own",
+            detail=f"at most {MOST_WINDOWS:,} are allowed, because each of them has a result",
             hint="make the windows shorter, or the step from one window to the next longer",
             origin=here(),
         )

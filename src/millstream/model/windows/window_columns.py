@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import Unsupported
 from millstream.model.aggregates.aggregate import Aggregate
-from millstream.model.event_times import event_times, nearest, times_of
 from millstream.model.expression import col, expr
 from millstream.model.origin import here
 from millstream.model.reserved import free_name
-from millstream.model.steps.step import Named, Select, changes
+from millstream.model.steps.columns import Named
+from millstream.model.steps.event_times import event_times, nearest, times_of
+from millstream.model.steps.step import Select, changes
 from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.borders import (
     BORDERS,
@@ -47,20 +48,22 @@ def with_borders(stream: Stream, window: AnyWindow, time: str, keys: Named = ())
     if isinstance(window, Calendar):
         start, end = in_calendar(window, at)
         stream = with_time(stream, time)
-        made = stream.with_columns(window_start=f"timestamp_micros({start})", window_end=f"timestamp_micros({end})")
+        bordered = stream.with_columns(window_start=f"timestamp_micros({start})", window_end=f"timestamp_micros({end})")
     elif isinstance(window, Window) and window.is_tumbling:
         assert window.size is not None
-        made = stream.with_columns(window_start=f"timestamp_micros({window.slice_sql(at)})")
-        made = made.with_columns(window_end=f"timestamp_micros(unix_micros(window_start) + {window.size.micros}L)")
+        bordered = stream.with_columns(window_start=f"timestamp_micros({window.slice_sql(at)})")
+        bordered = bordered.with_columns(
+            window_end=f"timestamp_micros(unix_micros(window_start) + {window.size.micros}L)"
+        )
     else:
         assert isinstance(window, Window | Cumulating)
         array = free_name("windows_of_row", stream.schema.names)
         each = free_name("e", [time]), free_name("w", [time])
-        made = stream._flattened(array, overlapping(window, at, each))
+        bordered = stream._flattened(array, overlapping(window, at, each))
         kept = {n: col(n) for n in stream.schema.names if n not in BORDERS}
-        made = made._project((*kept.items(), *((b, expr(f"{array}.{b}")) for b in BORDERS)))
-    assert isinstance(made.step, Select)
-    return made._with(replace(made.step, after=(("window_end", time),)))
+        bordered = bordered._project((*kept.items(), *((b, expr(f"{array}.{b}")) for b in BORDERS)))
+    assert isinstance(bordered.step, Select)
+    return bordered._with(replace(bordered.step, after=(("window_end", time),)))
 
 
 def has_watermark(stream: Stream, time: str) -> bool:
@@ -76,7 +79,7 @@ def aggregated(keyed: Keyed, aggregates: dict[str, Aggregate]) -> Stream:
     time = keyed.time or nearest(stream.step, certain=False)
     if time is None or time not in stream.schema:
         raise Unsupported(
-            "a window needs a time, and no column is one here",
+            "a window needs a time, and there is no time column here",
             hint='name it: .window(..., time="window_end")',
             origin=here(),
         )
@@ -87,9 +90,9 @@ def aggregated(keyed: Keyed, aggregates: dict[str, Aggregate]) -> Stream:
         stream = with_time(stream, time)
     rows = with_borders(stream, how.window, time)
     borders = {"window_start": col("window_start"), "window_end": col("window_end")}
-    made = replace(keyed, stream=rows, keys=(*borders.items(), *keyed.keys), windowing=Windowing(), time=None)
-    found = made.aggregate(**aggregates)
-    return found.settled("window_end") if how.trigger == ON_CLOSE else found
+    grouped = replace(keyed, stream=rows, keys=(*borders.items(), *keyed.keys), windowing=Windowing(), time=None)
+    aggregated_stream = grouped.aggregate(**aggregates)
+    return aggregated_stream.settled("window_end") if how.trigger == ON_CLOSE else aggregated_stream
 
 
 def _by_session(keyed: Keyed, window: SessionWindow, time: str, aggregates: dict[str, Aggregate]) -> Stream:
@@ -98,11 +101,11 @@ def _by_session(keyed: Keyed, window: SessionWindow, time: str, aggregates: dict
     rows, start, own = in_sessions(keyed.stream, keyed.keys, window, time)
     end = free_name("session_end", [*rows.schema.names, *aggregates, *(n for n, _ in keyed.keys)])
     keys = ((start, col(start)), *keyed.keys)
-    made = replace(keyed, stream=rows, keys=keys, windowing=Windowing(), time=None)
-    found = made.aggregate(**{end: Aggregate("max", col(own))}, **aggregates)
+    grouped = replace(keyed, stream=rows, keys=keys, windowing=Windowing(), time=None)
+    aggregated_stream = grouped.aggregate(**{end: Aggregate("max", col(own))}, **aggregates)
     borders = zip(BORDERS, (expr(f"timestamp_micros(`{n}`)") for n in (start, end)), strict=True)
-    shown = (*(n for n, _ in keyed.keys), *aggregates)
-    return found._project((*borders, *((n, col(n)) for n in shown)))
+    names = (*(n for n, _ in keyed.keys), *aggregates)
+    return aggregated_stream._project((*borders, *((n, col(n)) for n in names)))
 
 
 def _refuse_kinds(window: AnyWindow) -> None:
@@ -129,20 +132,20 @@ def _check_how(how: Windowing, stream: Stream, time: str) -> None:
             return
         raise Unsupported(
             f"EMIT ON CLOSE, lateness and triggers need a watermark, and `{time}` has none",
-            detail="windows over this column answer on change, never close, and no row is late for them",
+            detail="windows over this column emit on change, never close, and no row is late for them",
             hint="leave EMIT, ALLOWED LATENESS and panes out, or use the event time of a source as the time",
             origin=here(),
         )
     if not plain or how.trigger not in (ON_CHANGE, ON_CLOSE):
         raise Unsupported(
             f"`{how}` over rows that change",
-            hint="windows that answer on_change() or on_close(), without panes or lateness, can be used here",
+            hint="windows that emit on_change() or on_close(), without panes or lateness, can be used here",
             origin=here(),
         )
     if isinstance(how.window, SessionWindow) and how.trigger == ON_CLOSE:
         raise Unsupported(
-            "sessions over rows that change cannot answer on close",
+            "sessions over rows that change cannot emit on close",
             detail="a row that changes may join two sessions that have ended",
-            hint="let them answer on change, or make sessions of the records of a source",
+            hint="let them emit on change, or use sessions over the records of a source",
             origin=here(),
         )

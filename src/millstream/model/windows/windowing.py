@@ -56,16 +56,16 @@ class Windowing:
     def check(self) -> Windowing:
         """Reject a windowing that could never emit a result, or would emit wrong results."""
         if not can_fire(self.trigger, closes=not self.window.is_global):
-            said = "an answer on close would" if self.trigger == ON_CLOSE else f"the trigger `{self.trigger}` would"
+            trigger = "on close" if self.trigger == ON_CLOSE else f"with the trigger `{self.trigger}`"
             raise DefinitionError(
-                f"a global window never closes, so {said} never come",
-                hint="answer on change, or take a window with an end",
+                f"a global window never closes, so it would never emit a result {trigger}",
+                hint="emit on change, or use a window with an end",
                 origin=here(),
             )
         if isinstance(self.window, CountWindow) and self.accumulation is Accumulation.DISCARDING:
             raise DefinitionError(
                 "discarding panes of count windows are not defined",
-                detail="a record that comes in the middle moves others from one window to the next",
+                detail="a record that arrives late moves others from one window to the next",
                 hint="use ms.retracting()",
                 origin=here(),
             )

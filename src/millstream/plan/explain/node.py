@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-_BOUNDED = re.compile(r"one row, for good\Z|[\d,]+ rows, for good\Z")
 _PLAIN_NAME = re.compile(r"`([A-Za-z_]\w*)`")
 
 
@@ -18,15 +16,6 @@ class Node:
     name: str
     facts: tuple[tuple[str, str], ...] = ()
     children: tuple[Node, ...] = ()
-
-
-def growing(node: Node) -> Iterator[str]:
-    """What a plan states about state that is kept permanently and without a bound."""
-    said = dict(node.facts).get("state", "")
-    if node.kind == "kernel" and "for good" in said and not _BOUNDED.match(said):
-        yield said
-    for child in node.children:
-        yield from growing(child)
 
 
 def plain(sql: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from millstream.model.types.duration import Duration
 from millstream.plan.explain.node import Node, named, plain, shown_name
 from millstream.plan.operators.inputs import Take
-from millstream.plan.operators.operator import PERMANENT, Operator
+from millstream.plan.operators.operator import KEPT_INDEFINITELY, Operator
 from millstream.plan.parts import Explode, Project
 from millstream.plan.plan import Plan
 
@@ -17,8 +17,8 @@ def take_nodes(take: Take) -> Iterator[Node]:
     """Nodes for the expressions applied to changes on their way to an operator."""
     for op in take.ops:
         if isinstance(op, Project) and op.renames is None:
-            shown = [c for c in op.columns if not c.name.startswith("$id")]
-            gives = ", ".join(named(shown_name(c.name), plain(c.sql)) for c in shown)
+            columns = [c for c in op.columns if not c.name.startswith("$id")]
+            gives = ", ".join(named(shown_name(c.name), plain(c.sql)) for c in columns)
             kept = "" if op.keep is None else f" where {plain(op.keep)}"
             yield Node("select", "", (("runs", "native Spark SQL, on changed rows only"), ("gives", gives + kept)))
         elif isinstance(op, Explode):
@@ -57,13 +57,18 @@ def operator_node(plan: Plan, operator: Operator) -> Node:
     facts = [("takes", operator.takes(before))]
     if operator.shows_keys:
         facts.append(("keys", ", ".join(names.sql(k) for k in operator.keys) or "none"))
-    facts += [*operator.facts(names), ("placed", "in the driver"), ("state", _state(operator, names))]
+    facts += [*operator.facts(names), ("placed", "in the driver"), ("state", state(plan, operator))]
     return Node("kernel", operator.name(), tuple(facts))
 
 
-def _state(operator: Operator, names: PlanNames) -> str:
-    """What is kept, and for how long."""
-    text = operator.state_text(names)
-    if operator.ttl is None or not operator.expires_by_ttl:
+def growing_states(plan: Plan) -> list[tuple[Operator, str]]:
+    """The operators whose state grows without a bound, and what EXPLAIN reports of their state."""
+    return [(v.operator, state(plan, v.operator)) for v in plan.views if v.operator.state_grows]
+
+
+def state(plan: Plan, operator: Operator) -> str:
+    """What an operator keeps, and for how long."""
+    text = operator.state_text(PlanNames(plan, operator))
+    if operator.ttl is None or not operator.expires:
         return text
-    return text.replace(PERMANENT, f"until {Duration(operator.ttl)} after it changed")
+    return text.replace(KEPT_INDEFINITELY, f"until {Duration(operator.ttl)} after the last change")

@@ -12,7 +12,7 @@ from millstream.model.guarantees import VIEW_PROMISES
 from millstream.model.source_options import SourceOptions
 from millstream.model.types.duration import Duration
 from millstream.plan.explain.node import Node, named, plain, shown_name
-from millstream.plan.explain.operator_node import PlanNames, operator_node, take_nodes
+from millstream.plan.explain.operator_node import PlanNames, operator_node, state, take_nodes
 from millstream.plan.operators.aggregates.aggregation import ORDERED, Aggregation
 from millstream.plan.operators.operator import Operator, view_of
 from millstream.plan.parts import Batches, Explode, Feed, Lookup, Op, Project
@@ -51,8 +51,8 @@ def _title(node: Node) -> str:
 def _below(node: Node, indent: str) -> Iterator[str]:
     bar = "│  " if node.children else "   "
     width = max((len(label) for label, _ in node.facts), default=0)
-    for label, said in node.facts:
-        yield f"{indent}{bar}{label.ljust(width)}  {said}"
+    for label, text in node.facts:
+        yield f"{indent}{bar}{label.ljust(width)}  {text}"
     for i, child in enumerate(node.children):
         last = i == len(node.children) - 1
         yield f"{indent}{'└─ ' if last else '├─ '}{_title(child)}"
@@ -63,16 +63,21 @@ def _below(node: Node, indent: str) -> Iterator[str]:
 
 
 def _event_time(options: SourceOptions) -> str:
-    name = options.event_time or ""
-    return name if options.computed_time is None else named(name, plain(options.computed_time))
+    """The event time, and how its watermark advances."""
+    idle = options.idle_timeout
+    ignored = "" if idle is None else f", partitions without records for {idle} are ignored"
+    name = options.event_time
+    if name is None:
+        return f"when it is read{ignored}"
+    column = name if options.computed_time is None else named(name, plain(options.computed_time))
+    mark = options.punctuation
+    watermark = f"lateness {options.lateness}" if mark is None else f"watermark from {plain(mark)}"
+    return f"{column}, {watermark}{ignored}"
 
 
 def _source(plan: Plan, source: PlannedSource) -> Node:
     options = source.options
-    behind = f"lateness {options.lateness}" if options.punctuation is None else f"told by {plain(options.punctuation)}"
-    time = "when it is read" if options.event_time is None else f"{_event_time(options)}, {behind}"
-    idle = "" if options.idle_timeout is None else f", goes on without a partition silent for {options.idle_timeout}"
-    facts = [("reads", source.connector.described), ("event time", time + idle)]
+    facts = [("reads", source.connector.described), ("event time", _event_time(options))]
     if options.max_rows is not None:
         facts.append(("per epoch", f"at most {options.max_rows:,} rows"))
     facts.append(("positions", _positions(plan, source)))
@@ -138,12 +143,12 @@ def _runs(ops: tuple[Op, ...]) -> str:
 def _op(op: Op) -> tuple[str, str]:
     if isinstance(op, Explode):
         return "flat_map", f"{op.name} = each of {plain(op.array)}" + (
-            ", rows without one stay" if op.keep_empty else ""
+            ", rows without one are kept" if op.keep_empty else ""
         )
     if isinstance(op, Lookup):
         on = " and ".join(mine if mine == theirs else f"{mine} = {theirs}" for mine, theirs in op.on)
         added = ", ".join(f.name for f in op.columns)
-        unmatched = "rows without a match go away" if op.required else "rows without a match stay"
+        unmatched = "rows without a match are dropped" if op.required else "rows without a match are kept"
         return "enrich", f"{added} from the table {op.table} by {on} (broadcast join; {unmatched})"
     if isinstance(op, Batches):
         return "map_batches", f"{op.identity.split(':')[0]} over {op.takes} batches (Python)"
@@ -217,7 +222,7 @@ def _exchange(operator: Operator) -> Node:
 
 def _kernel(plan: Plan, operator: Operator) -> Node:
     names = PlanNames(plan, operator)
-    facts = [*operator.facts(names), ("state", operator.state_text(names)), *operator.more_facts()]
+    facts = [*operator.facts(names), ("state", state(plan, operator)), *operator.more_facts()]
     return Node("kernel", operator.name(), tuple(facts))
 
 
@@ -230,16 +235,16 @@ def _kept(plan: Plan, view: PlannedView) -> Iterator[Node]:
 
 
 def _table(plan: Plan, view: PlannedView) -> Node:
-    shown = view.operator.shown_rows()
-    if shown is not None:
-        rows = shown
+    rows_text = view.operator.shown_rows()
+    if rows_text is not None:
+        rows = rows_text
     elif view.identity is None:
         rows = "appended, never changed"
     elif not view.identity:
         rows = "one row"
     else:
         rows = "one per " + ", ".join(n.removeprefix("$") for n in view.identity)
-    kept = "for good"
+    kept = "indefinitely"
     if view.retention is not None:
         since = "the end of its window" if view.identity is not None else "its event time"
         kept = f"each row until {Duration(view.retention)} after {since}"

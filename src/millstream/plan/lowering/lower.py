@@ -19,10 +19,12 @@ from millstream.model.expression import Expr, both, col
 from millstream.model.flow import Flow
 from millstream.model.reserved import OP
 from millstream.model.steps import step as steps
-from millstream.model.steps.loop import Round
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import Named, plain_column
 from millstream.model.steps.process import Processed
-from millstream.model.steps.relational import Gathered
-from millstream.model.steps.step import Aggregated, Keeping, Step
+from millstream.model.steps.relations.gather import Gathered
+from millstream.model.steps.relations.loop import Round
+from millstream.model.steps.step import Keeping, Step
 from millstream.model.windows.kinds import SessionWindow
 from millstream.plan.code_identity import code_identity
 from millstream.plan.lowering import stateful
@@ -101,19 +103,19 @@ class Lowering:
         sources = tuple(PlannedSource(s.name, s.connector, s.read, s.options) for s in self.flow.sources)
         scans = tuple(b.build() for b in self.scans.values())
         tables = {op.table for s in scans for op in s.ops if isinstance(op, Lookup)}
-        made = Plan(self.flow.name, sources, scans, views, guarantee=self.flow.guarantee)
-        made = replace(made, tables=tuple(sorted(tables | made.watched)))
-        return replace(made, functions=tuple(self.flow.functions.values()))
+        planned = Plan(self.flow.name, sources, scans, views, guarantee=self.flow.guarantee)
+        planned = replace(planned, tables=tuple(sorted(tables | planned.watched)))
+        return replace(planned, functions=tuple(self.flow.functions.values()))
 
     def view(self, view: steps.View) -> PlannedView:
         """Build a view with its operator."""
         self.stateful.ttl = None if view.state_ttl is None else view.state_ttl.micros
-        made = replace(self._kept(view), sink=view.sink, kept=view.kept, on_error=view.on_error)
+        planned = replace(self._kept(view), sink=view.sink, kept=view.kept, on_error=view.on_error)
         if view.sink is not None:
-            view.sink.check_changes(view.name, append_only=made.identity is None, origin=view.origin)
+            view.sink.check_changes(view.name, append_only=planned.identity is None, origin=view.origin)
         if view.on_error == NULL:
-            self._refuse_null(view, made.operator.feeds)
-        return made
+            self._refuse_null(view, planned.operator.feeds)
+        return planned
 
     def _refuse_null(self, view: steps.View, feeds: tuple[Feed, ...]) -> None:
         """Refuse the policy NULL for expressions over the records of a source: one scan computes them for all views."""
@@ -126,8 +128,8 @@ class Lowering:
             if risky is not None or any(isinstance(op, Batches) for op in scan.ops):
                 raise Unsupported(
                     f"`{view.name}` has on_error = 'null', and computes with records of the source `{feed.source}`",
-                    detail=f"NULL cannot be taken there for what fails: {(risky or 'map_batches').replace('`', '')}",
-                    hint="use a function that gives NULL, as try_divide or try_cast, and leave on_error out",
+                    detail=f"expressions over records cannot become NULL: {(risky or 'map_batches').replace('`', '')}",
+                    hint="use a function that returns NULL, such as try_divide or try_cast, and leave out on_error",
                     origin=view.origin,
                 )
 
@@ -142,18 +144,18 @@ class Lowering:
             post, root = [], Gathered(view.input, view.origin)  # several views may share it, and it runs once
         operator = self.stateful.operator_of(view.name, root)
         if root in steps.upstream(view.input):
-            self.stateful.made.setdefault(id(root), view.name)
+            self.stateful.views_by_step.setdefault(id(root), view.name)
         project = _post(post, root)
         columns = project.columns if project else tuple(Column(n, f"`{n}`") for n in root.schema.names)
-        shown = {c.sql: c.name for c in columns}
+        names_by_sql = {c.sql: c.name for c in columns}
         end = stateful.end_of(root)
         needed = identity = operator.identity or ()
         if not operator.reads_scans and end is not None and retention is not None and end not in needed:
             needed = (*needed, end)
-        hidden = tuple(n for n in needed if f"`{n}`" not in shown)
+        hidden = tuple(n for n in needed if f"`{n}`" not in names_by_sql)
         if hidden and project:
             project = Project(project.keep, columns + tuple(Column(_hidden(n), f"`{n}`") for n in hidden))
-        stored = {n: shown.get(f"`{n}`", _hidden(n)) for n in needed}
+        stored = {n: names_by_sql.get(f"`{n}`", _hidden(n)) for n in needed}
         return PlannedView(
             view.name,
             operator,
@@ -173,17 +175,17 @@ class Lowering:
         hidden = () if retention is None else ("$ts",)
         return PlannedView(view.name, operator, None, names, hidden, None, retention, "$ts" if hidden else None)
 
-    def append_feeds(self, step: Step, columns: steps.Named) -> tuple[Feed, ...]:
+    def append_feeds(self, step: Step, columns: Named) -> tuple[Feed, ...]:
         """The feeds of an operator that passes rows through with these columns."""
         feeds = []
         for branch in self.branches(step):
             scan, keep, record = self._place(branch)
-            names = {n: steps.plain_column(e) for n, e in columns}
-            taken = tuple(
+            names = {n: plain_column(e) for n, e in columns}
+            kept_columns = tuple(
                 scan.column(branch.names[c].spark() if (c := names[n]) else e.substitute(branch.names).spark())
                 for n, e in columns
             )
-            feeds.append(Feed(scan.id, scan.source, keep, record, taken))
+            feeds.append(Feed(scan.id, scan.source, keep, record, kept_columns))
         return tuple(feeds)
 
     def aggregation(self, name: str, root: Aggregated) -> Aggregation:
@@ -234,7 +236,7 @@ class Lowering:
             return [_Branch(step, (), {n: col(n) for n in step.schema.names})]
         if isinstance(step, steps.Union):
             return [b for s in step.inputs for b in self.branches(s)]
-        assert not isinstance(step, Keeping | Round), "the model refuses steps behind an aggregate that need branches"
+        assert not isinstance(step, Keeping | Round), "the model refuses steps after an aggregate that need branches"
         return [self._through(b, step) for b in self.branches(step.input)]
 
     def _through(self, b: _Branch, step: Step) -> _Branch:

@@ -13,7 +13,7 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
-from millstream.model.event_times import interval_micros
+from millstream.model.steps.event_times import interval_micros
 
 Quick = tuple[Any, ...]
 

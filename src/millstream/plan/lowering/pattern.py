@@ -53,7 +53,7 @@ _CALLS: dict[type[exp.Expr], str] = {
 
 def lowered(root: Matched) -> tuple[Named, dict[str, Any]]:
     """The columns that the operator of a pattern reads, and its own fields."""
-    return _Lowering(root).made()
+    return _Lowering(root).lower()
 
 
 @dataclass
@@ -61,7 +61,7 @@ class _Lowering:
     root: Matched
     take: dict[str, Expr] = field(default_factory=dict)
 
-    def made(self) -> tuple[Named, dict[str, Any]]:
+    def lower(self) -> tuple[Named, dict[str, Any]]:
         root = self.root
         for name, e in (*root.keys, *((n, col(n)) for n in (root.time, *(o[0] for o in root.order), *root.rows))):
             self.take.setdefault(name, e)
@@ -116,8 +116,8 @@ class _Lowering:
         if len(names) == 1 and navigation.said == f"`{names[0]}`" and names[0] not in dict(self.root.added):
             self.take.setdefault(names[0], argument)
             return names[0]
-        found = next((n for n, e in self.take.items() if n.startswith("$c") and e.spark() == navigation.said), None)
-        name = found or f"$c{sum(n.startswith('$c') for n in self.take)}"
+        existing = next((n for n, e in self.take.items() if n.startswith("$c") and e.spark() == navigation.said), None)
+        name = existing or f"$c{sum(n.startswith('$c') for n in self.take)}"
         self.take.setdefault(name, argument)
         return name
 
@@ -149,16 +149,16 @@ def _is_near(term: Term) -> bool:
 def _term(reading: Reading, value: Callable[[Navigation], Term]) -> Term:
     """A syntax tree as a term that the kernel evaluates."""
 
-    def made(node: exp.Expr) -> Term:
+    def term_of(node: exp.Expr) -> Term:
         if isinstance(node, exp.Column):
             return value(reading.navigations[node.name])
         for kinds in (_OPERATORS, _CALLS):
             if type(node) in kinds:
-                return TermCall(kinds[type(node)], tuple(made(c) for c in _given(node)))
-        found = _constant(node)
-        return found if found is not None else _other(node, made, reading)
+                return TermCall(kinds[type(node)], tuple(term_of(c) for c in _given(node)))
+        constant = _constant(node)
+        return constant if constant is not None else _other(node, term_of, reading)
 
-    return made(reading.tree.node)
+    return term_of(reading.tree.node)
 
 
 def _given(node: exp.Expr) -> list[exp.Expr]:
@@ -167,49 +167,49 @@ def _given(node: exp.Expr) -> list[exp.Expr]:
     return [node.this, *node.expressions]
 
 
-def _other(node: exp.Expr, made: Callable[[exp.Expr], Term], reading: Reading) -> Term:
+def _other(node: exp.Expr, term: Callable[[exp.Expr], Term], reading: Reading) -> Term:
     if isinstance(node, exp.Paren | exp.Neg | exp.Not):
-        inner = made(node.this)
+        inner = term(node.this)
         if isinstance(node, exp.Paren):
             return inner
         return TermCall("not", (inner,)) if isinstance(node, exp.Not) else TermCall("-", (ConstantValue(0), inner))
     if isinstance(node, exp.Between):
-        this = made(node.this)
+        this = term(node.this)
         return TermCall(
-            "and", (TermCall(">=", (this, made(node.args["low"]))), TermCall("<=", (this, made(node.args["high"]))))
+            "and", (TermCall(">=", (this, term(node.args["low"]))), TermCall("<=", (this, term(node.args["high"]))))
         )
     if isinstance(node, exp.In) and node.expressions:
-        this, values = made(node.this), [made(v) for v in node.expressions]
-        found: Term = TermCall("=", (this, values[0]))
+        this, values = term(node.this), [term(v) for v in node.expressions]
+        result: Term = TermCall("=", (this, values[0]))
         for value in values[1:]:
-            found = TermCall("or", (found, TermCall("=", (this, value))))
-        return found
+            result = TermCall("or", (result, TermCall("=", (this, value))))
+        return result
     if isinstance(node, exp.Is):
         if isinstance(node.expression, exp.Null):
-            return TermCall("is null", (made(node.this),))
-        return TermCall("<=>", (made(node.this), made(node.expression)))
+            return TermCall("is null", (term(node.this),))
+        return TermCall("<=>", (term(node.this), term(node.expression)))
     if isinstance(node, exp.Case):
-        return _case(node, made)
+        return _case(node, term)
     if isinstance(node, exp.If):
-        return TermCall("case", (made(node.this), made(node.args["true"]), _default(node.args.get("false"), made)))
+        return TermCall("case", (term(node.this), term(node.args["true"]), _default(node.args.get("false"), term)))
     raise Unsupported(
-        f"`{_said(node, reading)}` over rows of several variables is not supported",
-        hint="compute it of each row; comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN, CASE, abs, coalesce, least "
-        "and greatest can join what rows give",
+        f"`{_sql_text(node, reading)}` over rows of several variables is not supported",
+        hint="compute it for each row; comparisons, arithmetic, AND, OR, NOT, IN, BETWEEN, CASE, abs, coalesce, least "
+        "and greatest can combine values of several rows",
         origin=reading.tree.origin,
     )
 
 
-def _case(node: exp.Case, made: Callable[[exp.Expr], Term]) -> Term:
-    found = _default(node.args.get("default"), made)
+def _case(node: exp.Case, term: Callable[[exp.Expr], Term]) -> Term:
+    result = _default(node.args.get("default"), term)
     for branch in reversed(node.args["ifs"]):
-        when = made(branch.this) if node.this is None else TermCall("=", (made(node.this), made(branch.this)))
-        found = TermCall("case", (when, made(branch.args["true"]), found))
-    return found
+        when = term(branch.this) if node.this is None else TermCall("=", (term(node.this), term(branch.this)))
+        result = TermCall("case", (when, term(branch.args["true"]), result))
+    return result
 
 
-def _default(node: exp.Expr | None, made: Callable[[exp.Expr], Term]) -> Term:
-    return ConstantValue(None) if node is None else made(node)
+def _default(node: exp.Expr | None, term: Callable[[exp.Expr], Term]) -> Term:
+    return ConstantValue(None) if node is None else term(node)
 
 
 def _constant(node: exp.Expr) -> ConstantValue | None:
@@ -231,7 +231,7 @@ def _constant(node: exp.Expr) -> ConstantValue | None:
     return None
 
 
-def _said(node: exp.Expr, reading: Reading) -> str:
+def _sql_text(node: exp.Expr, reading: Reading) -> str:
     text = node.sql(dialect="spark")
     for name, navigation in reading.navigations.items():
         text = text.replace(f"`{name}`", f"{'/'.join(navigation.of) or 'row'}.{navigation.said.strip('`')}")

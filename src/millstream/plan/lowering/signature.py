@@ -13,9 +13,9 @@ import pyarrow as pa
 from millstream.errors import Origin
 from millstream.model.expression import Expr
 from millstream.model.python.process import Output
-from millstream.model.steps.relational import Joined
+from millstream.model.steps.relations.join import Joined
+from millstream.model.steps.relations.temporal_filter import Temporal
 from millstream.model.steps.step import Source, Step
-from millstream.model.steps.temporal_filter import Temporal
 from millstream.model.types.schema import Schema
 
 
@@ -23,10 +23,10 @@ def signature(step: Step, needed: Mapping[int, Set[str]]) -> str:
     """A name for what a step means. For joins and temporal filters it includes the columns that are read downstream.
     Code equals only itself.
     """
-    return hashlib.sha256(repr(_told(step, needed)).encode()).hexdigest()
+    return hashlib.sha256(repr(_content(step, needed)).encode()).hexdigest()
 
 
-def _told(value: Any, needed: Mapping[int, Set[str]]) -> Any:
+def _content(value: Any, needed: Mapping[int, Set[str]]) -> Any:
     if isinstance(value, Source):
         return ("source", value.name)
     if isinstance(value, Expr):
@@ -36,10 +36,10 @@ def _told(value: Any, needed: Mapping[int, Set[str]]) -> Any:
     if isinstance(value, Origin | Schema):
         return None  # the origin in the source text; columns, which follow from the rest
     if isinstance(value, tuple | list):
-        return [_told(v, needed) for v in value]
+        return [_content(v, needed) for v in value]
     if is_dataclass(value) and not isinstance(value, type):
         read = sorted(needed.get(id(value), ())) if isinstance(value, Joined | Temporal) else ()
-        return (type(value).__name__, [(f.name, _told(getattr(value, f.name), needed)) for f in fields(value)], read)
+        return (type(value).__name__, [(f.name, _content(getattr(value, f.name), needed)) for f in fields(value)], read)
     if value is None or isinstance(value, bool | int | float | str | bytes | Enum | pa.DataType):
         return repr(value)
     return (type(value).__qualname__, id(value))

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.errors import Unsupported
-from millstream.model import event_times
 from millstream.model.expression import Expr, both, col
+from millstream.model.steps import event_times
 from millstream.model.steps import step as steps
-from millstream.model.steps.loop import Round
-from millstream.model.steps.step import Aggregated, Keeping, Named, Step
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import Named
+from millstream.model.steps.relations.loop import Round
+from millstream.model.steps.step import Keeping, Step
 from millstream.plan.lowering.signature import signature
 from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator
@@ -49,7 +51,7 @@ class StatefulLowering:
     """By the id of a join or temporal filter: the columns that are read downstream."""
     ttl: int | None = None
     """How long the operators of the current view keep rows that do not change."""
-    made: dict[object, str] = field(default_factory=dict)
+    views_by_step: dict[object, str] = field(default_factory=dict)
     """The view whose operator performs a step: by step across all views, and by meaning within one view. (If views with
     the same meaning shared an operator, none of them could be dropped without the others.)
     """
@@ -82,13 +84,13 @@ class StatefulLowering:
 
     def ends(self, step: Keeping) -> tuple[str, int] | None:
         """The key by which groups end, if it is certain when their rows change for the last time."""
-        found = sorted(event_times.times_of(step).items(), key=lambda c: c[1])
-        return found[0] if found else None
+        times = sorted(event_times.times_of(step).items(), key=lambda c: c[1])
+        return times[0] if times else None
 
     def late(self, step: Keeping, micros: int) -> Late:
         """Which late rows of its sources a step accepts."""
-        found = frozenset(s.name for s in steps.upstream(step) if isinstance(s, steps.Source))
-        return Late(micros, found)
+        names = frozenset(s.name for s in steps.upstream(step) if isinstance(s, steps.Source))
+        return Late(micros, names)
 
     def row_side(self, name: str, step: Step) -> Side:
         """All columns of a step as one side of an operator."""
@@ -147,11 +149,11 @@ class StatefulLowering:
         """The changes of a step that is not a projection."""
         project = Project(None if keep is None else keep.spark(), tuple(Column(n, e.spark()) for n, e in columns))
         if isinstance(step, steps.Union):
-            found: list[Take] = []
+            takes: list[Take] = []
             for one in step.inputs:
                 kept: Step = one if keep is None else steps.Where(one, keep)
-                found += self.takes(name, kept, columns, late)
-            return found
+                takes += self.takes(name, kept, columns, late)
+            return takes
         if isinstance(step, Keeping):
             return [Take(self.inner(name, step).name, (project,))]
         assert not isinstance(step, steps.Source | Round), "its rows do not change"
@@ -161,17 +163,17 @@ class StatefulLowering:
 
     def inner(self, name: str, root: Keeping) -> PlannedView:
         """The view whose operator performs a step: an existing one, or a new inner view."""
-        if id(root) in self.made:
-            return self._view(self.made[id(root)])
+        if id(root) in self.views_by_step:
+            return self._view(self.views_by_step[id(root)])
         key = (name, self.signature(root))
-        if key not in self.made:
+        if key not in self.views_by_step:
             _refuse_history(root)
             operator = self.operator_of(name, root)
             inner = self._name(name)
             self.scans.views.append(_inner(inner, replace(operator, step=inner), operator.result))
-            self.made[key] = inner
-        self.made[id(root)] = self.made[key]
-        return self._view(self.made[key])
+            self.views_by_step[key] = inner
+        self.views_by_step[id(root)] = self.views_by_step[key]
+        return self._view(self.views_by_step[key])
 
     def signature(self, root: Step) -> str:
         """The signature of a step. Steps with equal signatures are performed once."""
@@ -207,8 +209,8 @@ def end_of(step: Keeping) -> str | None:
     """The column of results that holds their age; None if there is none."""
     if isinstance(step, Aggregated) and not steps.changes(step.input):
         return "window_end"
-    found = sorted(event_times.times_of(step, certain=False).items(), key=lambda c: c[1])
-    return found[0][0] if found else None
+    times = sorted(event_times.times_of(step, certain=False).items(), key=lambda c: c[1])
+    return times[0][0] if times else None
 
 
 def _inner(name: str, operator: Operator, columns: tuple[str, ...]) -> PlannedView:

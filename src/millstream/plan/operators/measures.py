@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millstream.errors import SchemaError, Unsupported
 from millstream.model.aggregates.aggregate import BOOLEAN_ONLY, PLAIN_ONLY, settled_type, takes
-from millstream.model.steps.step import summed_type
+from millstream.model.steps.aggregation import summed_type
 from millstream.model.types.schema import ddl_type
 from millstream.plan.parts import Measure
 

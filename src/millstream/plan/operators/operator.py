@@ -120,7 +120,7 @@ class Operator:
     shows_keys: ClassVar[bool] = True
     """Whether EXPLAIN lists its keys."""
     expires_by_ttl: ClassVar[bool] = False
-    """Whether a time to live bounds its state."""
+    """Whether a time to live, if there is one, applies to its state."""
     constant: ClassVar[bool] = False
     """Whether it emits one row from the first epoch on."""
     by_clock: ClassVar[bool] = False
@@ -269,11 +269,21 @@ class Operator:
 
     def shown_rows(self) -> str | None:
         """What EXPLAIN reports of the rows of its view, where their identity does not say it."""
-        return "they come and go" if self.identity == ROW else None
+        return "added and removed" if self.identity == ROW else None
 
     def state_text(self, names: ExplainNames) -> str:
         """What it keeps, and for how long, for users."""
         raise NotImplementedError
+
+    @property
+    def state_grows(self) -> bool:
+        """Whether its state grows without a bound. By default it does, unless `ends` or a time to live bounds it."""
+        return self.stateful and self.ends is None and not self.expires
+
+    @property
+    def expires(self) -> bool:
+        """Whether a time to live bounds its state."""
+        return self.expires_by_ttl and self.ttl is not None
 
     def more_facts(self) -> Facts:
         """What EXPLAIN reports after the state."""
@@ -285,12 +295,12 @@ class Operator:
             return "rows and changes of both sides"
         if any(b.reads_scans and b.appends and b.stateful for b in before):
             return "rows in the order of event time, held until the watermark has passed them"
-        return "rows as they come" if all(b.appends for b in before) else "changes of the stage before"
+        return "rows as they arrive" if all(b.appends for b in before) else "changes of the operator before it"
 
     def kept_rows(self, rows: str) -> str:
         """State rows and how long they are kept, according to `ends`."""
         if self.ends is None:
-            return f"{rows}, {PERMANENT}"
+            return f"{rows}, {KEPT_INDEFINITELY}"
         end, late = self.ends
         return f"{rows}, until {end}" + (f" + {Duration(late)} allowed" if late else "")
 
@@ -321,8 +331,8 @@ class Operator:
         return ["chained", self.format_name, content, self.keys, sides, *parts.called(repr(content)), *ttl]
 
 
-PERMANENT = "for good"
-"""How EXPLAIN states that state is kept without a bound in time."""
+KEPT_INDEFINITELY = "kept indefinitely"
+"""How EXPLAIN states that state has no bound in time."""
 
 Lower = Callable[["StatefulLowering", str, Any], Operator]
 """Builds the operator of a step from the lowering, the name of its state, and the step."""

@@ -20,20 +20,20 @@ def load() -> None:
     """Import all built-in operators."""
     for group in pkgutil.iter_modules(operators.__path__, f"{operators.__name__}."):
         module = importlib.import_module(group.name)
-        for found in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{group.name}."):
-            importlib.import_module(found.name)
+        for entry in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{group.name}."):
+            importlib.import_module(entry.name)
 
 
 def all_operators() -> tuple[type[Operator], ...]:
     """Every operator, sorted by name."""
     load()
-    found: list[type[Operator]] = []
+    operators: list[type[Operator]] = []
     todo: list[type[Operator]] = [Operator]
     while todo:
         for kind in todo.pop().__subclasses__():
-            found.append(kind)
+            operators.append(kind)
             todo.append(kind)
-    return tuple(sorted(found, key=lambda kind: kind.__name__))
+    return tuple(sorted(operators, key=lambda kind: kind.__name__))
 
 
 def lowering_of(step: object) -> Lower:

@@ -41,14 +41,14 @@ def _scan(plan: Plan, scan: Scan) -> Scan:
     sql = {c.name: c.sql for c in scan.columns}
     functions = [f.name for f in plan.functions]
 
-    def column(given: Column) -> Column:
-        by = conditions.get(given.name, {None})
-        if None in by or given.only_names is not None:
-            return given
+    def column(original: Column) -> Column:
+        by = conditions.get(original.name, {None})
+        if None in by or original.only_names is not None:
+            return original
         condition = " OR ".join(f"({sql[k]})" for k in sorted(k for k in by if k is not None))
-        value = _calls_guarded(given.sql, condition, functions)
-        otherwise = " ELSE 0L" if given.name in numbers else ""
-        return Column(given.name, f"CASE WHEN {condition} THEN {value}{otherwise} END")
+        value = _calls_guarded(original.sql, condition, functions)
+        otherwise = " ELSE 0L" if original.name in numbers else ""
+        return Column(original.name, f"CASE WHEN {condition} THEN {value}{otherwise} END")
 
     return replace(scan, columns=tuple(column(c) for c in scan.columns))
 

@@ -20,16 +20,16 @@ def identify(plan: Plan) -> Plan:
     """Fill in the fingerprints and the plan's id."""
     operators: dict[str, str] = {}
     views = tuple(_view(plan, v, operators) for v in plan.views)
-    shown = [(v.name, v.fingerprint, v.retention) for v in views]
-    return replace(plan, views=views, id=_digest([plan.flow, [_source(s) for s in plan.sources], shown]))
+    views_content = [(v.name, v.fingerprint, v.retention) for v in views]
+    return replace(plan, views=views, id=_digest([plan.flow, [_source(s) for s in plan.sources], views_content]))
 
 
 def _view(plan: Plan, view: PlannedView, before: dict[str, str]) -> PlannedView:
     """The view with its fingerprint; `before` has those of the upstream operators, by view."""
-    before[view.name] = found = _digest(view.operator.fingerprint_parts(_Parts(plan, before)))
-    content = [found, repr(view.post), view.columns, *called(plan, repr(view.post))]
+    before[view.name] = state_fingerprint = _digest(view.operator.fingerprint_parts(_Parts(plan, before)))
+    content = [state_fingerprint, repr(view.post), view.columns, *called(plan, repr(view.post))]
     content += [] if view.on_error == QUARANTINE else [("on_error", view.on_error)]
-    return replace(view, fingerprint=_digest(content), operator=replace(view.operator, fingerprint=found))
+    return replace(view, fingerprint=_digest(content), operator=replace(view.operator, fingerprint=state_fingerprint))
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class _Parts:
         scan = next(s for s in plan.scans if s.id == feed.scan)
         sql = {c.name: c.sql for c in scan.columns}
         ops = _ops(scan.ops)
-        wanted = [sql.get(feed.keep or "", ""), *(sql[c] for c in feed.columns)]
-        wanted += called(plan, repr((ops, wanted)))
-        named = set(re.findall("`([^`]+)`", repr((ops, wanted))))
+        expressions = [sql.get(feed.keep or "", ""), *(sql[c] for c in feed.columns)]
+        expressions += called(plan, repr((ops, expressions)))
+        named = set(re.findall("`([^`]+)`", repr((ops, expressions))))
         types = [(f.name, str(f.type)) for f in plan.source(feed.source).schema if f.name in named]
         computed = plan.source(feed.source).options.computed_time
         how = [] if computed is None else [computed, *called(plan, computed)]
         clock = ["the time of processing"] if plan.reads_clock(feed) else []
-        return (feed.source, types, ops, wanted, *how, *clock)
+        return (feed.source, types, ops, expressions, *how, *clock)
 
     def side(self, side: Side) -> object:
         """The content of a side. It includes the name of its input, because that is where the state it was built from

@@ -39,13 +39,13 @@ def bounded(sql: str) -> str:
     try:
         tree = exp.Paren(this=sqlglot.parse_one(sql, dialect="spark"))
         for node in reversed(list(tree.find_all(exp.GenerateSeries, exp.Repeat, exp.Space, exp.Pad, exp.Anonymous))):
-            made = _checked(node, _INSIDE if node.find_ancestor(exp.Lambda) else 1)
-            if made is not None:
-                node.replace(made)
+            checked = _checked(node, _INSIDE if node.find_ancestor(exp.Lambda) else 1)
+            if checked is not None:
+                node.replace(checked)
         return str(tree.this.sql(dialect="spark", comments=False))
     except RecursionError:
         raise Unsupported(
-            "too many functions that can make large values stand inside one another",
+            "too many nested functions that can make large values",
             detail=", ".join(sorted({f.lower() for f in _CALLS.findall(sql)})),
             hint="split the expression: a view can read from another view",
         ) from None
@@ -83,35 +83,37 @@ def _sequence(node: exp.GenerateSeries, most: int) -> exp.Expr | None:
     number = "try_cast(CAST({%d} AS STRING) AS DOUBLE)"
     micros = "CAST(unix_micros(try_cast(CAST({%d} AS STRING) AS TIMESTAMP)) AS DOUBLE)"
     if step is None:
-        size, form, given = f"abs({number % 1} - {number % 0})", "sequence({0}, {1})", [start, end]
+        size, form, arguments = f"abs({number % 1} - {number % 0})", "sequence({0}, {1})", [start, end]
     elif isinstance(step, exp.Interval):
         length = _micros(step)
         if length is None:
             return None
         size, form = f"abs({micros % 1} - {micros % 0}) / {length}", "sequence({0}, {1}, {2})"
-        given = [start, end, step]
+        arguments = [start, end, step]
     else:
         size = f"abs({number % 1} - {number % 0}) / nullif(abs({number % 2}), 0)"
-        form, given = "sequence({0}, {1}, {2})", [start, end, step]
-    return _call(given, size, form, "sequence", most, "elements")
+        form, arguments = "sequence({0}, {1}, {2})", [start, end, step]
+    return _call(arguments, size, form, "sequence", most, "elements")
 
 
-def _call(given: Sequence[exp.Expr], size: str, form: str, name: str, most: int, of: str = "characters") -> exp.Expr:
+def _call(
+    arguments: Sequence[exp.Expr], size: str, form: str, name: str, most: int, of: str = "characters"
+) -> exp.Expr:
     """The call with a check before it. Arguments other than a column or a literal are computed once and named."""
-    named = [i for i, g in enumerate(given) if not isinstance(g.unnest(), exp.Column | exp.Literal | exp.Interval)]
-    shown = [f"`$grown`.a{i}" if i in named else f"`$arg{i}`" for i in range(len(given))]
+    named = [i for i, g in enumerate(arguments) if not isinstance(g.unnest(), exp.Column | exp.Literal | exp.Interval)]
+    names = [f"`$grown`.a{i}" if i in named else f"`$arg{i}`" for i in range(len(arguments))]
     refused = f"raise_error('{name} would make more than {most:,} {of}')"
-    checked = [f"IF({size.format(*shown)} > {most}D, {refused}, {s})" if i == 1 else s for i, s in enumerate(shown)]
+    checked = [f"IF({size.format(*names)} > {most}D, {refused}, {s})" if i == 1 else s for i, s in enumerate(names)]
     call = form.format(*checked)
     if named:
         fields = ", ".join(f"`$arg{i}` AS a{i}" for i in named)
         call = f"get(transform(array(struct({fields})), `$grown` -> {call}), 0)"
-    made = sqlglot.parse_one(call, dialect="spark")
-    places = {f"$arg{i}": g for i, g in enumerate(given)}
-    for column in list(made.find_all(exp.Column)):
+    tree = sqlglot.parse_one(call, dialect="spark")
+    places = {f"$arg{i}": g for i, g in enumerate(arguments)}
+    for column in list(tree.find_all(exp.Column)):
         if column.name in places:
             column.replace(places[column.name].copy())
-    return made
+    return tree
 
 
 def _small(node: exp.Expr) -> bool:

@@ -18,7 +18,7 @@ from traceback import clear_frames
 
 from millstream.errors import MemoryExceeded
 from millstream.settings import FLOW_MEMORY, find
-from millstream.units import spoken_bytes
+from millstream.units import format_bytes
 
 _TICK = 0.1
 
@@ -108,7 +108,7 @@ class _Watch:
 
 def _exceeded(flow: str, limit: int) -> MemoryExceeded:
     return MemoryExceeded(
-        f"an epoch of the flow `{flow}` needs more than {spoken_bytes(limit)} of memory",
+        f"an epoch of the flow `{flow}` needs more than {format_bytes(limit)} of memory",
         detail="it was not committed, and nothing is lost",
         hint="make fewer rows of one row in views, or set a smaller max_rows on sources; "
         f"{FLOW_MEMORY.variable}=8GB sets the limit",

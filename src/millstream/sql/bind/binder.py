@@ -14,17 +14,18 @@ from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.connector_declarations import checked
 from millstream.model.error_policy import QUARANTINE
 from millstream.model.flow import Flow
-from millstream.model.steps.hold_until import final
+from millstream.model.steps.final_rows import final
 from millstream.model.steps.step import View
 from millstream.model.types.schema import Schema
 from millstream.model.windows.trigger import ON_CLOSE
 from millstream.sql.bind import emit
 from millstream.sql.bind.rewrites import rewritten
-from millstream.sql.bind.select import bind_select, limited, wanted_select
+from millstream.sql.bind.select import bind_select, limited, main_select_of
 from millstream.sql.catalog import Catalog, Generators, schema_of
 from millstream.sql.connectors import OPTIONS, VIEW_OPTIONS, check_start, connector_of, sink_of
-from millstream.sql.parse import completeness, queries
-from millstream.sql.parse.allow_list import CHANGELOG
+from millstream.sql.parse import queries
+from millstream.sql.parse.checks import completeness
+from millstream.sql.parse.checks.allow_list import CHANGELOG
 from millstream.sql.parse.statement_values import Clauses, Create, CreateSink, CreateSource, CreateTable, CreateView
 from millstream.sql.parse.text import Text, not_too_deep, tokens
 from millstream.sql.relations import array_functions, changelog, computed_columns, constant, from_items, loop, windows
@@ -79,7 +80,7 @@ class Binder:
             if options.get("tables", "live") not in ("live", ""):
                 raise DefinitionError(
                     f"tables = '{options['tables'][:60]}' is not known",
-                    hint="tables = 'live' revises the view when a stored table changes; without it, it stays as it was",
+                    hint="tables = 'live' updates the view when a stored table changes; without it, old rows stay",
                 )
             retain = entry.clauses.retain or entry.options.get("retain")
             policy = str(options.get("on_error", QUARANTINE)).lower()
@@ -146,8 +147,10 @@ class Binder:
             connector = connector_of(entry, self.generators, start=self.start)
             options = checked(entry.options, OPTIONS, "a source")
             if "punctuation" in options:
-                said = Text(options["punctuation"], "punctuation")
-                queries.parsed(said, tuple(tokens(said)))  # the model parses it again, without a limit on the work
+                punctuation = Text(options["punctuation"], "punctuation")
+                queries.parsed(
+                    punctuation, tuple(tokens(punctuation))
+                )  # the model parses it again, without a limit on the work
             column, lateness = entry.watermark or (None, None)
             schema = schema_of(self.catalog, entry)
             event_time = computed_columns.event_time(entry, connector, schema) or self._time(schema, column)
@@ -175,17 +178,17 @@ class _Query:
 
     def __init__(self, binder: Binder, text: Text, clauses: Clauses, options: Mapping[str, object]) -> None:
         self.binder, self.text, self.clauses, self.options = binder, text, clauses, options
-        self.wanted: exp.Select | None = None
+        self.main_select: exp.Select | None = None
         """The SELECT that EMIT and similar clauses apply to."""
         self.closes_rows = False
         """Whether EMIT ON CLOSE applies to the rows of the whole query, although it groups."""
         self._numbers = itertools.count()
 
     def whole(self, query: exp.Query) -> Relation:
-        self.wanted = wanted_select(query)
+        self.main_select = main_select_of(query)
         emit.check_whole(self, query)
         relation = self.settled(self.query(query, {}), query)
-        closes = self.closes_rows or (self.wanted is None and self.clauses.trigger == ON_CLOSE)
+        closes = self.closes_rows or (self.main_select is None and self.clauses.trigger == ON_CLOSE)
         if not closes:
             return relation
         with self.text.at(query):
@@ -205,17 +208,17 @@ class _Query:
 
     def with_ctes(self, node: exp.Expr, ctes: Mapping[str, Relation]) -> Mapping[str, Relation]:
         """The CTEs in scope inside a query."""
-        given = node.args.get("with_")
-        if given is None:
+        with_clause = node.args.get("with_")
+        if with_clause is None:
             return ctes
-        for cte in given.expressions:
-            ctes = self.with_cte(given, cte, ctes)
+        for cte in with_clause.expressions:
+            ctes = self.with_cte(with_clause, cte, ctes)
         return ctes
 
-    def with_cte(self, given: exp.Expr, cte: exp.CTE, ctes: Mapping[str, Relation]) -> Mapping[str, Relation]:
+    def with_cte(self, with_clause: exp.Expr, cte: exp.CTE, ctes: Mapping[str, Relation]) -> Mapping[str, Relation]:
         """The CTEs in scope after one CTE of a WITH."""
         columns = [c.name for c in (cte.args["alias"].args.get("columns") or [])]
-        if given.args.get("recursive") and loop.calls_itself(cte):
+        if with_clause.args.get("recursive") and loop.calls_itself(cte):
             return {**ctes, cte.alias.lower(): loop.loop(self, cte, columns, ctes)}
         relation = self.query(cte.this, ctes)
         return {**ctes, cte.alias.lower(): from_items.renamed(self.text, relation, columns, cte)}
@@ -228,7 +231,7 @@ class _Query:
         if isinstance(node, exp.SetOperation):
             if outer is not None:
                 raise Unsupported(
-                    f"{node.key.upper()} inside a subquery that uses columns of the rows around it",
+                    f"{node.key.upper()} inside a correlated subquery",
                     hint="write one subquery for each part",
                     origin=self.text.of_node(node),
                 )
@@ -276,14 +279,16 @@ class _Query:
                 "FOR SYSTEM_TIME AS OF is supported on the right side of a JOIN only",
                 origin=self.text.of_node(node.args["version"]) or self.text.of_node(node),
             )
-        given = node.args.get("alias")
-        columns = [c.name for c in (given.args.get("columns") or ())] if isinstance(given, exp.TableAlias) else []
+        table_alias = node.args.get("alias")
+        columns = (
+            [c.name for c in (table_alias.args.get("columns") or ())] if isinstance(table_alias, exp.TableAlias) else []
+        )
         alias = node.alias or None
         if isinstance(node, exp.Subquery):
             if outer is not None and columns:
                 raise Unsupported(
-                    "other names for the columns of a subquery that uses columns of the rows around it",
-                    hint="give them in its SELECT",
+                    "other names for the columns of a correlated subquery",
+                    hint="set them in its SELECT",
                     origin=self.text.of_node(node),
                 )
             return from_items.renamed(self.text, self.query(node, ctes, outer), columns, node).called(alias)
@@ -300,14 +305,16 @@ class _Query:
                 return changelog.relation(self, node, ctes, columns)
             if name not in windows.GROUPING or name in ("window", "session_window"):
                 what = (
-                    "FROM HISTORY OF is for questions, not for views" if name == "history_of" else f"`{name}` in FROM"
+                    "FROM HISTORY OF can be used in queries, not in views"
+                    if name == "history_of"
+                    else f"`{name}` in FROM"
                 )
                 raise Unsupported(what, origin=self.text.of_node(node))
             call = windows.table_call(self.text, node.this)
             assert call.table is not None
             inner = self.by_name(call.table, node, ctes)
-            found = windows.windowed(self.text, call, inner)
-            return from_items.renamed(self.text, found, columns, node).called(alias or call.table)
+            windowed = windows.windowed(self.text, call, inner)
+            return from_items.renamed(self.text, windowed, columns, node).called(alias or call.table)
         return from_items.renamed(self.text, self.by_name(node.name, node, ctes), columns, node).called(
             alias or node.name
         )

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 def written(query: _Query, *, trigger: bool = True) -> str | None:
     """The first clause that affects when groups emit results, as written; None if there is none."""
     clauses = query.clauses
-    said = {
+    spellings = {
         "EMIT": trigger and clauses.trigger not in (None, ON_CHANGE),
         str(clauses.accumulation or "").upper(): clauses.accumulation not in (None, Accumulation.RETRACTING),
         "ALLOWED LATENESS": clauses.lateness is not None,
         "FILL": clauses.fill is not None,
         "panes": query.options.get("panes") is not None,
     }
-    return next((name for name, there in said.items() if there), None)
+    return next((name for name, there in spellings.items() if there), None)
 
 
 def check_whole(query: _Query, node: exp.Expr) -> None:
     """Reject these clauses for a query that does not group, or that joins its groups with other rows."""
     clauses = query.clauses
-    if query.wanted is None:
+    if query.main_select is None:
         windowed = any(c is not None for c in (clauses.accumulation, clauses.lateness, clauses.fill))
         if windowed or clauses.trigger not in (None, ON_CHANGE, ON_CLOSE):
             raise DefinitionError(
@@ -45,22 +45,22 @@ def check_whole(query: _Query, node: exp.Expr) -> None:
                 origin=query.text.of_node(node),
             )
         return
-    said = written(query)
-    if said is None or clauses.kept or not _is_joined(query.wanted):
+    clause = written(query)
+    if clause is None or clauses.kept or not _is_joined(query.main_select):
         return
     raise Unsupported(
-        f"{said} would hold for one side of the join only",
-        detail="the groups of a subquery are joined with other rows, which come and go by themselves",
+        f"{clause} would apply to one side of the join only",
+        detail="the groups of a subquery are joined with other rows, which change independently",
         hint="make the join a view of its own, and select from it: CREATE VIEW v AS SELECT * FROM joined EMIT ON CLOSE"
-        if said == "EMIT" and clauses.trigger == ON_CLOSE
-        else f"make the subquery a view of its own, with {said} behind its GROUP BY, and join that view",
+        if clause == "EMIT" and clauses.trigger == ON_CLOSE
+        else f"make the subquery a view of its own, with {clause} after its GROUP BY, and join that view",
         origin=query.text.of_node(node),
     )
 
 
-def _is_joined(wanted: exp.Select) -> bool:
+def _is_joined(select: exp.Select) -> bool:
     """Whether an enclosing query joins the groups with other rows."""
-    inside, node = wanted, wanted.parent
+    inside, node = select, select.parent
     while node is not None:
         if isinstance(node, exp.Select | exp.Subquery | exp.Table) and node is not inside and node.args.get("joins"):
             return True
@@ -85,13 +85,13 @@ def by_rows(query: _Query, relation: Relation, node: exp.Select) -> bool:
     if not changes(relation.stream.step):
         return False
     clauses, closes = query.clauses, query.clauses.trigger == ON_CLOSE
-    said = written(query, trigger=not closes)
+    clause = written(query, trigger=not closes)
     if clauses.kept and not closes and clauses.lateness is None:
         return False
-    if said is not None:
+    if clause is not None:
         raise Unsupported(
-            f"{said} behind a GROUP BY without a window, over rows that change",
-            detail="such groups answer on every change, and nothing is late for them",
+            f"{clause} after a GROUP BY without a window, over rows that change",
+            detail="such groups emit on every change, and nothing is late for them",
             hint="leave it out; EMIT ON CLOSE is supported where the query groups by `window_end` or an event time",
             origin=query.text.of_node(node),
         )

@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
 from millstream.model.expression import col
-from millstream.model.steps.relational import WindowFunction
-from millstream.model.steps.step import Order
+from millstream.model.steps.columns import Order
+from millstream.model.steps.relations.window_function import WindowFunction
 from millstream.model.streams.stream import Stream
 from millstream.sql.parse.text import plain_value
 from millstream.sql.relations.relation import HIDDEN
@@ -67,11 +67,11 @@ def between(stream: Stream, keys: Sequence[str], order: list[Order], bounds: Row
 
 def _whole(query: _Query, node: exp.Expr, what: str) -> int:
     try:
-        found = plain_value(node)
+        number = plain_value(node)
     except ValueError:
-        found = None
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        number = None
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise DefinitionError(
             f"{what} needs a whole number", hint=f"write the number itself: {what} 10", origin=query.text.of_node(node)
         )
-    return found
+    return number

@@ -12,7 +12,7 @@ import re
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.sql.bind.aggregates import is_aggregate
+from millstream.sql.bind.grouping.aggregates import is_aggregate
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -43,13 +43,13 @@ def _rows(of: exp.Expr, pivot: exp.Pivot) -> exp.Expr:
     inner = of.copy()
     inner.set("pivots", None)
     parts: list[exp.Select] = []
-    for column, shown in columns:
+    for column, label in columns:
         star = exp.Star(except_=[exp.to_identifier(c.name) for c, _ in columns])
-        made = exp.select(
-            star, exp.alias_(exp.Literal.string(shown), name.copy()), exp.alias_(column.copy(), value.copy())
+        select = exp.select(
+            star, exp.alias_(exp.Literal.string(label), name.copy()), exp.alias_(column.copy(), value.copy())
         )
-        made = made.from_(inner.copy())
-        parts.append(made if pivot.args.get("include_nulls") else made.where(column.copy().is_(exp.null()).not_()))
+        select = select.from_(inner.copy())
+        parts.append(select if pivot.args.get("include_nulls") else select.where(column.copy().is_(exp.null()).not_()))
     rows: exp.Query = parts[0]
     for part in parts[1:]:
         rows = exp.union(rows, part, distinct=False)
@@ -78,7 +78,7 @@ def _grouped(of: exp.Expr, pivot: exp.Pivot) -> exp.Expr:
     calls = [(c.alias if isinstance(c, exp.Alias) else "", c.unalias()) for c in pivot.expressions]
     for _, call in calls:
         if not is_aggregate(call):
-            raise DefinitionError(f"`{call.sql(dialect='spark')[:60]}` in PIVOT is no aggregate")
+            raise DefinitionError(f"`{call.sql(dialect='spark')[:60]}` in PIVOT is not an aggregate")
     used = dict.fromkeys(c.name for part in (*by, *(c for _, c in calls)) for c in part.find_all(exp.Column))
     star = exp.Star(except_=[exp.to_identifier(n) for n in used])
     columns: list[exp.Expr] = []
@@ -86,8 +86,8 @@ def _grouped(of: exp.Expr, pivot: exp.Pivot) -> exp.Expr:
         name = value.alias if isinstance(value, exp.PivotAlias | exp.Alias) else ""
         parts = _parts(value.unalias() if isinstance(value, exp.Alias) else value, len(by))
         equal = exp.and_(*(_is(c.copy(), v.copy()) for c, v in zip(by, parts, strict=True)))
-        shown = name or "_".join(v.name or v.sql(dialect="spark") for v in parts)
-        if not _NAME.fullmatch(shown):
+        value_name = name or "_".join(v.name or v.sql(dialect="spark") for v in parts)
+        if not _NAME.fullmatch(value_name):
             raise DefinitionError(
                 f"the column of `{value.sql(dialect='spark')[:60]}` in PIVOT needs a name",
                 hint="IN (1 AS first, 2 AS second)",
@@ -97,8 +97,8 @@ def _grouped(of: exp.Expr, pivot: exp.Pivot) -> exp.Expr:
                 raise DefinitionError(
                     "several aggregates in PIVOT need names", hint="PIVOT (sum(x) AS total, count(*) AS n FOR ...)"
                 )
-            said = f"{shown}_{alias}" if len(calls) > 1 else shown
-            columns.append(exp.alias_(_filtered(call, equal), exp.to_identifier(said, quoted=True)))
+            alias_name = f"{value_name}_{alias}" if len(calls) > 1 else value_name
+            columns.append(exp.alias_(_filtered(call, equal), exp.to_identifier(alias_name, quoted=True)))
     select = exp.select(star, *columns).from_(inner)
     select.set("group", exp.Group(all=True))
     return select.subquery(pivot.alias or None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.event_times import conjuncts
+from millstream.model.steps.event_times import conjuncts
 from millstream.sql.parse.text import plain_value
 from millstream.sql.relations.relation import Relation, swap
 
@@ -23,16 +23,16 @@ Items = list[tuple[str, exp.Expr]]
 
 def condition(query: _Query, relation: Relation, node: exp.Select, items: Items) -> exp.Expr | None:
     """The condition of QUALIFY or DISTINCT ON; output names are replaced by their expressions."""
-    asked = node.args.get("qualify")
+    qualify = node.args.get("qualify")
     first = _distinct_on(query, node, items)
-    if asked is not None and first is not None:
+    if qualify is not None and first is not None:
         raise Unsupported(
             "QUALIFY and DISTINCT ON in one SELECT",
             hint="put one of them in a subquery",
             origin=query.text.of_node(node),
         )
-    wanted = first if asked is None else asked.this
-    return None if wanted is None else with_names(relation, items, wanted)
+    predicate = first if qualify is None else qualify.this
+    return None if predicate is None else with_names(relation, items, predicate)
 
 
 def with_names(relation: Relation, items: Items, tree: exp.Expr) -> exp.Expr:
@@ -40,13 +40,13 @@ def with_names(relation: Relation, items: Items, tree: exp.Expr) -> exp.Expr:
     name takes precedence.
     """
     known = {n.lower() for n in (*relation.names, *(c for a in relation.aliases.values() for c in a))}
-    meant = {n.lower(): i for n, i in items if n.lower() not in known}
+    by_alias = {n.lower(): i for n, i in items if n.lower() not in known}
 
     def replaced(part: exp.Expr) -> exp.Expr | None:
         if not isinstance(part, exp.Column) or len(part.parts) > 1:
             return None
-        found = meant.get(part.name.lower())
-        return None if found is None else exp.paren(found.copy(), copy=False)
+        item = by_alias.get(part.name.lower())
+        return None if item is None else exp.paren(item.copy(), copy=False)
 
     root = exp.Paren(this=tree.copy())
     return swap(root, lambda p: None if p is root else replaced(p)).this  # type: ignore[no-any-return]
@@ -111,7 +111,7 @@ def _numbered(query: _Query, node: exp.Expr, items: Items) -> exp.Expr:
     number = plain_value(node)
     if not isinstance(number, int) or not 1 <= number <= len(items):
         raise DefinitionError(
-            f"column {node.this}: the answer has no column of this number, it has {len(items)}",
+            f"column {node.this}: the result has no column with this number; it has {len(items)}",
             hint="name the column, or count from 1",
             origin=query.text.of_node(node),
         )
@@ -135,8 +135,8 @@ def kept(
         window, most, parts = bounded
         relation = top(relation, window, most)
     else:
-        relation, made = computed(relation, [*items, ("", condition)])
-        items, parts = made[:-1], [made[-1][1]]
+        relation, computed_items = computed(relation, [*items, ("", condition)])
+        items, parts = computed_items[:-1], [computed_items[-1][1]]
     for part in parts:
         expr = relation.expr(text, part)
         with text.at(part):

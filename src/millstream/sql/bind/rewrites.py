@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from millstream.model.event_times import conjuncts
 from millstream.model.reserved import OF, folded
-from millstream.sql.bind import aggregates, same_expression
+from millstream.model.steps.event_times import conjuncts
+from millstream.sql.bind import same_expression
+from millstream.sql.bind.grouping import aggregates
 
 _ORDERED = (exp.GT, exp.GTE, exp.LT, exp.LTE)
 _COMPARED = (*_ORDERED, exp.EQ, exp.NEQ)
@@ -21,15 +22,15 @@ _COMPARED = (*_ORDERED, exp.EQ, exp.NEQ)
 
 def rewritten(query: exp.Query) -> exp.Query:
     """An equivalent query in forms that the binder supports."""
-    found = [n for n in query.walk() if _is_quantified(n) or _orders_by_more(n) or _joins_by_subquery(n)]
-    if not found:
+    nodes = [n for n in query.walk() if _is_quantified(n) or _orders_by_more(n) or _joins_by_subquery(n)]
+    if not nodes:
         return query
     tree = query.copy()
     root = exp.Subquery(this=tree)
     for node in [n for n in root.walk() if _is_quantified(n)]:
-        made = _compared(node)
-        if made is not None:
-            node.replace(made)
+        comparison = _compared(node)
+        if comparison is not None:
+            node.replace(comparison)
     for select in [n for n in root.walk() if _joins_by_subquery(n)]:
         _moved_to_where(select)
     for select in reversed([n for n in root.walk() if _orders_by_more(n)]):
@@ -91,16 +92,18 @@ def _aggregated(query: exp.Query, call: exp.Expr) -> exp.Subquery:
         inner.args.get(a) for a in ("group", "having", "limit", "offset", "qualify", "distinct", "with_", "windows")
     )
     plain = (
-        plain and not any(True for _ in aggregates.found(inner.selects[0])) and not inner.selects[0].find(exp.Window)
+        plain
+        and not any(True for _ in aggregates.aggregates_in(inner.selects[0]))
+        and not inner.selects[0].find(exp.Window)
     )
     if isinstance(inner, exp.Select) and plain:
         value = inner.selects[0].unalias().copy()
         inner.set("order", None)
-        made = inner.select(_over(call, value), append=False, copy=False)
+        aggregate = inner.select(_over(call, value), append=False, copy=False)
     else:
         alias = exp.TableAlias(this=exp.to_identifier("rows_"), columns=[exp.to_identifier("value_")])
-        made = exp.select(_over(call, exp.column("value_"))).from_(exp.Subquery(this=inner, alias=alias))
-    return exp.Subquery(this=made)
+        aggregate = exp.select(_over(call, exp.column("value_"))).from_(exp.Subquery(this=inner, alias=alias))
+    return exp.Subquery(this=aggregate)
 
 
 def _over(call: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -119,7 +122,7 @@ def _orders_by_more(node: exp.Expr) -> bool:
 
 
 def _is_more(by: exp.Expr) -> bool:
-    return by.find(exp.Query) is not None or any(True for _ in aggregates.found(by))
+    return by.find(exp.Query) is not None or any(True for _ in aggregates.aggregates_in(by))
 
 
 def _with_order_columns(select: exp.Select) -> exp.Select:

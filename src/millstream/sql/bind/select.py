@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
-from millstream.model.event_times import conjuncts
 from millstream.model.expression import Expr, col
 from millstream.model.reserved import folded, free_name
-from millstream.sql.bind import aggregates, offset_and_ties, qualify, stars, window_function
-from millstream.sql.bind.group_by import grouped
+from millstream.model.steps.event_times import conjuncts
+from millstream.sql.bind import offset_and_ties, qualify, stars, window_function
+from millstream.sql.bind.grouping import aggregates
+from millstream.sql.bind.grouping.group_by import grouped
 from millstream.sql.parse.text import plain_value
 from millstream.sql.relations import constant, from_items, pattern, windows
 from millstream.sql.relations import join as pairs
@@ -29,10 +30,10 @@ Item = tuple[str, exp.Expr]
 """An output column: its name and its expression."""
 
 
-def wanted_select(node: exp.Expr) -> exp.Select | None:
+def main_select_of(node: exp.Expr) -> exp.Select | None:
     """The outermost SELECT that groups rows, also inside subqueries and CTEs. EMIT applies to its windows."""
     if isinstance(node, exp.Subquery):
-        return wanted_select(node.this)
+        return main_select_of(node.this)
     if not isinstance(node, exp.Select):
         return None
     if groups(node):
@@ -41,21 +42,21 @@ def wanted_select(node: exp.Expr) -> exp.Select | None:
     inner = start.this if start is not None else None
     if isinstance(inner, exp.Table) and isinstance(inner.this, exp.Identifier):
         cte = _cte(inner)
-        return wanted_select(cte.this) if cte is not None else None
-    return wanted_select(inner) if inner is not None else None
+        return main_select_of(cte.this) if cte is not None else None
+    return main_select_of(inner) if inner is not None else None
 
 
 def _cte(table: exp.Table) -> exp.CTE | None:
     """The CTE that a name refers to: one of the enclosing queries or, inside a CTE, an earlier one."""
     node: exp.Expr = table
     while (above := node.parent) is not None:
-        given = above if isinstance(above, exp.With) else above.args.get("with_")
-        seen = [] if given is None or given is node else given.expressions
-        if given is above:
+        with_clause = above if isinstance(above, exp.With) else above.args.get("with_")
+        seen = [] if with_clause is None or with_clause is node else with_clause.expressions
+        if with_clause is above:
             seen = seen[: seen.index(node)]
-        found = next((c for c in reversed(seen) if c.alias.lower() == table.name.lower()), None)
-        if found is not None:
-            return found  # type: ignore[no-any-return]
+        cte = next((c for c in reversed(seen) if c.alias.lower() == table.name.lower()), None)
+        if cte is not None:
+            return cte  # type: ignore[no-any-return]
         node = above
     return None
 
@@ -65,7 +66,7 @@ def groups(node: exp.Select) -> bool:
     if node.args.get("group") is not None:
         return True
     parts = [*node.expressions, node.args.get("having")]
-    return any(True for p in parts if p is not None for _ in aggregates.found(p))
+    return any(True for p in parts if p is not None for _ in aggregates.aggregates_in(p))
 
 
 def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None = None) -> Relation:
@@ -75,19 +76,19 @@ def bind_select(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], o
         node = _by_outer(node, outer)
     relation = rows = rows_of(query, node, ctes, outer)
     if groups(node):
-        made = _grouped(query, relation, node, ctes, outer)
+        bound = _grouped(query, relation, node, ctes, outer)
     else:
         if relation.windowed is not None:
             relation = windows.rows(text, relation, node)
         relation, ordered = _first_rows(query, relation, node, outer)
-        made = _plain(query, relation, node, ctes, outer)
+        bound = _plain(query, relation, node, ctes, outer)
         if ordered:
-            return made
+            return bound
     distinct = node.args.get("distinct")
     if distinct is not None and distinct.args.get("on") is None:
         with text.at(node):
-            made = replace(made, stream=query.settled(made, node).stream.distinct())
-    return limited(query, made, node, outer, rows)
+            bound = replace(bound, stream=query.settled(bound, node).stream.distinct())
+    return limited(query, bound, node, outer, rows)
 
 
 def rows_of(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer: Outer | None = None) -> Relation:
@@ -98,10 +99,10 @@ def rows_of(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer
     where = node.args.get("where")
     conditions = [] if where is None else list(conjuncts(where.this))
     written = [*(() if start is None else start.this.args.get("joins") or ()), *(node.args.get("joins") or ())]
-    given = outer if outer is not None and start is not None and correlated.uses(start.this, outer) else None
+    around = outer if outer is not None and start is not None and correlated.uses(start.this, outer) else None
     if outer is not None:
         written, conditions = correlated.moved(query, outer, written, conditions, node)
-    relation = constant.one_row(query) if start is None else query.source(start.this, ctes, outer=given)
+    relation = constant.one_row(query) if start is None else query.source(start.this, ctes, outer=around)
     clause = pattern.clause_of(node)
     if clause is not None:
         relation = pattern.recognized(query, query.settled(relation, place), node, clause)
@@ -113,7 +114,7 @@ def rows_of(query: _Query, node: exp.Select, ctes: Mapping[str, Relation], outer
         relation, one = from_items.joined(query, relation, join, ctes)
         chain.append(one)
     equal: Mapping[str, exp.Expr] = {}
-    if outer is not None and given is None:
+    if outer is not None and around is None:
         equal, conditions = correlated.equalities(query, outer, relation, conditions)
         missing = [n for n in outer.names if n not in equal]
         if missing:
@@ -154,13 +155,13 @@ def _inside_aggregates(
 ) -> tuple[Relation, exp.Select]:
     """A SELECT with the subqueries inside its aggregates as columns of its input rows."""
     parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") is not None else [])]
-    if not any(next(subqueries_of(a), None) is not None for p in parts for a in aggregates.found(p)):
+    if not any(next(subqueries_of(a), None) is not None for p in parts for a in aggregates.aggregates_in(p)):
         return relation, node
     node = node.copy()
     parts = [*node.expressions, *([node.args["having"]] if node.args.get("having") is not None else [])]
-    for aggregate in [a for p in parts for a in aggregates.found(p)]:
-        relation, made = subqueries.attached(query, relation, aggregate, ctes)
-        aggregate.replace(made)
+    for aggregate in [a for p in parts for a in aggregates.aggregates_in(p)]:
+        relation, attached = subqueries.attached(query, relation, aggregate, ctes)
+        aggregate.replace(attached)
     return relation, node
 
 
@@ -177,9 +178,9 @@ def _where(
         if part.find(exp.Query) is not None:
             relation = subqueries.applied(query, relation, part, ctes)
             continue
-        made = relation.expr(text, part, clock=True)
+        predicate = relation.expr(text, part, clock=True)
         with text.at(part):
-            relation = relation.with_stream(relation.stream.where(made))
+            relation = relation.with_stream(relation.stream.where(predicate))
     return relation
 
 
@@ -198,8 +199,8 @@ def _bounded(
         for n in node.walk()
         if id(n) not in inside
     )
-    made = ranked.bounded(most, used).called(next(iter(relation.aliases), None))
-    return made, [p for p in parts if p is not part]
+    bounded_relation = ranked.bounded(most, used).called(next(iter(relation.aliases), None))
+    return bounded_relation, [p for p in parts if p is not part]
 
 
 def _bound(part: exp.Expr, name: str) -> tuple[exp.Expr, int] | None:
@@ -240,11 +241,11 @@ def _select_items(query: _Query, relation: Relation, node: exp.Select) -> list[I
 
 def named_items(items: Sequence[exp.Expr], number: int = 1) -> list[Item]:
     """Output columns with their names; an unnamed column is named by its number, starting with `number`."""
-    found = []
+    named = []
     for i, item in enumerate(items, number):
         inner = item.this if isinstance(item, exp.Alias) else item
-        found.append((item.alias if isinstance(item, exp.Alias) else _name(inner, i), inner))
-    return found
+        named.append((item.alias if isinstance(item, exp.Alias) else _name(inner, i), inner))
+    return named
 
 
 def _name(node: exp.Expr, number: int) -> str:
@@ -265,8 +266,8 @@ def _plain(
     """A SELECT that does not group."""
     items = _select_items(query, relation, node)
     for i, (name, inner) in enumerate(items):
-        relation, made = subqueries.attached(query, relation, inner, ctes)
-        items[i] = (name, made)
+        relation, attached = subqueries.attached(query, relation, inner, ctes)
+        items[i] = (name, attached)
     items += [(n, exp.column(n)) for n in (() if outer is None else outer.names)]
     arrays = [(n, i) for n, i in items if isinstance(i, exp.Explode | exp.ExplodeOuter)]
     if len(arrays) > 1:
@@ -285,10 +286,15 @@ def _plain(
     if condition is not None:
         return _qualified(query, relation, items, condition, node)
     numbers = [(n, i) for n, i in items if isinstance(i, exp.Window)]
-    asked = [w for _, i in items for w in i.find_all(exp.Window)]
-    if not asked:
+    window_calls = [w for _, i in items for w in i.find_all(exp.Window)]
+    if not window_calls:
         return _projected(query, relation, items, node)
-    if len(asked) == 1 and numbers and isinstance(asked[0].this, exp.RowNumber) and asked[0].args.get("order"):
+    if (
+        len(window_calls) == 1
+        and numbers
+        and isinstance(window_calls[0].this, exp.RowNumber)
+        and window_calls[0].args.get("order")
+    ):
         if len(items) > 1:
             return _numbered(query, relation, *numbers[0], items, node)
     relation, items = window_function.computed(query, relation, items, node)
@@ -304,12 +310,12 @@ def _grouped(
     condition = qualify.condition(query, relation, node, items)
     if condition is not None:
         condition = window_function.named(query, node, [("", condition)])[0][1]
-    relation, made, condition = grouped(query, relation, node, items, ctes, outer, condition)
+    relation, bound_items, condition = grouped(query, relation, node, items, ctes, outer, condition)
     if condition is not None:
-        return _qualified(query, relation, made, condition, node)
-    if any(True for _, i in made for _ in i.find_all(exp.Window)):
-        relation, made = window_function.computed(query, relation, made, node)
-    return _projected(query, relation, made, node)
+        return _qualified(query, relation, bound_items, condition, node)
+    if any(True for _, i in bound_items for _ in i.find_all(exp.Window)):
+        relation, bound_items = window_function.computed(query, relation, bound_items, node)
+    return _projected(query, relation, bound_items, node)
 
 
 def _qualified(query: _Query, relation: Relation, items: list[Item], condition: exp.Expr, node: exp.Select) -> Relation:
@@ -346,8 +352,8 @@ def _numbered(
             return _projected(query, relation.with_stream(top), named, node, also={rank} if used else set())
 
     def whole() -> Relation:
-        made, named = window_function.computed(query, relation, items, node)
-        return _projected(query, made, named, node)
+        computed_relation, named = window_function.computed(query, relation, items, node)
+        return _projected(query, computed_relation, named, node)
 
     inner = _projected(query, relation, rest, node)
     aliases = {a: {**c, name.lower(): name} for a, c in inner.aliases.items()}
@@ -356,13 +362,13 @@ def _numbered(
 
 def _top(relation: Relation, keys: list[Expr], most: int, by: list[str], rank: str | None):  # type: ignore[no-untyped-def]
     if most <= 0:
-        raise DefinitionError("a bound below 1 lets no row through")
+        raise DefinitionError("a bound below 1 excludes every row")
     if not keys:
         return relation.stream.top(most, *by, rank=rank)
     plain = [k.columns()[0] for k in keys if k.columns() and k.spark() == f"`{k.columns()[0]}`"]
     named = {f"key_{i}": k for i, k in enumerate(keys) if k.spark() not in {f"`{p}`" for p in plain}}
-    taken = (*relation.stream.schema.names, *([] if rank is None else [rank]))
-    named = {free_name(n, taken): k for n, k in named.items()}
+    names = (*relation.stream.schema.names, *([] if rank is None else [rank]))
+    named = {free_name(n, names): k for n, k in named.items()}
     return relation.stream.key_by(*(col(p) for p in plain), **named).top(most, *by, rank=rank)
 
 
@@ -372,8 +378,8 @@ def _ordered(relation: Relation, query: _Query, order: exp.Expr) -> str:
     first = not down
     if isinstance(order, exp.Ordered) and order.args.get("nulls_first") is not None:
         first = bool(order.args["nulls_first"])
-    said = relation.expr(query.text, inner).spark()
-    return f"{said} {'DESC' if down else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+    order_sql = relation.expr(query.text, inner).spark()
+    return f"{order_sql} {'DESC' if down else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
 
 
 def _projected(
@@ -386,7 +392,7 @@ def _projected(
 ) -> Relation:
     """The output columns over a relation."""
     text = query.text
-    made: dict[str, Expr] = {}
+    columns: dict[str, Expr] = {}
     clocks: set[str] = set()
     times: set[str] = set()
     for name, inner in items:
@@ -399,8 +405,8 @@ def _projected(
             continue
         if isinstance(tree, exp.Column) and tree.name in relation.times:
             times.add(name)
-        made[name] = checked(text, tree) if also else relation.expr(text, inner)
-    if not made:
+        columns[name] = checked(text, tree) if also else relation.expr(text, inner)
+    if not columns:
         raise DefinitionError(
             "a view needs at least one column",
             detail=f"the time of processing is not kept: {', '.join(clocks)}" if clocks else None,
@@ -408,18 +414,20 @@ def _projected(
             origin=text.of_node(node),
         )
     with text.at(node):
-        same = list(made) == list(relation.stream.schema.names) and all(e.spark() == f"`{n}`" for n, e in made.items())
-        stream = relation.stream if same else relation.stream.select(**made)
+        same = list(columns) == list(relation.stream.schema.names) and all(
+            e.spark() == f"`{n}`" for n, e in columns.items()
+        )
+        stream = relation.stream if same else relation.stream.select(**columns)
     return Relation(stream, times=frozenset(times), clocks=frozenset(clocks))
 
 
 def _first_rows(query: _Query, relation: Relation, node: exp.Select, outer: Outer | None) -> tuple[Relation, bool]:
     """ORDER BY ... LIMIT n over columns that are not in the output: applied before they are dropped."""
     order, limit = node.args.get("order"), node.args.get("limit") or node.args.get("offset")
-    shown = {n.lower() for n, _ in _select_items(query, relation, node)}
+    names = {n.lower() for n, _ in _select_items(query, relation, node)}
     if order is None or limit is None or node.args.get("distinct") is not None or node.args.get("qualify") is not None:
         return relation, False
-    if all(c.name.lower() in shown for c in order.find_all(exp.Column)):
+    if all(c.name.lower() in names for c in order.find_all(exp.Column)):
         return relation, False
     return limited(query, relation, node, outer), True
 
@@ -432,7 +440,7 @@ def _spelled(query: _Query, relation: Relation, order: exp.Expr) -> exp.Expr:
     number = plain_value(inner)
     if not isinstance(number, int) or not 1 <= number <= len(relation.names):
         raise DefinitionError(
-            f"ORDER BY {inner.this}: the answer has no column of this number, it has {len(relation.names)}",
+            f"ORDER BY {inner.this}: the result has no column with this number; it has {len(relation.names)}",
             hint="name the column, or count from 1",
             origin=query.text.of_node(order),
         )

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from millstream.errors import DefinitionError, SchemaError, UnknownName
+from millstream.errors import DefinitionError, UnknownName
+from millstream.model.types.unknown_column import unknown_column
 from millstream.sql.relations.relation import HIDDEN, Relation, own
 
 if TYPE_CHECKING:
@@ -19,21 +20,18 @@ Item = tuple[str, exp.Expr]
 def spelled_out(query: _Query, relation: Relation, node: exp.Expr) -> list[Item]:
     """The columns of a star."""
     star = node.this if isinstance(node, exp.Column) else node
-    shown = _of(query, relation, node) if isinstance(node, exp.Column) else _all(relation)
-    shown = [(n, c) for n, c in shown if c not in relation.clocks]
+    columns = _of(query, relation, node) if isinstance(node, exp.Column) else _all(relation)
+    columns = [(n, c) for n, c in columns if c not in relation.clocks]
     left_out = [e.name for e in star.args.get("except_") or ()]
     replaced = {a.alias.lower(): a.this for a in star.args.get("replace") or ()}
     renamed = {a.this.name.lower(): a.alias for a in star.args.get("rename") or ()}
-    there = {n.lower() for n, _ in shown} | {c.lower() for c in relation.clocks}
+    there = {n.lower() for n, _ in columns} | {c.lower() for c in relation.clocks}
     for name in (*left_out, *replaced, *renamed):
         if name.lower() not in there and not name.startswith(HIDDEN):  # those are excluded anyway
-            raise SchemaError(
-                f"there is no column `{name}` in `{node.sql(dialect='spark')[:60]}`",
-                detail="there are: " + ", ".join(n for n, _ in shown),
-                origin=query.text.of_node(node),
-            )
+            of = node.sql(dialect="spark")[:60]
+            raise unknown_column(name, [n for n, _ in columns], of=of, origin=query.text.of_node(node))
     out = {n.lower() for n in left_out}
-    return [(renamed.get(n.lower(), n), replaced.get(n.lower(), own(c))) for n, c in shown if n.lower() not in out]
+    return [(renamed.get(n.lower(), n), replaced.get(n.lower(), own(c))) for n, c in columns if n.lower() not in out]
 
 
 def check_names(query: _Query, items: list[Item]) -> None:
@@ -47,10 +45,10 @@ def check_names(query: _Query, items: list[Item]) -> None:
     if not twice:
         return
     names = [n for n, _ in twice.values()]
-    said = ", ".join(names)
+    listed = ", ".join(names)
     raise DefinitionError(
-        "two columns of the answer are called " + ", and two ".join(f"`{n}`" for n in names),
-        hint=f"give one of them another name: ... AS other_name; or leave it out: SELECT a.*, b.* EXCEPT ({said})",
+        "two columns of the result are called " + ", and two ".join(f"`{n}`" for n in names),
+        hint=f"give one of them another name: ... AS other_name; or leave it out: SELECT a.*, b.* EXCEPT ({listed})",
         origin=query.text.of_node(next(iter(twice.values()))[1]),
     )
 
@@ -64,12 +62,12 @@ def plain_name(column: str) -> str:
 
 def _all(relation: Relation) -> list[tuple[str, str]]:
     """The columns of all relations: name and stream column."""
-    shown = [(n, n) for n in relation.names]
+    columns = [(n, n) for n in relation.names]
     if relation.ambiguous:  # columns of a join with the name of an earlier one
         there = [n for n in relation.stream.schema.names if n.startswith(HIDDEN) and n not in relation.unseen]
         moved = [(plain_name(n), n) for n in there]
-        shown += [(n, c) for n, c in moved if n != c and n.lower() in relation.ambiguous]
-    return shown
+        columns += [(n, c) for n, c in moved if n != c and n.lower() in relation.ambiguous]
+    return columns
 
 
 def _of(query: _Query, relation: Relation, node: exp.Column) -> list[tuple[str, str]]:

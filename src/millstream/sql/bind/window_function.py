@@ -9,9 +9,9 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
 from millstream.model.aggregates.aggregate import Kind
-from millstream.model.event_times import interval_micros
-from millstream.model.steps.relational import WindowFunction
-from millstream.model.steps.step import Named, Order, plain_column
+from millstream.model.steps.columns import Named, Order, plain_column
+from millstream.model.steps.event_times import interval_micros
+from millstream.model.steps.relations.window_function import WindowFunction
 from millstream.sql.parse.text import plain_value
 from millstream.sql.relations.relation import HIDDEN, Relation
 
@@ -55,32 +55,32 @@ def named(query: _Query, node: exp.Select, items: Items) -> Items:
     known = {w.this.name.lower(): w for w in node.args.get("windows") or ()}
     if not known and not any(w.args.get("alias") for _, i in items for w in i.find_all(exp.Window)):
         return items
-    found = []
+    windows = []
     for name, item in items:
         tree = item.copy()
         for window in [tree] if isinstance(tree, exp.Window) else list(tree.find_all(exp.Window)):
             alias = window.args.get("alias")
             if alias is None:
                 continue
-            given = known.get(alias.name.lower())
-            if given is None:
+            definition = known.get(alias.name.lower())
+            if definition is None:
                 raise Unsupported(
                     f"there is no WINDOW `{alias.name}`",
-                    hint=f"define it behind FROM and WHERE: WINDOW {alias.name} AS (PARTITION BY a ORDER BY b)",
+                    hint=f"define it after FROM and WHERE: WINDOW {alias.name} AS (PARTITION BY a ORDER BY b)",
                     origin=query.text.of_node(item),
                 )
             for part in ("partition_by", "order", "spec"):
-                window.set(part, given.args.get(part))
+                window.set(part, definition.args.get(part))
             window.set("alias", None)
-        found.append((name, tree))
-    return found
+        windows.append((name, tree))
+    return windows
 
 
 def computed(query: _Query, relation: Relation, items: Items, node: exp.Expr) -> tuple[Relation, Items]:
     """A relation with every window function of the items as a column, and the items over these columns."""
     text = query.text
     calls: dict[tuple[tuple[exp.Expr, ...], exp.Expr | None], list[tuple[str, exp.Window]]] = {}
-    made: Items = []
+    results: Items = []
     number = 0
     for name, item in items:
         tree = item.copy()
@@ -94,20 +94,20 @@ def computed(query: _Query, relation: Relation, items: Items, node: exp.Expr) ->
                 tree = new
             else:
                 window.replace(new)
-        made.append((name, tree))
+        results.append((name, tree))
     for group in calls.values():
         first = group[0][1]
         keys: Named = ()
         for i, key in enumerate(first.args.get("partition_by") or ()):
             by = relation.expr(text, key)
             keys += ((plain_column(by) or f"$p{i}", by),)
-        given = first.args.get("order")
-        order = [order_of(query, relation, o) for o in (given.expressions if given is not None else ())]
+        order_by = first.args.get("order")
+        order = [order_of(query, relation, o) for o in (order_by.expressions if order_by is not None else ())]
         functions = {column: _function(query, relation, window) for column, window in group}
         with text.at(node):
             stream = relation.stream._windowed(keys, order, functions)
         relation = replace(relation, stream=stream)
-    return relation, made
+    return relation, results
 
 
 def order_of(query: _Query, relation: Relation, order: exp.Expr) -> Order:
@@ -194,7 +194,7 @@ def _check_parts(query: _Query, window: exp.Window, kind: str, *, filtered: bool
     if ignores and kind not in _VALUES:
         raise Unsupported(
             f"IGNORE NULLS on {kind}(...) OVER (...)",
-            hint=f"one of {', '.join(_VALUES)} can have it; aggregates leave NULLs out anyway",
+            hint=f"one of {', '.join(_VALUES)} can have it; aggregates ignore NULLs anyway",
             origin=query.text.of_node(window),
         )
 
@@ -202,16 +202,16 @@ def _check_parts(query: _Query, window: exp.Window, kind: str, *, filtered: bool
 def _excluded(query: _Query, window: exp.Window) -> str | None:
     """What EXCLUDE removes from a frame: the row itself, its peers with or without it, or nothing."""
     spec = window.args.get("spec")
-    said = str(spec.args["exclude"].name).lower() if spec is not None and spec.args.get("exclude") else ""
-    if said in ("", "no others"):
+    exclusion = str(spec.args["exclude"].name).lower() if spec is not None and spec.args.get("exclude") else ""
+    if exclusion in ("", "no others"):
         return None
-    if said not in ("current row", "group", "ties"):
+    if exclusion not in ("current row", "group", "ties"):
         raise Unsupported(
-            f"EXCLUDE {said.upper()} in a frame",
+            f"EXCLUDE {exclusion.upper()} in a frame",
             hint="EXCLUDE CURRENT ROW, GROUP, TIES or NO OTHERS",
             origin=query.text.of_node(window),
         )
-    return f"exclude {said}"
+    return f"exclude {exclusion}"
 
 
 _AGGREGATES = ("count", "sum", "avg", "min", "max")
@@ -240,7 +240,9 @@ def _value(query: _Query, node: exp.Expr) -> Any:
         return plain_value(node)
     except ValueError:
         raise Unsupported(
-            "a constant is expected here", hint="write a number or a text: 1 or 'none'", origin=query.text.of_node(node)
+            "a constant is expected here",
+            hint="write a number or a string: 1 or 'none'",
+            origin=query.text.of_node(node),
         ) from None
 
 
@@ -283,7 +285,7 @@ def _reach(query: _Query, spec: exp.Expr, which: str, forward: str) -> float | N
         return 0
     if value == "UNBOUNDED":
         if side != forward:
-            raise Unsupported("a frame that begins behind all rows", origin=query.text.of_node(spec))
+            raise Unsupported("a frame that begins after all rows", origin=query.text.of_node(spec))
         return None
     assert isinstance(value, exp.Expr)
     micros = interval_micros(value)

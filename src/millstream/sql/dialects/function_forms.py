@@ -46,19 +46,19 @@ def call(name: str, *values: exp.Expr) -> exp.Expr:
     return exp.Anonymous(this=name, expressions=[v.copy() for v in values])
 
 
-def spark_format(said: str) -> str:
+def spark_format(pattern: str) -> str:
     """Converts a Postgres time format to Spark's letters: ``YYYY-MM-DD HH24:MI`` is ``yyyy-MM-dd HH:mm``."""
-    numbers = any(c.isdigit() for c in re.sub("(?i)HH24|HH12", "", said))  # to_char(n, '999MI')
-    seconds = "ss" not in said and _SECONDS.search(said) is not None
-    if numbers or "'" in said:
-        return said
-    if POSTGRES.search(said) is None and not seconds:
-        if _MINUTES_OF_A_DATE.search(said):
+    numbers = any(c.isdigit() for c in re.sub("(?i)HH24|HH12", "", pattern))  # to_char(n, '999MI')
+    seconds = "ss" not in pattern and _SECONDS.search(pattern) is not None
+    if numbers or "'" in pattern:
+        return pattern
+    if POSTGRES.search(pattern) is None and not seconds:
+        if _MINUTES_OF_A_DATE.search(pattern):
             raise DefinitionError(
-                f"`mm` in the format '{said[:60]}' would be minutes", hint="`MM` is the month, e.g. 'yyyy-MM-dd'"
+                f"`mm` in the format '{pattern[:60]}' would be minutes", hint="`MM` is the month, e.g. 'yyyy-MM-dd'"
             )
-        return said
-    made, rest = "", said
+        return pattern
+    result, rest = "", pattern
     while rest:
         filled = not rest.startswith("FM")  # FM: without leading zeros
         rest = rest if filled else rest[2:]
@@ -67,21 +67,21 @@ def spark_format(said: str) -> str:
             part = (rest[: len(part[0])], "", "")
         letters = "" if part is None else part[1 if filled else 2]
         if part is not None and letters:
-            made, rest = made + letters, rest[len(part[0]) :]
+            result, rest = result + letters, rest[len(part[0]) :]
         elif rest[:1] == '"':
             end = rest.find('"', 1)
-            made, rest = made + "'" + rest[1 : end if end > 0 else None].replace("'", "''") + "'", rest[end + 1 :]
+            result, rest = result + "'" + rest[1 : end if end > 0 else None].replace("'", "''") + "'", rest[end + 1 :]
             if end < 0:
                 break
         elif rest[:1].isalpha():
-            shown = ("" if filled else "FM") + (part[0] if part is not None else rest[0])
+            unknown = ("" if filled else "FM") + (part[0] if part is not None else rest[0])
             raise DefinitionError(
-                f"`{shown}` in the format '{said[:60]}' is not supported",
-                hint="write the format in Spark's letters, e.g. 'yyyy-MM-dd HH:mm:ss'; texts stand in single quotes",
+                f"`{unknown}` in the format '{pattern[:60]}' is not supported",
+                hint="write the format in Spark's letters, e.g. 'yyyy-MM-dd HH:mm:ss'; literals are in single quotes",
             )
         else:
-            made, rest = made + rest[:1], rest[1:]
-    return made
+            result, rest = result + rest[:1], rest[1:]
+    return result
 
 
 _FORMATTED = ("TO_CHAR", "TO_DATE", "TO_TIMESTAMP")
@@ -92,31 +92,31 @@ _USUAL = "yyyy-MM-dd"
 """The date format that the parser omits."""
 
 
-def known_tokens(given: Sequence[Token]) -> list[Token]:
+def known_tokens(tokens: Sequence[Token]) -> list[Token]:
     """Tokens that the parser reads without loss: formats in Spark's letters, and names that it does not know."""
-    done = _with_keys(given)
+    done = _with_keys(tokens)
     for i in range(len(done) - 1, -1, -1):
         if i + 1 >= len(done) or done[i + 1].token_type is not TokenType.L_PAREN:
             continue
-        said = done[i].text.upper() if done[i].token_type not in _QUOTED else ""
-        if said in _PLAIN:
-            done[i] = _token(TokenType.VAR, _PLAIN[said], done[i])
-        elif said in _FORMATTED:
+        keyword = done[i].text.upper() if done[i].token_type not in _QUOTED else ""
+        if keyword in _PLAIN:
+            done[i] = _token(TokenType.VAR, _PLAIN[keyword], done[i])
+        elif keyword in _FORMATTED:
             end = _closing(done, i + 1)
             last = done[end - 1] if end < len(done) else done[i]
             if last.token_type is TokenType.STRING and done[end - 2].token_type is TokenType.COMMA:
-                made = spark_format(last.text)
-                done[end - 1] = _token(TokenType.STRING, made, last)
-                if said == "TO_DATE" and made == _USUAL:
+                pattern = spark_format(last.text)
+                done[end - 1] = _token(TokenType.STRING, pattern, last)
+                if keyword == "TO_DATE" and pattern == _USUAL:
                     inner = [_token(TokenType.VAR, "to_timestamp", done[i]), *done[i + 1 : end + 1]]
                     outer = [_token(TokenType.VAR, "date", done[i]), done[i + 1]]
                     done[i : end + 1] = [*outer, *inner, _token(TokenType.R_PAREN, ")", done[end])]
     return done
 
 
-def _with_keys(given: Sequence[Token]) -> list[Token]:
+def _with_keys(tokens: Sequence[Token]) -> list[Token]:
     """Tokens in which a string after ``->`` and ``->>`` is a key, which the parser would read as a path."""
-    done = list(given)
+    done = list(tokens)
     for i in range(1, len(done)):
         key, arrow = done[i], done[i - 1].token_type
         if key.token_type is not TokenType.STRING or arrow not in _ARROWS:
@@ -133,16 +133,16 @@ def _token(kind: TokenType, text: str, at: Token) -> Token:
     return Token(kind, text, at.line, at.col, at.start, at.end)
 
 
-def _closing(given: Sequence[Token], opening: int) -> int:
+def _closing(tokens: Sequence[Token], opening: int) -> int:
     depth = 0
-    for i in range(opening, len(given)):
-        depth += (given[i].token_type is TokenType.L_PAREN) - (given[i].token_type is TokenType.R_PAREN)
+    for i in range(opening, len(tokens)):
+        depth += (tokens[i].token_type is TokenType.L_PAREN) - (tokens[i].token_type is TokenType.R_PAREN)
         if depth == 0:
             return i
-    return len(given)
+    return len(tokens)
 
 
-def _paths(parts: list[exp.Expr], said: str, either: bool) -> list[str]:
+def _paths(parts: list[exp.Expr], spelling: str, either: bool) -> list[str]:
     """The JSON paths that some keys and numbers may mean: a string is a key, a number is an array index.
 
     With `either`, as in ``#>> '{a,0}'``, a string of digits is both.
@@ -161,25 +161,25 @@ def _paths(parts: list[exp.Expr], said: str, either: bool) -> list[str]:
             ways = [f"['{name}']"]
         elif isinstance(literal, exp.Literal):
             raise Unsupported(
-                f"the key '{name[:40]}' of {said} is not supported",
+                f"the key '{name[:40]}' of {spelling} is not supported",
                 hint="from_json(json, 'MAP<STRING, STRING>')['key'] takes any key",
             )
         else:
             raise Unsupported(
-                f"a key of {said} must be a text in quotes or a number",
+                f"a key of {spelling} must be a string literal or a number",
                 hint="get_json_object(json, concat('$.', key)) takes a key that is computed",
             )
         paths = [p + w for p in paths for w in ways]
     return paths
 
 
-def _text_at(json: exp.Expr, parts: list[exp.Expr], said: str, *, either: bool = False) -> exp.Expr:
+def _text_at(json: exp.Expr, parts: list[exp.Expr], spelling: str, *, either: bool = False) -> exp.Expr:
     """The text of JSON at a path."""
-    found = [
+    paths = [
         exp.func("get_json_object", json.copy(), exp.Literal.string(p), dialect="spark")
-        for p in _paths(parts, said, either)
+        for p in _paths(parts, spelling, either)
     ]
-    return found[0] if len(found) == 1 else exp.Coalesce(this=found[0], expressions=found[1:])
+    return paths[0] if len(paths) == 1 else exp.Coalesce(this=paths[0], expressions=paths[1:])
 
 
 def _keys(node: exp.Expr) -> tuple[exp.Expr, list[exp.Expr]]:
@@ -196,15 +196,15 @@ def _named(path: exp.Expr) -> list[exp.Expr]:
     """The keys of a path, as literals."""
     if not isinstance(path, exp.JSONPath):
         return [path]
-    found: list[exp.Expr] = []
+    fields: list[exp.Expr] = []
     for part in path.expressions[1:]:
         if isinstance(part, exp.JSONPathKey):
-            found.append(exp.Literal.string(str(part.this)))
+            fields.append(exp.Literal.string(str(part.this)))
         elif isinstance(part, exp.JSONPathSubscript) and isinstance(part.this, int):
-            found.append(exp.Literal.number(part.this))
+            fields.append(exp.Literal.number(part.this))
         else:
-            found.append(exp.null())
-    return found
+            fields.append(exp.null())
+    return fields
 
 
 def json_arrow(node: exp.Expr) -> exp.Expr | None:
@@ -217,19 +217,19 @@ def json_arrow(node: exp.Expr) -> exp.Expr | None:
             outer = outer.parent
         if isinstance(outer, exp.JSONExtract | exp.JSONExtractScalar):
             return None  # the enclosing operator includes it
-        raise Unsupported("`->` gives JSON, which is no type here", hint="`->>` gives the text: column ->> 'key'")
+        raise Unsupported("`->` gives JSON, which is not a type here", hint="`->>` gives the text: column ->> 'key'")
     inner, keys = _keys(node)
     return _text_at(inner, keys, "->>")
 
 
 def json_braces(node: exp.Expr) -> exp.Expr:
     """``json #>> '{a,b}'``: the text at a path."""
-    said = node.expression
+    path = node.expression
     if not isinstance(node, exp.JSONBExtractScalar):
-        raise Unsupported("`#>` gives JSON, which is no type here", hint="`#>>` gives the text: column #>> '{a,b}'")
-    if not isinstance(said, exp.Literal) or not re.fullmatch(r"\{[^{}]*\}", said.name):
-        raise Unsupported("the path of #>> must be a text like '{a,b}'", hint="get_json_object(json, '$.a.b')")
-    keys: list[exp.Expr] = [exp.Literal.string(k.strip().strip('"')) for k in said.name[1:-1].split(",") if k.strip()]
+        raise Unsupported("`#>` gives JSON, which is not a type here", hint="`#>>` gives the text: column #>> '{a,b}'")
+    if not isinstance(path, exp.Literal) or not re.fullmatch(r"\{[^{}]*\}", path.name):
+        raise Unsupported("the path of #>> must be a string like '{a,b}'", hint="get_json_object(json, '$.a.b')")
+    keys: list[exp.Expr] = [exp.Literal.string(k.strip().strip('"')) for k in path.name[1:-1].split(",") if k.strip()]
     return _text_at(_keys(node.this)[0], keys, "#>>", either=True)
 
 
@@ -241,15 +241,15 @@ def _at_path(values: list[exp.Expr]) -> exp.Expr:
 def like_pattern(node: exp.Expr) -> exp.Expr | None:
     """regexp_like(text, pattern, 'i'), and ``text ~* pattern``: Spark has flags in the pattern."""
     flag = node.args.get("flag")
-    said = "i" if isinstance(node, exp.RegexpILike) else "" if flag is None else flag.name
+    flags = "i" if isinstance(node, exp.RegexpILike) else "" if flag is None else flag.name
     if isinstance(node, exp.RegexpLike) and flag is None:
         return None
-    if flag is not None and (not isinstance(flag, exp.Literal) or not set(said) <= {"i", "c"}):
+    if flag is not None and (not isinstance(flag, exp.Literal) or not set(flags) <= {"i", "c"}):
         raise Unsupported(
-            f"the flags '{said[:20]}' of regexp_like are not supported", hint="write 'i', or (?i) in the pattern"
+            f"the flags '{flags[:20]}' of regexp_like are not supported", hint="write 'i', or (?i) in the pattern"
         )
     pattern = node.expression.copy()
-    if said.endswith("i"):  # the last flag wins
+    if flags.endswith("i"):  # the last flag wins
         pattern = exp.func("concat", exp.Literal.string("(?i)"), pattern)
     return exp.RegexpLike(this=node.this.copy(), expression=pattern)
 
@@ -284,7 +284,7 @@ def trimmed(node: exp.Expr) -> exp.Expr | None:
     if node.args.get("position") and isinstance(node.this, exp.Literal) and isinstance(node.expression, exp.Column):
         where = str(node.args["position"]).upper()
         raise Unsupported(
-            f"{'l' if where == 'LEADING' else 'r'}trim of a text takes the characters first, unlike in Postgres",
+            f"{'l' if where == 'LEADING' else 'r'}trim of a string takes the characters first, unlike in Postgres",
             hint=f"write TRIM({where} {node.this.sql(dialect='spark')} FROM {node.expression.sql(dialect='spark')})",
         )
     return None
@@ -310,8 +310,10 @@ def is_json(_: exp.Expr) -> exp.Expr:
 def _bin(values: list[exp.Expr]) -> exp.Expr:
     """date_bin(stride, ts, origin): the start of the stride that contains a time."""
     stride, time, origin = values
-    said = f"{stride.name} {stride.unit.name}" if isinstance(stride, exp.Interval) and stride.unit else stride.name
-    micros = Duration.positive(said, what="the stride of date_bin").micros
+    stride_text = (
+        f"{stride.name} {stride.unit.name}" if isinstance(stride, exp.Interval) and stride.unit else stride.name
+    )
+    micros = Duration.positive(stride_text, what="the stride of date_bin").micros
     at = call("unix_micros", exp.cast(time, "TIMESTAMP"))
     since = exp.Sub(this=at.copy(), expression=call("unix_micros", exp.cast(origin, "TIMESTAMP")))
     return call("timestamp_micros", exp.Sub(this=at, expression=call("pmod", since, exp.Literal.number(micros))))
@@ -321,12 +323,12 @@ def _counted(nulls: bool) -> Form:
     """num_nulls(a, b) and num_nonnulls(a, b)."""
 
     def form(values: list[exp.Expr]) -> exp.Expr:
-        made: exp.Expr | None = None
+        call: exp.Expr | None = None
         for value in values:
             null: exp.Expr = exp.Is(this=exp.paren(value.copy()), expression=exp.null())
             one = exp.cast(exp.paren(null if nulls else exp.Not(this=null)), "INT")
-            made = one if made is None else exp.Add(this=made, expression=one)
-        return exp.paren(made) if made is not None else exp.Literal.number(0)
+            call = one if call is None else exp.Add(this=call, expression=one)
+        return exp.paren(call) if call is not None else exp.Literal.number(0)
 
     return form
 
@@ -381,9 +383,9 @@ def _since_1970(values: list[exp.Expr]) -> exp.Expr:
 
 def _matches(values: list[exp.Expr]) -> exp.Expr:
     """regexp_matches(text, pattern, 'i') of DuckDB."""
-    made = like_pattern(exp.RegexpLike(this=values[0], expression=values[1], flag=values[2]))
-    assert made is not None
-    return made
+    condition = like_pattern(exp.RegexpLike(this=values[0], expression=values[1], flag=values[2]))
+    assert condition is not None
+    return condition
 
 
 def _renamed(name: str) -> Form:

@@ -77,16 +77,16 @@ _NO_FIELDS = frozenset(
 def in_spark(tree: exp.Expr, *only: type[exp.Expr]) -> exp.Expr:
     """A tree with such functions (or those of some node types) replaced; each keeps its position."""
     for call in reversed(list(tree.find_all(*(only or (exp.Anonymous, *_NODES))))):  # from the inside out
-        made = _made(call)
-        if made is None:
+        spark_call = _spark_call(call)
+        if spark_call is None:
             continue
         if call is tree:
-            return made
-        call.replace(made)
+            return spark_call
+        call.replace(spark_call)
     return tree
 
 
-def _made(call: exp.Expr) -> exp.Expr | None:
+def _spark_call(call: exp.Expr) -> exp.Expr | None:
     """The Spark equivalent of a call; None means the call itself."""
     if not isinstance(call, exp.Anonymous):
         return _NODES[type(call)](call)
@@ -158,14 +158,14 @@ def _replaced(node: exp.Expr) -> exp.Expr | None:
     flags = node.args.get("position") or node.args.get("modifiers")
     if not isinstance(flags, exp.Literal) or not flags.is_string:
         return None
-    said = set(flags.name)
-    if "g" not in said or not said <= {"g", "i"}:
+    letters = set(flags.name)
+    if "g" not in letters or not letters <= {"g", "i"}:
         raise Unsupported(
             f"the flags '{flags.name}' of regexp_replace are not supported",
             hint="all matches are replaced: leave the flags out, or write 'g' or 'gi'",
         )
     pattern = node.expression.copy()
-    if "i" in said:
+    if "i" in letters:
         pattern = exp.func("concat", _text("(?i)"), pattern)
     return exp.RegexpReplace(this=node.this.copy(), expression=pattern, replacement=node.args["replacement"].copy())
 
@@ -206,7 +206,7 @@ _INSTEAD = {
     "json_query": "get_json_object(json, '$.path')",
     "json_extract_path": "get_json_object(json, '$.path')",
     "to_number": "CAST(text AS DECIMAL(10, 2))",
-    "gen_random_uuid": "a key of the data: an answer must be the same when it is computed again",
+    "gen_random_uuid": "a key of the data: a result must be the same when it is recomputed",
     "generate_subscripts": "UNNEST(array) WITH ORDINALITY AS t(element, number)",
     "clock_timestamp": "now() in a comparison of WHERE, or the event time",
     "row_to_json": "to_json(struct(a, b))",
@@ -229,8 +229,8 @@ def instead_of(name: str) -> str:
     """What to write instead of an unknown function."""
     if name == "typeof":
         return "DESCRIBE name shows the column types"
-    found = _INSTEAD.get(name) or other_databases.FUNCTIONS.get(name)
-    if found is not None:
-        return f"write {found}"
+    hint = _INSTEAD.get(name) or other_databases.FUNCTIONS.get(name)
+    if hint is not None:
+        return f"write {hint}"
     close = difflib.get_close_matches(name, sorted(SCALAR | AGGREGATE), n=1, cutoff=0.75)
     return f"did you mean `{close[0]}`?" if close else "functions are those of Spark SQL; CREATE FUNCTION adds your own"

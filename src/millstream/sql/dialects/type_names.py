@@ -25,24 +25,24 @@ _INSTEAD = {
 
 def spelled(text: str, tokens: Sequence[Token]) -> str:
     """The type that some tokens of a text name, in Spark's syntax."""
-    given = list(tokens)
+    all_tokens = list(tokens)
     new: dict[int, str] = {}
-    for i, token in enumerate(given[:-1]):
-        if word(token) != "ROW" or given[i + 1].token_type not in (TokenType.L_PAREN, TokenType.LT):
+    for i, token in enumerate(all_tokens[:-1]):
+        if word(token) != "ROW" or all_tokens[i + 1].token_type not in (TokenType.L_PAREN, TokenType.LT):
             continue
         new[i] = "STRUCT"
-        end = closing(given, i + 1)
-        if given[i + 1].token_type is TokenType.L_PAREN and end < len(given):
+        end = closing(all_tokens, i + 1)
+        if all_tokens[i + 1].token_type is TokenType.L_PAREN and end < len(all_tokens):
             new |= {i + 1: "<", end: ">"}
-    first = given[0].start
-    said = text[first : given[-1].end + 1]
+    first = all_tokens[0].start
+    spelling = text[first : all_tokens[-1].end + 1]
     for i in sorted(new, reverse=True):
-        said = said[: given[i].start - first] + new[i] + said[given[i].end + 1 - first :]
-    return plain_names(said)
+        spelling = spelling[: all_tokens[i].start - first] + new[i] + spelling[all_tokens[i].end + 1 - first :]
+    return plain_names(spelling)
 
 
-def instead_of(said: str) -> str:
+def instead_of(spelling: str) -> str:
     """What to write instead of an unknown type."""
-    first = said.partition("(")[0].split()
-    found = _INSTEAD.get(first[0].upper()) if first else None
-    return f"write {found}" if found else "e.g. BIGINT, DECIMAL(10, 2), ARRAY<STRING> or STRUCT<a: INT, b: STRING>"
+    first = spelling.partition("(")[0].split()
+    hint = _INSTEAD.get(first[0].upper()) if first else None
+    return f"write {hint}" if hint else "e.g. BIGINT, DECIMAL(10, 2), ARRAY<STRING> or STRUCT<a: INT, b: STRING>"

@@ -14,15 +14,15 @@ from millstream.sql.parse.cursor import Cursor
 from millstream.sql.parse.text import word
 
 _REFUSED = {
-    "DEFAULT": "give the value in each INSERT, or coalesce(column, value) in a view",
-    "CHECK": "let a view take only the rows that fit: WHERE condition",
+    "DEFAULT": "write the value in each INSERT, or coalesce(column, value) in a view",
+    "CHECK": "let a view take only the rows that match: WHERE condition",
     "UNIQUE": "PRIMARY KEY makes the values of a column unique",
     "COLLATE": "compare upper(column) or lower(column)",
     "GENERATED": "a view can compute more columns",
     "CONSTRAINT": "only PRIMARY KEY and NOT NULL can have a name",
-    "REFERENCES": "a JOIN in a view leaves out rows without a partner",
-    "AUTO_INCREMENT": "give the value in each INSERT",
-    "IDENTITY": "give the value in each INSERT",
+    "REFERENCES": "a JOIN in a view leaves out rows without a match",
+    "AUTO_INCREMENT": "write the value in each INSERT",
+    "IDENTITY": "write the value in each INSERT",
     "MASK": "leave the column out of views",
     "ENCODE": "leave it out",
     "ON": "leave it out",
@@ -55,9 +55,9 @@ def clauses_begin(tokens: tuple[Token, ...]) -> int:
     """The number of tokens that belong to the type of a column."""
     depth = 0
     for i, token in enumerate(tokens):
-        said = word(token)
-        depth += said.count("<") + said.count("(") - said.count(">") - said.count(")")
-        if i and depth <= 0 and said in CLAUSES:
+        keyword = word(token)
+        depth += keyword.count("<") + keyword.count("(") - keyword.count(">") - keyword.count(")")
+        if i and depth <= 0 and keyword in CLAUSES:
             return i
     return len(tokens)
 
@@ -79,18 +79,18 @@ def read(c: Cursor, *, kept: bool) -> Said:
         elif not c.accept("NULL"):
             if kept:
                 break
-            said = word(c.token)
-            if said in _REFUSED:
+            keyword = word(c.token)
+            if keyword in _REFUSED:
                 raise Unsupported(
-                    f"{said} of a column is not supported", hint=_REFUSED[said], origin=c.text.of_token(c.take())
+                    f"{keyword} of a column is not supported", hint=_REFUSED[keyword], origin=c.text.of_token(c.take())
                 )
             c.fail("this is not expected here", hint="name TYPE, with NOT NULL, PRIMARY KEY or COMMENT 'text' after it")
     return Said(required, is_key)
 
 
-def without_lengths(said: str) -> str:
+def without_lengths(type_text: str) -> str:
     """A type without the lengths of its strings, which older versions accepted and ignored."""
-    tree = sqlglot.parse_one(said, into=exp.DataType, dialect="spark")
+    tree = sqlglot.parse_one(type_text, into=exp.DataType, dialect="spark")
     for part in tree.find_all(exp.DataType):
         if part.expressions and part.this not in LENGTHS:
             part.set("expressions", [])

@@ -18,7 +18,7 @@ _LONG = {"MONTH": 30, "YEAR": 365}
 
 
 _BEHIND = {
-    "ON": "there is no ON CONFLICT: UPDATE the row that is there, or DELETE it first",
+    "ON": "there is no ON CONFLICT: UPDATE the existing row, or DELETE it first",
     "RETURNING": "leave it out, and SELECT the rows afterwards",
     "WITH": "a table is stored in the home; CREATE SOURCE name (columns) FROM LOG('topic') WITH (...) reads records",
     "USING": "leave it out: tables are stored in the home",
@@ -52,9 +52,9 @@ class Cursor:
 
     def peek(self, *words: str, ahead: int = 0) -> bool:
         """Whether these words come next."""
-        for i, wanted in enumerate(words):
+        for i, expected in enumerate(words):
             place = self.at + ahead + i
-            if place >= self.end or word(self.piece.tokens[place]) != wanted:
+            if place >= self.end or word(self.piece.tokens[place]) != expected:
                 return False
         return True
 
@@ -67,19 +67,19 @@ class Cursor:
 
     def expect(self, *words: str, hint: str | None = None) -> None:
         """Consume these words; they must come next."""
-        for wanted in words:
-            if not self.accept(wanted):
+        for expected in words:
+            if not self.accept(expected):
                 self.fail(
-                    f"{wanted} is expected here", hint=hint or "docs/guide/sql.md shows each statement with an example"
+                    f"{expected} is expected here", hint=hint or "docs/guide/sql.md has an example of each statement"
                 )
 
     def one_of(self, words: tuple[str, ...], what: str) -> str:
         """Consume one of these words; one must come next."""
-        for wanted in words:
-            if self.accept(*wanted.split()):
-                return wanted
-        said = word(self.token)
-        close = difflib.get_close_matches(said, words, n=1) if said else []
+        for expected in words:
+            if self.accept(*expected.split()):
+                return expected
+        keyword = word(self.token)
+        close = difflib.get_close_matches(keyword, words, n=1) if keyword else []
         self.fail(
             f"{what} is expected here",
             hint=f"did you mean {close[0]}?" if close else "one of: " + ", ".join(words),
@@ -89,7 +89,7 @@ class Cursor:
         """Consume the next token; there must be one."""
         token = self.token
         if token is None:
-            self.fail("the statement ends too early", hint="docs/guide/sql.md shows each statement with an example")
+            self.fail("the statement ends too early", hint="docs/guide/sql.md has an example of each statement")
         self.at += 1
         return token
 
@@ -137,11 +137,11 @@ class Cursor:
                 self.at -= 1
                 self.fail(f"a value for {what} is expected here")
             return -number if negative else number
-        said = word(token)
-        if negative or not (said[:1].isalpha() or said[:1] == "_"):
+        keyword = word(token)
+        if negative or not (keyword[:1].isalpha() or keyword[:1] == "_"):
             self.at -= 1
             self.fail(f"a value for {what} is expected here")
-        return {"TRUE": True, "FALSE": False}.get(said, str(token.text))
+        return {"TRUE": True, "FALSE": False}.get(keyword, str(token.text))
 
     def interval(self, what: str) -> Duration:
         """``INTERVAL '4' SECOND``, ``INTERVAL 4 SECONDS``, ``INTERVAL '1 minute 30 seconds'`` or only the string."""
@@ -169,8 +169,8 @@ class Cursor:
     def bracketed(self) -> Cursor:
         """A cursor over the contents of the parentheses that open here; this cursor moves past them."""
         if not self.peek("("):
-            said = word(self.token)
-            hint = "CREATE TABLE name (columns), then INSERT INTO name SELECT ..." if said == "AS" else None
+            keyword = word(self.token)
+            hint = "CREATE TABLE name (columns), then INSERT INTO name SELECT ..." if keyword == "AS" else None
             self.fail("( is expected here", hint=hint or "name the columns or values in brackets")
         close = closing(self.piece.tokens, self.at)
         if close >= self.end:

@@ -36,19 +36,19 @@ _Expression = Callable[[tuple[Any, ...]], exp.Expr]
 
 def conflict_begins(c: Cursor) -> int:
     """The position of ON CONFLICT (or RETURNING) after the query of an INSERT; the end if there is none."""
-    depth, found = 0, c.end
+    depth, begin = 0, c.end
     for at in range(c.at, c.end):
-        said = word(c.piece.tokens[at])
-        depth += (said == "(") - (said == ")")
-        if depth or said not in ("ON", "RETURNING"):
+        keyword = word(c.piece.tokens[at])
+        depth += (keyword == "(") - (keyword == ")")
+        if depth or keyword not in ("ON", "RETURNING"):
             continue
         after = Cursor(c.piece, first=at, last=c.end)
-        if said == "RETURNING" or (
+        if keyword == "RETURNING" or (
             after.accept("ON", "CONFLICT")
             and (after.peek("DO") or after.peek("ON", "CONSTRAINT") or (after.peek("(") and _target_then_do(after)))
         ):
-            found = min(found, at)
-    return found
+            begin = min(begin, at)
+    return begin
 
 
 def _target_then_do(c: Cursor) -> bool:
@@ -60,7 +60,7 @@ def on_conflict(c: Cursor, expression: _Expression) -> OnConflict | None:
     """``ON CONFLICT [(columns)] DO NOTHING | DO UPDATE SET column = value, ... [WHERE condition]``; None if there is
     none.
     """
-    found: OnConflict | None = None
+    conflict: OnConflict | None = None
     if c.accept("ON", "CONFLICT"):
         columns: tuple[str, ...] = ()
         if c.peek("ON", "CONSTRAINT"):
@@ -72,13 +72,13 @@ def on_conflict(c: Cursor, expression: _Expression) -> OnConflict | None:
             _refuse(c, "a condition before DO is not supported", "a key has no condition: ON CONFLICT (id) DO ...")
         c.expect("DO", hint="ON CONFLICT (id) DO NOTHING, or DO UPDATE SET column = value")
         if c.accept("NOTHING"):
-            found = OnConflict("nothing", columns)
+            conflict = OnConflict("nothing", columns)
         else:
             c.expect("UPDATE", "SET", hint="DO NOTHING, or DO UPDATE SET column = value")
-            found = _set(c, columns, expression)
+            conflict = _set(c, columns, expression)
     if c.peek("RETURNING"):
         _refuse(c, "RETURNING is not supported", _NO_RETURNING)
-    return found
+    return conflict
 
 
 def _set(c: Cursor, columns: tuple[str, ...], expression: _Expression) -> OnConflict:
@@ -116,9 +116,9 @@ def _top_level(c: Cursor, words: tuple[str, ...]) -> int:
     """The position of the first of some words outside of parentheses; the end if there is none."""
     depth = 0
     for at in range(c.at, c.end):
-        said = word(c.piece.tokens[at])
-        depth += (said == "(") - (said == ")")
-        if not depth and said in words:
+        keyword = word(c.piece.tokens[at])
+        depth += (keyword == "(") - (keyword == ")")
+        if not depth and keyword in words:
             return at
     return c.end
 
@@ -132,7 +132,7 @@ def update_or_delete(piece: StatementText, kind: type[exp.Expr], functions: Cont
     tree = queries.parsed(text, piece.tokens)
     if not isinstance(tree, kind) or not isinstance(tree.this, exp.Table):
         raise DefinitionError(
-            "the statement cannot be read",
+            "the statement cannot be parsed",
             hint="UPDATE name SET a = 1 WHERE condition; DELETE FROM name WHERE condition",
             origin=text.of_token(first),
         )
@@ -147,9 +147,9 @@ def update_or_delete(piece: StatementText, kind: type[exp.Expr], functions: Cont
     known = ("this", "expressions", "where", "from_") if isinstance(tree, exp.Update) else ("this", "where", "using")
     more = next((a for a, v in tree.args.items() if v and a not in known), None)
     if len(relations) > 1 or relations[0].args.get("joins") or more is not None:
-        said = "RETURNING" if more == "returning" else "more than one relation"
+        extra = "RETURNING" if more == "returning" else "more than one relation"
         raise Unsupported(
-            f"{queries.kind(tree)} with {said} is not supported",
+            f"{queries.kind(tree)} with {extra} is not supported",
             hint=_NO_RETURNING if more == "returning" else _MERGE_INSTEAD,
             origin=text.of_token(first),
         )
@@ -176,7 +176,7 @@ def merge(piece: StatementText, functions: Container[str]) -> Merge:
     tree = queries.parsed(text, piece.tokens)
     if not isinstance(tree, exp.Merge) or not isinstance(tree.this, exp.Table) or not tree.args.get("whens"):
         raise DefinitionError(
-            "the statement cannot be read",
+            "the statement cannot be parsed",
             hint=_MERGE_INSTEAD + " WHEN NOT MATCHED THEN INSERT ...",
             origin=text.of_token(first),
         )
@@ -241,25 +241,25 @@ class _Parts:
             else "not matched"
         )
         condition = clause.args.get("condition")
-        made = None if condition is None else self.value(condition)
+        predicate = None if condition is None else self.value(condition)
         then = clause.args["then"]
-        said = then.name.upper() if isinstance(then, exp.Var) else queries.kind(then)
+        action = then.name.upper() if isinstance(then, exp.Var) else queries.kind(then)
         fits = {"matched": ("UPDATE", "DELETE"), "not matched": ("INSERT",)}.get(kind, ("UPDATE", "DELETE"))
-        if said == "DO NOTHING":
-            return When(kind, "nothing", made)
-        if said not in fits:
+        if action == "DO NOTHING":
+            return When(kind, "nothing", predicate)
+        if action not in fits:
             raise DefinitionError(
-                f"WHEN {kind.upper()} cannot {said}",
+                f"WHEN {kind.upper()} cannot {action}",
                 hint=f"WHEN {kind.upper()} THEN {' or '.join(fits)} or DO NOTHING",
                 origin=self.text.of_node(then) or self.text.of_token(self.first),
             )
-        if said == "DELETE":
-            return When(kind, "delete", made)
+        if action == "DELETE":
+            return When(kind, "delete", predicate)
         if then.args.get("where") is not None:
             raise Unsupported(
                 "WHERE after THEN", hint="WHEN MATCHED AND condition THEN", origin=self.text.of_token(self.first)
             )
-        if said == "UPDATE":
+        if action == "UPDATE":
             if any(isinstance(e, exp.Star) for e in then.expressions):
                 if kind != "matched":
                     raise DefinitionError(
@@ -267,16 +267,20 @@ class _Parts:
                         hint="SET column = value, ...",
                         origin=self.text.of_token(self.first),
                     )
-                return When(kind, "update", made, every=True)
-            return When(kind, "update", made, self.assignments(then.expressions))
-        return self._insert(kind, made, then)
+                return When(kind, "update", predicate, every=True)
+            return When(kind, "update", predicate, self.assignments(then.expressions))
+        return self._insert(kind, predicate, then)
 
     def _insert(self, kind: str, condition: exp.Expr | None, then: exp.Expr) -> When:
         if isinstance(then.this, exp.Star):
             return When(kind, "insert", condition, every=True)
-        given = then.args.get("expression")
+        inserted_values = then.args.get("expression")
         values = (
-            given.expressions if isinstance(given, exp.Tuple) else [given.this] if isinstance(given, exp.Paren) else []
+            inserted_values.expressions
+            if isinstance(inserted_values, exp.Tuple)
+            else [inserted_values.this]
+            if isinstance(inserted_values, exp.Paren)
+            else []
         )
         named = then.this.expressions if isinstance(then.this, exp.Tuple) else [then.this] if then.this else []
         named = [n.this if isinstance(n, exp.Paren) else n for n in named]
@@ -291,7 +295,7 @@ class _Parts:
 
     def assignments(self, parts: Iterable[exp.Expr]) -> Assignments:
         """``column = value, ...``."""
-        found = []
+        pairs = []
         for part in parts:
             target = part.this if isinstance(part, exp.EQ) else None
             if not isinstance(target, exp.Column):
@@ -299,8 +303,8 @@ class _Parts:
                     "SET column = value, ... is expected here",
                     origin=self.text.of_node(part) or self.text.of_token(self.first),
                 )
-            found.append((target.name, self.value(part.expression)))
-        return tuple(found)
+            pairs.append((target.name, self.value(part.expression)))
+        return tuple(pairs)
 
     def value(self, node: exp.Expr) -> exp.Expr:
         """An expression over columns of a single row."""
@@ -319,7 +323,7 @@ def _row_value(text: Text, node: exp.Expr, first: Token) -> exp.Expr:
     other = node.find(*_OTHER)
     if other is not None:
         raise Unsupported(
-            "only columns of the two rows can stand here",
+            "only columns of the two rows are allowed here",
             hint="compute it in the source: MERGE INTO table USING (SELECT ...) AS s ON ...",
             origin=text.of_node(other) or text.of_token(first),
         )
@@ -365,7 +369,7 @@ def place_of(call: exp.Anonymous) -> Place:
         except ValueError:
             raise DefinitionError("FILES(...) takes literals", hint="FILES('data', format = 'csv')") from None
         if named and part.this.name.lower() in options:
-            raise DefinitionError(f"the option `{part.this.name}` is given twice")
+            raise DefinitionError(f"the option `{part.this.name}` is specified twice")
         if named:
             options[part.this.name.lower()] = value
         else:
@@ -398,17 +402,17 @@ def copy(c: Cursor) -> Copy:
             name = str(inner.take().text).lower()
             if name in options:
                 inner.at -= 1
-                inner.fail(f"the option `{name}` is given twice")
+                inner.fail(f"the option `{name}` is specified twice")
             inner.accept("=")
             options[name] = True if inner.at >= inner.end or inner.peek(",") else inner.value(name)
             if not inner.done:
                 inner.expect(",")
     else:
         while not c.done:  # COPY t FROM 'x' CSV HEADER, the syntax of older Postgres versions
-            said = word(c.take())
-            if said in ("CSV", "JSON", "PARQUET"):
-                options["format"] = said.lower()
-            elif said == "HEADER":
+            keyword = word(c.take())
+            if keyword in ("CSV", "JSON", "PARQUET"):
+                options["format"] = keyword.lower()
+            elif keyword == "HEADER":
                 options["header"] = True
             else:
                 c.at -= 1
@@ -417,11 +421,11 @@ def copy(c: Cursor) -> Copy:
 
 
 def _names(c: Cursor) -> list[str]:
-    found = [c.name("column")]
+    names = [c.name("column")]
     while c.accept(","):
-        found.append(c.name("column"))
+        names.append(c.name("column"))
     c.finish()
-    return found
+    return names
 
 
 def _refuse(c: Cursor, message: str, hint: str) -> NoReturn:

@@ -47,11 +47,11 @@ def parts(sql: str, tokenize: Callable[[str], list[Token]], *, limit: int) -> It
     at, left, here = 0, limit, _Line(sql)
     while at < len(sql):
         end, plain = len(sql), False
-        found = _VALUES.search(sql, at) if len(sql) - at > SHORT else None
-        if found is not None:
-            head = _quietly(tokenize, sql[at : found.end()])
-            plain = bool(head) and head[-1].token_type is TokenType.VALUES and head[-1].end == found.end() - at - 1
-            end = found.end() if plain else end
+        match = _VALUES.search(sql, at) if len(sql) - at > SHORT else None
+        if match is not None:
+            head = _quietly(tokenize, sql[at : match.end()])
+            plain = bool(head) and head[-1].token_type is TokenType.VALUES and head[-1].end == match.end() - at - 1
+            end = match.end() if plain else end
         left -= end - at
         if left < 0:
             raise OverflowError
@@ -87,8 +87,8 @@ def _quietly(tokenize: Callable[[str], list[Token]], sql: str) -> list[Token]:
 
 def _literals(sql: str, here: _Line) -> tuple[list[Token], int]:
     """Parentheses, commas and literals from a position, and the position where they end."""
-    found: list[Token] = []
-    add, match, at, line, begins = found.append, _LITERALS.match, here.at, here.before + 1, here.begins
+    tokens: list[Token] = []
+    add, match, at, line, begins = tokens.append, _LITERALS.match, here.at, here.before + 1, here.begins
     while (m := match(sql, at)) is not None:
         at, kind = m.end(), m.lastindex
         if kind == 1:
@@ -104,7 +104,7 @@ def _literals(sql: str, here: _Line) -> tuple[list[Token], int]:
             add(Token(_WORDS[text.upper()], text, line, at - begins, m.start(4), at - 1))
         else:
             add(Token(TokenType.DASH, "-", line, at - begins, at - 1, at - 1))
-    return found, at
+    return tokens, at
 
 
 def _moved(tokens: list[Token], here: _Line) -> list[Token]:

@@ -5,31 +5,31 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
-from millstream.sql.parse.text import closing, made, word
+from millstream.sql.parse.text import closing, token_at, word
 
 NAME = "MATCH_RECOGNIZE"
 
 
-def cut(given: list[Token], at: int) -> tuple[list[Token], int]:
+def cut(tokens: list[Token], at: int) -> tuple[list[Token], int]:
     """The tokens that replace the clause starting at a position, and the position of its end."""
-    first, last = given[at], closing(given, at + 1)
-    end = given[min(last, len(given) - 1)]
+    first, last = tokens[at], closing(tokens, at + 1)
+    end = tokens[min(last, len(tokens) - 1)]
     after = last + 1
-    named = after < len(given) and word(given[after]) == "AS"
+    named = after < len(tokens) and word(tokens[after]) == "AS"
     stands = [
-        made(TokenType.LATERAL, "LATERAL", first),
-        made(TokenType.VIEW, "VIEW", first),
-        made(TokenType.VAR, NAME, first),
-        made(TokenType.L_PAREN, "(", first),
-        made(TokenType.NUMBER, str(first.start), first),
-        made(TokenType.COMMA, ",", first),
-        made(TokenType.NUMBER, str(end.end), first),
-        made(TokenType.R_PAREN, ")", first),
+        token_at(TokenType.LATERAL, "LATERAL", first),
+        token_at(TokenType.VIEW, "VIEW", first),
+        token_at(TokenType.VAR, NAME, first),
+        token_at(TokenType.L_PAREN, "(", first),
+        token_at(TokenType.NUMBER, str(first.start), first),
+        token_at(TokenType.COMMA, ",", first),
+        token_at(TokenType.NUMBER, str(end.end), first),
+        token_at(TokenType.R_PAREN, ")", first),
     ]
     after += named
-    if named or (after < len(given) and given[after].token_type in (TokenType.VAR, TokenType.IDENTIFIER)):
-        return [*stands, *given[after : after + 1]], after + 1
-    return [*stands, made(TokenType.VAR, "matches", first)], after
+    if named or (after < len(tokens) and tokens[after].token_type in (TokenType.VAR, TokenType.IDENTIFIER)):
+        return [*stands, *tokens[after : after + 1]], after + 1
+    return [*stands, token_at(TokenType.VAR, "matches", first)], after
 
 
 def stands_for(node: exp.Expr) -> bool:

@@ -27,8 +27,9 @@ from millstream.model.functions import AGGREGATE, GENERATOR, SCALAR, UNREPEATABL
 from millstream.sql.bind import pivot
 from millstream.sql.dialects.function_forms import BINNED, known_tokens
 from millstream.sql.dialects.function_names import in_spark, instead_of
-from millstream.sql.parse import completeness, match_recognize
-from millstream.sql.parse.allow_list import (
+from millstream.sql.parse import match_recognize
+from millstream.sql.parse.checks import completeness
+from millstream.sql.parse.checks.allow_list import (
     CHANGELOG,
     CLOCK,
     KEYWORDS,
@@ -41,8 +42,8 @@ from millstream.sql.parse.allow_list import (
     reads,
     unrepeatable,
 )
-from millstream.sql.parse.syntax_errors import unreadable
-from millstream.sql.parse.text import DIALECT, Text, closing, made, too_deep, word
+from millstream.sql.parse.checks.syntax_errors import unreadable
+from millstream.sql.parse.text import DIALECT, Text, closing, token_at, too_deep, word
 from millstream.sql.relations.as_of_syntax import NEAREST
 
 TABLE_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW", "CALENDAR")
@@ -61,59 +62,59 @@ _SPELLINGS = {BINNED: ("date_bin",), "rand": ("random",), "uuid": ("gen_random_u
 
 _QUERY_BEGINS = "a query begins with SELECT, WITH or VALUES"
 _WITH_BEFORE = {
-    "INSERT": "WITH stands behind the table: INSERT INTO t WITH x AS (SELECT ...) SELECT ... FROM x",
-    "MERGE": "put the query behind USING: MERGE INTO t USING (SELECT ...) AS x ON ... WHEN MATCHED THEN ...",
-    "UPDATE": "put the query behind FROM: UPDATE t SET ... FROM (SELECT ...) AS x WHERE ...",
-    "DELETE": "put the query behind USING: DELETE FROM t USING (SELECT ...) AS x WHERE ...",
+    "INSERT": "WITH follows the table: INSERT INTO t WITH x AS (SELECT ...) SELECT ... FROM x",
+    "MERGE": "put the query after USING: MERGE INTO t USING (SELECT ...) AS x ON ... WHEN MATCHED THEN ...",
+    "UPDATE": "put the query after FROM: UPDATE t SET ... FROM (SELECT ...) AS x WHERE ...",
+    "DELETE": "put the query after USING: DELETE FROM t USING (SELECT ...) AS x WHERE ...",
 }
 """Where to put a WITH that precedes a statement."""
 
 
-def parse(text: Text, given: tuple[Token, ...], *, functions: Container[str] = ()) -> exp.Query:
+def parse(text: Text, tokens: tuple[Token, ...], *, functions: Container[str] = ()) -> exp.Query:
     """The tree of a query. Rejects anything else, and functions that are not on the list (or in `functions`)."""
-    tree = parsed(text, given)
+    tree = parsed(text, tokens)
     if isinstance(tree, exp.Values):
         tree = exp.select("*").from_(tree)
     if not isinstance(tree, exp.Query):
         raise StatementRefused(
-            f"only a SELECT can stand here, not {kind(tree)}",
+            f"only a SELECT is allowed here, not {kind(tree)}",
             hint=_WITH_BEFORE.get(kind(tree) if tree.args.get("with_") is not None else "", _QUERY_BEGINS),
-            origin=text.of_token(given[0]),
+            origin=text.of_token(tokens[0]),
         )
-    check(text, tree, given[0], functions=functions)
+    check(text, tree, tokens[0], functions=functions)
     return tree
 
 
-def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
+def parsed(text: Text, tokens: tuple[Token, ...]) -> exp.Expr:
     """The tree of a Spark SQL statement, unchecked."""
-    if not given:
+    if not tokens:
         raise DefinitionError("an expression is expected here", origin=text.origin(0, 0))
-    if len(given) > _LONGEST:
+    if len(tokens) > _LONGEST:
         raise StatementRefused(
-            f"the query is longer than {_LONGEST:,} words", hint="split it into views", origin=text.of_token(given[0])
+            f"the query is longer than {_LONGEST:,} words", hint="split it into views", origin=text.of_token(tokens[0])
         )
     depth = 0
-    for token in given:
+    for token in tokens:
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if depth > _DEEPEST:
-            raise StatementRefused(f"more than {_DEEPEST} brackets inside one another", origin=text.of_token(token))
-    with text.at(given[0]):
-        brought = known_tokens(_in_known_form(text, list(given)))
+            raise StatementRefused(f"more than {_DEEPEST} nested brackets", origin=text.of_token(token))
+    with text.at(tokens[0]):
+        brought = known_tokens(_in_known_form(text, list(tokens)))
     try:
         trees = [t for t in DIALECT.parser().parse(brought, text.sql) if t is not None]
     except ParseError as error:
-        raise unreadable(text, given, error) from None
+        raise unreadable(text, tokens, error) from None
     except RecursionError:
-        raise too_deep(text, given[0]) from None
+        raise too_deep(text, tokens[0]) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError):
-        raise DefinitionError("the statement cannot be read", origin=text.of_token(given[0])) from None
+        raise DefinitionError("the statement cannot be parsed", origin=text.of_token(tokens[0])) from None
     if len(trees) != 1:
-        raise DefinitionError("one statement is expected here", origin=text.of_token(given[0]))
+        raise DefinitionError("one statement is expected here", origin=text.of_token(tokens[0]))
     if _depth(trees[0]) > 2 * _DEEPEST:
-        raise too_deep(text, given[0])
+        raise too_deep(text, tokens[0])
     for cte in trees[0].find_all(exp.CTE):
         cte.set("materialized", None)  # a planner hint that does not affect the result
-    with text.at(given[0]):
+    with text.at(tokens[0]):
         tree = in_spark(trees[0], exp.ToChar)  # it would be rendered without its format
         completeness.check_literals(text, brought, tree)
         tree = pivot.spelled_out(in_spark(tree))
@@ -147,13 +148,13 @@ def check(text: Text, tree: exp.Expr, first: Token, *, functions: Container[str]
                 hint="there are no schemas: write the name alone; SHOW TABLES and SHOW VIEWS list what there is",
                 origin=text.of_node(table) or text.of_token(first),
             )
-    found = reads(tree)
-    if found is not None:
+    function = reads(tree)
+    if function is not None:
         raise StatementRefused(
-            f"the function `{found}` cannot be used",
+            f"the function `{function}` cannot be used",
             detail="it reads files, settings or other text as SQL",
             hint="declare files as a source: CREATE SOURCE name (columns) FROM FILES('folder', format = 'csv')",
-            origin=_call(text, tree, found, first)[1],
+            origin=_call(text, tree, function, first)[1],
         )
     for name in called(tree):
         if name in UNREPEATABLE and name not in CLOCK:
@@ -168,13 +169,15 @@ def _call(text: Text, tree: exp.Expr, name: str, first: Token) -> tuple[str, Ori
     """The text and position of the call that would be rendered as the function `name`: the parser renames some
     functions.
     """
-    for wanted in (name, *_SPELLINGS.get(name, ())):
-        said = re.compile(rf"(?<![\w$`])`?{re.escape(wanted)}`?(?=\s*(/\*.*?\*/\s*)?\()", re.IGNORECASE | re.DOTALL)
-        found = said.search(text.sql, first.start) or (
-            re.compile(rf"\b{re.escape(wanted)}\b", re.IGNORECASE).search(text.sql, first.start)
+    for spelling in (name, *_SPELLINGS.get(name, ())):
+        pattern = re.compile(
+            rf"(?<![\w$`])`?{re.escape(spelling)}`?(?=\s*(/\*.*?\*/\s*)?\()", re.IGNORECASE | re.DOTALL
         )
-        if found is not None:
-            return wanted, text.origin(found.start(), found.end() - 1)
+        match = pattern.search(text.sql, first.start) or (
+            re.compile(rf"\b{re.escape(spelling)}\b", re.IGNORECASE).search(text.sql, first.start)
+        )
+        if match is not None:
+            return spelling, text.origin(match.start(), match.end() - 1)
     call = next((f for f in tree.find_all(exp.Func) if f.name.lower() == name or f.sql_name().lower() == name), None)
     return name, text.of_node(call) or text.of_token(first)
 
@@ -191,7 +194,7 @@ def only_rows_of(text: Text, tree: exp.Expr, first: Token) -> str:
     if more is not None or not plain:
         raise Unsupported(
             f"{kind(tree)} takes one table, {'SET and ' if isinstance(tree, exp.Update) else ''}WHERE, and no more",
-            detail=f"here is also: {more.rstrip('_').upper()}" if more else None,
+            detail=f"it also has: {more.rstrip('_').upper()}" if more else None,
             origin=text.of_token(first),
         )
     for part in (*tree.args.get("expressions", ()), tree.args.get("where")):
@@ -201,7 +204,7 @@ def only_rows_of(text: Text, tree: exp.Expr, first: Token) -> str:
         other = part.find(exp.Query, exp.Star, exp.Window, exp.AggFunc, exp.UDTF)
         if other is not None:
             raise Unsupported(
-                "only columns of the table itself can stand here",
+                "only columns of the table itself are allowed here",
                 hint="MERGE INTO the table USING (SELECT ...), which computes other values first",
                 origin=text.of_node(other) or text.of_token(first),
             )
@@ -222,120 +225,126 @@ def kind(tree: exp.Expr) -> str:
     return str(tree.this).upper() if isinstance(tree, exp.Command) else tree.key.upper()
 
 
-def _in_known_form(text: Text, given: list[Token]) -> list[Token]:
+def _in_known_form(text: Text, tokens: list[Token]) -> list[Token]:
     done: list[Token] = []
     skip: set[int] = set()
-    for i, token in enumerate(given):
+    for i, token in enumerate(tokens):
         if i in skip:
             continue
-        said, following = word(token), given[i + 1] if i + 1 < len(given) else None
+        keyword, following = word(token), tokens[i + 1] if i + 1 < len(tokens) else None
         called_now = following is not None and following.token_type is TokenType.L_PAREN
         before = word(done[-1]) if done else ""
-        if said == match_recognize.NAME and called_now:
-            stands, end = match_recognize.cut(given, i)
+        if keyword == match_recognize.NAME and called_now:
+            stands, end = match_recognize.cut(tokens, i)
             done += stands
             skip |= set(range(i + 1, end))
             continue
-        if said in CHANGELOGS and _is_changelog(given, i, before):
-            done.append(made(TokenType.VAR, CHANGELOG.upper(), token))
+        if keyword in CHANGELOGS and _is_changelog(tokens, i, before):
+            done.append(token_at(TokenType.VAR, CHANGELOG.upper(), token))
             if not called_now:  # CHANGELOG OF name, or of a subquery in parentheses
-                end = closing(given, i + 2) if given[i + 2].token_type is TokenType.L_PAREN else i + 2
-                inner = _in_known_form(text, given[i + 2 : end + 1])
-                last = given[min(end, len(given) - 1)]
-                done += [made(TokenType.L_PAREN, "(", token), *inner, made(TokenType.R_PAREN, ")", last)]
+                end = closing(tokens, i + 2) if tokens[i + 2].token_type is TokenType.L_PAREN else i + 2
+                inner = _in_known_form(text, tokens[i + 2 : end + 1])
+                last = tokens[min(end, len(tokens) - 1)]
+                done += [token_at(TokenType.L_PAREN, "(", token), *inner, token_at(TokenType.R_PAREN, ")", last)]
                 skip |= set(range(i + 1, end + 1))
         elif (
-            said == "TABLE"
+            keyword == "TABLE"
             and called_now
-            and i + 2 < len(given)
-            and word(given[i + 2]) in (*TABLE_FUNCTIONS, *CHANGELOGS)
+            and i + 2 < len(tokens)
+            and word(tokens[i + 2]) in (*TABLE_FUNCTIONS, *CHANGELOGS)
         ):
-            skip |= {i + 1, closing(given, i + 1)}
-        elif said == "TABLE" and before in ("(", "=>") and following is not None:
+            skip |= {i + 1, closing(tokens, i + 1)}
+        elif keyword == "TABLE" and before in ("(", "=>") and following is not None:
             continue
-        elif said == "HISTORY" and word(following) == "OF" and before in ("FROM", "JOIN", ",") and i + 2 < len(given):
-            name = given[i + 2]
-            done += [made(TokenType.VAR, "HISTORY_OF", token), made(TokenType.L_PAREN, "(", token), name]
-            done.append(made(TokenType.R_PAREN, ")", name))
+        elif (
+            keyword == "HISTORY" and word(following) == "OF" and before in ("FROM", "JOIN", ",") and i + 2 < len(tokens)
+        ):
+            name = tokens[i + 2]
+            done += [token_at(TokenType.VAR, "HISTORY_OF", token), token_at(TokenType.L_PAREN, "(", token), name]
+            done.append(token_at(TokenType.R_PAREN, ")", name))
             skip |= {i + 1, i + 2}
-        elif said == "MATCH_CONDITION" and called_now:
-            _check_match(text, given, i + 1)
-            done.append(made(TokenType.MATCH_CONDITION, token.text, token))
-        elif said == "NEAREST" and called_now and before == "(" and _word_before(done, 2) == "MATCH_CONDITION":
-            done.append(made(TokenType.VAR, NEAREST.upper(), token))
-        elif said == "PARTITION BY" and _in_table_function(given, i):
-            end = _end_of_partition(given, i)
-            done += [made(TokenType.COMMA, ",", token), made(TokenType.VAR, "PARTITION_BY", token)]
-            done += [made(TokenType.L_PAREN, "(", token), *given[i + 1 : end], made(TokenType.R_PAREN, ")", token)]
+        elif keyword == "MATCH_CONDITION" and called_now:
+            _check_match(text, tokens, i + 1)
+            done.append(token_at(TokenType.MATCH_CONDITION, token.text, token))
+        elif keyword == "NEAREST" and called_now and before == "(" and _word_before(done, 2) == "MATCH_CONDITION":
+            done.append(token_at(TokenType.VAR, NEAREST.upper(), token))
+        elif keyword == "PARTITION BY" and _in_table_function(tokens, i):
+            end = _end_of_partition(tokens, i)
+            done += [token_at(TokenType.COMMA, ",", token), token_at(TokenType.VAR, "PARTITION_BY", token)]
+            done += [
+                token_at(TokenType.L_PAREN, "(", token),
+                *tokens[i + 1 : end],
+                token_at(TokenType.R_PAREN, ")", token),
+            ]
             skip |= set(range(i + 1, end))
-        elif said == "TRUNC" and called_now and _cuts_number(given, i + 1):
-            done.append(made(TokenType.VAR, "TRUNCATE", token))
-        elif said in ("SESSION", "WINDOW", "TUMBLE", "HOP") and called_now:
-            done.append(made(TokenType.VAR, token.text, token))
+        elif keyword == "TRUNC" and called_now and _cuts_number(tokens, i + 1):
+            done.append(token_at(TokenType.VAR, "TRUNCATE", token))
+        elif keyword in ("SESSION", "WINDOW", "TUMBLE", "HOP") and called_now:
+            done.append(token_at(TokenType.VAR, token.text, token))
         else:
             done.append(token)
     return done
 
 
-def _check_match(text: Text, given: list[Token], opening: int) -> None:
+def _check_match(text: Text, tokens: list[Token], opening: int) -> None:
     """Reject more than one comparison in MATCH_CONDITION, which the parser does not support."""
     depth = 0
-    for token in given[opening : closing(given, opening)]:
+    for token in tokens[opening : closing(tokens, opening)]:
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if depth == 1 and token.token_type in (TokenType.EQ, TokenType.NEQ, TokenType.AND, TokenType.OR):
             raise DefinitionError(
                 f"`{token.text}` in MATCH_CONDITION: it takes one comparison, with >=, >, <= or <",
-                hint="the other conditions stand in ON: MATCH_CONDITION (a.ts >= b.ts) ON a.id = b.id AND ...",
+                hint="the other conditions belong in ON: MATCH_CONDITION (a.ts >= b.ts) ON a.id = b.id AND ...",
                 origin=text.of_token(token),
             )
 
 
-def _is_changelog(given: list[Token], at: int, before: str) -> bool:
+def _is_changelog(tokens: list[Token], at: int, before: str) -> bool:
     """Whether the word at a position starts CHANGELOG OF name, or CHANGELOG(TABLE name), in FROM."""
-    following, inside = (word(t) for t in (*given[at + 1 : at + 3], None, None)[:2])
-    if following == "OF" and at + 2 < len(given):
+    following, inside = (word(t) for t in (*tokens[at + 1 : at + 3], None, None)[:2])
+    if following == "OF" and at + 2 < len(tokens):
         return before in ("FROM", "JOIN", ",")
     opened = following == "(" and (inside == "TABLE" or before in ("FROM", "JOIN"))
-    return opened or (following == "(" and before == "(" and _word_before(given[:at], 2) == "TABLE")
+    return opened or (following == "(" and before == "(" and _word_before(tokens[:at], 2) == "TABLE")
 
 
 def _word_before(done: list[Token], back: int) -> str:
     return word(done[-back]) if len(done) >= back else ""
 
 
-def _cuts_number(given: list[Token], opening: int) -> bool:
+def _cuts_number(tokens: list[Token], opening: int) -> bool:
     """Whether TRUNC is the numeric one, ``trunc(x)`` or ``trunc(x, 2)``: the one for dates has a quoted unit."""
-    end, depth, commas = closing(given, opening), 0, []
+    end, depth, commas = closing(tokens, opening), 0, []
     for i in range(opening, end):
-        depth += (given[i].token_type is TokenType.L_PAREN) - (given[i].token_type is TokenType.R_PAREN)
-        if depth == 1 and given[i].token_type is TokenType.COMMA:
+        depth += (tokens[i].token_type is TokenType.L_PAREN) - (tokens[i].token_type is TokenType.R_PAREN)
+        if depth == 1 and tokens[i].token_type is TokenType.COMMA:
             commas.append(i)
-    behind = given[commas[0] + 1] if commas else None
+    behind = tokens[commas[0] + 1] if commas else None
     return behind is None or behind.token_type in (TokenType.NUMBER, TokenType.DASH)
 
 
-def _in_table_function(given: list[Token], at: int) -> bool:
+def _in_table_function(tokens: list[Token], at: int) -> bool:
     depth = 0
     for i in range(at - 1, 0, -1):
-        depth += (given[i].token_type is TokenType.R_PAREN) - (given[i].token_type is TokenType.L_PAREN)
+        depth += (tokens[i].token_type is TokenType.R_PAREN) - (tokens[i].token_type is TokenType.L_PAREN)
         if depth < 0:
-            return word(given[i - 1]) in TABLE_FUNCTIONS
+            return word(tokens[i - 1]) in TABLE_FUNCTIONS
     return False
 
 
-def _end_of_partition(given: list[Token], at: int) -> int:
+def _end_of_partition(tokens: list[Token], at: int) -> int:
     """Where the columns end: before the comma and DESCRIPTOR, or before the closing parenthesis."""
     depth = 0
-    for i in range(at + 1, len(given)):
-        token = given[i]
+    for i in range(at + 1, len(tokens)):
+        token = tokens[i]
         if depth == 0 and (
             token.token_type is TokenType.R_PAREN
             or (
                 token.token_type is TokenType.COMMA
-                and i + 2 < len(given)
-                and (word(given[i + 1]) in ("DESCRIPTOR", "INTERVAL") or word(given[i + 2]) == "=>")
+                and i + 2 < len(tokens)
+                and (word(tokens[i + 1]) in ("DESCRIPTOR", "INTERVAL") or word(tokens[i + 2]) == "=>")
             )
         ):
             return i
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-    return len(given)
+    return len(tokens)

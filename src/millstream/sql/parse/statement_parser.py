@@ -12,7 +12,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, MillstreamError, SchemaError, StatementRefused, Unsupported
-from millstream.model.connector_declarations import SINK, SOURCE, find, spellings
+from millstream.model.connector_declarations import SINK, SOURCE, spellings
 from millstream.model.reserved import OF, check_user_columns
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Schema
@@ -22,6 +22,7 @@ from millstream.sql.parse import dml, literals, queries, view_clauses
 from millstream.sql.parse.column_clauses import clauses_begin, key_begins, without_lengths
 from millstream.sql.parse.column_clauses import read as read_clauses
 from millstream.sql.parse.cursor import Cursor
+from millstream.sql.parse.place import column_names, read_place
 from millstream.sql.parse.script import StatementText, split
 from millstream.sql.parse.statement_values import (
     Ask,
@@ -38,7 +39,6 @@ from millstream.sql.parse.statement_values import (
     Insert,
     OnConflict,
     Pause,
-    Place,
     SetOption,
     Show,
     Statement,
@@ -72,14 +72,14 @@ def read(text: Text, *, functions: Container[str] = ()) -> list[Statement]:
 
 def mistakes(text: Text) -> tuple[list[Statement], list[MillstreamError]]:
     """The statements of a text that can be read, and what is wrong with the others."""
-    found: list[Statement] = []
+    statements: list[Statement] = []
     wrong: list[MillstreamError] = []
     for piece in split(text):
         try:
-            found.append(statement(piece, functions=ANY))
+            statements.append(statement(piece, functions=ANY))
         except MillstreamError as error:
             wrong.append(error)
-    return found, wrong
+    return statements, wrong
 
 
 def statement(piece: StatementText, *, functions: Container[str] = (), kept: bool = False) -> Statement:
@@ -125,16 +125,16 @@ class _Reading:
         if first not in parse:
             if first in REFUSED:
                 raise StatementRefused(
-                    f"{first} is not a statement of Millstream",
+                    f"{first} is not a Millstream statement",
                     hint=INSTEAD.get(first, "docs/guide/sql.md lists the statements"),
                     origin=c.text.of_token(self.piece.tokens[0]),
                 )
             if first in INSTEAD:
                 c.fail("a statement is expected here", hint=INSTEAD[first])
             c.one_of(FIRST, "a statement")
-        made = parse[first]()
+        parsed = parse[first]()
         c.finish()
-        return made
+        return parsed
 
     # ------------------------------------------------------------ definitions
 
@@ -161,8 +161,8 @@ class _Reading:
         if kind == "VIEW":
             options = self._options() if c.accept("WITH") else {}
             c.expect("AS", hint=f"CREATE VIEW {name} AS SELECT ...")
-            query, found = self._query_with_clauses()
-            return CreateView(self.piece, name, query=query, clauses=found, options=options, **common)
+            query, view_clauses = self._query_with_clauses()
+            return CreateView(self.piece, name, query=query, clauses=view_clauses, options=options, **common)
         if kind == "FUNCTION":
             c.expect("AS", hint=f"CREATE FUNCTION {name} AS 'module:function' RETURNS BIGINT")
             target = c.string("module:function")
@@ -186,12 +186,12 @@ class _Reading:
             required = next((n.name for n in columns if n.required and n.name.lower() != time), None)
             if required is not None and not self.kept:
                 raise Unsupported(
-                    f"NOT NULL of `{required}` is not supported: only the event time of a source is checked",
-                    hint=f"leave it out, and let views take the records that fit: WHERE {required} IS NOT NULL",
+                    f"NOT NULL of `{required}` is not supported: only the event time of a source can have it",
+                    hint=f"leave it out, and let views take the records that match: WHERE {required} IS NOT NULL",
                     origin=c.text.of_token(self.piece.tokens[0]),
                 )
         c.expect("FROM", hint="FROM FILES('data/bids', format = 'json'), LOG('topic') or GENERATOR('nexmark', 'bid')")
-        place = self._place(SOURCE)
+        place = read_place(c, SOURCE, kept=self.kept)
         options = self._options() if c.accept("WITH") else {}
         return CreateSource(
             self.piece, name, columns=columns, watermark=watermark, key=key, place=place, options=options, **common
@@ -202,20 +202,20 @@ class _Reading:
         if c.accept("FROM"):
             view = c.name("view")
             c.expect("INTO", hint="INTO LOG('topic'), FILES('folder', format = 'json') or CONSOLE")
-            return CreateSink(self.piece, name, view=view, place=self._place(SINK), **common)
+            return CreateSink(self.piece, name, view=view, place=read_place(c, SINK, kept=self.kept), **common)
         c.expect("INTO", hint=f"CREATE SINK {name} FROM view INTO LOG('topic')")
-        place = self._place(SINK)
+        place = read_place(c, SINK, kept=self.kept)
         if not c.accept("AS"):
             return CreateSink(self.piece, name, place=place, **common)
-        query, found = self._query_with_clauses()
-        return CreateSink(self.piece, name, query=query, clauses=found, place=place, **common)
+        query, view_clauses = self._query_with_clauses()
+        return CreateSink(self.piece, name, query=query, clauses=view_clauses, place=place, **common)
 
     def _refuse_key(self, c: Cursor) -> None:
         """Refuse the constraints of a table that are no columns."""
-        for said, hint in CONSTRAINTS.items():
-            brackets = ("(",) if said in ("CHECK", "UNIQUE") else ()  # else it is the name of a column
-            if c.peek(said, *brackets) or c.peek(*said.split(), *brackets):
-                c.fail(f"{said} is not supported", hint=hint)
+        for constraint, hint in CONSTRAINTS.items():
+            brackets = ("(",) if constraint in ("CHECK", "UNIQUE") else ()  # else it is the name of a column
+            if c.peek(constraint, *brackets) or c.peek(*constraint.split(), *brackets):
+                c.fail(f"{constraint} is not supported", hint=hint)
 
     def _columns(self, c: Cursor) -> tuple[tuple[ColumnDef, ...], tuple[str, Duration] | None, tuple[str, ...]]:
         columns: list[ColumnDef] = []
@@ -228,16 +228,16 @@ class _Reading:
                 watermark = self._watermark(c)
             elif key_begins(c):
                 if key and not self.kept:
-                    c.fail("the PRIMARY KEY is given twice", hint="PRIMARY KEY (a, b) for a key of two columns")
+                    c.fail("the PRIMARY KEY is specified twice", hint="PRIMARY KEY (a, b) for a key of two columns")
                 inner = c.bracketed()
-                key = tuple(self._names(inner))
+                key = tuple(column_names(inner))
                 self._not_enforced(c)
             else:
                 self._refuse_key(c)
                 column, is_key = self._column(c)
                 columns.append(column)
                 if is_key and key and not self.kept:
-                    c.fail("the PRIMARY KEY is given twice", hint="PRIMARY KEY (a, b) for a key of two columns")
+                    c.fail("the PRIMARY KEY is specified twice", hint="PRIMARY KEY (a, b) for a key of two columns")
                 key = (*key, column.name) if is_key else key
             if not c.done:
                 c.expect(",")
@@ -256,8 +256,8 @@ class _Reading:
         tokens = c.until_comma()
         end = clauses_begin(tokens)
         kind = self._type(c, tokens[:end], f"`{name}`")
-        said = read_clauses(Cursor(self.piece, first=first + end, last=first + len(tokens)), kept=self.kept)
-        return ColumnDef(name, kind, required=said.required), said.is_key
+        column_clauses = read_clauses(Cursor(self.piece, first=first + end, last=first + len(tokens)), kept=self.kept)
+        return ColumnDef(name, kind, required=column_clauses.required), column_clauses.is_key
 
     def _watermark(self, c: Cursor) -> tuple[str, Duration]:
         c.expect("FOR", hint="WATERMARK FOR ts AS ts - INTERVAL '4' SECOND")
@@ -270,49 +270,20 @@ class _Reading:
             return column, Duration(0)
         return column, c.interval("the lateness")
 
-    def _place(self, role: str) -> Place:
-        c = self.cursor
-        if c.peek("(", ahead=1) and word(c.token) not in spellings(role):
-            find(word(c.token))  # an installed package may have it
-        kind = c.one_of(spellings(role), "where records come from or go to")
-        if kind == "TABLE":
-            table = c.name("table")
-            return Place(kind, (table, *(self._names(c.bracketed()) if c.peek("(") else ())))
-        if kind == "CONSOLE" and not c.peek("("):
-            return Place(kind)
-        inner = c.bracketed()
-        arguments: list[Any] = []
-        options: dict[str, Any] = {}
-        while not inner.done:
-            if inner.peek("=", ahead=1) or inner.peek("=>", ahead=1):
-                name = str(inner.take().text).lower()
-                if name in options and not self.kept:
-                    inner.at -= 1
-                    inner.fail(f"the option `{name}` is given twice")
-                inner.take()
-                options[name] = inner.value(name)
-            elif options:
-                inner.fail("a value without a name cannot follow one with a name")
-            else:
-                arguments.append(inner.value(kind))
-            if not inner.done:
-                inner.expect(",")
-        return Place(kind, tuple(arguments), options)
-
     def _options(self) -> Mapping[str, Any]:
         inner = self.cursor.bracketed()
-        found: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         while not inner.done:
             token = inner.take()
             name = str(token.text).lower()
-            if name in found and not self.kept:
+            if name in options and not self.kept:
                 inner.at -= 1
-                inner.fail(f"the option `{name}` is given twice")
+                inner.fail(f"the option `{name}` is specified twice")
             inner.expect("=", hint="WITH (name = value, ...)")
-            found[name] = inner.value(name)
+            options[name] = inner.value(name)
             if not inner.done:
                 inner.expect(",")
-        return found
+        return options
 
     # ------------------------------------------------------------ rows
 
@@ -324,15 +295,15 @@ class _Reading:
         else:
             c.expect("INSERT", hint="INSERT INTO name VALUES (...)")
             if c.accept("OR"):
-                said = c.one_of(("REPLACE", "IGNORE"), "what becomes of a key that is there")
-                conflict = OnConflict("replace" if said == "REPLACE" else "nothing")
+                action = c.one_of(("REPLACE", "IGNORE"), "what to do about an existing key")
+                conflict = OnConflict("replace" if action == "REPLACE" else "nothing")
         c.expect("INTO", hint="INSERT INTO name VALUES (...)")
         c.accept("TABLE")
         target = c.name("table, topic or sink")
         alias = c.name("alias") if c.accept("AS") else ""
         columns: tuple[str, ...] = ()
         if c.peek("(") and not any(c.peek("(", w) for w in ("SELECT", "WITH", "(")):
-            columns = tuple(self._names(c.bracketed()))
+            columns = tuple(column_names(c.bracketed()))
         rows: tuple[tuple[Any, ...], ...] = ()
         query = None
         if c.accept("VALUES"):
@@ -343,7 +314,7 @@ class _Reading:
         said_more = dml.on_conflict(c, self._expression)
         if said_more is not None and conflict is not None:
             c.at -= 1
-            c.fail("ON CONFLICT after OR REPLACE, OR IGNORE or UPSERT says it twice")
+            c.fail("ON CONFLICT after OR REPLACE, OR IGNORE or UPSERT specifies it twice")
         return Insert(self.piece, target, columns, query, rows, alias, said_more or conflict)
 
     def _rows(self, c: Cursor) -> Iterator[tuple[Any, ...]]:
@@ -369,10 +340,10 @@ class _Reading:
                 c.expect(",")
         return tuple(values)
 
-    def _whole(self, made: Statement) -> Statement:
+    def _whole(self, statement: Statement) -> Statement:
         """A statement that was read to its end by other means than the cursor."""
         self.cursor.at = self.cursor.end
-        return made
+        return statement
 
     # ------------------------------------------------------------ questions and orders
 
@@ -405,8 +376,8 @@ class _Reading:
             return Explain(self.piece, analyze, view=c.name("view"))
         if word(c.token) not in ("SELECT", "WITH", "("):
             return Explain(self.piece, analyze, view=c.name("view"))
-        query, found = self._query_with_clauses()
-        return Explain(self.piece, analyze, query=query, clauses=found)
+        query, view_clauses = self._query_with_clauses()
+        return Explain(self.piece, analyze, query=query, clauses=view_clauses)
 
     def _describe(self) -> Statement:
         c = self.cursor
@@ -467,13 +438,6 @@ class _Reading:
         queries.check(self.cursor.text, tree, tokens[0], functions=self.functions)
         return tree
 
-    def _names(self, c: Cursor) -> list[str]:
-        found = [c.name("column")]
-        while c.accept(","):
-            found.append(c.name("column"))
-        c.finish()
-        return found
-
     def _not_enforced(self, c: Cursor) -> None:
         c.accept("NOT", "ENFORCED")
 
@@ -481,13 +445,13 @@ class _Reading:
         """A type as it was written, once it was found to be one."""
         if not tokens:
             c.fail(f"the type of {what} is expected here", hint="e.g. BIGINT, DECIMAL(10, 2) or ARRAY<STRING>")
-        said = type_names.spelled(self.piece.text.sql, tokens)
-        if said.count("<") + said.count("(") > _DEEPEST_TYPE:
+        spelling = type_names.spelled(self.piece.text.sql, tokens)
+        if spelling.count("<") + spelling.count("(") > _DEEPEST_TYPE:
             c.fail(f"the type of {what} has more than {_DEEPEST_TYPE} brackets")
         try:
-            sqlglot.parse_one(said, into=exp.DataType, dialect="spark")  # a type, and nothing behind it
-            said = without_lengths(said) if self.kept else said
-            (field,) = Schema.parse(f"x {said}")
+            sqlglot.parse_one(spelling, into=exp.DataType, dialect="spark")  # a type, and nothing behind it
+            spelling = without_lengths(spelling) if self.kept else spelling
+            (field,) = Schema.parse(f"x {spelling}")
         except Unsupported as error:
             error.origin = c.text.origin(tokens[0].start, tokens[-1].end)
             raise
@@ -495,5 +459,5 @@ class _Reading:
             field = None
         if field is None or field.name != "x" or field.type is None:
             origin = c.text.origin(tokens[0].start, tokens[-1].end)
-            raise SchemaError(f"`{said[:60]}` is not a type", hint=type_names.instead_of(said), origin=origin)
-        return said
+            raise SchemaError(f"`{spelling[:60]}` is not a type", hint=type_names.instead_of(spelling), origin=origin)
+        return spelling

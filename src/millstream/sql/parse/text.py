@@ -101,10 +101,10 @@ class Text:
         line = self.sql.count("\n", 0, start) + 1
         first = self.sql.rfind("\n", 0, start) + 1
         last = self.sql.find("\n", first)
-        shown = self.sql[first : last if last >= 0 else len(self.sql)].rstrip("\r")
-        column, width = start - first, max(1, min(end + 1, first + len(shown)) - start)
+        source_line = self.sql[first : last if last >= 0 else len(self.sql)].rstrip("\r")
+        column, width = start - first, max(1, min(end + 1, first + len(source_line)) - start)
         cut = max(0, column - _WIDEST // 2)
-        piece = shown[cut : cut + _WIDEST].replace("\t", " ")
+        piece = source_line[cut : cut + _WIDEST].replace("\t", " ")
         mark = " " * (column - cut) + "^" * max(1, min(width, len(piece) - (column - cut)))
         margin = f"{line:>5} | "
         return Origin(self.name, line, column + 1, f"{margin}{piece}\n{' ' * (len(margin) - 2)}| {mark}")
@@ -130,8 +130,8 @@ class Text:
             yield
         except MillstreamError as error:
             if error.origin is None or not error.origin.column:
-                found = self.of_token(where) if isinstance(where, Token) else self.of_node(where)
-                error.origin = found if found is not None else error.origin
+                origin = self.of_token(where) if isinstance(where, Token) else self.of_node(where)
+                error.origin = origin if origin is not None else error.origin
             raise
 
 
@@ -147,7 +147,7 @@ def not_too_deep(text: Text, where: Token | None = None) -> Iterator[None]:
 def too_deep(text: Text, where: Token | None = None) -> StatementRefused:
     """The error for a statement that is nested too deeply."""
     return StatementRefused(
-        "too many parts of the statement stand inside one another",
+        "the statement is nested too deeply",
         hint="split it: a view can read from another view",
         origin=text.of_token(where) if where is not None else None,
     )
@@ -157,40 +157,40 @@ def tokens(text: Text) -> list[Token]:
     """The tokens; a name like bids$errors is one token."""
     if len(text.sql) > LONGEST_ROWS:
         raise DefinitionError(f"the text is longer than {LONGEST_ROWS:,} characters", hint=_LOADED)
-    found: list[Token] = []
+    result: list[Token] = []
     try:
         for part, plain in lexer.parts(text.sql, lambda sql: list(DIALECT.tokenize(sql)), limit=LONGEST):
-            found += part if plain else _merged(text, part)
+            result += part if plain else _merged(text, part)
     except OverflowError:
         raise DefinitionError(
             f"the text is longer than {LONGEST:,} characters, besides rows of plain values", hint=_LOADED
         ) from None
     except (SqlglotError, ValueError, RecursionError) as error:
         raise DefinitionError(
-            "the text cannot be read",
+            "the text cannot be parsed",
             detail="a quote or a comment is left open",
-            hint="a text ends with the quote that it begins with: 'it''s'",
+            hint="a string ends with the quote that it begins with: 'it''s'",
             origin=_left_open(text, error),
         ) from None
-    return found
+    return result
 
 
-def _merged(text: Text, found: list[Token]) -> list[Token]:
+def _merged(text: Text, tokens: list[Token]) -> list[Token]:
     """Tokens in which a name like bids$errors, or a string with doubled quotes, is one token."""
     merged: list[Token] = []
     doubled: list[Token] = []
-    for token, after in zip_longest(found, found[1:]):
+    for token, after in zip_longest(tokens, tokens[1:]):
         if token.token_type is TokenType.NUMBER and len(token.text) > _DIGITS:
             raise DefinitionError(f"a number has more than {_DIGITS:,} digits", origin=text.of_token(token))
         if doubled or (after is not None and _doubled(text, token, after)):
             doubled.append(token)
             if after is None or not _doubled(text, token, after):
                 quote = text.sql[token.start]
-                merged.append(made(TokenType.STRING, quote.join(t.text for t in doubled), doubled[0], token))
+                merged.append(token_at(TokenType.STRING, quote.join(t.text for t in doubled), doubled[0], token))
                 doubled = []
         elif len(merged) > 1 and _glued(merged[-2], merged[-1], token):
             sign, name = merged.pop(), merged.pop()
-            merged.append(made(TokenType.VAR, f"{name.text}{sign.text}{token.text}", name, token))
+            merged.append(token_at(TokenType.VAR, f"{name.text}{sign.text}{token.text}", name, token))
         else:
             merged.append(token)
     return merged
@@ -198,12 +198,12 @@ def _merged(text: Text, found: list[Token]) -> list[Token]:
 
 def _left_open(text: Text, error: Exception) -> Origin | None:
     """The position of an unclosed quote, if the tokenizer reports one."""
-    said = re.search(r"Missing \S+ from (\d+):(\d+)", f"{error} {error.__cause__}")
-    if said is None:
+    match = re.search(r"Missing \S+ from (\d+):(\d+)", f"{error} {error.__cause__}")
+    if match is None:
         return None
-    lines = text.sql.split("\n")[: int(said[1])]
-    start = sum(len(line) + 1 for line in lines[:-1]) + int(said[2])
-    quote = text.sql.rfind(next((q for q in "'\"`" if q in said[0]), "'"), 0, start + 1)
+    lines = text.sql.split("\n")[: int(match[1])]
+    start = sum(len(line) + 1 for line in lines[:-1]) + int(match[2])
+    quote = text.sql.rfind(next((q for q in "'\"`" if q in match[0]), "'"), 0, start + 1)
     return text.origin(max(quote, 0), max(quote, 0))
 
 
@@ -218,20 +218,20 @@ def _glued(name: Token, sign: Token, after: Token) -> bool:
     return plain and sign.text == "$" and name.end + 1 == sign.start and sign.end + 1 == after.start
 
 
-def made(kind: TokenType, text: str, first: Token, last: Token | None = None) -> Token:
+def token_at(kind: TokenType, text: str, first: Token, last: Token | None = None) -> Token:
     """A token at the position of others."""
     return Token(kind, text, first.line, first.col, first.start, (last or first).end)
 
 
-def closing(given: list[Token] | tuple[Token, ...], opening: int) -> int:
+def closing(tokens: list[Token] | tuple[Token, ...], opening: int) -> int:
     """The position of the parenthesis that closes the one at `opening`; the end if there is none."""
     depth = 0
-    for i in range(opening, len(given)):
-        kind = given[i].token_type
+    for i in range(opening, len(tokens)):
+        kind = tokens[i].token_type
         depth += (kind in _OPEN) - (kind in _CLOSED)
         if depth == 0:
             return i
-    return len(given)
+    return len(tokens)
 
 
 def word(token: Token | None) -> str:

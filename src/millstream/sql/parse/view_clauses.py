@@ -24,7 +24,7 @@ from millstream.model.types.duration import Duration
 from millstream.model.windows import trigger as triggers
 from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.trigger import Trigger
-from millstream.sql.bind import fill
+from millstream.sql.bind.grouping import fill
 from millstream.sql.parse.cursor import Cursor
 from millstream.sql.parse.statement_values import Clauses
 from millstream.sql.parse.text import word
@@ -48,11 +48,11 @@ def begin(cursor: Cursor) -> int:
     """The position of the first clause after the query that starts here: a top-level word that starts one."""
     depth = 0
     for i in range(cursor.at, cursor.end):
-        said = word(cursor.piece.tokens[i])
-        depth += (said == "(") - (said == ")")
+        keyword = word(cursor.piece.tokens[i])
+        depth += (keyword == "(") - (keyword == ")")
         ahead = i - cursor.at
-        begins = said in _ACCUMULATIONS or cursor.peek("ALLOWED", "LATENESS", ahead=ahead)
-        begins = begins or (said == "EMIT" and _follows(cursor, i)) or cursor.peek("RETAIN", "INTERVAL", ahead=ahead)
+        begins = keyword in _ACCUMULATIONS or cursor.peek("ALLOWED", "LATENESS", ahead=ahead)
+        begins = begins or (keyword == "EMIT" and _follows(cursor, i)) or cursor.peek("RETAIN", "INTERVAL", ahead=ahead)
         fills_gaps = cursor.peek("FILL", "(", ahead=ahead) and word(cursor.piece.tokens[i - 1]) not in _INSIDE
         begins = begins or fills_gaps
         if (
@@ -73,7 +73,7 @@ def _follows(cursor: Cursor, at: int) -> bool:
 def read(cursor: Cursor, *, kept: bool = False) -> Clauses:
     """Parse all clauses from here to the end; with `kept` they belong to a stored definition of the catalog."""
     _check_depth(cursor)
-    given: dict[str, Trigger | Accumulation | Duration | Filling] = {}
+    clauses: dict[str, Trigger | Accumulation | Duration | Filling] = {}
     while not cursor.done:
         token = cursor.token
         if cursor.accept("EMIT"):
@@ -82,29 +82,29 @@ def read(cursor: Cursor, *, kept: bool = False) -> Clauses:
             cursor.expect("LATENESS", hint="ALLOWED LATENESS INTERVAL '1' MINUTE")
             key, value = "lateness", cursor.interval("the allowed lateness")  # type: ignore[assignment]
         elif cursor.accept("RETAIN"):
-            key, value = "retain", cursor.interval("how long rows stay")  # type: ignore[assignment]
+            key, value = "retain", cursor.interval("how long rows are kept")  # type: ignore[assignment]
         elif cursor.accept("FILL"):
             key, value = "fill", fill.read(cursor)  # type: ignore[assignment]
         else:
             words = (*_ACCUMULATIONS, "EMIT", "ALLOWED LATENESS", "RETAIN", "FILL")
             name = cursor.one_of(words, "a clause of the view")
             key, value = "accumulation", _ACCUMULATIONS[name]  # type: ignore[assignment]
-        if key in given:
+        if key in clauses:
             cursor.at -= 1
             with cursor.text.at(token):
-                cursor.fail(f"the {key} was given already")
-        given[key] = value
-    return Clauses(**given, kept=kept)  # type: ignore[arg-type]
+                cursor.fail(f"the {key} is specified twice")
+        clauses[key] = value
+    return Clauses(**clauses, kept=kept)  # type: ignore[arg-type]
 
 
 def _check_depth(cursor: Cursor) -> None:
     depth = 0
     for i in range(cursor.at, cursor.end):
-        said = word(cursor.piece.tokens[i])
-        depth += (said == "(") - (said == ")")
+        keyword = word(cursor.piece.tokens[i])
+        depth += (keyword == "(") - (keyword == ")")
         if depth > _DEEPEST:
             cursor.at = i
-            cursor.fail(f"more than {_DEEPEST} triggers inside one another")
+            cursor.fail(f"more than {_DEEPEST} nested triggers")
 
 
 def _emit(cursor: Cursor) -> Trigger:
@@ -131,10 +131,10 @@ def _when(cursor: Cursor) -> Trigger:
 def _trigger(cursor: Cursor) -> Trigger:
     token = cursor.token
     with cursor.text.at(token):
-        made = _one(cursor)
+        trigger = _one(cursor)
         if cursor.accept("UNTIL"):
-            made = triggers.until(made, _one(cursor))
-        return made
+            trigger = triggers.until(trigger, _one(cursor))
+        return trigger
 
 
 def _one(cursor: Cursor) -> Trigger:
@@ -147,8 +147,8 @@ def _one(cursor: Cursor) -> Trigger:
     for words, make in _GROUPS.items():
         if cursor.accept(*words.split()):
             return make(*_listed(cursor.bracketed()))
-    for said, wrap in _WRAPS.items():
-        if cursor.accept(said):
+    for keyword, wrap in _WRAPS.items():
+        if cursor.accept(keyword):
             inner = cursor.bracketed()
             part = _trigger(inner)
             inner.finish()
@@ -159,7 +159,7 @@ def _one(cursor: Cursor) -> Trigger:
         inner.finish()
         return part
     cursor.fail(
-        "when the view answers is expected here",
+        "when the view emits results is expected here",
         hint="e.g. EMIT ON CHANGE, EMIT ON CLOSE, EMIT EARLY EVERY INTERVAL '1' SECOND, EMIT EVERY 100 ROWS",
     )
 
@@ -185,8 +185,8 @@ def _rows(cursor: Cursor) -> Trigger:
 
 
 def _listed(cursor: Cursor) -> list[Trigger]:
-    found = [_trigger(cursor)]
+    triggers = [_trigger(cursor)]
     while cursor.accept(","):
-        found.append(_trigger(cursor))
+        triggers.append(_trigger(cursor))
     cursor.finish()
-    return found
+    return triggers

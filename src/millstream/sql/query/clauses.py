@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from millstream.errors import Unsupported
-from millstream.sql.bind import aggregates
+from millstream.sql.bind.grouping import aggregates
 from millstream.sql.query import functions, interval_sums
 from millstream.sql.relations import array_functions
 
@@ -30,9 +30,9 @@ def in_store(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> exp.Query:
         if isinstance(values.parent, exp.From | exp.Join):
             _named(values)
     without_ties(tree)
-    found = functions.in_store(tree)
-    assert isinstance(found, exp.Query)
-    return found
+    rewritten = functions.in_store(tree)
+    assert isinstance(rewritten, exp.Query)
+    return rewritten
 
 
 def _name_columns(tree: exp.Query) -> None:
@@ -100,7 +100,7 @@ def _named_groups(group: exp.Group, select: exp.Select) -> None:
         i.find(exp.Window) for i in items
     ):
         return
-    keys = [i for i in items if i.find(exp.Column) and not i.find(exp.Window) and not any(aggregates.found(i))]
+    keys = [i for i in items if i.find(exp.Column) and not i.find(exp.Window) and not any(aggregates.aggregates_in(i))]
     select.set("group", exp.Group(expressions=[k.copy() for k in keys]) if keys else None)
 
 

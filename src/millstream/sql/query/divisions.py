@@ -27,12 +27,12 @@ _CLAUSES = (exp.Where, exp.Having, exp.Join)
 
 def divided(node: exp.Expr) -> exp.Expr:
     """A division or a remainder. `try_divide` returns NULL."""
-    made, by = node.copy(), node.expression
-    made.set("safe", False)
+    division, by = node.copy(), node.expression
+    division.set("safe", False)
     if not _plain(by):
         form = _CHECKED if isinstance(by, exp.Column | exp.Identifier | exp.Literal) else _ONCE
-        made.set("expression", exp.paren(written(form, by=by)))
-    return made
+        division.set("expression", exp.paren(written(form, by=by)))
+    return division
 
 
 def positive(value: exp.Expr, by: exp.Expr) -> exp.Expr:
@@ -74,13 +74,13 @@ def _in_order(chain: exp.Expr) -> None:
     """``a AND b`` becomes ``a AND CASE WHEN a IS DISTINCT FROM FALSE THEN b END``; FALSE AND NULL is FALSE."""
     sides = list(chain.flatten())
     decided = exp.false() if isinstance(chain, exp.And) else exp.true()
-    made = sides[-1].copy()
+    difference = sides[-1].copy()
     for side in reversed(sides[:-1]):
-        if _divides(made) and sum(1 for _ in side.walk()) <= _MOST:
+        if _divides(difference) and sum(1 for _ in side.walk()) <= _MOST:
             open_ = exp.NullSafeNEQ(this=exp.paren(side.copy()), expression=decided.copy())
-            made = exp.Case(ifs=[exp.If(this=open_, true=made)])
-        made = type(chain)(this=exp.paren(side.copy()), expression=exp.paren(made))
-    chain.replace(exp.paren(made))
+            difference = exp.Case(ifs=[exp.If(this=open_, true=difference)])
+        difference = type(chain)(this=exp.paren(side.copy()), expression=exp.paren(difference))
+    chain.replace(exp.paren(difference))
 
 
 def _filtered(call: exp.Expr, condition: exp.Expr) -> None:

@@ -38,21 +38,21 @@ class Duck(DuckDB):
 
         _left = MOST
 
-        def sql(self, *given: Any, **more: Any) -> str:
+        def sql(self, *arguments: Any, **more: Any) -> str:
             """The text of one node."""
             self._left -= 1
             if self._left < 0:
                 raise _TooLong
-            return str(super().sql(*given, **more))
+            return str(super().sql(*arguments, **more))
 
         def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
             """A CAST; one from the user's query has Spark's semantics."""
             if _ASKED in expression.meta:
                 safe = safe_prefix is not None
                 value, kind = self.sql(expression, "this"), self.sql(expression, "to")
-                made = spark_cast(expression.this, value, expression.to, kind, safe=safe)
-                if made is not None:
-                    return made
+                cast = spark_cast(expression.this, value, expression.to, kind, safe=safe)
+                if cast is not None:
+                    return cast
             return str(super().cast_sql(expression, safe_prefix))
 
         def interval_sql(self, expression: exp.Interval) -> str:
@@ -87,15 +87,15 @@ def duck_sql(node: exp.Expr, *, whole: bool = False) -> str:
             iter(re.findall(r"\b[A-Z_]{4,}\w*\b", str(error))), ""
         )
         raise Unsupported(
-            "a part of the query cannot be answered by the store, and would be ignored",
+            "the store does not support a part of the query, and would ignore it",
             detail=named or None,
-            hint="leave it out, or compute it in a view and ask for its column",
+            hint="leave it out, or compute it in a view and select its column",
         ) from None
     except _TooLong:
         raise StatementRefused(
-            "the question becomes too long for the store", hint="fewer functions of arrays inside one another"
+            "the query becomes too long for the store", hint="use fewer nested array functions"
         ) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError):
         raise StatementRefused(
-            "the question cannot be asked of the store", detail="one of its functions has no counterpart there"
+            "the store cannot run the query", detail="one of its functions has no counterpart there"
         ) from None

@@ -20,33 +20,33 @@ _FRACTIONS = {"SSS": "%g"}
 
 def check(node: exp.Expr) -> None:
     """Complete the format of a call in place."""
-    said = node.args.get("format")
-    if said is None:
+    pattern = node.args.get("format")
+    if pattern is None:
         return
-    if not isinstance(said, exp.Literal):
-        raise Unsupported("a format of times that is not a literal is not supported in a question", hint=_HINT)
-    shown = isinstance(node, exp.TimeToStr | exp.UnixToStr)
-    node.set("format", exp.Literal.string(_completed(said.name, shown=shown)))
+    if not isinstance(pattern, exp.Literal):
+        raise Unsupported("a time format that is not a literal is not supported in a query", hint=_HINT)
+    formats = isinstance(node, exp.TimeToStr | exp.UnixToStr)
+    node.set("format", exp.Literal.string(_completed(pattern.name, formats=formats)))
 
 
 _HINT = "yyyy, MM, dd, HH, mm, ss, SSS, SSSSSS, a, EEE and MMM can be used; other text in single quotes"
 
 
-def _completed(said: str, *, shown: bool) -> str:
-    made, before = "", ""
-    for directive, quoted, letters, other in _PARTS.findall(said):
+def _completed(pattern: str, *, formats: bool) -> str:
+    result, before = "", ""
+    for directive, quoted, letters, other in _PARTS.findall(pattern):
         if directive:
             letter = _LETTERS.get(directive.removesuffix("strict")[-1], "")
-            if not letter or letter == before or (shown and letter in "zZ"):
+            if not letter or letter == before or (formats and letter in "zZ"):
                 raise _left(letter or directive)
-            made, before = made + directive, letter
+            result, before = result + directive, letter
         elif letters:
             if letters not in _FRACTIONS or before == "S":
                 raise _left(letters)
-            made, before = made + _FRACTIONS[letters], "S"
+            result, before = result + _FRACTIONS[letters], "S"
         else:
-            made, before = made + (_read_back(quoted) if not other else other.replace("%", "%%")), ""
-    return made
+            result, before = result + (_read_back(quoted) if not other else other.replace("%", "%%")), ""
+    return result
 
 
 def _read_back(quoted: str) -> str:
@@ -58,4 +58,4 @@ def _read_back(quoted: str) -> str:
 
 
 def _left(letters: str) -> Unsupported:
-    return Unsupported(f"`{letters}` is not supported in a format of times in a question", hint=_HINT)
+    return Unsupported(f"`{letters}` is not supported in a time format in a query", hint=_HINT)

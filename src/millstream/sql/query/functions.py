@@ -29,12 +29,12 @@ def in_store(tree: exp.Expr) -> exp.Expr:
     guard(tree)
     for call in reversed(list(tree.find_all(exp.Anonymous, *_NODES))):  # innermost first
         form = _NODES.get(type(call))
-        made = _named(call) if isinstance(call, exp.Anonymous) else form(call) if form is not None else None
-        if made is None:
+        call_sql = _named(call) if isinstance(call, exp.Anonymous) else form(call) if form is not None else None
+        if call_sql is None:
             continue
         if call is tree:
-            return made
-        call.replace(made)
+            return call_sql
+        call.replace(call_sql)
     return tree
 
 
@@ -143,11 +143,11 @@ def _hashed(node: exp.Expr) -> exp.Expr | None:
     length = node.args.get("length")
     if length is None or length.name in ("0", "256"):
         return None
-    return _refused(f"sha2 of {length.name} bits", "sha256(text), or compute it in a view and ask for its column")
+    return _refused(f"sha2 of {length.name} bits", "sha256(text), or compute it in a view and select its column")
 
 
 def _refused(name: str, instead: str) -> exp.Expr:
-    raise Unsupported(f"{name} is not supported in a question: the store computes something else", hint=instead)
+    raise Unsupported(f"{name} is not supported in a query: the store would compute something else", hint=instead)
 
 
 def _named(call: exp.Anonymous) -> exp.Expr | None:
@@ -176,19 +176,19 @@ def _named(call: exp.Anonymous) -> exp.Expr | None:
 def _timed(name: str, values: list[exp.Expr]) -> exp.Expr | None:
     """Intervals, and times without a zone."""
     if name == "make_dt_interval" and len(values) <= 4:
-        given = [*values, *[exp.Literal.number(0)] * 4]
-        return written(_LENGTH, d=given[0], h=given[1], m=given[2], s=given[3])
+        parts = [*values, *[exp.Literal.number(0)] * 4]
+        return written(_LENGTH, d=parts[0], h=parts[1], m=parts[2], s=parts[3])
     return _call("make_timestamp", *values) if name == "make_timestamp_ntz" else None
 
 
-def _formatted(time: exp.Expr, said: str) -> exp.Expr | None:
+def _formatted(time: exp.Expr, pattern: str) -> exp.Expr | None:
     """to_char(ts, 'yyyy-MM-dd') is date_format."""
-    if not set(filter(str.isalpha, said)) <= _TIMES:
+    if not set(filter(str.isalpha, pattern)) <= _TIMES:
         return None
-    made = parse_one(f"date_format(x, {exp.Literal.string(said).sql(dialect='spark')})", dialect="spark")
-    made.set("this", time.copy())
-    formats.check(made)
-    return made
+    formatted = parse_one(f"date_format(x, {exp.Literal.string(pattern).sql(dialect='spark')})", dialect="spark")
+    formatted.set("this", time.copy())
+    formats.check(formatted)
+    return formatted
 
 
 _LENGTH = (
@@ -260,8 +260,8 @@ _NAMES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
     "std": lambda x: _call("stddev", x),
     "url_encode": lambda x: written(_ENCODED, x=x),  # form encoding, as in Java
     "url_decode": lambda x: written("url_decode(replace({x}, '+', ' '))", x=x),
-    "hash": lambda _: _refused("hash", "compute it in a view and ask for its column"),
-    "xxhash64": lambda _: _refused("xxhash64", "compute it in a view and ask for its column"),
+    "hash": lambda _: _refused("hash", "compute it in a view and select its column"),
+    "xxhash64": lambda _: _refused("xxhash64", "compute it in a view and select its column"),
     "timestamp_millis": lambda x: written("make_timestamptz(CAST({x} AS BIGINT) * 1000)", x=x),
     "timestamp_micros": lambda x: written("make_timestamptz(CAST({x} AS BIGINT))", x=x),
     "weekday": lambda x: exp.paren(exp.Sub(this=_call("isodow", x), expression=exp.Literal.number(1))),

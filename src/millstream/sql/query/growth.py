@@ -18,7 +18,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from millstream.model.functions import AGGREGATE
-from millstream.sql.parse.allow_list import CLOCK, KEYWORDS, WINDOW, called
+from millstream.sql.parse.checks.allow_list import CLOCK, KEYWORDS, WINDOW, called
 
 MOST = 1000
 """The largest growth factor of values that is allowed in the home's own process."""
@@ -118,8 +118,8 @@ def _length(node: exp.Expr) -> float:
 
 
 def _number(node: object) -> float:
-    found = _literal(node)
-    return math.inf if found is None else max(1.0, found)
+    literal = _literal(node)
+    return math.inf if literal is None else max(1.0, literal)
 
 
 def _text(node: object) -> float:
@@ -137,12 +137,12 @@ def _lambda(node: exp.Expr) -> float:
 
 def _pattern(node: exp.Expr) -> float:
     """A regular expression: counted repetitions or many alternatives are slow for every character."""
-    found = node.args.get("expression")
+    pattern = node.args.get("expression")
     if isinstance(node, exp.Anonymous):
-        found = node.expressions[1] if len(node.expressions) > 1 else None
-    if not isinstance(found, exp.Literal) or not found.is_string:
+        pattern = node.expressions[1] if len(node.expressions) > 1 else None
+    if not isinstance(pattern, exp.Literal) or not pattern.is_string:
         return math.inf
-    text = str(found.this)
+    text = str(pattern.this)
     simple = len(text) <= _LONGEST_PATTERN and "{" not in text and sum(map(text.count, "*+?|")) <= _MOST_CHOICES
     return 1 if simple else math.inf
 

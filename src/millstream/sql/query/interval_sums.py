@@ -31,14 +31,14 @@ Types = dict[str, pa.DataType | None]
 
 def in_store(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
     """Rewrite sums and means of intervals to use whole microseconds, in place."""
-    found = list(tree.find_all(exp.Sum, exp.Avg))
-    if not found:
+    aggregates = list(tree.find_all(exp.Sum, exp.Avg))
+    if not aggregates:
         return
     known = _columns(tree, tables)
     if not any(known.values()) and tree.find(exp.Interval, exp.Cast, exp.Anonymous) is None:
         return
     _add_computed(tree, known)
-    for call in found:
+    for call in aggregates:
         value = call.this.expressions[0] if isinstance(call.this, exp.Distinct) else call.this
         kind = _type(value, known)
         if kind is not None and pa.types.is_duration(kind):
@@ -87,5 +87,5 @@ def _rewrite(call: exp.Expr, value: exp.Expr) -> None:
     total: exp.Expr = top.copy()
     if isinstance(call, exp.Avg):
         total = exp.Anonymous(this="round", expressions=[total])
-    made = exp.Anonymous(this="to_microseconds", expressions=[exp.cast(total, "BIGINT")])
-    top.replace(made)
+    interval = exp.Anonymous(this="to_microseconds", expressions=[exp.cast(total, "BIGINT")])
+    top.replace(interval)

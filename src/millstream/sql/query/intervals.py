@@ -15,12 +15,12 @@ def literal_sql(node: exp.Interval) -> str | None:
     unit = node.unit
     if not isinstance(unit, exp.IntervalSpan):
         return None
-    said, units = str(node.this.name).strip(), (unit.this.name.upper(), unit.expression.name.upper())
+    literal, units = str(node.this.name).strip(), (unit.this.name.upper(), unit.expression.name.upper())
     if units == ("YEAR", "MONTH"):
-        sign, (years, _, months) = (-1 if said.startswith("-") else 1), said.lstrip("+-").partition("-")
+        sign, (years, _, months) = (-1 if literal.startswith("-") else 1), literal.lstrip("+-").partition("-")
         if years.isdigit() and months.isdigit():
             return f"to_months({sign * (int(years) * 12 + int(months))})"
-    micros = _micros(said, *units)
+    micros = _micros(literal, *units)
     if micros is None:
         raise QueryError(
             f"`{node.sql(dialect='spark')[:60]}` is not an interval",
@@ -29,20 +29,20 @@ def literal_sql(node: exp.Interval) -> str | None:
     return f"to_microseconds({micros})"
 
 
-def _micros(said: str, first: str, last: str) -> int | None:
+def _micros(literal: str, first: str, last: str) -> int | None:
     """The length of an interval with units from the first to the last."""
     whole = "DAY", "HOUR", "MINUTE", "SECOND"
     if first not in whole or last not in whole:
         return None
-    negative, said = said.startswith("-"), said.lstrip("+-")
+    negative, literal = literal.startswith("-"), literal.lstrip("+-")
     low, high = whole.index(first), whole.index(last)
-    day, rest = said.split(" ", 1) if low == 0 and " " in said else ("0", said)
+    day, rest = literal.split(" ", 1) if low == 0 and " " in literal else ("0", literal)
     parts = rest.split(":")
     if len(parts) != high - max(low, 1) + 1 or not all(p.replace(".", "", 1).isdigit() for p in parts):
         return None
     clock = ["0"] * (max(low, 1) - 1) + parts + ["0"] * (3 - high)
-    found = interval_micros_of(f"{day} {':'.join(clock)}")
-    return -found if found is not None and negative else found
+    micros = interval_micros_of(f"{day} {':'.join(clock)}")
+    return -micros if micros is not None and negative else micros
 
 
 def text_sql(x: str) -> str:
@@ -64,13 +64,13 @@ _CLOCK = ((3_600_000_000, 24), (60_000_000, 60), (1_000_000, 60))
 def parsed_sql(t: str, refused: str) -> str:
     """SQL that parses an interval from text in Spark's format."""
     pattern = _TEXT.replace("''", "'").replace("'", "''")
-    found = f"regexp_extract({t}, '{pattern}', ['pre', 'sign', 'd', 'h', 'm', 's', 'f', 'post'], 'i')"
+    parts = f"regexp_extract({t}, '{pattern}', ['pre', 'sign', 'd', 'h', 'm', 's', 'f', 'post'], 'i')"
     good = (
-        f"regexp_full_match({t}, '{pattern}', 'i') AND (({found}).pre = '') = (({found}).post = '') "
-        f"AND CAST(({found}).h AS INT) < 24 AND CAST(({found}).m AS INT) < 60 AND CAST(({found}).s AS INT) < 60"
+        f"regexp_full_match({t}, '{pattern}', 'i') AND (({parts}).pre = '') = (({parts}).post = '') "
+        f"AND CAST(({parts}).h AS INT) < 24 AND CAST(({parts}).m AS INT) < 60 AND CAST(({parts}).s AS INT) < 60"
     )
-    whole = f"((CAST(({found}).d AS HUGEINT) * 24 + CAST(({found}).h AS INT)) * 60 + CAST(({found}).m AS INT)) * 60"
-    micros = f"({whole} + CAST(({found}).s AS INT)) * 1000000"
-    part = f"CAST(rpad(replace(({found}).f, '.', ''), 6, '0') AS INT)"
-    signed = f"({micros} + {part}) * CASE WHEN ({found}).sign = '-' THEN -1 ELSE 1 END"
+    whole = f"((CAST(({parts}).d AS HUGEINT) * 24 + CAST(({parts}).h AS INT)) * 60 + CAST(({parts}).m AS INT)) * 60"
+    micros = f"({whole} + CAST(({parts}).s AS INT)) * 1000000"
+    part = f"CAST(rpad(replace(({parts}).f, '.', ''), 6, '0') AS INT)"
+    signed = f"({micros} + {part}) * CASE WHEN ({parts}).sign = '-' THEN -1 ELSE 1 END"
     return f"CASE WHEN {good} THEN to_microseconds(CAST({signed} AS BIGINT)) ELSE {refused} END"

@@ -19,7 +19,7 @@ from millstream.errors import QueryError, StatementRefused, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
 from millstream.sql.bind import pivot
 from millstream.sql.dialects.function_names import in_spark, instead_of
-from millstream.sql.parse.allow_list import (
+from millstream.sql.parse.checks.allow_list import (
     CHANGELOG,
     CLOCK,
     KEYWORDS,
@@ -53,7 +53,7 @@ _TWICE = re.compile(r"\\.|''", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Question:
+class StoreQuery:
     """A query that was checked to be safe."""
 
     sql: str
@@ -66,10 +66,10 @@ class Question:
 
 def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
     """The query in DuckDB's SQL; rejects everything but a SELECT over `tables`."""
-    return question(sql, tables).sql
+    return read_query(sql, tables).sql
 
 
-def question(sql: str, tables: Mapping[str, Sequence[str]]) -> Question:
+def read_query(sql: str, tables: Mapping[str, Sequence[str]]) -> StoreQuery:
     """The query in DuckDB's SQL, and where to run it; rejects everything but a SELECT over `tables`."""
     if len(sql) > 100_000:
         raise StatementRefused("the statement is longer than 100,000 characters")
@@ -77,19 +77,19 @@ def question(sql: str, tables: Mapping[str, Sequence[str]]) -> Question:
         statements = [s for s in sqlglot.parse(_quoted(sql), dialect=Bounded) if s is not None]
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
         raise QueryError(
-            "the query cannot be read", detail=_problem(error), hint="queries are written in Spark SQL"
+            "the query cannot be parsed", detail=_problem(error), hint="queries are written in Spark SQL"
         ) from None
     if len(statements) != 1:
-        raise StatementRefused(f"one statement at a time, please: these are {len(statements)}")
+        raise StatementRefused(f"only one statement is allowed; there are {len(statements)}")
     tree = pivot.spelled_out(in_spark(statements[0]))
     if not isinstance(tree, exp.Query):
         raise StatementRefused(
             f"only SELECT can be run here, not {_kind(tree)}", hint="views are read with SELECT ... FROM view"
         )
-    return asked(tree, tables)
+    return checked_query(tree, tables)
 
 
-def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
+def checked_query(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> StoreQuery:
     """A SELECT in DuckDB's SQL, after checking that all of it is safe."""
     try:
         tree = as_of_syntax.in_store(tree)
@@ -98,9 +98,9 @@ def asked(tree: exp.Query, tables: Mapping[str, Sequence[str]]) -> Question:
         _check_functions(tree)
         read = tuple(dict.fromkeys(t.name for t in tree.find_all(exp.Table) if t.name in tables))
         grows = may_grow(tree)  # as written: the store's equivalents count as steady
-        return Question(duck_sql(in_store(tree, tables), whole=True), read, read if grows else None)
+        return StoreQuery(duck_sql(in_store(tree, tables), whole=True), read, read if grows else None)
     except RecursionError:
-        raise StatementRefused("too many parts of the query stand inside one another") from None
+        raise StatementRefused("the query is nested too deeply") from None
 
 
 def _check_nodes(tree: exp.Expr) -> None:
@@ -118,7 +118,7 @@ def _check_tables(tree: exp.Expr, tables: Mapping[str, Sequence[str]]) -> None:
             continue
         if isinstance(table.this, exp.Anonymous) and str(table.this.this).lower() == CHANGELOG:
             raise StatementRefused(
-                "a changelog is a view, not a question: it holds the changes that come",
+                "a changelog can be used in a view, not in a query: it contains future changes",
                 hint="CREATE VIEW changes AS SELECT * FROM CHANGELOG OF v; SUBSCRIBE TO v keeps nothing",
             )
         if not isinstance(table.this, exp.Identifier):
@@ -142,8 +142,8 @@ def in_sight(table: exp.Expression) -> set[str]:
         if isinstance(above, exp.With):
             before = above.expressions[: above.expressions.index(node)]
             names.update(c.alias for c in (above.expressions if above.args.get("recursive") else before))
-        elif (given := above.args.get("with_")) is not None and given is not node:
-            names.update(c.alias for c in given.expressions)
+        elif (with_clause := above.args.get("with_")) is not None and with_clause is not node:
+            names.update(c.alias for c in with_clause.expressions)
         node = above  # type: ignore[assignment]
     return names
 
@@ -152,9 +152,9 @@ def _check_functions(tree: exp.Expr) -> None:
     for name in called(tree, "spark"):
         if name not in _ALLOWED:
             raise StatementRefused(f"the function `{name}` cannot be used in a query", hint=instead_of(name))
-    found = reads(tree)
-    if found is not None:
-        raise StatementRefused(f"the function `{found}` cannot be used in a query")
+    function = reads(tree)
+    if function is not None:
+        raise StatementRefused(f"the function `{function}` cannot be used in a query")
 
 
 def _quoted(sql: str) -> str:
@@ -172,11 +172,11 @@ def _kind(tree: exp.Expr) -> str:
 
 
 def _problem(error: Exception) -> str:
-    found = getattr(error, "errors", None)
-    if found:
-        first = found[0]
-        said = first["description"]
-        if "<class" in str(said):  # a part is missing; the parser's message names its class
-            said = "a part of it is missing"
-        return f"{said}, line {first['line']}, column {first['col']}: {first['highlight']}"
-    return str(error).splitlines()[0] if str(error) else "too many parts stand inside one another"
+    errors = getattr(error, "errors", None)
+    if errors:
+        first = errors[0]
+        problem = first["description"]
+        if "<class" in str(problem):  # a part is missing; the parser's message names its class
+            problem = "a part of it is missing"
+        return f"{problem}, line {first['line']}, column {first['col']}: {first['highlight']}"
+    return str(error).splitlines()[0] if str(error) else "it is nested too deeply"

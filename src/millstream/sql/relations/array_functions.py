@@ -79,14 +79,14 @@ def array_of(text: Text | None, call: exp.Expr) -> exp.Expr:
     if isinstance(call, exp.GenerateSeries):
         return _series(text, call, call.args["start"], call.args["end"], call.args.get("step"), within=True)
     if isinstance(call, exp.Anonymous):
-        given = list(call.expressions)
-        if not 1 <= len(given) <= 3:
+        arguments = list(call.expressions)
+        if not 1 <= len(arguments) <= 3:
             raise DefinitionError(
                 "range takes an end, a start and an end, or both and a step", origin=_origin(text, call)
             )
-        start, end = (exp.Literal.number(0), given[0]) if len(given) == 1 else given[:2]
+        start, end = (exp.Literal.number(0), arguments[0]) if len(arguments) == 1 else arguments[:2]
         big = [exp.cast(v.copy(), "BIGINT") for v in (start, end)]
-        return _series(text, call, big[0], big[1], given[2] if len(given) > 2 else None, within=False)
+        return _series(text, call, big[0], big[1], arguments[2] if len(arguments) > 2 else None, within=False)
     return call.this  # type: ignore[no-any-return]
 
 
@@ -120,10 +120,10 @@ def _origin(text: Text | None, node: exp.Expr) -> Origin | None:
 
 def _constant(node: exp.Expr) -> float | None:
     try:
-        found = plain_value(node)
+        value = plain_value(node)
     except ValueError:
         return None
-    return found if isinstance(found, int | float) else None
+    return value if isinstance(value, int | float) else None
 
 
 def _numbered(

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Origin, Unsupported
-from millstream.model.event_times import conjuncts, interval_micros, nearest, times_of
 from millstream.model.expression import Expr, col
 from millstream.model.steps.as_of_any import RevisedAsOf, revised
-from millstream.model.steps.relational import JoinedAsOf
+from millstream.model.steps.event_times import conjuncts, interval_micros, nearest, times_of
+from millstream.model.steps.relations.as_of_join import JoinedAsOf
 from millstream.model.streams.stream import Stream
 from millstream.sql.parse.text import Text
 from millstream.sql.relations import join as pairs
@@ -88,8 +88,8 @@ def joined(query: _Query, left: Relation, join: exp.Join, right: Relation, at: e
     text = query.text
     side, kind = (join.side or "").upper(), (join.kind or "").upper()
     if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
-        said = " ".join(w for w in (side, kind) if w)
-        raise Unsupported(f"{said} ASOF JOIN", hint="ASOF JOIN and ASOF LEFT JOIN are", origin=_place(text, join))
+        kind_text = " ".join(w for w in (side, kind) if w)
+        raise Unsupported(f"{kind_text} ASOF JOIN", hint="ASOF JOIN and ASOF LEFT JOIN are", origin=_place(text, join))
     renamed = pairs.pair_names(left.stream.schema.names, right.stream.schema.names)
     names = using.names_of(text, left, join)
     both = pairs.joined_names(text, left, right, renamed, names, join)
@@ -99,9 +99,9 @@ def joined(query: _Query, left: Relation, join: exp.Join, right: Relation, at: e
         trees += [checked(text, t).node for t in _split(both.resolved(text, part))]
         trees[-1].meta["said"] = part.sql(dialect="spark")[:60]
     match = None if at is None else _system_time(text, both, right, renamed, join, at)
-    given = join.args.get("match_condition")
-    if given is not None:
-        match = _stated(text, both, sides, given)
+    condition = join.args.get("match_condition")
+    if condition is not None:
+        match = _stated(text, both, sides, condition)
     for i, name in enumerate(names, 1):
         own, other = (pairs.named_column(text, r, name, join) for r in (left, right))
         mine, theirs = exp.column(own), exp.column(renamed[other])
@@ -134,9 +134,9 @@ def _split(tree: exp.Expr) -> Iterator[exp.Expr]:
     yield exp.LTE(this=tree.this.copy(), expression=tree.args["high"].copy())
 
 
-def _stated(text: Text, both: Relation, sides: _Sides, given: exp.Expr) -> _Match:
+def _stated(text: Text, both: Relation, sides: _Sides, condition: exp.Expr) -> _Match:
     """The comparison in MATCH_CONDITION."""
-    tree = both.resolved(text, given).unnest()
+    tree = both.resolved(text, condition).unnest()
     if isinstance(tree, exp.Anonymous) and str(tree.this).lower() == NEAREST:
         values = [checked(text, v).node.unnest() for v in tree.expressions]
         if sorted(sides.of(v) for v in values) == ["left", "right"]:
@@ -145,35 +145,35 @@ def _stated(text: Text, both: Relation, sides: _Sides, given: exp.Expr) -> _Matc
         raise DefinitionError(
             "NEAREST takes a value of the left and one of the right",
             hint="MATCH_CONDITION (NEAREST(a.ts, b.ts))",
-            origin=text.of_node(given),
+            origin=text.of_node(condition),
         )
-    found = sides.halves(checked(text, tree).node)
-    if found is None:
+    halves = sides.halves(checked(text, tree).node)
+    if halves is None:
         raise DefinitionError(
             "MATCH_CONDITION compares a value of the left with one of the right",
             hint="MATCH_CONDITION (a.ts >= b.ts), with >=, >, <= or <; or NEAREST(a.ts, b.ts)",
-            origin=text.of_node(given),
+            origin=text.of_node(condition),
         )
-    return _Match(*found)
+    return _Match(*halves)
 
 
 def _chosen(text: Text, sides: _Sides, trees: Sequence[exp.Expr], join: exp.Join) -> tuple[_Match, list[exp.Expr]]:
     """The comparison of ON that selects the partner, and the other conditions; if there are several, the one of two
     plain columns.
     """
-    found = [(t, h) for t in trees if (h := sides.halves(t)) is not None]
-    plain = [(t, h) for t, h in found if isinstance(h[0], exp.Column) and isinstance(h[1], exp.Column)]
-    if not found:
+    comparisons = [(t, h) for t in trees if (h := sides.halves(t)) is not None]
+    plain = [(t, h) for t, h in comparisons if isinstance(h[0], exp.Column) and isinstance(h[1], exp.Column)]
+    if not comparisons:
         raise DefinitionError(
             "ASOF JOIN needs a comparison of times in ON",
             hint="e.g. ON a.id = b.id AND a.ts >= b.ts",
             origin=_place(text, join),
         )
-    candidates = plain or found
+    candidates = plain or comparisons
     if len(candidates) > 1:
         raise DefinitionError(
-            "it is not clear which comparison of this ASOF JOIN chooses the row",
-            hint="say it before ON: ASOF JOIN b MATCH_CONDITION (a.ts >= b.ts) ON ...",
+            "it is ambiguous which comparison of this ASOF JOIN chooses the row",
+            hint="specify it before ON: ASOF JOIN b MATCH_CONDITION (a.ts >= b.ts) ON ...",
             origin=_place(text, join),
         )
     tree, match = candidates[0]
@@ -189,7 +189,7 @@ def _system_time(
     if version is None:
         raise Unsupported(
             "FOR SYSTEM_TIME AS OF needs a stream of versions with an event time",
-            hint="a stored table is joined as it is: leave FOR SYSTEM_TIME out; or ASOF JOIN it by a column",
+            hint="a stored table has only its current state: leave FOR SYSTEM_TIME out; or ASOF JOIN it by a column",
             origin=_place(text, join),
         )
     if not isinstance(own, exp.Column) or own.name in renamed.values():
@@ -250,7 +250,7 @@ def _bound(
         nearby = match.direction == "nearest"
         rest = [*alone, *(() if nearby else (b.tree for b in bounds))]
         within = {b.direction: b.gap for b in bounds} if nearby else {}
-        wanted = RevisedAsOf(
+        as_of = RevisedAsOf(
             tuple(equal),
             times,
             match.direction,
@@ -260,7 +260,7 @@ def _bound(
             Expr(exp.and_(*rest)) if rest else None,
             (within.get("before"), within.get("after")),
         )
-        return both.with_stream(revised(mine, theirs, wanted))
+        return both.with_stream(revised(mine, theirs, as_of))
 
 
 def _name(value: Expr) -> str:
@@ -276,23 +276,23 @@ def _tolerance(
         return None
     if _name(back[match.right.name]) not in times_of(right.step):
         return None
-    found = [b.micros for b in bounds]
-    if any(f is None for f in found):
+    lengths = [b.micros for b in bounds]
+    if any(f is None for f in lengths):
         return None
     if match.direction == "nearest":
-        return (found[0],) if len(found) == 2 and found[0] == found[1] else None
-    if match.direction == "forward" and not found:
+        return (lengths[0],) if len(lengths) == 2 and lengths[0] == lengths[1] else None
+    if match.direction == "forward" and not lengths:
         return None
-    return (min((f for f in found if f is not None), default=None),)
+    return (min((f for f in lengths if f is not None), default=None),)
 
 
 def _bounded(text: Text, sides: _Sides, match: _Match, tree: exp.Expr, join: exp.Join) -> _Bound:
     """A condition over both sides as a bound on their distance."""
-    found = sides.halves(tree)
-    refused = Unsupported(f"`{_said(tree)}` in an as-of join", hint=_HINT, origin=_place(text, join))
-    if found is None:
+    halves = sides.halves(tree)
+    refused = Unsupported(f"`{_sql_text(tree)}` in an as-of join", hint=_HINT, origin=_place(text, join))
+    if halves is None:
         raise refused
-    own, other, direction, strict = found
+    own, other, direction, strict = halves
     side = "after" if direction == "backward" else "before"  # b <= a + gap bounds rows after a
     moved, shift = _shifted(other)
     if moved != match.right or (
@@ -304,7 +304,7 @@ def _bounded(text: Text, sides: _Sides, match: _Match, tree: exp.Expr, join: exp
     micros = None if gap is None else interval_micros(gap)
     if match.direction == "nearest" and (gap is None or strict):
         raise Unsupported(
-            f"`{_said(tree)}` in an as-of join to the nearest row",
+            f"`{_sql_text(tree)}` in an as-of join to the nearest row",
             hint="bound it by a plain length: b.ts BETWEEN a.ts - INTERVAL '5' MINUTE AND a.ts + INTERVAL '5' MINUTE",
             origin=_place(text, join),
         )
@@ -313,7 +313,7 @@ def _bounded(text: Text, sides: _Sides, match: _Match, tree: exp.Expr, join: exp
     return _Bound(tree, side, gap, micros)
 
 
-def _said(tree: exp.Expr) -> str:
+def _sql_text(tree: exp.Expr) -> str:
     """A condition as written."""
     return str(tree.meta.get("said") or tree.sql(dialect="spark")[:60])
 

@@ -21,11 +21,11 @@ def in_store(tree: exp.Query) -> exp.Query:
             continue
         if any(isinstance(f.this, str) and f.this.lower() == NEAREST for f in match.find_all(exp.Anonymous)):
             raise StatementRefused(
-                "NEAREST works in a view, not in a question", hint="CREATE VIEW v AS SELECT ..., and SELECT from that"
+                "NEAREST works in a view, not in a query", hint="CREATE VIEW v AS SELECT ..., and SELECT from that"
             )
         if join.args.get("using"):
             raise StatementRefused(
-                "MATCH_CONDITION with USING works in a view, not in a question", hint="write ON a.id = b.id"
+                "MATCH_CONDITION with USING works in a view, not in a query", hint="write ON a.id = b.id"
             )
         on = join.args.get("on")
         join.set("match_condition", None)

@@ -20,8 +20,8 @@ _NAMES = (SHOWN_OP, SHOWN_EPOCH, CHANGED_AT)
 
 def relation(query: _Query, node: exp.Table, ctes: Mapping[str, Relation], columns: Sequence[str]) -> Relation:
     """The changes of the relation in the parentheses; `columns` are names for them, those of the changelog first."""
-    text, given = query.text, list(node.this.expressions)
-    of = given[0] if len(given) == 1 else None
+    text, arguments = query.text, list(node.this.expressions)
+    of = arguments[0] if len(arguments) == 1 else None
     if isinstance(of, exp.Kwarg | exp.PropertyEQ) and of.this.name.lower() == "input":
         of = of.expression
     alias = node.alias
@@ -32,7 +32,7 @@ def relation(query: _Query, node: exp.Table, ctes: Mapping[str, Relation], colum
         alias = alias or of.name
     else:
         raise DefinitionError(
-            "a changelog is of one view, table or source, or of a subquery",
+            "CHANGELOG OF takes one view, table or source, or a subquery",
             hint="FROM CHANGELOG OF v, CHANGELOG(TABLE v) or CHANGELOG OF (SELECT ...)",
             origin=text.of_node(node),
         )

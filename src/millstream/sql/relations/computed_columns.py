@@ -19,8 +19,8 @@ from millstream.sql.relations.relation import Relation
 def event_time(entry: CreateSource, connector: Connector, schema: Schema | None) -> dict[str, Expr] | None:
     """The name and expression of a computed event time, over the columns that are read; None if it is not computed."""
     named = "" if entry.watermark is None else entry.watermark[0].lower()
-    wanted = next((c for c in _computed(entry) if c.name.lower() == named), None)
-    if wanted is None:
+    watermark_column = next((c for c in _computed(entry) if c.name.lower() == named), None)
+    if watermark_column is None:
         return None
     text = entry.piece.text
     relation = Relation(Flow("trial").source(entry.name, connector, schema=schema)).called(entry.name)
@@ -28,20 +28,20 @@ def event_time(entry: CreateSource, connector: Connector, schema: Schema | None)
     for column in _computed(entry):
         assert column.computed is not None
         if windows.name_of(column.computed) == "proctime":
-            if column is wanted:
+            if column is watermark_column:
                 raise DefinitionError(
                     f"`{column.name}` is the time of processing, which needs no WATERMARK",
                     hint="leave the WATERMARK out: windows over it close with the clock",
                     origin=text.of_node(column.computed),
                 )
             continue
-        made = relation.expr(text, column.computed)
-        known[column.name] = made.substitute(known)
-        if column is wanted:
+        expression = relation.expr(text, column.computed)
+        known[column.name] = expression.substitute(known)
+        if column is watermark_column:
             break
         with text.at(column.computed):
-            relation = _added(relation, column, made).called(entry.name)
-    return {wanted.name: known[wanted.name]}
+            relation = _added(relation, column, expression).called(entry.name)
+    return {watermark_column.name: known[watermark_column.name]}
 
 
 def processing_time(entry: CreateSource) -> str | None:
@@ -58,7 +58,7 @@ def relation(entry: CreateSource, stream: Stream) -> Relation:
     """The relation of a source: the columns that are read, and its computed columns in declaration order."""
     assert isinstance(stream.step, Source)
     text, time = entry.piece.text, stream.step.options.event_time
-    found = Relation(stream, times=frozenset() if time is None else frozenset({time}))
+    result = Relation(stream, times=frozenset() if time is None else frozenset({time}))
     clocks: set[str] = set()
     clock = stream.step.options.processing_time
     for column in _computed(entry):
@@ -67,22 +67,22 @@ def relation(entry: CreateSource, stream: Stream) -> Relation:
             if clock is None:
                 clocks.add(column.name)
             elif column.name != clock:
-                found = _added(found, column, col(clock))
+                result = _added(result, column, col(clock))
         elif stream.step.options.computed_time is None or column.name != time:
-            made = found.expr(text, column.computed)
+            expression = result.expr(text, column.computed)
             with text.at(column.computed):
-                found = _added(found, column, made)
+                result = _added(result, column, expression)
     if stream.step.options.computed_time is not None or clock is not None:
-        found = replace(found, stream=_in_order(entry, found.stream))
-    return replace(found, clocks=frozenset(clocks)).called(entry.name)
+        result = replace(result, stream=_in_order(entry, result.stream))
+    return replace(result, clocks=frozenset(clocks)).called(entry.name)
 
 
 def _computed(entry: CreateSource) -> list[ColumnDef]:
     return [c for c in entry.columns if c.computed is not None]
 
 
-def _added(given: Relation, column: ColumnDef, made: Expr) -> Relation:
-    return replace(given, stream=given.stream.with_columns(**{column.name: made}))
+def _added(relation: Relation, column: ColumnDef, expression: Expr) -> Relation:
+    return replace(relation, stream=relation.stream.with_columns(**{column.name: expression}))
 
 
 def _in_order(entry: CreateSource, stream: Stream) -> Stream:

@@ -55,10 +55,10 @@ def values(query: _Query, node: exp.Values) -> Relation:
 
 def _column(query: _Query, one: Relation, values: list[exp.Expr]) -> Expr:
     """One column: the value of each row by row number."""
-    made = [one.expr(query.text, v) for v in values]
-    if len(made) == 1:
-        return made[0]
+    expressions = [one.expr(query.text, v) for v in values]
+    if len(expressions) == 1:
+        return expressions[0]
     case = exp.Case(this=exp.column(_ROW))
-    for number, value in enumerate(made):
+    for number, value in enumerate(expressions):
         case.append("ifs", exp.If(this=exp.Literal.number(number), true=value.node.copy()))
-    return Expr(case, made[0].origin)
+    return Expr(case, expressions[0].origin)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
-from millstream.model.event_times import conjuncts
 from millstream.model.expression import col
-from millstream.model.steps.step import changes, plain_column
+from millstream.model.steps.columns import plain_column
+from millstream.model.steps.event_times import conjuncts
+from millstream.model.steps.step import changes
 from millstream.model.streams.stream import Stream
 from millstream.model.types.scalars import widest
 from millstream.model.types.schema import Schema, ddl_type
@@ -102,7 +103,7 @@ def _beside(
     if columns and outer is not None:
         raise Unsupported(
             "other names for the columns of LATERAL (SELECT ...)",
-            hint="give them in its SELECT",
+            hint="set them in its SELECT",
             origin=text.of_node(other),
         )
     right = renamed(text, right, columns, other).called(other.alias)
@@ -111,8 +112,8 @@ def _beside(
     on = [] if outer is None else outer.on(names)
     on += [checked(text, both.resolved(text, p)).node for p in conjuncts(join.args.get("on") or exp.true())]
     on = [p for p in on if not (isinstance(p, exp.Boolean) and p.this)]
-    made = pairs.Joining(right, "left" if side else "inner", names, tuple(on), other)
-    return both.with_stream(pairs.joined(text, relation.stream, made, on))
+    joining = pairs.Joining(right, "left" if side else "inner", names, tuple(on), other)
+    return both.with_stream(pairs.joined(text, relation.stream, joining, on))
 
 
 def lateral(query: _Query, relation: Relation, view: exp.Lateral) -> Relation:
@@ -136,21 +137,21 @@ def _generated(query: _Query, relation: Relation, join: exp.Join) -> Relation:
             hint="CROSS JOIN, JOIN ... ON condition and LEFT JOIN ... ON true are",
             origin=text.of_node(join),
         )
-    made = array_functions.beside(query, relation, join.this, outer=join.side == "LEFT")
+    generated = array_functions.beside(query, relation, join.this, outer=join.side == "LEFT")
     if on is None or plain:
-        return made
-    condition = made.expr(text, on)
+        return generated
+    condition = generated.expr(text, on)
     with text.at(on):
-        return made.with_stream(made.stream.where(condition))
+        return generated.with_stream(generated.stream.where(condition))
 
 
 def element(text: Text, relation: Relation, name: str, array: exp.Expr, *, outer: bool, of: str = "") -> Relation:
     """A relation with the elements of an array as a column."""
-    made = relation.expr(text, array)
+    expression = relation.expr(text, array)
     with text.at(array):
         if name.lower() in {n.lower() for n in relation.stream.schema.names}:
-            raise SchemaError(f"there is a column `{name}` already", hint="give the elements another name")
-        stream = relation.stream._flattened(name, made, keep_empty=outer)
+            raise SchemaError(f"there is already a column `{name}`", hint="give the elements another name")
+        stream = relation.stream._flattened(name, expression, keep_empty=outer)
     aliases = {**relation.aliases, **({of.lower(): {name.lower(): name}} if of else {})}
     return replace(relation, stream=stream, aliases=aliases)
 
@@ -180,7 +181,7 @@ def _looked_up(query: _Query, relation: Relation, join: exp.Join, table: CreateT
         if changes(relation.stream.step):
             raise Unsupported(
                 f"the stored table `{table.name}` cannot be looked up for rows that change",
-                detail="a lookup sees the table as it is when a row comes, and would not find the same again",
+                detail="a lookup reads the table when a row arrives, and would not find the same row again",
                 hint="CREATE VIEW ... WITH (tables = 'live') AS ...: the view follows the changes of the table",
             )
         stream = relation.stream.enrich(
@@ -212,19 +213,19 @@ def _matched(
     found_pairs: list[tuple[str, str]] = []
     for condition in on.flatten() if isinstance(on, exp.And) else [on]:
         sides: list[exp.Expr] = [condition.left, condition.right] if isinstance(condition, exp.EQ) else []
-        found = [s for s in sides if _is_theirs(s, alias, theirs, relation)]
-        if len(found) != 1:
+        table_sides = [s for s in sides if _is_theirs(s, alias, theirs, relation)]
+        if len(table_sides) != 1:
             raise Unsupported(
                 f"`{condition.sql(dialect='spark')[:60]}` in ON",
                 hint="each condition is a column of the table = an expression over the stream, joined by AND",
                 origin=text.of_node(condition),
             )
-        mine = sides[1] if found[0] is sides[0] else sides[0]
-        made = relation.expr(text, mine)
-        column = plain_column(made) or f"{HIDDEN}{len(found_pairs)}"
+        mine = sides[1] if table_sides[0] is sides[0] else sides[0]
+        bound = relation.expr(text, mine)
+        column = plain_column(bound) or f"{HIDDEN}{len(found_pairs)}"
         if column.startswith(HIDDEN):
-            relation = replace(relation, stream=relation.stream.with_columns(**{column: made}))
-        found_pairs.append((column, theirs[found[0].name.lower()]))
+            relation = replace(relation, stream=relation.stream.with_columns(**{column: bound}))
+        found_pairs.append((column, theirs[table_sides[0].name.lower()]))
     return relation, found_pairs
 
 
@@ -238,8 +239,8 @@ def _is_theirs(node: exp.Expr, alias: str, theirs: Mapping[str, str], relation: 
 
 def _out_of_the_way(relation: Relation, names: list[str]) -> tuple[Relation, dict[str, str]]:
     """Rename columns of the stream to hidden names if new columns have the same name."""
-    taken = {n.lower() for n in names}
-    clash = [n for n in relation.stream.schema.names if n.lower() in taken]
+    names_in_use = {n.lower() for n in names}
+    clash = [n for n in relation.stream.schema.names if n.lower() in names_in_use]
     if not clash:
         return relation, {}
     moved = {n: f"{HIDDEN}{n}" for n in clash}

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
-from millstream.model.event_times import conjuncts, disjuncts
-from millstream.model.event_times import joined as bounds_of
 from millstream.model.expression import Expr, col, has_clock
-from millstream.model.steps.relational import Joined
+from millstream.model.steps.event_times import conjuncts, disjuncts
+from millstream.model.steps.event_times import joined as bounds_of
+from millstream.model.steps.relations.join import Joined
 from millstream.model.steps.step import upstream
 from millstream.model.streams.stream import Stream
 from millstream.sql.parse.text import Text
@@ -71,10 +71,10 @@ def joining(query: _Query, left: Relation, join: exp.Join, right: Relation) -> t
         trees.append(exp.EQ(this=exp.column(mine), expression=exp.column(renamed[theirs])))
         one[mine] = renamed[theirs]
     right, trees = _present(text, right, how, renamed, trees)
-    made = Joining(right, how, renamed, tuple(checked(text, t).node for t in trees), join.this)
-    stream = joined(text, left.stream, made, made.on)
-    found = (left if how in ("semi", "anti") else both).with_stream(stream)
-    return same_names.merged(found, left, one) if one and how in ("right", "full") else found, made
+    pair = Joining(right, how, renamed, tuple(checked(text, t).node for t in trees), join.this)
+    stream = joined(text, left.stream, pair, pair.on)
+    result = (left if how in ("semi", "anti") else both).with_stream(stream)
+    return same_names.merged(result, left, one) if one and how in ("right", "full") else result, pair
 
 
 def _present(
@@ -87,8 +87,8 @@ def _present(
     timed = [t for t in on if has_clock(t) and _columns(t) and _columns(t) <= set(back)]
     if how not in ("inner", "left", "semi", "anti") or not timed:
         return right, list(on)
-    given = [(t, checked(text, t, clock=True).node) for t in timed]
-    stream, _ = _filtered(text, right.stream, back, given)
+    conditions = [(t, checked(text, t, clock=True).node) for t in timed]
+    stream, _ = _filtered(text, right.stream, back, conditions)
     return right.with_stream(stream), [t for t in on if t not in timed]
 
 
@@ -104,9 +104,9 @@ def pushed(
     timed = [p for p in where if p.find(exp.Query) is None and has_clock(p)]
     if timed and not any(j.how in ("right", "full") for j in joins):
         plain = [p for p in where if p not in timed]
-        made, rest = _pushed(text, first, joins, whole, plain)
-        if any(isinstance(s, Joined) and any(bounds_of(s).used) for s in upstream(made.stream.step)):
-            return made, [*rest, *timed]
+        pushed_joins, rest = _pushed(text, first, joins, whole, plain)
+        if any(isinstance(s, Joined) and any(bounds_of(s).used) for s in upstream(pushed_joins.stream.step)):
+            return pushed_joins, [*rest, *timed]
     return _pushed(text, first, joins, whole, where)
 
 
@@ -154,7 +154,7 @@ def shared_by_or(text: Text, whole: Relation, where: Sequence[exp.Expr]) -> list
     """Equalities of two columns that every branch of an OR contains: ``(a = b AND x) OR (a = b AND y)`` implies ``a =
     b``, and a join on a key examines fewer pairs than one without.
     """
-    found: list[exp.Expr] = []
+    shared: list[exp.Expr] = []
     for part in where:
         if not isinstance(part, exp.Or) or part.find(exp.Query) is not None:
             continue
@@ -165,16 +165,16 @@ def shared_by_or(text: Text, whole: Relation, where: Sequence[exp.Expr]) -> list
                 continue
             tree = whole.resolved(text, one)
             if all(any(whole.resolved(text, o) == tree for o in rest) for rest in branches[1:]):
-                found.append(one)
-    return found
+                shared.append(one)
+    return shared
 
 
 def _filtered(
-    text: Text, stream: Stream, back: Mapping[str, str], given: Sequence[tuple[exp.Expr, exp.Expr]]
+    text: Text, stream: Stream, back: Mapping[str, str], conditions: Sequence[tuple[exp.Expr, exp.Expr]]
 ) -> tuple[Stream, list[tuple[exp.Expr, exp.Expr]]]:
     """A stream with the conditions applied that refer to it alone; and the others."""
     rest = []
-    for part, tree in given:
+    for part, tree in conditions:
         names = _columns(tree)
         if names and names <= set(back):
             own = Expr(tree).substitute({new: col(old) for new, old in back.items()})
@@ -209,11 +209,11 @@ def joined(text: Text, left: Stream, one: Joining, on: Iterable[exp.Expr]) -> St
 
 def _how(text: Text, join: exp.Join) -> str:
     side, kind, method = ((join.args.get(a) or "").upper() for a in ("side", "kind", "method"))
-    found = _HOW.get((side, kind)) if not method else None
-    if found is None:
-        said = " ".join(w for w in (method, side, kind) if w)
+    how = _HOW.get((side, kind)) if not method else None
+    if how is None:
+        join_kind = " ".join(w for w in (method, side, kind) if w)
         raise Unsupported(
-            f"{said.removesuffix('JOIN').strip(' _')} JOIN is not supported in a view",
+            f"{join_kind.removesuffix('JOIN').strip(' _')} JOIN is not supported in a view",
             hint="JOIN, LEFT, RIGHT, FULL, LEFT SEMI, LEFT ANTI and CROSS JOIN are, and ASOF JOIN",
             origin=text.of_node(join.this),
         )
@@ -221,26 +221,26 @@ def _how(text: Text, join: exp.Join) -> str:
         raise DefinitionError(
             "MATCH_CONDITION belongs to ASOF JOIN", hint="write ASOF JOIN, or AND in ON", origin=text.of_node(join.this)
         )
-    if found != "inner" and not join.args.get("on") and not join.args.get("using"):
+    if how != "inner" and not join.args.get("on") and not join.args.get("using"):
         raise DefinitionError(
-            f"a {found} join needs ON",
+            f"a {how} join needs ON",
             hint="... JOIN other ON a.id = other.id, or USING (id)",
             origin=text.of_node(join.this),
         )
-    return found
+    return how
 
 
 def pair_names(mine: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
     """Names for the columns of the right side that do not collide with columns of the left side."""
-    taken, found = {n.lower() for n in mine}, {}
+    names_in_use, names = {n.lower() for n in mine}, {}
     for name in theirs:
         new, number = name, 0
-        while new.lower() in taken:
+        while new.lower() in names_in_use:
             number += 1
             new = f"{HIDDEN}{number}_{name}"
-        taken.add(new.lower())
-        found[name] = new
-    return found
+        names_in_use.add(new.lower())
+        names[name] = new
+    return names
 
 
 def joined_names(
@@ -251,7 +251,7 @@ def joined_names(
     twice = set(theirs) & set(left.aliases)
     if twice:
         raise DefinitionError(
-            f"`{sorted(twice)[0]}` is there twice",
+            f"`{sorted(twice)[0]}` appears twice",
             hint="give one of them another name: ... AS other",
             origin=text.of_node(join.this),
         )
@@ -270,10 +270,10 @@ def joined_names(
 
 def named_column(text: Text, relation: Relation, name: str, join: exp.Join) -> str:
     """The relation's column for a name in USING."""
-    found = next((n for n in relation.stream.schema.names if n.lower() == name.lower()), None)
-    if found is None:
+    column = next((n for n in relation.stream.schema.names if n.lower() == name.lower()), None)
+    if column is None:
         raise same_names.missing(text, name, relation.stream.schema.names, join)
-    return found
+    return column
 
 
 def equal_sides(tree: exp.Expr, mine: set[str], theirs: set[str]) -> tuple[exp.Expr, exp.Expr] | None:

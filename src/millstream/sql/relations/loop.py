@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from millstream.errors import SchemaError, Unsupported
-from millstream.model.steps.loop import Iterated, Round, depends
+from millstream.model.steps.relations.loop import Iterated, Round, depends
 from millstream.sql.relations import from_items
 from millstream.sql.relations.relation import Relation
 
@@ -29,24 +29,26 @@ def loop(query: _Query, cte: exp.CTE, columns: Sequence[str], ctes: Mapping[str,
     text, node = query.text, cte.this
     if not isinstance(node, exp.Union):
         raise Unsupported(
-            "a recursive CTE is what it begins with UNION what follows from that",
+            "a recursive CTE is the initial rows UNION the rows that follow from them",
             hint="WITH RECURSIVE r AS (SELECT ... FROM edges UNION SELECT ... FROM r JOIN edges ON ...)",
             origin=text.of_node(node),
         )
     first = from_items.renamed(text, query.settled(query.query(node.left, ctes), node.left), columns, cte)
     rows = Round(first.stream.schema)
     inner = Relation(first.stream._with(rows)).called(cte.alias)
-    made = query.settled(query.query(node.right, {**ctes, cte.alias.lower(): inner}), node.right)
-    if len(made.names) != len(first.names):
+    iteration = query.settled(query.query(node.right, {**ctes, cte.alias.lower(): inner}), node.right)
+    if len(iteration.names) != len(first.names):
         raise SchemaError(
-            f"the parts of a UNION have {len(first.names)} and {len(made.names)} columns",
-            detail=f"{', '.join(first.names)}  against  {', '.join(made.names)}",
+            f"the parts of a UNION have {len(first.names)} and {len(iteration.names)} columns",
+            detail=f"{', '.join(first.names)}  against  {', '.join(iteration.names)}",
             hint="select the same number of columns in both",
             origin=text.of_node(node.right),
         )
-    made = from_items.renamed(text, made, list(first.names), node.right)
-    if not depends(made.stream.step, rows):
-        raise Unsupported(f"`{cte.alias}` calls itself where it is not read", origin=text.of_node(node.left))
+    iteration = from_items.renamed(text, iteration, list(first.names), node.right)
+    if not depends(iteration.stream.step, rows):
+        raise Unsupported(f"`{cte.alias}` refers to itself where that is not supported", origin=text.of_node(node.left))
     copies = not node.args.get("distinct")
-    step = Iterated(first.stream.step, rows, made.stream.step, True, ROUNDS, True, copies, origin=text.of_node(cte))
+    step = Iterated(
+        first.stream.step, rows, iteration.stream.step, True, ROUNDS, True, copies, origin=text.of_node(cte)
+    )
     return Relation(first.stream._with(step)).called(cte.alias)

@@ -107,15 +107,15 @@ class _Clauses:
             raise DefinitionError("ORDER BY is missing", hint="the event time", origin=text.of_token(self.first))
         tree = partial(_tree, query)
         keys = []
-        for i, given in enumerate(self.keys):
-            key = relation.expr(text, tree(given))
+        for i, partition in enumerate(self.keys):
+            key = relation.expr(text, tree(partition))
             plain = key.columns()[0] if len(key.columns()) == 1 and key.spark() == f"`{key.columns()[0]}`" else None
             keys.append((plain or f"key_{i}", key))
         time, order = self._order(relation, tree)
         spelled = {v.lower(): v for v in _variables(self.pattern)}
         conditions = {spelled.get(n.lower(), n): tree(c) for n, c in self.conditions.items()}
         measures = {n: tree(m) for n, m in self.measures.items()}
-        made_of: Callable[[exp.Expr], Expr] = partial(checked, text)
+        expression_of: Callable[[exp.Expr], Expr] = partial(checked, text)
         return matched(
             relation.stream.step,
             tuple(keys),
@@ -130,38 +130,38 @@ class _Clauses:
             all_rows=self.all_rows,
             timeouts=self.timeouts,
             origin_of=text.of_node,
-            made=made_of,
+            build=expression_of,
         )
 
     def _order(
         self, relation: Relation, tree: Callable[[tuple[Token, ...]], exp.Expr]
     ) -> tuple[str, tuple[tuple[str, bool, bool], ...]]:
-        found: list[tuple[str, bool, bool]] = []
-        for given in self.order:
-            rest, nulls, down = given, None, False
+        order_columns: list[tuple[str, bool, bool]] = []
+        for order in self.order:
+            rest, nulls, down = order, None, False
             words = [word(t) for t in rest]
             if len(words) > 2 and words[-2] == "NULLS" and words[-1] in ("FIRST", "LAST"):
                 nulls, rest = words[-1] == "FIRST", rest[:-2]
             if len(rest) > 1 and word(rest[-1]) in ("ASC", "DESC"):
                 down, rest = word(rest[-1]) == "DESC", rest[:-1]
             column = relation.resolved(self.text, tree(rest))
-            if not isinstance(column, exp.Column) or (down and not found):
+            if not isinstance(column, exp.Column) or (down and not order_columns):
                 raise Unsupported(
                     "rows are matched in the order of event time, upwards",
                     hint="ORDER BY ts; other columns can follow, for rows of one time",
-                    origin=self.text.of_token(given[0]),
+                    origin=self.text.of_token(order[0]),
                 )
-            found.append((column.name, down, not down if nulls is None else nulls))
-        return found[0][0], tuple(found[1:])
+            order_columns.append((column.name, down, not down if nulls is None else nulls))
+        return order_columns[0][0], tuple(order_columns[1:])
 
 
-def _tree(query: _Query, given: tuple[Token, ...]) -> exp.Expr:
+def _tree(query: _Query, tokens: tuple[Token, ...]) -> exp.Expr:
     """An expression in a clause, checked like any expression of a query."""
     text = query.text
-    tree = queries.parsed(text, tuple(tokens_prepared(given)))
-    queries.check(text, tree, given[0], functions=NAMES | set(query.binder.catalog.functions))
+    tree = queries.parsed(text, tuple(tokens_prepared(tokens)))
+    queries.check(text, tree, tokens[0], functions=NAMES | set(query.binder.catalog.functions))
     if tree.find(exp.Query) is not None or not isinstance(tree, exp.Condition):
-        raise Unsupported("only an expression can stand here", origin=text.of_token(given[0]))
+        raise Unsupported("only an expression is allowed here", origin=text.of_token(tokens[0]))
     return tree
 
 
@@ -171,91 +171,91 @@ def _variables(part: Part) -> Iterator[str]:
     yield from named(part)
 
 
-def _read(text: Text, given: tuple[Token, ...]) -> _Clauses:
+def _read(text: Text, tokens: tuple[Token, ...]) -> _Clauses:
     """Parse the clauses from the tokens of MATCH_RECOGNIZE (...)."""
-    piece = StatementText(text, given)
+    piece = StatementText(text, tokens)
     whole = Cursor(piece, first=1)
     inside = whole.bracketed()
-    found = _Clauses(text, given[0])
+    clauses = _Clauses(text, tokens[0])
     seen: set[str] = set()
     while not inside.done:
         name = word(inside.token)
         if name not in _CLAUSES:
             inside.one_of(_CLAUSES, "a clause of MATCH_RECOGNIZE")
         if name in seen:
-            inside.fail(f"{name} is there twice")
+            inside.fail(f"{name} appears twice")
         seen.add(name)
         inside.at += 1
         end = _end_of_clause(inside)
-        _clause(found, name, Cursor(piece, first=inside.at, last=end))
+        _clause(clauses, name, Cursor(piece, first=inside.at, last=end))
         inside.at = end
-    return found
+    return clauses
 
 
 def _end_of_clause(inside: Cursor) -> int:
     depth = 0
     for i in range(inside.at, inside.end):
         token = inside.piece.tokens[i]
-        said = word(token)
-        if depth == 0 and said in _CLAUSES and i > inside.at:
+        keyword = word(token)
+        if depth == 0 and keyword in _CLAUSES and i > inside.at:
             following = word(inside.piece.tokens[i + 1]) if i + 1 < inside.end else ""
             rows = {"ONE": ("ROW",), "ALL": ("ROWS",), "AFTER": ("MATCH",), "EMIT": ("TIMEOUTS",), "PATTERN": ("(",)}
-            if said not in rows or following in rows[said]:
+            if keyword not in rows or following in rows[keyword]:
                 return i
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
     return inside.end
 
 
-def _clause(found: _Clauses, name: str, cursor: Cursor) -> None:
+def _clause(clauses: _Clauses, name: str, cursor: Cursor) -> None:
     if name in ("PARTITION BY", "ORDER BY"):
-        (found.keys if name == "PARTITION BY" else found.order).extend(_listed(cursor))
+        (clauses.keys if name == "PARTITION BY" else clauses.order).extend(_listed(cursor))
     elif name == "MEASURES":
         for item in _listed(cursor):
             if len(item) < 3 or word(item[-2]) != "AS":
                 raise DefinitionError("a measure needs a name: ... AS name", origin=cursor.text.of_token(item[-1]))
-            if str(item[-1].text) in found.measures:
+            if str(item[-1].text) in clauses.measures:
                 raise DefinitionError(f"two measures `{item[-1].text}`", origin=cursor.text.of_token(item[-1]))
-            found.measures[str(item[-1].text)] = item[:-2]
+            clauses.measures[str(item[-1].text)] = item[:-2]
     elif name == "DEFINE":
         for item in _listed(cursor):
             if len(item) < 3 or word(item[1]) != "AS":
                 raise DefinitionError("variable AS condition is expected", origin=cursor.text.of_token(item[0]))
-            found.conditions[str(item[0].text)] = item[2:]
+            clauses.conditions[str(item[0].text)] = item[2:]
     elif name == "SUBSET":
         for item in _listed(cursor):
             names = [str(t.text) for t in item[3:-1] if t.token_type is not TokenType.COMMA]
             if len(item) < 5 or word(item[1]) != "=" or word(item[2]) != "(":
                 raise DefinitionError("name = (a, b) is expected", origin=cursor.text.of_token(item[0]))
-            found.subsets[str(item[0].text)] = tuple(names)
+            clauses.subsets[str(item[0].text)] = tuple(names)
     elif name == "PATTERN":
         inner = cursor.bracketed()
         with cursor.text.at(inner.token):
-            found.pattern = _choice(inner)
+            clauses.pattern = _choice(inner)
         inner.finish()
         cursor.finish()
     else:
-        _small(found, name, cursor)
+        _small(clauses, name, cursor)
 
 
-def _small(found: _Clauses, name: str, cursor: Cursor) -> None:
+def _small(clauses: _Clauses, name: str, cursor: Cursor) -> None:
     """Parse the short clauses."""
     if name == "ONE":
         cursor.expect("ROW", "PER", "MATCH")
     elif name == "ALL":
         cursor.expect("ROWS", "PER", "MATCH")
-        found.all_rows = True
+        clauses.all_rows = True
         if cursor.peek("WITH", "UNMATCHED"):
             raise Unsupported("WITH UNMATCHED ROWS", origin=cursor.text.of_token(cursor.take()))
         for more in (("SHOW", "EMPTY", "MATCHES"), ("OMIT", "EMPTY", "MATCHES")):
             cursor.accept(*more)  # there are none
     elif name == "AFTER":
         cursor.expect("MATCH", "SKIP")
-        found.skip = _skip(cursor)
+        clauses.skip = _skip(cursor)
     elif name == "WITHIN":
-        found.within = cursor.interval("the time of a match")
+        clauses.within = cursor.interval("the time of a match")
     else:
         cursor.expect("TIMEOUTS")
-        found.timeouts = True
+        clauses.timeouts = True
     cursor.finish()
 
 
@@ -272,18 +272,18 @@ def _skip(cursor: Cursor) -> Skip:
 
 def _listed(cursor: Cursor) -> list[tuple[Token, ...]]:
     """The comma-separated parts."""
-    found: list[list[Token]] = [[]]
+    items: list[list[Token]] = [[]]
     depth = 0
     while not cursor.done:
         token = cursor.take()
         if depth == 0 and token.token_type is TokenType.COMMA:
-            found.append([])
+            items.append([])
             continue
         depth += (word(token) in ("(", "[")) - (word(token) in (")", "]"))
-        found[-1].append(token)
-    if not all(found):
+        items[-1].append(token)
+    if not all(items):
         cursor.fail("something is expected here")
-    return [tuple(item) for item in found]
+    return [tuple(item) for item in items]
 
 
 # ---------------------------------------------------------------- the pattern itself

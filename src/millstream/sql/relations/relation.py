@@ -12,13 +12,13 @@ from millstream.errors import SchemaError, Unsupported
 from millstream.model.expression import CLOCK, Expr, clock_word, is_lambda_parameter
 from millstream.model.functions import GENERATOR, UNREPEATABLE
 from millstream.model.reserved import OF
+from millstream.model.steps.temporal_conditions import misplaced
 from millstream.model.streams.stream import Stream
-from millstream.model.temporal_conditions import misplaced
 from millstream.model.windows.kinds import AnyWindow
 from millstream.sql import early_checks, unknown_names
-from millstream.sql.bind import aggregates
-from millstream.sql.parse import completeness
-from millstream.sql.parse.allow_list import GROUPS, called, unrepeatable
+from millstream.sql.bind.grouping import aggregates
+from millstream.sql.parse.checks import completeness
+from millstream.sql.parse.checks.allow_list import GROUPS, called, unrepeatable
 from millstream.sql.parse.text import Text
 
 BORDERS = ("window_start", "window_end", "window_time")
@@ -89,7 +89,7 @@ class Relation:
         inner = node.find(exp.Query)
         if inner is not None:
             raise Unsupported(
-                "a subquery cannot stand here",
+                "a subquery is not allowed here",
                 hint="it can in FROM, WHERE, SELECT, HAVING, ORDER BY and ON of inner joins; or make a view of it",
                 origin=text.of_node(inner),
             )
@@ -108,7 +108,7 @@ class Relation:
         for column in tree.find_all(exp.Column):
             if self.windowed is not None and column.name in BORDERS:
                 raise Unsupported(
-                    f"`{column.name}` can be used only behind GROUP BY window_start, window_end",
+                    f"`{column.name}` can be used only after GROUP BY window_start, window_end",
                     origin=text.of_node(node),
                 )
             if column.name in self.clocks:
@@ -137,16 +137,16 @@ class Relation:
             owners = [a for a, within in self.aliases.items() if parts[0].lower() in within]
             raise SchemaError(
                 f"`{parts[0]}` is a column of {' and of '.join(f'`{a}`' for a in owners)}",
-                hint=f"say which: {owners[0]}.{parts[0]}" if owners else None,
+                hint=f"qualify it: {owners[0]}.{parts[0]}" if owners else None,
                 origin=text.of_node(column),
             )
         if len(parts) > 1 and parts[0].lower() in self.aliases:
             within = self.aliases[parts[0].lower()]
             if parts[1].lower() not in within:
                 raise unknown_names.column(text, column, parts[1], list(within.values()), of=parts[0])
-            found, rest = within[parts[1].lower()], parts[2:]
+            name, rest = within[parts[1].lower()], parts[2:]
         elif parts[0].lower() in known and (len(parts) == 1 or self.has_fields(known[parts[0].lower()])):
-            found, rest = known[parts[0].lower()], parts[1:]
+            name, rest = known[parts[0].lower()], parts[1:]
         else:
             within = next((a for a in self.aliases.values() if parts[0].lower() in a), {})
             if parts[0].lower() not in within or (len(parts) > 1 and not self.has_fields(within[parts[0].lower()])):
@@ -155,46 +155,46 @@ class Relation:
                 if len(parts) > 1:
                     raise unknown_names.relation(text, column, parts, self.aliases)
                 raise unknown_names.column(text, column, parts[0], [*self.names, *also], select=select)
-            found, rest = within[parts[0].lower()], parts[1:]
-        early_checks.check_fields(text, column, found, self._type(found), rest)
+            name, rest = within[parts[0].lower()], parts[1:]
+        early_checks.check_fields(text, column, name, self._type(name), rest)
         if isinstance(column.parent, exp.Bracket) and column.parent.this is column and not rest:
-            early_checks.check_elements(text, column.parent, found, self._type(found))
-        made: exp.Expr = exp.column(found)
-        made.this.meta.update(column.this.meta)
-        made.meta["resolved"] = True  # it may be visited again
+            early_checks.check_elements(text, column.parent, name, self._type(name))
+        reference: exp.Expr = exp.column(name)
+        reference.this.meta.update(column.this.meta)
+        reference.meta["resolved"] = True  # it may be visited again
         for part in rest:
-            made = exp.Dot(this=made, expression=exp.to_identifier(part))
-        return made
+            reference = exp.Dot(this=reference, expression=exp.to_identifier(part))
+        return reference
 
 
 def own(column: str) -> exp.Column:
     """A stream column, which needs no alias to qualify it."""
-    found = exp.column(column)
-    found.meta["resolved"] = True
-    return found
+    reference = exp.column(column)
+    reference.meta["resolved"] = True
+    return reference
 
 
 def checked(text: Text, tree: exp.Expr, *, clock: bool = False) -> Expr:
     """An expression of a live view, checked to be deterministic. A condition with `clock` may also compare with the
     current time.
     """
-    total = next(aggregates.found(tree), None)
+    total = next(aggregates.aggregates_in(tree), None)
     if total is not None:
         raise SchemaError(
-            f"the aggregate `{total.sql(dialect='spark')[:60]}` cannot stand here",
-            hint="HAVING, or WHERE in a query around it, can speak of what a GROUP BY gives",
+            f"the aggregate `{total.sql(dialect='spark')[:60]}` is not allowed here",
+            hint="HAVING, or WHERE in an outer query, can use the results of a GROUP BY",
             origin=text.of_node(total) or text.of_node(tree),
         )
     for node in tree.walk():
         if isinstance(node, exp.Window):
             raise Unsupported(
                 f"`{node.sql(dialect='spark')[:60]}` is not supported here",
-                hint="window functions stand in SELECT and in QUALIFY: ask for them in a query inside",
+                hint="window functions are allowed in SELECT and in QUALIFY: compute them in a subquery",
                 origin=text.of_node(node),
             )
         if isinstance(node, exp.Star):
             raise SchemaError(
-                "* cannot stand here",
+                "* is not allowed here",
                 hint="count(*) counts rows; other functions take columns: name them",
                 origin=text.of_node(node),
             )
@@ -208,13 +208,13 @@ def checked(text: Text, tree: exp.Expr, *, clock: bool = False) -> Expr:
             raise unrepeatable(name, text.of_node(tree))
         if name in GENERATOR:
             raise Unsupported(
-                f"`{name}` makes several rows of one, and cannot stand here",
+                f"`{name}` turns one row into several, and is not allowed here",
                 hint="alone in SELECT, explode(tags) AS tag can; or FROM ... LATERAL VIEW explode(tags) t AS tag",
                 origin=text.of_node(tree),
             )
         if name in GROUPS:
             raise Unsupported(
-                f"`{name}` speaks of the windows of a GROUP BY, and cannot stand here",
+                f"`{name}` needs the windows of a GROUP BY, and is not allowed here",
                 hint="GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE), with TUMBLE_START(...) in SELECT",
                 origin=text.of_node(tree),
             )
@@ -225,9 +225,9 @@ def checked(text: Text, tree: exp.Expr, *, clock: bool = False) -> Expr:
 
 def swap(node: exp.Expr, table: Callable[[exp.Expr], exp.Expr | None]) -> exp.Expr:
     """A tree with parts replaced, from the outside in."""
-    found = table(node)
-    if found is not None:
-        return found
+    swapped = table(node)
+    if swapped is not None:
+        return swapped
     for child in list(node.iter_expressions()):
         new = swap(child, table)
         if new is not child:

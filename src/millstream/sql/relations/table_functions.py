@@ -50,9 +50,9 @@ def tabled(text: Text, relation: Relation, call: exp.Anonymous, place: exp.Expr,
         raise DefinitionError(
             f"{len(names)} names for the {len(schema.names)} columns of `{call.name}`", origin=text.of_node(place)
         )
-    made = relation.expr(text, call)
+    expression = relation.expr(text, call)
     with text.at(call):
-        stream = relation.stream._rows_of(made, schema, names, keep_empty=outer)
-    given = {n.lower(): n for n in names}
+        stream = relation.stream._rows_of(expression, schema, names, keep_empty=outer)
+    columns = {n.lower(): n for n in names}
     of = alias.name if alias is not None else ""
-    return replace(relation, stream=stream, aliases={**relation.aliases, **({of.lower(): given} if of else {})})
+    return replace(relation, stream=stream, aliases={**relation.aliases, **({of.lower(): columns} if of else {})})

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, SchemaError, Unsupported
-from millstream.model.event_times import times_of
 from millstream.model.expression import col
-from millstream.model.steps.relational import TableRows
-from millstream.model.steps.step import INDEX, Aggregated, Select, Source, Step, changes, inputs, plain_column
+from millstream.model.steps.aggregation import INDEX, Aggregated
+from millstream.model.steps.columns import plain_column
+from millstream.model.steps.event_times import times_of
+from millstream.model.steps.relations.stored_table import TableRows
+from millstream.model.steps.step import Select, Source, Step, changes, inputs
 from millstream.model.streams.stream import Stream
 from millstream.model.types.duration import Duration
 from millstream.model.windows import borders
@@ -76,11 +78,11 @@ def name_of(node: exp.Expr) -> str:
 def table_call(text: Text, node: exp.Anonymous) -> WindowTableCall:
     """A window function in FROM: its table, its time, then its lengths; by position or by name."""
     name = name_of(node)
-    given = list(node.expressions)
+    arguments = list(node.expressions)
     table = partition = time = None
     named: dict[str, exp.Expr] = {}
     placed: list[exp.Expr] = []
-    for argument in given:
+    for argument in arguments:
         if isinstance(argument, exp.Kwarg | exp.PropertyEQ):
             named[argument.this.name.lower()] = argument.expression
         elif name_of(argument) == "partition_by":
@@ -95,7 +97,7 @@ def table_call(text: Text, node: exp.Anonymous) -> WindowTableCall:
         if name_of(time) == "descriptor" if time is not None else False:
             time = time.expressions[0] if time is not None and time.expressions else None
         if not isinstance(time, exp.Column):
-            raise _wrong(text, node, name, "after the table comes the time: DESCRIPTOR(ts)")
+            raise _wrong(text, node, name, "the time follows the table: DESCRIPTOR(ts)")
     return WindowTableCall(name, table.name, time, partition or (), _lengths(text, node, name, placed, named), node)
 
 
@@ -115,11 +117,11 @@ def check_border(text: Text, node: exp.Expr, window: AnyWindow) -> None:
     if kind not in ("tumble", "hop", "session") or not border or len(node.expressions) < 2:
         return
     call = group_call(text, exp.Anonymous(this=kind, expressions=[e.copy() for e in node.expressions]))
-    said = window_of(text, call)
-    computed = [isinstance(w, SessionWindow) and w.gap_by is not None for w in (said, window)]
-    if computed[0] != computed[1] or (not computed[0] and said != window):  # computed gaps are not compared
+    call_window = window_of(text, call)
+    computed = [isinstance(w, SessionWindow) and w.gap_by is not None for w in (call_window, window)]
+    if computed[0] != computed[1] or (not computed[0] and call_window != window):  # computed gaps are not compared
         raise DefinitionError(
-            f"`{node.sql(dialect='spark')[:60]}` speaks of another window than GROUP BY",
+            f"`{node.sql(dialect='spark')[:60]}` is not the window of GROUP BY",
             hint="write the same arguments as in GROUP BY, or window_start and window_end",
             origin=text.of_node(node),
         )
@@ -160,13 +162,13 @@ def windowed(text: Text, call: WindowTableCall, relation: Relation) -> Relation:
     if clash:
         raise SchemaError(
             f"`{clash[0]}` is a column of the rows, and of their windows",
-            hint=f"give it another name before: WITH renamed AS (SELECT {clash[0]} AS other_name, ... FROM ...)",
+            hint=f"rename it first: WITH renamed AS (SELECT {clash[0]} AS other_name, ... FROM ...)",
             origin=text.of_node(call.node),
         )
     columns = tuple(relation.resolved(text, p).name for p in call.partition)
     pending = WindowedColumns(window_of(text, call), columns, time)
-    made = Relation(relation.stream, relation.aliases, relation.times, relation.clocks, pending)
-    return made.called(next(iter(relation.aliases), None))
+    windowed_relation = Relation(relation.stream, relation.aliases, relation.times, relation.clocks, pending)
+    return windowed_relation.called(next(iter(relation.aliases), None))
 
 
 def _is_border(step: Step, name: str) -> bool:
@@ -221,11 +223,11 @@ def check_time(text: Text, call: WindowTableCall, relation: Relation) -> str | N
     if call.time is None:
         return None
     column = relation.resolved(text, call.time)
-    name, said = column.name, call.time.sql(dialect="spark")[:60]
+    name, spelling = column.name, call.time.sql(dialect="spark")[:60]
     if not isinstance(column, exp.Column):
         raise Unsupported(
-            f"a window over `{said}`, a field of a column",
-            hint=f"make it a column before: FROM (SELECT *, {said} AS happened FROM ...)",
+            f"a window over `{spelling}`, a field of a column",
+            hint=f"make it a column first: FROM (SELECT *, {spelling} AS happened FROM ...)",
             origin=text.of_node(call.time),
         )
     if name in relation.clocks:
@@ -268,7 +270,7 @@ def _duration(text: Text, node: exp.Expr, *, optional: bool = False) -> Duration
     if optional:
         return None
     raise DefinitionError(
-        f"`{node.sql(dialect='spark')[:60]}` is not a length of time",
+        f"`{node.sql(dialect='spark')[:60]}` is not a duration",
         hint="e.g. INTERVAL '10' SECOND",
         origin=text.of_node(node),
     )
@@ -288,7 +290,7 @@ def _string(text: Text, call: WindowTableCall, what: str) -> str:
     try:
         return str(plain_value(call.values[what]))
     except ValueError:
-        raise _wrong(text, call.node, call.name, f"its {what} is a text") from None
+        raise _wrong(text, call.node, call.name, f"its {what} is a string") from None
 
 
 def _wrong(text: Text, node: exp.Expr, name: str, why: str) -> DefinitionError:

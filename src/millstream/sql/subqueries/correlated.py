@@ -17,8 +17,8 @@ from sqlglot import exp
 
 from millstream.errors import SchemaError, Unsupported
 from millstream.model.aggregates.aggregate import Aggregate
-from millstream.model.event_times import conjuncts
 from millstream.model.expression import Expr, col
+from millstream.model.steps.event_times import conjuncts
 from millstream.sql.relations import join as pairs
 from millstream.sql.relations.relation import HIDDEN, Relation
 from millstream.sql.subqueries.scopes import free_columns
@@ -56,13 +56,13 @@ class Outer:
         """The conditions that join the subquery to the outer rows, or to their `values`; `inside` maps its columns to
         their names in the joined rows.
         """
-        found = []
+        conditions = []
         for name, column in self.columns.items():
             left, right = exp.column(name if values else column), exp.column(inside[name])
             plain = name in self.equal
             kind = type_of(self.relation, column)
-            found.append(exp.EQ(this=left, expression=right) if plain else same_or_null(left, right, kind))
-        return found
+            conditions.append(exp.EQ(this=left, expression=right) if plain else same_or_null(left, right, kind))
+        return conditions
 
 
 def type_of(relation: Relation, column: str) -> pa.DataType | None:
@@ -78,8 +78,8 @@ def same_or_null(left: exp.Expr, right: exp.Expr, kind: pa.DataType | None) -> e
         if kind is not None and pa.types.is_floating(kind):  # -0.0 and 0.0 are equal
             value = exp.Add(this=value, expression=exp.cast(exp.Literal.number("0.0"), "double"))
         binary = kind is not None and pa.types.is_binary(kind)
-        said = exp.func("hex", value) if binary else exp.cast(value, "string")
-        return exp.func("coalesce", exp.func("concat", exp.Literal.string("="), said), exp.Literal.string(""))
+        as_text = exp.func("hex", value) if binary else exp.cast(value, "string")
+        return exp.func("coalesce", exp.func("concat", exp.Literal.string("="), as_text), exp.Literal.string(""))
 
     return exp.EQ(this=text(left), expression=text(right))
 
@@ -91,8 +91,8 @@ def correlated(
     tree = node.copy()
     named: dict[str, str] = {}
     for column in free_columns(query, tree, ctes, around):
-        found = around.resolved(query.text, column)
-        root = found if isinstance(found, exp.Column) else found.find(exp.Column)
+        resolved = around.resolved(query.text, column)
+        root = resolved if isinstance(resolved, exp.Column) else resolved.find(exp.Column)
         assert isinstance(root, exp.Column)
         if root.name in around.clocks or root.name not in around.stream.schema:
             raise Unsupported(f"`{root.name}` inside a subquery", origin=query.text.of_node(column))
@@ -100,7 +100,7 @@ def correlated(
         named[root.name] = name
         root.this.set("this", name)
         root.meta.pop("resolved", None)
-        column.replace(found)
+        column.replace(resolved)
     outer = Outer(around, {name: column for column, name in named.items()}) if named else None
     return tree, outer
 
@@ -114,7 +114,7 @@ def moved(
     query: _Query, outer: Outer, joins: Sequence[exp.Join], conditions: Sequence[exp.Expr], node: exp.Select
 ) -> tuple[list[exp.Join], list[exp.Expr]]:
     """The joins of a subquery without the conditions that use outer columns, and all its conditions."""
-    found, left = list(conditions), []
+    equalities, left = list(conditions), []
     sources = [*(j.this for j in joins), *(node.args.get("laterals") or ())]
     dependent = next((s for s in sources if uses(s, outer)), None)
     if dependent is not None:
@@ -128,18 +128,17 @@ def moved(
             if by_order or join.side or (join.kind or "").upper() not in ("", "INNER", "CROSS"):
                 raise _too_deep(query, on)
             parts = list(conjuncts(on))
-            found += [p for p in parts if uses(p, outer)]
+            equalities += [p for p in parts if uses(p, outer)]
             rest = [p.copy() for p in parts if not uses(p, outer)]
             join = join.copy()
             join.set("on", exp.and_(*rest) if rest else None)
         left.append(join)
-    return left, found
+    return left, equalities
 
 
 def _too_deep(query: _Query, node: exp.Expr) -> Unsupported:
     return Unsupported(
-        "a subquery that uses columns of the rows around it in an outer or as-of join, or in a second relation of its "
-        "FROM",
+        "a correlated subquery with outer columns in an outer or as-of join, or in a second relation of its FROM",
         hint="use them in its WHERE, or in the first relation of its FROM",
         origin=query.text.of_node(node),
     )
@@ -149,21 +148,21 @@ def equalities(
     query: _Query, outer: Outer, relation: Relation, conditions: Sequence[exp.Expr]
 ) -> tuple[dict[str, exp.Expr], list[exp.Expr]]:
     """What conditions equate the outer columns with, and the other conditions over that."""
-    found: dict[str, exp.Expr] = {}
+    by_column: dict[str, exp.Expr] = {}
     rest: list[exp.Expr] = []
     for part in conditions:
         tree = part.unnest()
         sides = [(tree.left.unnest(), tree.right), (tree.right.unnest(), tree.left)] if isinstance(tree, exp.EQ) else []
         for column, other in sides:
-            if not isinstance(column, exp.Column) or column.name not in outer.columns or column.name in found:
+            if not isinstance(column, exp.Column) or column.name not in outer.columns or column.name in by_column:
                 continue
             if uses(other, outer) or other.find(exp.Query) or not _is_inside(query, relation, other):
                 continue
-            found[column.name] = other.unnest()
+            by_column[column.name] = other.unnest()
             break
         else:
             rest.append(part)
-    return found, [_put_in(part, found) for part in rest]
+    return by_column, [_put_in(part, by_column) for part in rest]
 
 
 def _is_inside(query: _Query, relation: Relation, node: exp.Expr) -> bool:
@@ -174,13 +173,13 @@ def _is_inside(query: _Query, relation: Relation, node: exp.Expr) -> bool:
     return True
 
 
-def _put_in(part: exp.Expr, found: Mapping[str, exp.Expr]) -> exp.Expr:
-    if part.find(exp.Query) is not None or not any(c.name in found for c in part.find_all(exp.Column)):
+def _put_in(part: exp.Expr, by_column: Mapping[str, exp.Expr]) -> exp.Expr:
+    if part.find(exp.Query) is not None or not any(c.name in by_column for c in part.find_all(exp.Column)):
         return part
     root = exp.Paren(this=part.copy())
     for column in list(root.find_all(exp.Column)):
-        if column.name in found:
-            column.replace(exp.paren(found[column.name].copy(), copy=False))
+        if column.name in by_column:
+            column.replace(exp.paren(by_column[column.name].copy(), copy=False))
     inner: exp.Expr = root.this
     return inner
 
@@ -203,10 +202,10 @@ def joined(
     """Two relations joined on the conditions `on` over their pairs, in which columns of the right side have the names
     that `inside` returns; and these names.
     """
-    made = pairs.Joining(right, how, inside(left, right), tuple(on), node)
-    stream = pairs.joined(query.text, left.stream, made, on)
-    added = frozenset(made.renamed.values() if how == "left" else ())
-    return replace(left, stream=stream, unseen=left.unseen | added), made.renamed
+    joining = pairs.Joining(right, how, inside(left, right), tuple(on), node)
+    stream = pairs.joined(query.text, left.stream, joining, on)
+    added = frozenset(joining.renamed.values() if how == "left" else ())
+    return replace(left, stream=stream, unseen=left.unseen | added), joining.renamed
 
 
 def inside(left: Relation, right: Relation) -> Mapping[str, str]:
@@ -227,7 +226,7 @@ def check_over_no_rows(query: _Query, measures: Mapping[str, Aggregate], node: e
     """Reject aggregates whose result over no rows is known only to their own code."""
     if any(m.kind == "user" for m in measures.values()):
         raise Unsupported(
-            "an aggregate of your own in a subquery that uses columns of the rows around it",
+            "an aggregate of your own in a correlated subquery",
             hint="group by these columns in FROM, and join",
             origin=query.text.of_node(node),
         )

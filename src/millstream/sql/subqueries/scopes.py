@@ -27,10 +27,10 @@ class _Scope:
     """Columns without fields: a dot after such a name refers to an outer alias."""
 
     def add(self, names: Iterator[str], alias: str = "") -> None:
-        found = {n.lower() for n in names}
-        self.names |= found
+        lowered = {n.lower() for n in names}
+        self.names |= lowered
         if alias:
-            self.aliases[alias.lower()] = found
+            self.aliases[alias.lower()] = lowered
 
     def has(self, column: exp.Column) -> bool:
         """Whether a column belongs to this SELECT."""
@@ -60,12 +60,12 @@ def subqueries_of(tree: exp.Expr) -> Iterator[exp.Expr]:
 
 def free_columns(query: _Query, node: exp.Expr, ctes: Mapping[str, Relation], around: Relation) -> list[exp.Column]:
     """The columns inside a query that refer to the outer relation."""
-    found = []
+    columns = []
     for column in _free(query, node, ctes, []):
         if _means(query, column, around):
             _refuse_in_cte(query, column, node)
-            found.append(column)
-    return found
+            columns.append(column)
+    return columns
 
 
 def _refuse_in_cte(query: _Query, column: exp.Column, node: exp.Expr) -> None:
@@ -74,7 +74,7 @@ def _refuse_in_cte(query: _Query, column: exp.Column, node: exp.Expr) -> None:
     while at is not None and at is not node:
         if isinstance(at, exp.CTE):
             raise Unsupported(
-                "WITH inside a subquery cannot use columns of the rows around it",
+                "WITH inside a subquery cannot use outer columns",
                 hint="write that part as a subquery in FROM",
                 origin=query.text.of_node(column),
             )
@@ -94,12 +94,12 @@ def _means(query: _Query, column: exp.Column, around: Relation) -> bool:
 
 def _free(query: _Query, node: exp.Expr, ctes: Mapping[str, Relation], scopes: list[_Scope]) -> Iterator[exp.Column]:
     """The columns that no SELECT in between defines."""
-    given = node.args.get("with_")
-    if given is not None:
-        for cte in given.expressions:
-            if not given.args.get("recursive"):
+    with_clause = node.args.get("with_")
+    if with_clause is not None:
+        for cte in with_clause.expressions:
+            if not with_clause.args.get("recursive"):
                 yield from _free(query, cte.this, ctes, scopes)
-            ctes = query.with_cte(given, cte, ctes)
+            ctes = query.with_cte(with_clause, cte, ctes)
     if isinstance(node, exp.Subquery):
         yield from _free(query, node.this, ctes, scopes)
         yield from _columns_of(query, [node.args.get("order")], ctes, [*scopes, _answer(node)])

@@ -13,8 +13,8 @@ from sqlglot import exp
 
 from millstream.errors import SchemaError, Unsupported
 from millstream.model.aggregates.aggregate import Aggregate
-from millstream.model.event_times import conjuncts
 from millstream.model.expression import Expr, col
+from millstream.model.steps.event_times import conjuncts
 from millstream.model.streams.keyed import Keyed
 from millstream.model.streams.stream import Stream
 from millstream.sql.relations.relation import HIDDEN, Relation, checked, own
@@ -37,13 +37,13 @@ def applied(query: _Query, relation: Relation, part: exp.Expr, ctes: Ctes) -> Re
     inner, other_way = _as_in(query, inner)
     negated = negated != other_way
     if is_subquery(inner) and isinstance(inner, exp.Exists):
-        made = _exists(query, relation, inner, ctes, negated=negated)
+        filtered = _exists(query, relation, inner, ctes, negated=negated)
     elif is_subquery(inner) and isinstance(inner, exp.In):
-        made = _in(query, relation, inner, ctes, negated=negated)
+        filtered = _in(query, relation, inner, ctes, negated=negated)
     else:
-        made = None
-    if made is not None:
-        return made
+        filtered = None
+    if filtered is not None:
+        return filtered
     over, tree = attached(query, relation, part, ctes)
     condition = over.expr(query.text, tree, clock=True)
     with query.text.at(part):
@@ -56,17 +56,17 @@ def attached(query: _Query, relation: Relation, node: exp.Expr, ctes: Ctes) -> t
         return relation, node
     root = exp.Paren(this=node.copy())
     for comparison in list(root.find_all(exp.Binary)):
-        found, negated = _as_in(query, comparison)
-        if found is not comparison:
-            comparison.replace(exp.Not(this=found) if negated else found)
+        membership, negated = _as_in(query, comparison)
+        if membership is not comparison:
+            comparison.replace(exp.Not(this=membership) if negated else membership)
     for inner in list(subqueries_of(root)):
         if isinstance(inner, exp.Exists):
-            relation, made = _mark(query, relation, inner, ctes)
+            relation, marked = _mark(query, relation, inner, ctes)
         elif isinstance(inner, exp.In):
-            relation, made = _membership(query, relation, inner, ctes)
+            relation, marked = _membership(query, relation, inner, ctes)
         else:
-            relation, made = _value(query, relation, inner, ctes)
-        inner.replace(made)
+            relation, marked = _value(query, relation, inner, ctes)
+        inner.replace(marked)
     tree: exp.Expr = root.this
     return relation, tree
 
@@ -99,13 +99,13 @@ def _exists(query: _Query, relation: Relation, node: exp.Exists, ctes: Ctes, *, 
         return None
     how = "anti" if negated else "semi"
     select = tree.unnest() if isinstance(tree, exp.Subquery) else tree
-    found = None
+    inner_relation = None
     if isinstance(select, exp.Select):
-        found = _plain(query, relation, select, query.with_ctes(tree, ctes), outer)
-    if found is None:
+        inner_relation = _plain(query, relation, select, query.with_ctes(tree, ctes), outer)
+    if inner_relation is None:
         other = query.settled(query.query(tree, ctes, outer), node)
         return joined(query, relation, other, how, outer.on(inside(relation, other)), node)[0]
-    return joined(query, relation, found[0], how, found[1], node)[0]
+    return joined(query, relation, inner_relation[0], how, inner_relation[1], node)[0]
 
 
 def _plain(
@@ -145,11 +145,11 @@ def _paired(query: _Query, part: exp.Expr, other: Relation, names: Mapping[str, 
         if column.name in outer.columns:
             column.replace(exp.column(outer.columns[column.name]))
             continue
-        found = other.resolved(query.text, column)
-        root = found if isinstance(found, exp.Column) else found.find(exp.Column)
+        resolved = other.resolved(query.text, column)
+        root = resolved if isinstance(resolved, exp.Column) else resolved.find(exp.Column)
         assert isinstance(root, exp.Column)
         root.set("this", exp.to_identifier(names[root.name]))
-        column.replace(found)
+        column.replace(resolved)
     inner: exp.Expr = tree.this
     return inner
 
@@ -165,13 +165,13 @@ def _in(query: _Query, relation: Relation, node: exp.In, ctes: Ctes, *, negated:
     other = _members(query, tree, ctes, outer, values, node)
     names = inside(relation, other)
     on = [*([] if outer is None else outer.on(names)), *_equal(values, [names[n] for n in other.names])]
-    made, _ = joined(query, relation, other, "anti" if negated else "semi", on, node)
+    joined_relation, _ = joined(query, relation, other, "anti" if negated else "semi", on, node)
     if not negated:
-        return made
-    made, empty, nulls = _counted(query, made, other, outer, node)
+        return joined_relation
+    joined_relation, empty, nulls = _counted(query, joined_relation, other, outer, node)
     there = exp.and_(values[0].is_(exp.null()).not_(), exp.Not(this=nulls))
     with query.text.at(node):
-        return made.with_stream(made.stream.where(Expr(exp.or_(empty, there))))
+        return joined_relation.with_stream(joined_relation.stream.where(Expr(exp.or_(empty, there))))
 
 
 # ------------------------------------------------------------ columns
@@ -181,10 +181,10 @@ def _mark(query: _Query, relation: Relation, node: exp.Exists, ctes: Ctes) -> tu
     """EXISTS as a column that is TRUE or FALSE."""
     tree, outer = correlated(query, node.this, ctes, relation)
     other = query.settled(query.query(tree, ctes, outer), node)
-    found = _totals(other.stream, outer, {f"{HIDDEN}n": Aggregate("count")})
-    there = Relation(_shown(found, outer, {f"{HIDDEN}there": Expr(exp.column(f"{HIDDEN}n") > 0)}))
-    made, (mark,) = _beside(query, relation, there, outer, [f"{HIDDEN}there"], node)
-    return made, exp.func("coalesce", mark, exp.false())
+    totals = _totals(other.stream, outer, {f"{HIDDEN}n": Aggregate("count")})
+    there = Relation(_shown(totals, outer, {f"{HIDDEN}there": Expr(exp.column(f"{HIDDEN}n") > 0)}))
+    joined_relation, (mark,) = _beside(query, relation, there, outer, [f"{HIDDEN}there"], node)
+    return joined_relation, exp.func("coalesce", mark, exp.false())
 
 
 def _membership(query: _Query, relation: Relation, node: exp.In, ctes: Ctes) -> tuple[Relation, exp.Expr]:
@@ -192,15 +192,15 @@ def _membership(query: _Query, relation: Relation, node: exp.In, ctes: Ctes) -> 
     values = _compared(query, relation, node)
     tree, outer = correlated(query, node.args["query"], ctes, relation)
     other = _members(query, tree, ctes, outer, values, node)
-    found, member = _found(query, relation, other, outer, values, node)
+    members, member = _found(query, relation, other, outer, values, node)
     if len(values) == 1:
-        made, empty, nulls = _counted(query, found, other, outer, node)
+        counted, empty, nulls = _counted(query, members, other, outer, node)
         unknown: exp.Expr = exp.and_(exp.Not(this=empty), exp.or_(values[0].is_(exp.null()), nulls))
     else:
-        made, unknown = _maybe(query, found, other, outer, values, node)
+        counted, unknown = _maybe(query, members, other, outer, values, node)
     case = exp.Case(ifs=[exp.If(this=member, true=exp.true()), exp.If(this=unknown, true=exp.null())])
     case.set("default", exp.false())
-    return made, case
+    return counted, case
 
 
 def _found(
@@ -216,8 +216,8 @@ def _found(
     members = Relation(grouped.select(**marked))
     names = inside(relation, members)
     on = [*([] if outer is None else outer.on(names)), *_equal(values, [names[n] for n in other.names])]
-    made, names = joined(query, relation, members, "left", on, node)
-    return made, own(names[f"{HIDDEN}member"]).is_(exp.null()).not_()
+    joined_relation, names = joined(query, relation, members, "left", on, node)
+    return joined_relation, own(names[f"{HIDDEN}member"]).is_(exp.null()).not_()
 
 
 def _counted(
@@ -226,11 +226,13 @@ def _counted(
     """Rows with columns that state whether a subquery has no rows for them, and whether it has a NULL."""
     (name,) = other.names
     rows, filled = f"{HIDDEN}n", f"{HIDDEN}filled"
-    found = _totals(other.stream, outer, {rows: Aggregate("count"), filled: Aggregate("count", col(name))})
+    totals = _totals(other.stream, outer, {rows: Aggregate("count"), filled: Aggregate("count", col(name))})
     empty, nulls = f"{HIDDEN}empty", f"{HIDDEN}nulls"
-    said = {empty: Expr(exp.column(rows).eq(0)), nulls: Expr(exp.column(rows) > exp.column(filled))}
-    made, columns = _beside(query, relation, Relation(_shown(found, outer, said)), outer, list(said), node)
-    return made, exp.func("coalesce", columns[0], exp.true()), exp.func("coalesce", columns[1], exp.false())
+    flags = {empty: Expr(exp.column(rows).eq(0)), nulls: Expr(exp.column(rows) > exp.column(filled))}
+    joined_relation, columns = _beside(
+        query, relation, Relation(_shown(totals, outer, flags)), outer, list(flags), node
+    )
+    return joined_relation, exp.func("coalesce", columns[0], exp.true()), exp.func("coalesce", columns[1], exp.false())
 
 
 def _maybe(
@@ -250,15 +252,15 @@ def _maybe(
     on.append(exp.paren(equal).is_(exp.null()))
     rows, _ = joined(query, looked_for, other, "semi", on, node)
     marked = rows.stream.select(**{n: col(n) for n in (*mine, *around)}, **{f"{HIDDEN}maybe": Expr(exp.true())})
-    found = Relation(marked)
-    names = inside(relation, found)
+    marked_relation = Relation(marked)
+    names = inside(relation, marked_relation)
     back: list[exp.Expr] = []
     for name, value in zip(mine, values, strict=True):
         back.append(dependent.same_or_null(value, exp.column(names[name]), type_of(looked_for, name)))
     for name, column in zip(around, [] if outer is None else outer.columns.values(), strict=True):
         back.append(dependent.same_or_null(exp.column(column), exp.column(names[name]), type_of(looked_for, name)))
-    made, names = joined(query, relation, found, "left", back, node)
-    return made, own(names[f"{HIDDEN}maybe"]).is_(exp.null()).not_()
+    joined_relation, names = joined(query, relation, marked_relation, "left", back, node)
+    return joined_relation, own(names[f"{HIDDEN}maybe"]).is_(exp.null()).not_()
 
 
 def _value(query: _Query, relation: Relation, node: exp.Expr, ctes: Ctes) -> tuple[Relation, exp.Expr]:
@@ -267,24 +269,24 @@ def _value(query: _Query, relation: Relation, node: exp.Expr, ctes: Ctes) -> tup
     select = tree.unnest()
     if not _is_single(select):
         raise Unsupported(
-            "a subquery that is a value must give at most one row",
+            "a scalar subquery must return at most one row",
             hint="an aggregate without GROUP BY does, e.g. (SELECT max(x) ...), or ORDER BY ... LIMIT 1; "
             "or use IN or EXISTS",
             origin=query.text.of_node(node),
         )
     if outer is not None and isinstance(select, exp.Select) and _is_plain_total(select):
         return _total(query, relation, select, query.with_ctes(tree, ctes), outer)
-    found = query.settled(query.query(tree, ctes, outer), node)
-    name = _only(query, found.names, node)
-    made, (value,) = _beside(query, relation, found, outer, [name], node)
-    return made, value
+    values = query.settled(query.query(tree, ctes, outer), node)
+    name = _only(query, values.names, node)
+    joined_relation, (value,) = _beside(query, relation, values, outer, [name], node)
+    return joined_relation, value
 
 
 def _total(
     query: _Query, relation: Relation, select: exp.Select, ctes: Ctes, outer: Outer
 ) -> tuple[Relation, exp.Expr]:
     """An aggregate of the rows that a subquery has for each outer row; 0 or NULL if there are none."""
-    from millstream.sql.bind.group_by import Grouping
+    from millstream.sql.bind.grouping.group_by import Grouping
     from millstream.sql.bind.select import _inside_aggregates, _select_items, rows_of
 
     rows = rows_of(query, select, ctes, outer)
@@ -294,7 +296,7 @@ def _total(
     grouping = Grouping(query, rows, select, items, ctes, outer)
     groups = grouping.groups_of_rows()
     dependent.check_over_no_rows(query, grouping.measures, select)
-    made, names = joined(query, relation, groups, "left", outer.on(inside(relation, groups)), select)
+    joined_relation, names = joined(query, relation, groups, "left", outer.on(inside(relation, groups)), select)
     having = select.args.get("having")
     tree = grouping.over(items[0][1])
     if having is not None:
@@ -302,7 +304,7 @@ def _total(
     root = exp.Paren(this=tree)
     if next(subqueries_of(root), None) is not None:
         raise Unsupported(
-            "a subquery over the aggregates of a subquery that uses columns of the rows around it",
+            "a subquery over the aggregates of a correlated subquery",
             hint="group in FROM, and join",
             origin=query.text.of_node(select),
         )
@@ -313,19 +315,19 @@ def _total(
             kind = grouping.measures[column.name].kind
             column.replace(over_no_rows(kind, own(names[column.name])))
     inner: exp.Expr = root.this
-    return made, exp.paren(inner, copy=False)
+    return joined_relation, exp.paren(inner, copy=False)
 
 
 # ------------------------------------------------------------ helpers
 
 
 def _beside(
-    query: _Query, relation: Relation, other: Relation, outer: Outer | None, wanted: Sequence[str], node: exp.Expr
+    query: _Query, relation: Relation, other: Relation, outer: Outer | None, columns: Sequence[str], node: exp.Expr
 ) -> tuple[Relation, list[exp.Expr]]:
     """Rows with the columns of a relation that has at most one row for each of them."""
     names = inside(relation, other)
-    made, _ = joined(query, relation, other, "left", [] if outer is None else outer.on(names), node)
-    return made, [own(names[n]) for n in wanted]
+    joined_relation, _ = joined(query, relation, other, "left", [] if outer is None else outer.on(names), node)
+    return joined_relation, [own(names[n]) for n in columns]
 
 
 def _totals(stream: Stream, outer: Outer | None, measures: Mapping[str, Aggregate]) -> Stream:
@@ -349,11 +351,11 @@ def _members(
     query: _Query, tree: exp.Expr, ctes: Ctes, outer: Outer | None, values: Sequence[exp.Expr], node: exp.Expr
 ) -> Relation:
     """The rows on the right side of IN."""
-    found = query.settled(query.query(tree, ctes, outer), node)
-    if len(found.names) != len(values):
-        said = "one column" if len(values) == 1 else f"{len(values)} columns"
-        raise SchemaError(f"IN compares with {said}, not {len(found.names)}", origin=query.text.of_node(node))
-    return found
+    members = query.settled(query.query(tree, ctes, outer), node)
+    if len(members.names) != len(values):
+        columns_text = "one column" if len(values) == 1 else f"{len(values)} columns"
+        raise SchemaError(f"IN compares with {columns_text}, not {len(members.names)}", origin=query.text.of_node(node))
+    return members
 
 
 def _equal(values: Sequence[exp.Expr], columns: Sequence[str]) -> list[exp.Expr]:
@@ -384,8 +386,8 @@ def _is_single(node: exp.Expr) -> bool:
     limit = node.args.get("limit")
     options = None if limit is None else limit.args.get("limit_options")
     if limit is not None and not (options is not None and options.args.get("with_ties")):
-        said = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
-        if isinstance(said, exp.Literal) and said.name == "1":
+        count = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
+        if isinstance(count, exp.Literal) and count.name == "1":
             return True
     if isinstance(node, exp.Subquery):
         return _is_single(node.this)

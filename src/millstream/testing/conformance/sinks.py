@@ -23,6 +23,7 @@ import pytest
 from millstream.connect.port import SinkPort
 from millstream.errors import DefinitionError
 from millstream.model import connector_declarations
+from millstream.model.change_op import ChangeOp
 from millstream.model.connector import External
 from millstream.model.guarantees import SinkGuarantee
 
@@ -33,7 +34,9 @@ IDENTITY = ("item",)
 def changes(first: int, count: int) -> pa.Table:
     """Inserts of the items first, first + 1, ..."""
     numbers = range(first, first + count)
-    return pa.table([["+I"] * count, [f"item {n}" for n in numbers], pa.array(numbers, pa.int64())], schema=SCHEMA)
+    return pa.table(
+        [[ChangeOp.INSERT.value] * count, [f"item {n}" for n in numbers], pa.array(numbers, pa.int64())], schema=SCHEMA
+    )
 
 
 class SinkConformance:

@@ -264,7 +264,7 @@ class SourceConformance:
                 return
             at.update(part.end)
             yield self.rows(source.slice(part))
-        raise AssertionError("the source never comes to an end")
+        raise AssertionError("the source never ends")
 
 
 def _covers(later: Offsets, earlier: Offsets) -> bool:

@@ -17,6 +17,7 @@ import sqlglot
 
 from millstream.clock import BEGINNING
 from millstream.errors import IncompatibleChange, LeaseLost, MillstreamError, RecoveryFailed
+from millstream.model.change_op import ChangeOp
 from millstream.model.dead_letters import ERRORS, LATE
 from millstream.store.port import EpochCommit, EpochRow, Store, ViewSpec, WriterState
 
@@ -51,10 +52,12 @@ class StoreConformance:
         """Inserts, retractions and updated rows."""
         store, token = self._begun(tmp_path)
         assert store.last(FLOW) is None
-        store.commit(epoch(1, token, changes={"totals": changes(TOTALS, ("+I", "a", 1), ("+I", "b", 1))}))
+        store.commit(
+            epoch(1, token, changes={"totals": changes(TOTALS, (ChangeOp.INSERT, "a", 1), (ChangeOp.INSERT, "b", 1))})
+        )
         second = {
-            "totals": changes(TOTALS, ("-U", "a", 1), ("+U", "a", 2), ("-D", "b", 1)),
-            "seen": changes(SEEN, ("+I", 7)),
+            "totals": changes(TOTALS, (ChangeOp.RETRACT, "a", 1), (ChangeOp.UPDATE, "a", 2), (ChangeOp.DELETE, "b", 1)),
+            "seen": changes(SEEN, (ChangeOp.INSERT, 7)),
         }
         store.commit(epoch(2, token, changes=second))
         assert self._rows(store, "totals") == [{"k": "a", "n": 2}] and self._rows(store, "seen") == [{"x": 7}]
@@ -66,20 +69,20 @@ class StoreConformance:
     def test_an_epoch_is_there_after_a_restart(self, tmp_path: Path) -> None:
         """A commit is durable when `commit` returns."""
         store, token = self._begun(tmp_path)
-        store.commit(epoch(1, token, changes={"totals": changes(TOTALS, ("+I", "a", 1))}))
+        store.commit(epoch(1, token, changes={"totals": changes(TOTALS, (ChangeOp.INSERT, "a", 1))}))
         store.close()
         again = self.open(tmp_path)
         last = again.last(FLOW)
         assert last is not None and last.number == 1 and self._rows(again, "totals") == [{"k": "a", "n": 1}]
         again.prepare(FLOW, [TOTALS, SEEN], ["s"])
-        again.commit(epoch(2, again.take_lease(FLOW, "again"), changes={"seen": changes(SEEN, ("+I", 1))}))
+        again.commit(epoch(2, again.take_lease(FLOW, "again"), changes={"seen": changes(SEEN, (ChangeOp.INSERT, 1))}))
         assert self._rows(again, "seen") == [{"x": 1}]
         again.close()
 
     def test_an_epoch_that_fails_changes_nothing(self, tmp_path: Path) -> None:
         """Regardless of where in the transaction it fails."""
         store, token = self._begun(tmp_path)
-        good = {"totals": changes(TOTALS, ("+I", "a", 1)), "seen": changes(SEEN, ("+I", 1))}
+        good = {"totals": changes(TOTALS, (ChangeOp.INSERT, "a", 1)), "seen": changes(SEEN, (ChangeOp.INSERT, 1))}
         with pytest.raises(Exception):  # noqa: B017 - a store may refuse it in its own words
             store.commit(epoch(1, token, changes=good, errors={"no such source": ERRORS.empty_table()}))
         assert store.last(FLOW) is None and self._rows(store, "totals") == [] and self._rows(store, "seen") == []
@@ -94,7 +97,7 @@ class StoreConformance:
         for n in (1, 2):
             store.commit(epoch(n, token))
         with pytest.raises(RecoveryFailed):
-            store.commit(epoch(number, token, changes={"seen": changes(SEEN, ("+I", 9))}))
+            store.commit(epoch(number, token, changes={"seen": changes(SEEN, (ChangeOp.INSERT, 9))}))
         assert self._rows(store, "seen") == []
         store.close()
 
@@ -105,11 +108,11 @@ class StoreConformance:
         second = store.take_lease(FLOW, "another")
         assert second > first
         with pytest.raises(LeaseLost):
-            store.commit(epoch(2, first, changes={"seen": changes(SEEN, ("+I", 1))}))
+            store.commit(epoch(2, first, changes={"seen": changes(SEEN, (ChangeOp.INSERT, 1))}))
         assert self._rows(store, "seen") == []
         last = store.last(FLOW)
         assert last is not None and last.number == 1
-        store.commit(epoch(2, second, changes={"seen": changes(SEEN, ("+I", 2))}))
+        store.commit(epoch(2, second, changes={"seen": changes(SEEN, (ChangeOp.INSERT, 2))}))
         store.close()
         again = self.open(tmp_path)
         assert again.take_lease(FLOW, "a third") > second
@@ -168,7 +171,10 @@ class StoreConformance:
         for thread in threads:
             thread.start()
         for n in range(1, 16):
-            both = {"totals": changes(TOTALS, ("+I", str(n), n)), "seen": changes(SEEN, ("+I", n))}
+            both = {
+                "totals": changes(TOTALS, (ChangeOp.INSERT, str(n), n)),
+                "seen": changes(SEEN, (ChangeOp.INSERT, n)),
+            }
             store.commit(epoch(n, token, changes=both))
         done.set()
         for thread in threads:
@@ -180,7 +186,7 @@ class StoreConformance:
     def test_a_query_may_bring_tables_of_its_own(self, tmp_path: Path) -> None:
         """The tables exist for this query only."""
         store, token = self._begun(tmp_path)
-        store.commit(epoch(1, token, changes={"seen": changes(SEEN, ("+I", 1), ("+I", 2))}))
+        store.commit(epoch(1, token, changes={"seen": changes(SEEN, (ChangeOp.INSERT, 1), (ChangeOp.INSERT, 2))}))
         given = {"wanted": pa.table({"x": pa.array([2], pa.int64())})}
         assert store.query("SELECT s.x FROM seen s JOIN wanted w ON s.x = w.x", given).to_pylist() == [{"x": 2}]
         assert "wanted" not in store.tables() and list(store.tables()["totals"]) == ["k", "n"]
@@ -216,7 +222,7 @@ class StoreConformance:
         """Nothing is committed during the copy."""
         (tmp_path / "store").mkdir()
         store, token = self._begun(tmp_path / "store")
-        store.commit(epoch(1, token, changes={"seen": changes(SEEN, ("+I", 1))}))
+        store.commit(epoch(1, token, changes={"seen": changes(SEEN, (ChangeOp.INSERT, 1))}))
         copies = tmp_path / "copy"
         copies.mkdir()
         entered: list[int] = []
@@ -226,7 +232,7 @@ class StoreConformance:
             entered.append(-1 if last is None else last.number)
 
         store.copied(self.file(copies), meanwhile)
-        store.commit(epoch(2, token, changes={"seen": changes(SEEN, ("+I", 2))}))
+        store.commit(epoch(2, token, changes={"seen": changes(SEEN, (ChangeOp.INSERT, 2))}))
         store.close()
         copy = self.open(copies)
         last = copy.last(FLOW)

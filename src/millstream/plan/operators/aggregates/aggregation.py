@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from millstream.model.reserved import PANES
-from millstream.model.steps.step import INDEX, borders_of
+from millstream.model.steps.aggregation import INDEX, borders_of
 from millstream.model.types.schema import TIMESTAMP
 from millstream.model.windows.accumulation import Accumulation
 from millstream.model.windows.kinds import AnyWindow, CountWindow, Custom, SessionWindow
@@ -19,7 +19,7 @@ from millstream.model.windows.windowing import Windowing
 from millstream.plan.code_identity import code_identity
 from millstream.plan.operators.measures import answer_type, bound_measures, check_keys, measures_content, same_type
 from millstream.plan.operators.operator import (
-    PERMANENT,
+    KEPT_INDEFINITELY,
     Bound,
     ExplainNames,
     Facts,
@@ -228,26 +228,37 @@ class Aggregation(Operator):
             kind = f"Python {type(measure.user).__name__}" if measure.user is not None else measure.kind
             yield f"{measure.name} = {kind}({argument})"
 
+    @property
+    def state_grows(self) -> bool:
+        """With the number of keys or of values, if no window bounds it."""
+        if self.window.is_global:
+            return bool(self.keys or self._growing_values)
+        return isinstance(self.window, CountWindow)
+
     def state_text(self, names: ExplainNames) -> str:
         """What it keeps, by its window."""
-        growing = "; ".join(dict.fromkeys(_GROWING[m.kind] for m in self.measures if m.kind in _GROWING))
-        also = f"; {growing}" if growing else ""
+        also = "".join(f"; {growth}" for growth in self._growing_values)
         if self.window.is_global:
             if not self.keys:
-                return f"one row, {PERMANENT}{also}"
-            return f"{PERMANENT}: grows with the number of keys{also}"
+                return f"one row, {KEPT_INDEFINITELY}{also}"
+            return f"{KEPT_INDEFINITELY}: grows with the number of keys{also}"
         lateness = names.lateness(self.sources)
         plus = f" + {lateness} lateness" if lateness.micros else ""
         if self.windowing.lateness.micros:
             plus += f" + {self.windowing.lateness} allowed"
         if isinstance(self.window, CountWindow):
-            return f"records of windows that are not complete, and a number per key {PERMANENT}{plus}{also}"
+            return f"records of incomplete windows{plus}; a number per key, {KEPT_INDEFINITELY}{also}"
         if not self.by_slices:
             return f"a row per key and window, until the window ends{plus}{also}"
         assert isinstance(self.window, Window)
         if self.window.is_tumbling:
             return f"until the window ends{plus}{also}"
         return f"slices of {self.window.slice}, each until the last window over it ends{plus}{also}"
+
+    @property
+    def _growing_values(self) -> Iterable[str]:
+        """What EXPLAIN reports of measures whose state grows with the number of values."""
+        return dict.fromkeys(_GROWING[m.kind] for m in self.measures if m.kind in _GROWING)
 
     # ---- identity of state
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import pyarrow as pa
 from sqlglot import exp
 
-from millstream.model import event_times
 from millstream.model.expression import Expr, col
+from millstream.model.steps import event_times
 from millstream.model.steps import step as steps
-from millstream.model.steps.step import Aggregated, Named, Step
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import Named
+from millstream.model.steps.step import Step
 from millstream.model.types.schema import Schema
 from millstream.plan.code_identity import code_identity
 from millstream.plan.operators.measures import answer_type, bound_measures, measures_content
@@ -83,6 +85,11 @@ class ChangingAggregation(Operator):
         arguments = {m.name: names.sql(f"@{m.name}") if m.has_argument else "*" for m in self.measures}
         return [("measures", ", ".join(f"{m.name} = {m.kind}({arguments[m.name]})" for m in self.measures))]
 
+    @property
+    def state_grows(self) -> bool:
+        """Unless it keeps one row."""
+        return super().state_grows and (bool(self.keys) or not self.uses_partials)
+
     def state_text(self, names: ExplainNames) -> str:
         """The rows that its results are computed from."""
         if self.uses_partials:
@@ -103,17 +110,17 @@ def lower(lowering: StatefulLowering, name: str, step: Aggregated) -> Operator:
         return lowering.scans.aggregation(name, step)
     arguments = tuple((f"@{n}", a.argument) for n, a in step.aggregates if a.argument is not None)
     by_order = any(a.kind in BY_ORDER for _, a in step.aggregates)
-    taken = (*step.keys, *arguments, *(_order(step.input) if by_order else ()))
+    columns = (*step.keys, *arguments, *(_order(step.input) if by_order else ()))
     measures = tuple(
         Measure(n, a.kind, a.argument is not None, a.user, a.returns, _type(a.argument, step.input.schema))
         for n, a in step.aggregates
     )
     kind = UserAggregation if UserAggregation.fits(measures) else ChangingAggregation
-    order = ("$at",) if kind is ChangingAggregation and any(n == "$at" for n, _ in taken) else ()
+    order = ("$at",) if kind is ChangingAggregation and any(n == "$at" for n, _ in columns) else ()
     return lowering.operator(
         kind,
         name,
-        (lowering.side(name, step.input, taken),),
+        (lowering.side(name, step.input, columns),),
         tuple(n for n, _ in step.keys),
         ends=lowering.ends(step),
         measures=measures,

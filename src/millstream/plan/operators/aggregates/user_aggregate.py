@@ -29,6 +29,11 @@ class UserAggregation(ChangingAggregation):
         retractable = all(m.kind == "count" or callable(getattr(m.user, "retract", None)) for m in measures)
         return retractable and any(m.user is not None for m in measures)
 
+    @property
+    def state_grows(self) -> bool:
+        """Unless it keeps one row."""
+        return super().state_grows and bool(self.keys)
+
     def state_text(self, names: ExplainNames) -> str:
         """Accumulators."""
         return self.kept_rows("accumulators per key" if self.keys else "one row")

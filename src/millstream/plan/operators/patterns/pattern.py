@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from millstream.model.patterns.pattern import Skip
 from millstream.model.patterns.tree import Part, shown
+from millstream.model.steps.aggregation import summed_type
 from millstream.model.steps.pattern import TIMED_OUT, Matched
-from millstream.model.steps.step import summed_type
 from millstream.model.types.duration import Duration
 from millstream.model.types.scalars import mean_type
-from millstream.plan.operators.operator import PERMANENT, ExplainNames, Facts, Operator, Types, Verbatim, lowers
+from millstream.plan.operators.operator import KEPT_INDEFINITELY, ExplainNames, Facts, Operator, Types, Verbatim, lowers
 from millstream.plan.operators.patterns.terms import MatchOutput, RowValue, Term, TermCall, VariableCondition
 
 if TYPE_CHECKING:
@@ -63,25 +63,30 @@ class PatternMatch(Operator):
 
     def bind(self, known: Types) -> tuple[Self, Types]:
         """The types of a result's columns after the keys."""
-        found = {c: known[c] for c in self.shown}
+        types = {c: known[c] for c in self.shown}
         for output in self.outputs:
-            found[output.name] = _type(output, known)
-        return self, {**found, **({TIMED_OUT: pa.bool_()} if self.timeouts else {})}
+            types[output.name] = _type(output, known)
+        return self, {**types, **({TIMED_OUT: pa.bool_()} if self.timeouts else {})}
 
     def facts(self, names: ExplainNames) -> Facts:
         """The pattern, its order, and its output."""
         rows = "row by row" if any(c.far for c in self.conditions) else "as symbols"
         facts = [("pattern", shown(self.pattern)), ("order", self.time), ("searched", rows)]
         if self.within is not None:
-            facts.append(("within", str(Duration(self.within)) + (", time-outs too" if self.timeouts else "")))
+            facts.append(("within", str(Duration(self.within)) + (", with time-outs" if self.timeouts else "")))
         return [*facts, ("after a match", str(self.skip)), ("gives", "all rows" if self.all_rows else "one row each")]
+
+    @property
+    def state_grows(self) -> bool:
+        """With the number of keys, if something outlives a match."""
+        return bool(self.lag) or self.numbered
 
     def state_text(self, names: ExplainNames) -> str:
         """The rows of incomplete matches."""
-        kept = "per key the rows of a match under way"
-        kept += ", until it is found or ruled out" if self.within is None else f", for {Duration(self.within)}"
+        kept = "per key, the rows of an incomplete match"
+        kept += ", until it completes or fails" if self.within is None else f", for {Duration(self.within)}"
         more = [f"{self.lag:,} rows to look back at"] * bool(self.lag) + ["a count of matches"] * self.numbered
-        return kept + (f"; {' and '.join(more)}, {PERMANENT}" if more else "")
+        return kept + (f"; {' and '.join(more)}, {KEPT_INDEFINITELY}" if more else "")
 
     def content(self) -> object:
         """The whole pattern."""
@@ -103,15 +108,15 @@ class PatternMatch(Operator):
         return max((0, *self._shifts()))
 
     def _shifts(self) -> list[int]:
-        found = [o.shift for o in self.outputs]
+        shifts = [o.shift for o in self.outputs]
         terms: list[Term] = [t for c in self.conditions for t in (*c.near, *c.far)]
         while terms:
             term = terms.pop()
             if isinstance(term, RowValue):
-                found.append(term.shift)
+                shifts.append(term.shift)
             elif isinstance(term, TermCall):
                 terms += term.arguments
-        return found
+        return shifts
 
 
 @lowers(Matched)
@@ -119,8 +124,8 @@ def lower(lowering: StatefulLowering, name: str, step: Matched) -> PatternMatch:
     """The operator of the step. Its rows come in event-time order."""
     from millstream.plan.lowering.pattern import lowered
 
-    taken, own = lowered(step)
-    side = lowering.side(name, step.input, taken, ordered=True)
+    lowered_pattern, own = lowered(step)
+    side = lowering.side(name, step.input, lowered_pattern, ordered=True)
     return lowering.operator(PatternMatch, name, (side,), tuple(n for n, _ in step.keys), **own)
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from millstream.model.expression import col
 from millstream.model.python.process import FAIL
-from millstream.model.steps.process import Asked
+from millstream.model.steps.lookup import Asked
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Schema
 from millstream.plan.code_identity import code_identity
-from millstream.plan.operators.operator import PERMANENT, ExplainNames, Facts, Operator, Types, lowers
+from millstream.plan.operators.operator import KEPT_INDEFINITELY, ExplainNames, Facts, Operator, Types, lowers
 from millstream.plan.operators.python.process import error_fact
 
 if TYPE_CHECKING:
@@ -67,14 +67,19 @@ class AsyncLookup(Operator):
     def facts(self, names: ExplainNames) -> Facts:
         """How it calls the function."""
         limit = "" if self.timeout is None else f", {Duration(self.timeout)} each"
-        how = f"{self.batch:,} at a time, {self.parallel} times at once{limit}, {self.retries} retries"
-        return [("asks", how), error_fact(self.errors)]
+        how = f"{self.batch:,} rows per call, {self.parallel} calls in parallel{limit}, {self.retries} retries"
+        return [("calls", how), error_fact(self.errors)]
+
+    @property
+    def state_grows(self) -> bool:
+        """Unless results expire."""
+        return self.cache is None
 
     def state_text(self, names: ExplainNames) -> str:
         """The results, as long as they are valid."""
         if self.cache is None:
-            return f"answers, {PERMANENT}"
-        return f"answers, for {Duration(self.cache)} of processing time"
+            return f"results, {KEPT_INDEFINITELY}"
+        return f"results, for {Duration(self.cache)} of processing time"
 
     def content(self) -> object:
         """The code, and the form of a result."""

@@ -16,21 +16,21 @@ from millstream.model.expression import col
 from millstream.model.python.process import FAIL, SKIP, Hooks, Output, Process
 from millstream.model.python.typed_state import TypedState
 from millstream.model.steps import step as steps
+from millstream.model.steps.columns import plain_column
 from millstream.model.steps.process import TO, Processed, column_of
-from millstream.model.steps.step import plain_column
 from millstream.model.types.duration import Duration
 from millstream.plan.code_identity import code_identity
-from millstream.plan.operators.operator import PERMANENT, ExplainNames, Facts, Operator, Types, lowers
+from millstream.plan.operators.operator import KEPT_INDEFINITELY, ExplainNames, Facts, Operator, Types, lowers
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
 
-_ON_ERROR = {FAIL: "fail the epoch", SKIP: "leave the row out, counted"}
+_ON_ERROR = {FAIL: "fail the epoch", SKIP: "skip the row, and count it"}
 
 
 def error_fact(errors: str) -> tuple[str, str]:
     """What EXPLAIN reports about rows that user code fails on."""
-    return ("errors", _ON_ERROR.get(errors, "set the row apart in `$errors`"))
+    return ("errors", _ON_ERROR.get(errors, "move the row to `$errors`"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +78,8 @@ class ProcessOperator(Operator):
 
     def bind(self, known: Types) -> tuple[Self, Types]:
         """The types of its results."""
-        found = {column_of(i, f.name): f.type for i, o in enumerate(self.outputs) for f in o.schema}
-        return self, {TO: pa.int32(), **found}
+        types = {column_of(i, f.name): f.type for i, o in enumerate(self.outputs) for f in o.schema}
+        return self, {TO: pa.int32(), **types}
 
     def name(self) -> str:
         """That of the user's function."""
@@ -87,23 +87,28 @@ class ProcessOperator(Operator):
 
     def facts(self, names: ExplainNames) -> Facts:
         """How it is called."""
-        order = f"by {self.time}, behind the watermark" if self.ordered else "as they come"
+        order = f"by {self.time}, once the watermark has passed" if self.ordered else "as they arrive"
         facts = [("runs", "Python"), ("order", order)]
         sides = [o.name for o in self.outputs[1:]]
         if sides:
             facts.append(("side outputs", ", ".join(sides)))
         if Hooks.of(self.function).on_timer is not None:
-            facts.append(("timers", "by event time and by the clock"))
+            facts.append(("timers", "by event time and by processing time"))
         return [*facts, error_fact(self.errors)]
+
+    @property
+    def state_grows(self) -> bool:
+        """With the number of keys, unless idle ones expire."""
+        return bool(self.keys) and self.idle_ttl is None
 
     def state_text(self, names: ExplainNames) -> str:
         """What it keeps for a key."""
         kept = "timers" if self.held is None else ", ".join(self.held.names)
         per = "per key" if self.keys else "once"
         if self.idle_ttl is None:
-            return f"{kept} {per}, {PERMANENT}" if self.keys else f"one row, {PERMANENT}"
+            return f"{kept} {per}, {KEPT_INDEFINITELY}" if self.keys else f"one row, {KEPT_INDEFINITELY}"
         clock = "processing time" if self.idle_by_clock else "event time"
-        return f"{kept} {per}, until nothing came for {Duration(self.idle_ttl)} of {clock}"
+        return f"{kept} {per}, until no row arrived for {Duration(self.idle_ttl)} of {clock}"
 
     def content(self) -> object:
         """The code, the state, the output, and how time is measured."""
@@ -123,8 +128,8 @@ def lower(lowering: StatefulLowering, name: str, step: Processed) -> ProcessOper
         side = lowering.by_place(name, step.input, columns)
     if not side.append_only and Hooks.of(step.function).on_retract is None:
         raise Unsupported(
-            f"{step.name} is given rows that change, and cannot take one back",
-            hint="give it a method on_retract(row, state, ctx), or ordered=True where rows have an event time",
+            f"{step.name} reads rows that can change, but has no way to retract one",
+            hint="add a method on_retract(row, state, ctx), or pass ordered=True if rows have an event time",
             origin=step.origin,
         )
     return lowering.operator(

@@ -7,10 +7,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from millstream.model import event_times
 from millstream.model.expression import col
-from millstream.model.steps.relational import JoinedAsOf
-from millstream.plan.operators.operator import PERMANENT, ExplainNames, Facts, Operator, StateSpec, Types, lowers
+from millstream.model.steps import event_times
+from millstream.model.steps.relations.as_of_join import JoinedAsOf
+from millstream.plan.operators.operator import (
+    KEPT_INDEFINITELY,
+    ExplainNames,
+    Facts,
+    Operator,
+    StateSpec,
+    Types,
+    lowers,
+)
 from millstream.plan.operators.relations.join import check_pairs
 
 if TYPE_CHECKING:
@@ -58,9 +66,14 @@ class AsOfJoin(Operator):
         """Which row it matches, and when."""
         return [("chooses", f"{self.direction} by {self.times[1]}, when the watermark has passed {self.times[0]}")]
 
+    @property
+    def state_grows(self) -> bool:
+        """With the number of keys."""
+        return True
+
     def state_text(self, names: ExplainNames) -> str:
         """Rows that wait, and rows that may still match."""
-        chosen = f"per key those that a later row may choose, {PERMANENT}"
+        chosen = f"per key, those that a later row may match, {KEPT_INDEFINITELY}"
         return f"left: rows until {self.times[0]} is past; right: {chosen}"
 
     def content(self) -> object:

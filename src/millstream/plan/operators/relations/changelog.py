@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import pyarrow as pa
 
-from millstream.model.steps.relational import Changelog
+from millstream.model.steps.relations.changelog import Changelog
 from millstream.model.types.schema import TIMESTAMP
 from millstream.plan.operators.operator import ExplainNames, Facts, Operator, Types, lowers
 
@@ -42,7 +42,12 @@ class ChangelogRows(Operator):
     def facts(self, names: ExplainNames) -> Facts:
         """The columns that it emits."""
         op, epoch, time = self.names
-        return [("gives", f"each change as a row: {op} says which, {epoch} and {time} when")]
+        return [("gives", f"each change as a row: {op} is its kind, {epoch} and {time} are when it happened")]
+
+    @property
+    def state_grows(self) -> bool:
+        """It has no state."""
+        return False
 
     def state_text(self, names: ExplainNames) -> str:
         """None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from millstream.model.steps.step import Distinct
+from millstream.model.steps.relations.distinct import Distinct
 from millstream.plan.operators.operator import ExplainNames, Operator, lowers
 
 if TYPE_CHECKING:

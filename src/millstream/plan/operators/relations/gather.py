@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from millstream.model.steps.relational import Gathered
+from millstream.model.steps.relations.gather import Gathered
 from millstream.plan.operators.operator import ExplainNames, Operator, lowers
 
 if TYPE_CHECKING:
@@ -30,6 +30,11 @@ class GatheredRows(Operator):
     def result(self) -> tuple[str, ...]:
         """The columns of its input."""
         return (*self.columns, *self.marks)
+
+    @property
+    def state_grows(self) -> bool:
+        """Unless its input is append-only."""
+        return super().state_grows and not self.append_only_input
 
     def state_text(self, names: ExplainNames) -> str:
         """None if its input is append-only."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
-from millstream.model import event_times
 from millstream.model.expression import col
-from millstream.model.steps.relational import Settling
+from millstream.model.steps import event_times
+from millstream.model.steps.relations.hold_until import Settling
 from millstream.plan.operators.operator import ExplainNames, Operator, lowers
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class HoldUntil(Operator):
     column: str
     slack: int
 
-    title: ClassVar[str] = "rows that change no more"
+    title: ClassVar[str] = "final rows"
     format_name: ClassVar[str] = "Settled"
     shows_keys: ClassVar[bool] = False
 
@@ -36,6 +36,11 @@ class HoldUntil(Operator):
     def result(self) -> tuple[str, ...]:
         """The columns of its input."""
         return self.columns
+
+    @property
+    def state_grows(self) -> bool:
+        """Rows wait for the watermark."""
+        return False
 
     def state_text(self, names: ExplainNames) -> str:
         """The rows that wait."""

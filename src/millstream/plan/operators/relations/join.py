@@ -10,14 +10,14 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millstream.errors import SchemaError
-from millstream.model import event_times
 from millstream.model.expression import Expr, col
-from millstream.model.steps.relational import Joined
+from millstream.model.steps import event_times
+from millstream.model.steps.relations.join import Joined
 from millstream.model.types.schema import ddl_type
 from millstream.plan.explain.node import plain
 from millstream.plan.lowering.native_subset import quick
 from millstream.plan.operators.operator import (
-    PERMANENT,
+    KEPT_INDEFINITELY,
     ExplainNames,
     Facts,
     Operator,
@@ -103,14 +103,20 @@ class Join(Operator):
         """The condition, and when unmatched rows are emitted."""
         facts = [] if self.test is None else [("where", plain(self.test.sql))]
         if any(self.pads) or self.how == "anti":
-            when = "when it is certain that none comes" if self.certain else "at once, and taken back when one comes"
-            facts.append(("without a partner", when))
+            when = "once no match can arrive" if self.certain else "at once, and retracted when a match arrives"
+            facts.append(("without a match", when))
         return facts
+
+    @property
+    def state_grows(self) -> bool:
+        """If a side has no time bound."""
+        return any(not s.bounded for s in self.sides) and not self.expires
 
     def state_text(self, names: ExplainNames) -> str:
         """The rows of each side, depending on their time bounds."""
-        kept = ["each row until its time bound is past" if s.bounded else f"all rows, {PERMANENT}" for s in self.sides]
-        return kept[0] if kept[0] == kept[1] else f"left: {kept[0]}; right: {kept[1]}"
+        bounded, unbounded = "each row until its time bound is past", f"all rows, {KEPT_INDEFINITELY}"
+        left, right = (bounded if s.bounded else unbounded for s in self.sides)
+        return left if left == right else f"left: {left}; right: {right}"
 
     def content(self) -> object:
         """Its kind, columns and condition."""
@@ -135,20 +141,20 @@ def lower(lowering: StatefulLowering, name: str, step: Joined) -> Join:
     bounds = event_times.joined(step)
     renamed = dict(step.renamed)
     condition = set() if step.condition is None else set(step.condition.columns())
-    wanted = set(lowering.needed.get(id(step), set(step.pair.names))) | condition
+    needed = set(lowering.needed.get(id(step), set(step.pair.names))) | condition
     late = lowering.late(step, step.lateness) if any(bounds.used) else None
     sides = []
     for i, (stream, until) in enumerate(((step.left, bounds.left), (step.right, bounds.right))):
         there = {n: (renamed[n] if i else n) for n in stream.schema.names}
         back = {new: col(old) for old, new in there.items()}
-        columns: list[tuple[str, Expr]] = [(new, col(old)) for old, new in there.items() if new in wanted]
+        columns: list[tuple[str, Expr]] = [(new, col(old)) for old, new in there.items() if new in needed]
         columns += [(f"$k{k}", pair[i]) for k, pair in enumerate(step.on)]
         if until:
             columns.append((UNTIL, _until(until, back, step.lateness)))
         sides.append(replace(lowering.side(name, stream, tuple(columns), late), bounded=bool(until)))
     left, right = (tuple(n for n in s.columns if not n.startswith("$")) for s in sides)
     semi = step.how in ("semi", "anti")
-    output = set(step.schema.names) & (wanted if not semi else lowering.needed.get(id(step), wanted))
+    output = set(step.schema.names) & (needed if not semi else lowering.needed.get(id(step), needed))
     certain = step.certain
     if certain is None:
         padded = (step.how in ("left", "full", "anti"), step.how in ("right", "full"))

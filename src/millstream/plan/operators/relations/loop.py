@@ -11,10 +11,14 @@ from sqlglot import exp
 from millstream.errors import Unsupported
 from millstream.model.expression import Expr
 from millstream.model.steps import step as steps
-from millstream.model.steps.loop import Iterated, Round, depends, outside
-from millstream.model.steps.relational import Compared, Joined
-from millstream.model.steps.step import Aggregated, Distinct, Step, Top
-from millstream.plan.operators.operator import PERMANENT, ROW, ExplainNames, Facts, Operator, StateSpec, lowers
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.relations.distinct import Distinct
+from millstream.model.steps.relations.join import Joined
+from millstream.model.steps.relations.loop import Iterated, Round, depends, outside
+from millstream.model.steps.relations.set_operation import Compared
+from millstream.model.steps.relations.top_n import Top
+from millstream.model.steps.step import Step
+from millstream.plan.operators.operator import KEPT_INDEFINITELY, ROW, ExplainNames, Facts, Operator, StateSpec, lowers
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
@@ -65,9 +69,14 @@ class Loop(Operator):
         end = "until nothing changes" if self.settle else "or until nothing changes"
         return [("repeats", f"{self.body[:200]}"), ("rounds", f"up to {self.most:,}, {end}")]
 
+    @property
+    def state_grows(self) -> bool:
+        """It keeps all its input."""
+        return True
+
     def state_text(self, names: ExplainNames) -> str:
         """All its input."""
-        return f"all rows that it begins with, and all that it reads, {PERMANENT}"
+        return f"all initial rows, and all rows that it reads, {KEPT_INDEFINITELY}"
 
     def content(self) -> object:
         """What it repeats."""
@@ -82,7 +91,7 @@ def lower(lowering: StatefulLowering, name: str, step: Iterated) -> Loop:
     if len(different) > 1:
         raise Unsupported(
             "a loop over more than one other stream is not supported",
-            hint="unite them into one stream before, with a column that says which is which",
+            hint="union them into one stream first, with a column that tells them apart",
             origin=step.origin,
         )
     sides = tuple(lowering.row_side(name, s) for s in (step.input, *different.values()))
@@ -92,8 +101,8 @@ def lower(lowering: StatefulLowering, name: str, step: Iterated) -> Loop:
     body = _Body(step.round, others).of(step.body)
     if step.copies and not linear:
         raise Unsupported(
-            "a loop that counts copies can read its rows once, without an aggregate",
-            hint="use UNION in place of UNION ALL",
+            "a loop that keeps duplicates can read its rows only once, and without an aggregate",
+            hint="use UNION instead of UNION ALL",
             origin=step.origin,
         )
     return lowering.operator(
@@ -130,8 +139,8 @@ class _Body:
         if isinstance(step, steps.Where):
             return f"SELECT * FROM ({self.of(step.input)}) WHERE {_sql(step.condition)}"
         if isinstance(step, steps.Select):
-            shown = ", ".join(f"{_sql(e)} AS {quoted(n)}" for n, e in step.columns)
-            return f"SELECT {shown} FROM ({self.of(step.input)})"
+            columns = ", ".join(f"{_sql(e)} AS {quoted(n)}" for n, e in step.columns)
+            return f"SELECT {columns} FROM ({self.of(step.input)})"
         if isinstance(step, steps.Union):
             return " UNION ALL ".join(f"SELECT * FROM ({self.of(s)})" for s in step.inputs)
         if isinstance(step, Distinct):
@@ -161,7 +170,7 @@ class _Body:
         return f"SELECT * FROM ({left}) {_JOINS[step.how]} ({right}) ON {' AND '.join(on)}"
 
     def _aggregated(self, step: Aggregated) -> str:
-        shown = [f"{_sql(e)} AS {quoted(n)}" for n, e in step.keys]
+        columns = [f"{_sql(e)} AS {quoted(n)}" for n, e in step.keys]
         for name, aggregate in step.aggregates:
             if aggregate.kind not in _MEASURES:
                 raise Unsupported(f"{name}={aggregate.kind}(...) inside a loop", origin=step.origin)
@@ -169,13 +178,13 @@ class _Body:
             if kind is not None and pa.types.is_duration(kind) and aggregate.kind in ("sum", "avg"):
                 raise Unsupported(
                     f"{name}={aggregate.kind}(...) of intervals inside a loop",
-                    hint="sum their seconds: CAST(interval AS DECIMAL(20, 6)); or sum behind the loop",
+                    hint="sum their seconds: CAST(interval AS DECIMAL(20, 6)); or sum after the loop",
                     origin=step.origin,
                 )
             argument = "*" if aggregate.argument is None else _sql(aggregate.argument)
-            shown.append(f"{_MEASURES[aggregate.kind]}({argument}) AS {quoted(name)}")
+            columns.append(f"{_MEASURES[aggregate.kind]}({argument}) AS {quoted(name)}")
         by = ", ".join(_sql(e) for _, e in step.keys)
-        return f"SELECT {', '.join(shown)} FROM ({self.of(step.input)})" + (f" GROUP BY {by}" if by else "")
+        return f"SELECT {', '.join(columns)} FROM ({self.of(step.input)})" + (f" GROUP BY {by}" if by else "")
 
 
 def quoted(name: str) -> str:
@@ -183,13 +192,13 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _sql(given: Expr) -> str:
+def _sql(expression: Expr) -> str:
     """An expression, if it means the same in every engine."""
-    for node in given.node.walk():
+    for node in expression.node.walk():
         if not isinstance(node, _SAME) or isinstance(node, _DIFFERENT):
             raise Unsupported(
-                f"`{given.spark()}` inside a loop is not supported",
+                f"`{expression.spark()}` inside a loop is not supported",
                 hint="comparisons, arithmetic, CASE, CAST, coalesce, least, greatest, abs and concat are",
-                origin=given.origin,
+                origin=expression.origin,
             )
-    return given.node.sql(dialect="duckdb", identify=True)
+    return expression.node.sql(dialect="duckdb", identify=True)

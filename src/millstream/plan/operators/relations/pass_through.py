@@ -72,6 +72,11 @@ class PassThrough(Operator):
         ]
         return Bound(self, pa.schema(list(zip(self.rows, kinds, strict=True))))
 
+    @property
+    def state_grows(self) -> bool:
+        """At most, rows wait for the watermark."""
+        return False
+
     def state_text(self, names: ExplainNames) -> str:
         """None."""
         return "none"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from sqlglot import exp
 
 from millstream.model.expression import Expr, col
-from millstream.model.steps.relational import Compared
+from millstream.model.steps.relations.set_operation import Compared
 from millstream.plan.operators.inputs import Take
 from millstream.plan.operators.operator import ExplainNames, Operator, lowers
 

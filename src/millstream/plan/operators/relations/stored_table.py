@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from millstream.model.steps.relational import OneRow, TableRows
+from millstream.model.steps.relations.stored_table import OneRow, TableRows
 from millstream.model.types.schema import Schema
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import ExplainNames, Operator, Types, lowers
@@ -50,7 +50,12 @@ class StoredTable(Operator):
 
     def takes(self, before: Sequence[Operator]) -> str:
         """The changes of the table."""
-        return f"what came and went in the table {self.table}"
+        return f"rows added to and removed from the table {self.table}"
+
+    @property
+    def state_grows(self) -> bool:
+        """It is as large as the table."""
+        return False
 
     def state_text(self, names: ExplainNames) -> str:
         """The rows it has emitted."""
@@ -76,7 +81,7 @@ class ConstantRow(StoredTable):
 
     def takes(self, before: Sequence[Operator]) -> str:
         """Nothing."""
-        return "nothing: it is there from the first epoch on"
+        return "nothing: the row exists from the first epoch on"
 
     def state_text(self, names: ExplainNames) -> str:
         """Its row."""

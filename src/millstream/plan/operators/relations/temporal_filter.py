@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millstream.model.expression import Expr, col
-from millstream.model.steps.temporal_filter import Temporal
+from millstream.model.steps.relations.temporal_filter import Temporal
 from millstream.plan.explain.node import plain
 from millstream.plan.operators.operator import ExplainNames, Facts, Operator, lowers
 
@@ -54,13 +54,18 @@ class TemporalFilter(Operator):
 
     def facts(self, names: ExplainNames) -> Facts:
         """The condition, and the clock that drives it."""
-        return [("where", plain(self.condition)), ("driven by", "the clock of each epoch, also when no rows come")]
+        return [("where", plain(self.condition)), ("driven by", "the clock of each epoch, even without new rows")]
+
+    @property
+    def state_grows(self) -> bool:
+        """Rows leave with the clock or with its input."""
+        return False
 
     def state_text(self, names: ExplainNames) -> str:
         """The rows that will still appear or disappear."""
         if self.append_only:
             return "each row until its time comes"
-        return "each row until its time is past" if self.leaves else "the rows of its input, until they are taken back"
+        return "each row until its time is past" if self.leaves else "the rows of its input, until they are retracted"
 
     def content(self) -> object:
         """What its state depends on. The condition itself is in the columns that it reads."""

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from millstream.errors import SchemaError
 from millstream.model.expression import col
-from millstream.model.steps.relational import Windowed
-from millstream.model.steps.step import Named, Top, plain_column
+from millstream.model.steps.columns import Named, plain_column
+from millstream.model.steps.relations.top_n import Top
+from millstream.model.steps.relations.window_function import Windowed
 from millstream.model.types.schema import ddl_type
 from millstream.plan.operators.inputs import Sort
 from millstream.plan.operators.operator import ROW, ExplainNames, Facts, Operator, Types, lowers, view_of
@@ -61,6 +62,11 @@ class TopN(Operator):
         """How many, where their identity is hidden."""
         return f"up to {self.count:,} per {', '.join(self.keys) or 'view'}" if self.identity == ROW else None
 
+    @property
+    def state_grows(self) -> bool:
+        """Unless it keeps only the rows that it shows, without keys."""
+        return super().state_grows and (bool(self.keys) or not self.append_only_input)
+
     def state_text(self, names: ExplainNames) -> str:
         """Over append-only input, only the rows that it shows."""
         if not self.append_only_input:
@@ -76,17 +82,17 @@ class TopN(Operator):
 @lowers(Top)
 def lower(lowering: StatefulLowering, name: str, step: Top) -> TopN:
     """The operator of the step."""
-    taken = ordered_columns(step)
+    columns = ordered_columns(step)
     return lowering.operator(
         TopN,
         name,
-        (lowering.side(name, step.input, taken),),
+        (lowering.side(name, step.input, columns),),
         tuple(n for n, _ in step.keys),
         ends=lowering.ends(step),
         count=step.count,
         order=sorts(step),
         rank=step.rank,
-        shown=tuple(n for n, _ in taken if not n.startswith("$")),
+        shown=tuple(n for n, _ in columns if not n.startswith("$")),
     )
 
 
@@ -114,6 +120,6 @@ def check_order(step: str, order: tuple[Sort, ...], known: Types) -> None:
     for sort in order:
         if pa.types.is_nested(known[sort.column]):
             raise SchemaError(
-                f"`{view_of(step)}` cannot be put in order by {ddl_type(known[sort.column])}",
+                f"`{view_of(step)}` cannot be ordered by {ddl_type(known[sort.column])}",
                 hint="use a field of it, or to_json(...)",
             )

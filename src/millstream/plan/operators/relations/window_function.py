@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from millstream.errors import SchemaError
 from millstream.model.aggregates.aggregate import takes
-from millstream.model.steps.relational import Windowed
-from millstream.model.steps.step import summed_type
+from millstream.model.steps.aggregation import summed_type
+from millstream.model.steps.relations.window_function import Windowed
 from millstream.model.types.scalars import mean_type
 from millstream.model.types.schema import ddl_type
 from millstream.plan.operators.inputs import Sort

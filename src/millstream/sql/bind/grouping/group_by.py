@@ -12,7 +12,8 @@ from millstream.errors import DefinitionError, SchemaError, Unsupported
 from millstream.model.aggregates.aggregate import Aggregate
 from millstream.model.expression import Expr, col
 from millstream.model.reserved import free_name
-from millstream.model.steps.step import INDEX, Aggregated, borders_of, changes
+from millstream.model.steps.aggregation import INDEX, Aggregated, borders_of
+from millstream.model.steps.step import changes
 from millstream.model.streams.keyed import Keyed
 from millstream.model.streams.stream import Stream
 from millstream.model.windows.accumulation import Accumulation
@@ -20,9 +21,10 @@ from millstream.model.windows.kinds import AnyWindow, SessionWindow
 from millstream.model.windows.trigger import ON_CHANGE
 from millstream.model.windows.window import everything
 from millstream.model.windows.windowing import Windowing
-from millstream.sql.bind import aggregates, emit, fill, same_expression
+from millstream.sql.bind import emit, same_expression
 from millstream.sql.bind import window_function as over
-from millstream.sql.bind.grouping_sets import split
+from millstream.sql.bind.grouping import aggregates, fill
+from millstream.sql.bind.grouping.grouping_sets import split
 from millstream.sql.bind.same_expression import Identity
 from millstream.sql.parse.text import plain_value
 from millstream.sql.relations import windows
@@ -63,14 +65,14 @@ def grouped(
     qualify: exp.Expr | None = None,
 ) -> tuple[Relation, list[tuple[str, exp.Expr]], exp.Expr | None]:
     """The relation of groups, and the output columns and the condition of QUALIFY over it."""
-    found = Grouping(query, relation, node, items, ctes, outer)
-    groups = found.groups_of_rows(qualify)
-    if outer is not None and found.is_total:
-        groups = found.completed(groups, outer)
-    made, answer, condition = found.bound(groups, qualify)
-    if query.clauses.fill is not None and node is query.wanted:
-        made, answer = fill.applied(found, made, answer, condition)
-    return made, answer, condition
+    grouping = Grouping(query, relation, node, items, ctes, outer)
+    groups = grouping.groups_of_rows(qualify)
+    if outer is not None and grouping.is_total:
+        groups = grouping.completed(groups, outer)
+    groups_relation, answer, condition = grouping.bound(groups, qualify)
+    if query.clauses.fill is not None and node is query.main_select:
+        groups_relation, answer = fill.applied(grouping, groups_relation, answer, condition)
+    return groups_relation, answer, condition
 
 
 class Grouping:
@@ -100,7 +102,7 @@ class Grouping:
         """The grouping sets without keys: each is one group, which exists even without rows."""
         if outer is not None and self.totals:
             raise Unsupported(
-                "a grouping set without keys in a subquery that uses columns of the rows around it",
+                "a grouping set without keys in a correlated subquery",
                 hint="leave () out: GROUPING SETS ((a, b), (a)) has no total over all rows",
                 origin=self.text.of_node(node),
             )
@@ -132,64 +134,64 @@ class Grouping:
         correlated.check_over_no_rows(self.query, self.measures, self.node)
         values = outer.values(outer.names)
         on = outer.on(correlated.inside(values, groups), values=True)
-        made, names = correlated.joined(self.query, values, groups, "left", on, self.node)
+        joined_groups, names = correlated.joined(self.query, values, groups, "left", on, self.node)
         measures = {n: Expr(correlated.over_no_rows(m.kind, exp.column(names[n]))) for n, m in self.measures.items()}
         outer.equal.clear()
-        return Relation(made.stream.select(**{n: col(n) for n in outer.names}, **measures))
+        return Relation(joined_groups.stream.select(**{n: col(n) for n in outer.names}, **measures))
 
     def bound(
         self, groups: Relation, qualify: exp.Expr | None
     ) -> tuple[Relation, list[tuple[str, exp.Expr]], exp.Expr | None]:
         """The groups that pass HAVING, and the output columns and the condition of QUALIFY over them."""
-        made = replace(groups, aliases={_GROUPS: {n.lower(): n for n in groups.stream.schema.names}})
+        groups_relation = replace(groups, aliases={_GROUPS: {n.lower(): n for n in groups.stream.schema.names}})
         having = self.node.args.get("having")
         if having is not None:
-            made, tree = subqueries.attached(self.query, made, self.over(having.this), self.ctes)
+            groups_relation, tree = subqueries.attached(self.query, groups_relation, self.over(having.this), self.ctes)
             condition = checked(self.text, tree, clock=True)
             with self.text.at(having):
-                made = made.with_stream(made.stream.where(condition))
+                groups_relation = groups_relation.with_stream(groups_relation.stream.where(condition))
         items = []
         for name, inner in self.items:
-            made, tree = subqueries.attached(self.query, made, self.over(inner), self.ctes)
+            groups_relation, tree = subqueries.attached(self.query, groups_relation, self.over(inner), self.ctes)
             items.append((name, tree))
-        asked = None
+        qualified = None
         if qualify is not None:
-            made, asked = subqueries.attached(self.query, made, self.over(qualify), self.ctes)
-        return made, [*items, *((n, exp.column(n)) for n in self.outer)], asked
+            groups_relation, qualified = subqueries.attached(self.query, groups_relation, self.over(qualify), self.ctes)
+        return groups_relation, [*items, *((n, exp.column(n)) for n in self.outer)], qualified
 
     # ------------------------------------------------------------ keys
 
     def _read(self) -> _Groups:
         group = self.node.args.get("group")
         pending = self.relation.windowed
-        found = _Groups() if pending is None else _Groups(window=pending.window, time=pending.time)
+        groups = _Groups() if pending is None else _Groups(window=pending.window, time=pending.time)
         if group is None:
-            self._check_borders(found)
-            return found
+            self._check_borders(groups)
+            return groups
         plain, sets = split(self.text, group)
         for each in plain:
-            self._key(found, self._spelled(each))
+            self._key(groups, self._spelled(each))
         for each in self._all() if group.args.get("all") else ():
-            self._key(found, each)
-        always = {n for n, _ in found.keys}
+            self._key(groups, each)
+        always = {n for n, _ in groups.keys}
         by_window: set[bool] = set()
         for members in sets:
-            named = [self._key(found, self._spelled(each)) for each in members]
+            named = [self._key(groups, self._spelled(each)) for each in members]
             by_window.add(None in named)
-            found.sets.append(always | {n for n in named if n is not None})
+            groups.sets.append(always | {n for n in named if n is not None})
         if len(by_window) > 1:
             raise Unsupported(
                 "a window in some of the grouping sets only",
                 hint="group by it outside of them, or in each: GROUPING SETS ((window_start, window_end, a), ...)",
                 origin=self.text.of_node(group),
             )
-        self._check_borders(found)
-        return found
+        self._check_borders(groups)
+        return groups
 
     def _all(self) -> list[exp.Expr]:
         """The keys of GROUP BY ALL: each output column that is neither an aggregate nor a constant."""
         plain = [i for _, i in self.items if i.find(exp.Column) is not None or windows.name_of(i)]
-        return [i for i in plain if i.find(exp.Window) is None and not any(True for _ in aggregates.found(i))]
+        return [i for i in plain if i.find(exp.Window) is None and not any(True for _ in aggregates.aggregates_in(i))]
 
     def _spelled(self, node: exp.Expr) -> exp.Expr:
         """The expression of a key: a number or a name may refer to an output column."""
@@ -198,7 +200,7 @@ class Grouping:
             number = plain_value(inner)
             if not isinstance(number, int) or not 1 <= number <= len(self.items):
                 raise DefinitionError(
-                    f"GROUP BY {inner.this}: the answer has no column of this number, it has {len(self.items)}",
+                    f"GROUP BY {inner.this}: the result has no column with this number; it has {len(self.items)}",
                     hint="name the column, or count from 1",
                     origin=self.text.of_node(node),
                 )
@@ -210,75 +212,75 @@ class Grouping:
                 return alias
         return inner
 
-    def _key(self, found: _Groups, node: exp.Expr) -> str | None:
+    def _key(self, groups: _Groups, node: exp.Expr) -> str | None:
         """Add one item of GROUP BY; returns its name if it is a key."""
         called = windows.name_of(node)
         if called in windows.GROUPING:
             call = windows.group_call(self.text, node)  # type: ignore[arg-type]
             time = windows.check_time(self.text, call, self.relation)
-            if found.window is not None:
+            if groups.window is not None:
                 raise Unsupported(
                     "two windows in one GROUP BY",
                     hint="write a view for each, or CUMULATE for windows that grow",
                     origin=self.text.of_node(node),
                 )
-            found.window, found.by_borders = windows.window_of(self.text, call), True
-            found.time = time
-            if isinstance(found.window, SessionWindow) and found.window.gap_by is not None:
-                found.window = SessionWindow(gap_by=self.relation.expr(self.text, call.values["gap"]))
+            groups.window, groups.by_borders = windows.window_of(self.text, call), True
+            groups.time = time
+            if isinstance(groups.window, SessionWindow) and groups.window.gap_by is not None:
+                groups.window = SessionWindow(gap_by=self.relation.expr(self.text, call.values["gap"]))
             return None
         if called in windows.STARTS | windows.ENDS | windows.TIMES:
             return None
         if self.relation.windowed is not None and isinstance(node, exp.Column):
             borders = borders_of(Windowing(self.relation.windowed.window))
             if node.name.lower() in (*BORDERS, *borders):
-                found.by_borders = found.by_borders or node.name.lower() in borders
+                groups.by_borders = groups.by_borders or node.name.lower() in borders
                 return None
         tree = self.relation.resolved(self.text, node)
-        wanted = same_expression.of(tree)
-        if wanted in self.table:
-            return self.table[wanted]
-        if any(True for _ in aggregates.found(node)):
+        identity = same_expression.of(tree)
+        if identity in self.table:
+            return self.table[identity]
+        if any(True for _ in aggregates.aggregates_in(node)):
             raise SchemaError("an aggregate cannot be grouped by", origin=self.text.of_node(node))
-        name = tree.name if isinstance(tree, exp.Column) else self._alias(wanted) or f"key_{len(found.keys) + 1}"
-        name = free_name(name, (n for n, _ in found.keys))
-        self.table[wanted] = name
-        found.keys.append((name, tree))
+        name = tree.name if isinstance(tree, exp.Column) else self._alias(identity) or f"key_{len(groups.keys) + 1}"
+        name = free_name(name, (n for n, _ in groups.keys))
+        self.table[identity] = name
+        groups.keys.append((name, tree))
         return name
 
-    def _alias(self, wanted: Identity) -> str | None:
+    def _alias(self, identity: Identity) -> str | None:
         for name, inner in self.items:
-            computed = any(True for _ in aggregates.found(inner)) or inner.find(exp.Query) is not None
+            computed = any(True for _ in aggregates.aggregates_in(inner)) or inner.find(exp.Query) is not None
             if not computed and not windows.name_of(inner):
                 try:
                     tree = self.relation.resolved(self.text, inner)
                 except SchemaError:
                     continue
-                if same_expression.of(tree) == wanted:
+                if same_expression.of(tree) == identity:
                     return name
         return None
 
-    def _check_borders(self, found: _Groups) -> None:
+    def _check_borders(self, groups: _Groups) -> None:
         pending = self.relation.windowed
         if pending is None:
             return
-        if not found.by_borders:
+        if not groups.by_borders:
             raise Unsupported(
                 "the rows of a window function are grouped without their window",
                 hint="add window_start, window_end to GROUP BY",
                 origin=self.text.of_node(self.node),
             )
-        if isinstance(pending.window, SessionWindow) and set(pending.partition) != {n for n, _ in found.keys}:
-            said = ", ".join(n for n, _ in found.keys)
+        if isinstance(pending.window, SessionWindow) and set(pending.partition) != {n for n, _ in groups.keys}:
+            keys = ", ".join(n for n, _ in groups.keys)
             raise Unsupported(
                 "sessions are cut by other columns than the rows are grouped by",
-                hint=f"SESSION(TABLE ... PARTITION BY {said}, ...)" if said else "leave PARTITION BY out",
+                hint=f"SESSION(TABLE ... PARTITION BY {keys}, ...)" if keys else "leave PARTITION BY out",
                 origin=self.text.of_node(self.node),
             )
 
     def _keyed(self) -> Keyed:
         stream, groups = self._rows(), self.groups
-        keys = {n: self._made(t) for n, t in groups.keys}
+        keys = {n: self._expression(t) for n, t in groups.keys}
         if groups.sets:
             numbers = ", ".join(str(i) for i in range(len(groups.sets)))
             with self.text.at(self.node):
@@ -301,54 +303,56 @@ class Grouping:
         with self.text.at(self.node):
             return windows.known_times(relation, window, time)
 
-    def _made(self, tree: exp.Expr) -> Expr:
+    def _expression(self, tree: exp.Expr) -> Expr:
         return self.relation.expr(self.text, tree)
 
     def _windowed(self, keyed: Keyed) -> Keyed:
-        clauses, mine = self.query.clauses, self.node is self.query.wanted
+        clauses, mine = self.query.clauses, self.node is self.query.main_select
         window = self.groups.window
-        asked = mine and (clauses.trigger, clauses.accumulation, clauses.lateness) != (None, None, None)
+        has_clauses = mine and (clauses.trigger, clauses.accumulation, clauses.lateness) != (None, None, None)
         panes = self.query.options.get("panes") if mine else None
-        if window is None and not asked and panes is None:
+        if window is None and not has_clauses and panes is None:
             return keyed
         if window is None and emit.by_rows(self.query, self.relation, self.node):
             return keyed
-        given: dict[str, object] = {}
+        windowing: dict[str, object] = {}
         if mine:
-            given = {"trigger": clauses.trigger or ON_CHANGE, "panes": panes}
-            given["accumulation"] = clauses.accumulation or Accumulation.RETRACTING
+            windowing = {"trigger": clauses.trigger or ON_CHANGE, "panes": panes}
+            windowing["accumulation"] = clauses.accumulation or Accumulation.RETRACTING
             if clauses.lateness is not None:
-                given["lateness"] = clauses.lateness
+                windowing["lateness"] = clauses.lateness
         time, relation = self.groups.time, self.relation
         by_watermark = time in relation.times | relation.clocks and not changes(relation.stream.step)
         if time is not None and window is not None and not by_watermark:
-            given["time"] = time
-        return keyed.window(window or everything(), **given)  # type: ignore[arg-type]
+            windowing["time"] = time
+        return keyed.window(window or everything(), **windowing)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------ aggregates and output columns
 
     def _measures(self, parts: list[exp.Expr]) -> dict[str, Aggregate]:
         measures: dict[str, Aggregate] = {}
-        taken = {n.lower() for n, _ in self.groups.keys} | {*BORDERS, INDEX, self.set.lower()}
+        names_in_use = {n.lower() for n, _ in self.groups.keys} | {*BORDERS, INDEX, self.set.lower()}
         named = {i.sql(dialect="spark"): n for n, i in reversed(self.items) if aggregates.is_aggregate(i)}
         for part in parts:
-            for node in aggregates.found(part):
+            for node in aggregates.aggregates_in(part):
                 if isinstance(node, exp.Grouping | exp.GroupingId) or windows.name_of(node) in (
                     "grouping",
                     "grouping_id",
                 ):
                     continue
-                wanted = same_expression.of(self.relation.resolved(self.text, node))
-                if wanted in self.table:
+                identity = same_expression.of(self.relation.resolved(self.text, node))
+                if identity in self.table:
                     continue
                 name = named.get(node.sql(dialect="spark")) or aggregates.name_of(node)
                 fresh, number = name, 2
-                while fresh.lower() in taken:
+                while fresh.lower() in names_in_use:
                     fresh, number = f"{name}_{number}", number + 1
-                taken.add(fresh.lower())
+                names_in_use.add(fresh.lower())
                 with self.text.at(node):
-                    measures[fresh] = aggregates.made(self.text, node, lambda n: self.relation.expr(self.text, n))
-                self.table[wanted] = fresh
+                    measures[fresh] = aggregates.aggregate_of(
+                        self.text, node, lambda n: self.relation.expr(self.text, n)
+                    )
+                self.table[identity] = fresh
         return measures
 
     def over(self, node: exp.Expr) -> exp.Expr:
@@ -395,17 +399,17 @@ class Grouping:
         known = {n.lower() for n in (*self.relation.names, *(c for a in self.relation.aliases.values() for c in a))}
         if len(part.parts) != 1 or part.name.lower() in known:
             return None
-        found = next((i for n, i in self.items if n.lower() == part.name.lower()), None)
-        return None if found is None or found is part else exp.paren(self.over(found))
+        item = next((i for n, i in self.items if n.lower() == part.name.lower()), None)
+        return None if item is None or item is part else exp.paren(self.over(item))
 
     def _subquery(self, node: exp.Query) -> exp.Expr:
         """A subquery over the groups: its columns of the enclosing rows are those of their group."""
         for column in free_columns(self.query, node, self.ctes, self.relation):
-            found = self._replaced(column)
-            for key in [] if found is None else [found, *found.find_all(exp.Column)]:
+            replacement = self._replaced(column)
+            for key in [] if replacement is None else [replacement, *replacement.find_all(exp.Column)]:
                 if isinstance(key, exp.Column):
                     key.set("table", exp.to_identifier(_GROUPS))
-            column.replace(found if found is not None else column)
+            column.replace(replacement if replacement is not None else column)
         return node
 
     def _border(self, part: exp.Expr) -> exp.Expr | None:
@@ -416,20 +420,20 @@ class Grouping:
         table = part.table.lower() if isinstance(part, exp.Column) else ""
         of_window = table in _WINDOWS and name not in self.relation.aliases.get(table, {})
         name = "" if name in {n.lower() for n, _ in self.groups.keys} and not of_window else name
-        found: exp.Expr | None = None
+        border: exp.Expr | None = None
         windows.check_border(self.text, part, self.groups.window)
         if called in windows.STARTS or name == "window_start" or (of_window and name == "start"):
-            found = start
+            border = start
         elif called in windows.ENDS or name == "window_end" or (of_window and name == "end"):
-            found = end
+            border = end
         elif called in windows.TIMES or name == "window_time":
-            found = end - exp.Interval(this=exp.Literal.string("1"), unit=exp.var("MILLISECOND"))
+            border = end - exp.Interval(this=exp.Literal.string("1"), unit=exp.var("MILLISECOND"))
         elif name == INDEX and INDEX in borders_of(Windowing(self.groups.window)):
-            found = exp.column(INDEX)
+            border = exp.column(INDEX)
         elif called in windows.GROUPING or (name in _WINDOWS and self.relation.windowed is None):
-            said = exp.Literal.string
-            found = exp.func("named_struct", said("start"), start, said("end"), end)
-        return found
+            literal = exp.Literal.string
+            border = exp.func("named_struct", literal("start"), start, literal("end"), end)
+        return border
 
     def _grouping(self, node: exp.Expr) -> exp.Expr:
         """GROUPING(key): 1 in the sets that do not contain the key."""

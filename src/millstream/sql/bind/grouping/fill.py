@@ -16,7 +16,7 @@ from millstream.sql.parse.text import word
 from millstream.sql.relations.relation import Relation, checked
 
 if TYPE_CHECKING:
-    from millstream.sql.bind.group_by import Grouping
+    from millstream.sql.bind.grouping.group_by import Grouping
 
 _WAYS = {"PREVIOUS": PREVIOUS, "PREV": PREVIOUS, "LINEAR": LINEAR}
 _EXAMPLE = "FILL (PREVIOUS), FILL (0), or FILL (total PREVIOUS, price LINEAR, n 0)"
@@ -42,10 +42,10 @@ def read(cursor: Cursor) -> Filling:
 
 
 def _way(cursor: Cursor) -> Fill:
-    said = word(cursor.token)
-    if said in _WAYS:
+    keyword = word(cursor.token)
+    if keyword in _WAYS:
         cursor.at += 1
-        return Fill.of(_WAYS[said])
+        return Fill.of(_WAYS[keyword])
     if cursor.accept("NULL"):
         return Fill.of(None)
     if cursor.peek("TRUE") or cursor.peek("FALSE"):
@@ -68,7 +68,7 @@ def applied(
     assert filling is not None
     if window is None or window.is_global:
         raise DefinitionError(
-            "FILL speaks of the windows of a GROUP BY, and this query has none",
+            "FILL needs the windows of a GROUP BY, and this query has none",
             hint="e.g. GROUP BY sensor, TUMBLE(ts, INTERVAL '1' HOUR)",
             origin=text.of_node(node),
         )
@@ -90,6 +90,6 @@ def applied(
         stream = groups.stream.select(**kept, **computed)
         ways = filling.by_name([name for name, _ in values.values()])
         fills = {own: ways[name] for own, (name, _) in values.items()}
-        made = Relation(filled(stream, keys, window, fills, filling.longest))
+        filled_relation = Relation(filled(stream, keys, window, fills, filling.longest))
     own_of = {id(tree): own for own, (_, tree) in values.items()}
-    return made, [(n, exp.column(own_of[id(t)]) if id(t) in own_of else t) for n, t in items]
+    return filled_relation, [(n, exp.column(own_of[id(t)]) if id(t) in own_of else t) for n, t in items]

@@ -19,7 +19,7 @@ _FIRST: dict[type[exp.Expr], str] = {exp.First: "first_of", exp.FirstValue: "fir
 _LAST: dict[type[exp.Expr], str] = {exp.Last: "last_of", exp.LastValue: "last_of"}
 
 
-def made(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make) -> Aggregate | None:
+def aggregate_of(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make) -> Aggregate | None:
     """The aggregate for a node, with the condition of its FILTER; None if it is not one of these."""
     if isinstance(node, exp.WithinGroup):
         return _within(text, node, condition, expr)
@@ -30,7 +30,7 @@ def made(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make) -> 
     if node is not inner:
         raise Unsupported(
             f"`{node.sql(dialect='spark')[:60]}` is not supported in an aggregate",
-            hint="IGNORE NULLS stands behind first, last and any_value; other aggregates leave NULLs out anyway",
+            hint="IGNORE NULLS can follow first, last and any_value; other aggregates ignore NULLs anyway",
             origin=text.of_node(node),
         )
     if isinstance(inner, exp.GroupConcat):
@@ -47,7 +47,7 @@ def _within(text: Text, node: exp.WithinGroup, condition: exp.Expr | None, expr:
     if len(by) != 1 or not isinstance(call, exp.PercentileCont | exp.PercentileDisc | exp.Mode):
         raise Unsupported(
             f"`{node.sql()[:60]}` is not supported",
-            hint="percentile_cont(0.5), percentile_disc(0.5) and mode() stand before WITHIN GROUP (ORDER BY column)",
+            hint="percentile_cont(0.5), percentile_disc(0.5) and mode() can precede WITHIN GROUP (ORDER BY column)",
             origin=text.of_node(node),
         )
     if down and not isinstance(call, exp.PercentileCont):
@@ -59,13 +59,13 @@ def _within(text: Text, node: exp.WithinGroup, condition: exp.Expr | None, expr:
     value = by[0].this if condition is None else exp.Case(ifs=[exp.If(this=condition.copy(), true=by[0].this.copy())])
     if isinstance(call, exp.Mode):
         return distribution.mode(expr(value))
-    given = call.this
-    listed = isinstance(given, exp.Array)
+    argument = call.this
+    listed = isinstance(argument, exp.Array)
     try:
-        found = [float(plain_value(p)) for p in (given.expressions if listed else [given])]
+        fractions = [float(plain_value(p)) for p in (argument.expressions if listed else [argument])]
     except (ValueError, TypeError, AttributeError):
         raise Unsupported(f"`{call.sql()[:60]}` needs a number from 0 to 1", origin=text.of_node(node)) from None
-    parts = [1 - p for p in found] if down else found
+    parts = [1 - p for p in fractions] if down else fractions
     kind = distribution.percentile if isinstance(call, exp.PercentileCont) else distribution.percentile_disc
     return kind(expr(value), parts if listed else parts[0])
 
@@ -87,14 +87,14 @@ def _edge(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make, *,
 
 
 def _separator(text: Text, node: exp.GroupConcat) -> str:
-    given = node.args.get("separator")
-    if given is None:
+    separator = node.args.get("separator")
+    if separator is None:
         return ""
-    if not isinstance(given, exp.Literal) or not given.is_string:
+    if not isinstance(separator, exp.Literal) or not separator.is_string:
         raise Unsupported(
-            "the separator of string_agg and listagg must be a text", hint="e.g. ', '", origin=text.of_node(node)
+            "the separator of string_agg and listagg must be a string", hint="e.g. ', '", origin=text.of_node(node)
         )
-    return str(given.this)
+    return str(separator.this)
 
 
 def _listed(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make, separator: str | None) -> Aggregate:

@@ -13,24 +13,18 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millstream.model.expression import Expr
-from millstream.model.steps.loop import Iterated, Round
+from millstream.model.steps.aggregation import Aggregated, borders_of
+from millstream.model.steps.columns import plain_column
 from millstream.model.steps.pattern import Matched
-from millstream.model.steps.relational import Joined, JoinedAsOf, Settling, TableRows, Windowed
-from millstream.model.steps.step import (
-    Aggregated,
-    FlatMap,
-    Keeping,
-    Select,
-    Source,
-    Step,
-    Top,
-    borders_of,
-    changes,
-    inputs,
-    plain_column,
-    upstream,
-)
-from millstream.model.steps.temporal_filter import Temporal
+from millstream.model.steps.relations.as_of_join import JoinedAsOf
+from millstream.model.steps.relations.hold_until import Settling
+from millstream.model.steps.relations.join import Joined
+from millstream.model.steps.relations.loop import Iterated, Round
+from millstream.model.steps.relations.stored_table import TableRows
+from millstream.model.steps.relations.temporal_filter import Temporal
+from millstream.model.steps.relations.top_n import Top
+from millstream.model.steps.relations.window_function import Windowed
+from millstream.model.steps.step import FlatMap, Keeping, Select, Source, Step, changes, inputs, upstream
 from millstream.model.types.duration import Duration
 from millstream.model.windows.window import Window
 
@@ -55,17 +49,19 @@ def times_of(step: Step, *, certain: bool = True) -> Times:
     if isinstance(step, Matched):
         return _matches(step, certain=certain)
     each = [times_of(s, certain=certain) for s in inputs(step)] or [{}]
-    taken = isinstance(step, Keeping) and not isinstance(step, Settling) and not all(changes(s) for s in inputs(step))
+    accepts_late = (
+        isinstance(step, Keeping) and not isinstance(step, Settling) and not all(changes(s) for s in inputs(step))
+    )
     by_clock = isinstance(step, Temporal)  # its rows appear and disappear by the clock, also behind the watermark
-    if (certain if by_clock else taken) or isinstance(step, Iterated | Round | TableRows):
+    if (certain if by_clock else accepts_late) or isinstance(step, Iterated | Round | TableRows):
         return {}  # these steps accept late rows; in a loop, derived rows may have any time
     shared = {n: max(c[n] for c in each) for n in each[0] if all(n in c for c in each)}
     keeps = isinstance(step, Windowed) and step.keeps_times and not certain
     if isinstance(step, Select | Aggregated | Top | Windowed) and not keeps:
         named = step.columns if isinstance(step, Select) else step.keys
-        found = {n: shared[c] for n, e in named if (c := plain_column(e)) in shared}
+        times = {n: shared[c] for n, e in named if (c := plain_column(e)) in shared}
         ends = step.after if isinstance(step, Select) else ()
-        return {**found, **{n: max(shared[c] - 1, 0) for n, c in ends if c in shared}}
+        return {**times, **{n: max(shared[c] - 1, 0) for n, c in ends if c in shared}}
     if isinstance(step, Settling):
         return {n: s for n, s in shared.items() if n == step.column}
     replaced = step.name if isinstance(step, FlatMap) else None
@@ -80,10 +76,10 @@ def _windows(step: Aggregated, *, certain: bool) -> Times:
     if certain and (corrected or not how.by_slices):
         return {}
     late = how.lateness.micros
-    found = {"window_end": late}
+    times = {"window_end": late}
     if isinstance(how.window, Window) and how.window.size is not None:
-        found["window_start"] = late + how.window.size.micros
-    return found
+        times["window_start"] = late + how.window.size.micros
+    return times
 
 
 def _matches(step: Matched, *, certain: bool) -> Times:
@@ -155,11 +151,11 @@ def joined(step: Joined) -> JoinBounds:
             if own is not None:
                 last = own[1] + slack
                 shifts[mine][own[0]] = min(last, shifts[mine].get(own[0], last))
-    found: Times = {}
+    times: Times = {}
     for mine in (0, 1):
         for name, shift in shifts[mine].items():
-            found[name] = max(sides[mine][name], shift, 0) + step.lateness
-    kept = {n: s for n, s in found.items() if n in step.schema}
+            times[name] = max(sides[mine][name], shift, 0) + step.lateness
+    kept = {n: s for n, s in times.items() if n in step.schema}
     return JoinBounds(tuple(until[0]), tuple(until[1]), kept, (used[0], used[1]))
 
 
@@ -176,8 +172,8 @@ def _both(step: Joined) -> Times:
     """The times of both sides."""
     pairs = dict(step.renamed)
     theirs = {pairs[n]: s for n, s in times_of(step.right, certain=False).items()}
-    found = {**times_of(step.left, certain=False), **theirs}
-    return {n: s for n, s in found.items() if n in step.schema}
+    times = {**times_of(step.left, certain=False), **theirs}
+    return {n: s for n, s in times.items() if n in step.schema}
 
 
 def _at_most(step: Joined, pairs: dict[str, str]) -> Iterator[tuple[exp.Expr, exp.Expr]]:
@@ -244,8 +240,8 @@ def interval_micros(node: exp.Expr) -> int | None:
     node = node.unnest()
     if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
         return None
-    given = node.args.get("unit")
-    unit = "" if given is None else given.name.upper().rstrip("S")
+    unit_node = node.args.get("unit")
+    unit = "" if unit_node is None else unit_node.name.upper().rstrip("S")
     if unit not in _UNITS or not _AMOUNT.fullmatch(node.this.name.strip()):
         return None
     return Duration.of(f"{node.this.name.strip()} {unit}", what="the interval").micros

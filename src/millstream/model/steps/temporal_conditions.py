@@ -16,11 +16,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millstream.errors import DefinitionError, Origin, SchemaError, Unsupported
-from millstream.model.event_times import conjuncts, interval_micros
 from millstream.model.expression import Expr, has_clock, is_clock
 from millstream.model.origin import here
+from millstream.model.steps.event_times import conjuncts, interval_micros
+from millstream.model.steps.relations.temporal_filter import Temporal
 from millstream.model.steps.step import Step
-from millstream.model.steps.temporal_filter import Temporal
 from millstream.model.types.duration import UNITS, Duration
 from millstream.model.types.schema import Schema, ddl_type
 
@@ -72,8 +72,8 @@ class _Reading:
         return self if self.grain == grain and self.after % grain == 0 else None
 
     def dated(self) -> _Reading | None:
-        made = self if self.is_date else self.floored(_DAY)
-        return None if made is None else replace(made, is_date=True)
+        day = self if self.is_date else self.floored(_DAY)
+        return None if day is None else replace(day, is_date=True)
 
 
 def spans(condition: Expr, schema: Schema) -> Spans:
@@ -102,22 +102,22 @@ def spans(condition: Expr, schema: Schema) -> Spans:
     return Spans(rest, tuple(since), tuple(until), Expr(exp.and_(*timed), origin))
 
 
-def filtered(step: Step, found: Spans) -> Temporal:
+def filtered(step: Step, spans: Spans) -> Temporal:
     """A step followed by a temporal filter; two consecutive filters are combined."""
     if not isinstance(step, Temporal):
-        return Temporal(step, found.since, found.until, found.timed, here())
-    both = exp.and_(step.condition.node.copy(), found.timed.node.copy())
-    since, until = (*step.since, *found.since), (*step.until, *found.until)
-    return Temporal(step.input, since, until, Expr(both, found.timed.origin), here())
+        return Temporal(step, spans.since, spans.until, spans.timed, here())
+    both = exp.and_(step.condition.node.copy(), spans.timed.node.copy())
+    since, until = (*step.since, *spans.since), (*step.until, *spans.until)
+    return Temporal(step.input, since, until, Expr(both, spans.timed.origin), here())
 
 
 def misplaced(what: str, origin: Origin | None) -> Unsupported:
     """The error for a use of the clock from which no span can be derived."""
     return Unsupported(
         f"`{what}` cannot be used here",
-        detail="in a view it can stand on one side of <, <=, >, >=, = or BETWEEN, in a comparison that AND joins to "
+        detail="in a view it can be on one side of <, <=, >, >=, = or BETWEEN, in a comparison that AND joins to "
         "the rest of WHERE or HAVING",
-        hint=f"e.g. {_EXAMPLE}; or compute it when you ask: SELECT now() - ts FROM view",
+        hint=f"e.g. {_EXAMPLE}; or compute it in a query: SELECT now() - ts FROM view",
         origin=origin,
     )
 
@@ -125,8 +125,8 @@ def misplaced(what: str, origin: Origin | None) -> Unsupported:
 def _parts(node: exp.Expr) -> Iterator[exp.Expr]:
     """The comparisons that AND combines; BETWEEN yields two."""
     for part in conjuncts(node):
-        told = {k for k, v in part.args.items() if v}
-        if isinstance(part, exp.Between) and has_clock(part) and told <= {"this", "low", "high"}:
+        clauses = {k for k, v in part.args.items() if v}
+        if isinstance(part, exp.Between) and has_clock(part) and clauses <= {"this", "low", "high"}:
             yield exp.GTE(this=part.this.copy(), expression=part.args["low"].copy())
             yield exp.LTE(this=part.this.copy(), expression=part.args["high"].copy())
         elif isinstance(part, exp.Not) and type(part.this.unnest()) in _NEGATED:
@@ -139,11 +139,11 @@ def _parts(node: exp.Expr) -> Iterator[exp.Expr]:
 def _solved(part: exp.Expr, origin: Origin | None) -> tuple[type[exp.Expr], _Reading, exp.Expr]:
     """A comparison as a clock reading, an operator, and the other operand."""
     if type(part) not in _FLIPPED:
-        raise misplaced(_said(part), origin)
+        raise misplaced(_sql_text(part), origin)
     kind, left, right = type(part), part.args["this"].unnest(), part.args["expression"].unnest()
     if has_clock(left) and has_clock(right):
         raise Unsupported(
-            f"`{_said(part)}` reads the clock on both sides",
+            f"`{_sql_text(part)}` reads the clock on both sides",
             hint=f"compare a time of the row with the clock, e.g. {_EXAMPLE}",
             origin=origin,
         )
@@ -163,16 +163,16 @@ def _solved(part: exp.Expr, origin: Origin | None) -> tuple[type[exp.Expr], _Rea
 
 
 def _unreadable(node: exp.Expr, origin: Origin | None) -> Unsupported:
-    said = " ".join(f"{i.name} {i.text('unit')}" for i in node.find_all(exp.Interval)).upper()
-    if any(word.rstrip("S") in _CALENDAR for word in said.split()):
+    intervals = " ".join(f"{i.name} {i.text('unit')}" for i in node.find_all(exp.Interval)).upper()
+    if any(word.rstrip("S") in _CALENDAR for word in intervals.split()):
         return Unsupported(
-            f"`{_said(node)}`: a month or a year has no fixed length",
+            f"`{_sql_text(node)}`: a month or a year has no fixed length",
             hint="add it to the time of the row instead: ts + INTERVAL '1' MONTH > now()",
             origin=origin,
         )
     return Unsupported(
-        f"`{_said(node)}` cannot be compared in a view",
-        detail="beside the clock there can be intervals of fixed length, date_trunc to a second, minute, hour, day or "
+        f"`{_sql_text(node)}` cannot be compared in a view",
+        detail="the clock can be combined with intervals of fixed length, date_trunc to a second, minute, hour, day or "
         "week, and CAST to DATE",
         hint=f"e.g. {_EXAMPLE}",
         origin=origin,
@@ -267,7 +267,7 @@ def _micros(node: exp.Expr, schema: Schema, origin: Origin | None) -> tuple[exp.
     if isinstance(node, exp.Literal) and node.is_string:
         if not _is_time(node.name):
             raise SchemaError(
-                f"the present time is compared with `{_said(node)}`, which is no time",
+                f"the present time is compared with `{_sql_text(node)}`, which is not a time",
                 hint="write a time like TIMESTAMP '2026-03-01 12:00:00'",
                 origin=origin,
             )
@@ -281,7 +281,7 @@ def _micros(node: exp.Expr, schema: Schema, origin: Origin | None) -> tuple[exp.
         inner = exp.cast(exp.paren(inner), "timestamp")
     elif not pa.types.is_timestamp(kind):
         raise SchemaError(
-            f"the present time is compared with `{_said(node)}`, which is {ddl_type(kind)}",
+            f"the present time is compared with `{_sql_text(node)}`, which is {ddl_type(kind)}",
             hint="compare it with a TIMESTAMP or a DATE: CAST(x AS TIMESTAMP), or timestamp_millis(x) for a number",
             origin=origin,
         )
@@ -289,10 +289,10 @@ def _micros(node: exp.Expr, schema: Schema, origin: Origin | None) -> tuple[exp.
 
 
 def _is_time(text: str) -> bool:
-    found = _TIME.fullmatch(text.strip())
-    if found is None:
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
         return False
-    year, month, day = (int(n or 1) for n in found.groups())
+    year, month, day = (int(n or 1) for n in match.groups())
     return 1 <= month <= 12 and 1 <= day <= monthrange(year % 400 + 2000, month)[1]
 
 
@@ -317,5 +317,5 @@ def _rest(node: exp.Expr, grain: int) -> exp.Expr:
     return exp.Anonymous(this="pmod", expressions=[node.copy(), exp.Literal.number(grain)])
 
 
-def _said(node: exp.Expr) -> str:
+def _sql_text(node: exp.Expr) -> str:
     return str(node.sql(dialect="spark", comments=False))[:80]

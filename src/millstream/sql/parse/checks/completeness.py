@@ -109,11 +109,11 @@ def _origin(text: Text, node: exp.Expr, part: object) -> Origin | None:
     """The position of the part, or of the enclosing clause: many parts are flags without a position."""
     if isinstance(part, exp.Hint):  # positions inside a hint are relative to the start of the hint
         return text.of_node(node.expressions[0])
-    found = text.of_node(part) if isinstance(part, exp.Expr) else None
+    origin = text.of_node(part) if isinstance(part, exp.Expr) else None
     around: exp.Expr | None = node
-    while found is None and around is not None:
-        found, around = text.of_node(around), around.parent
-    return found
+    while origin is None and around is not None:
+        origin, around = text.of_node(around), around.parent
+    return origin
 
 
 def _says_something(value: object) -> bool:
@@ -168,7 +168,7 @@ def check_expression(text: Text, tree: exp.Expr) -> None:
         tree.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError:
         raise Unsupported(
-            f"`{tree.sql(dialect='spark')[:60]}` is all that would be computed here: a part of it is not supported",
+            f"only `{tree.sql(dialect='spark')[:60]}` would be computed here: a part of it is not supported",
             hint="leave that part out, or write it with another function; docs/guide/steps.md lists them",
             origin=text.of_node(tree),
         ) from None

@@ -12,24 +12,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Unsupported
-from millstream.model.event_times import times_of
 from millstream.model.origin import here
-from millstream.model.steps.relational import Compared, Joined, JoinedAsOf, Settling, Windowed
-from millstream.model.steps.step import (
-    Aggregated,
-    Distinct,
-    Select,
-    Source,
-    Step,
-    Top,
-    Two,
-    Union,
-    Where,
-    changes,
-    inputs,
-    plain_column,
-    upstream,
-)
+from millstream.model.steps.aggregation import Aggregated
+from millstream.model.steps.columns import plain_column
+from millstream.model.steps.event_times import times_of
+from millstream.model.steps.relations.as_of_join import JoinedAsOf
+from millstream.model.steps.relations.distinct import Distinct
+from millstream.model.steps.relations.hold_until import Settling
+from millstream.model.steps.relations.join import Joined
+from millstream.model.steps.relations.set_operation import Compared
+from millstream.model.steps.relations.top_n import Top
+from millstream.model.steps.relations.window_function import Windowed
+from millstream.model.steps.step import Select, Source, Step, Two, Union, Where, changes, inputs, upstream
 
 if TYPE_CHECKING:
     from millstream.model.streams.stream import Stream
@@ -49,10 +43,10 @@ def final(stream: Stream) -> Stream:
             hint="keep the event time, or the `window_end` of a window, in every part of the query; or leave EMIT out",
             origin=here(),
         )
-    made: Step = Settling(step, min(known, key=lambda name: known[name]), here())
+    settling: Step = Settling(step, min(known, key=lambda name: known[name]), here())
     for one in reversed(behind):
-        made = replace(one, input=made)
-    return stream._with(made)
+        settling = replace(one, input=settling)
+    return stream._with(settling)
 
 
 def _why(step: Step) -> str | None:

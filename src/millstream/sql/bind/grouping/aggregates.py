@@ -13,7 +13,7 @@ from millstream.model.aggregates import approximate, distribution
 from millstream.model.aggregates.aggregate import Aggregate, paired
 from millstream.model.expression import Expr
 from millstream.model.functions import AGGREGATE
-from millstream.sql.bind import ordered_aggregates
+from millstream.sql.bind.grouping import ordered_aggregates
 from millstream.sql.parse.text import Text, plain_value
 
 _KINDS: dict[type[exp.Expr], str] = {
@@ -72,7 +72,7 @@ def is_aggregate(node: exp.Expr) -> bool:
     return isinstance(node, exp.AggFunc) and not isinstance(node.parent, exp.Window)
 
 
-def found(tree: exp.Expr) -> Iterator[exp.Expr]:
+def aggregates_in(tree: exp.Expr) -> Iterator[exp.Expr]:
     """The aggregates in a tree, each with its FILTER, except those inside subqueries. For a window function, those that
     it is computed over: ``sum(price)`` of ``rank() OVER (ORDER BY sum(price))``.
     """
@@ -82,19 +82,19 @@ def found(tree: exp.Expr) -> Iterator[exp.Expr]:
         call = tree.this
         while isinstance(call, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
             if isinstance(call, exp.Filter):
-                yield from found(call.expression)
+                yield from aggregates_in(call.expression)
             call = call.this
         for part in (*call.iter_expressions(), *(c for c in tree.iter_expressions() if c is not tree.this)):
-            yield from found(part)
+            yield from aggregates_in(part)
         return
     if is_aggregate(tree):
         yield tree
         return
     for child in tree.iter_expressions():
-        yield from found(child)
+        yield from aggregates_in(child)
 
 
-def made(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggregate:
+def aggregate_of(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggregate:
     """The aggregate for a node; `expr` builds expressions over the input."""
     condition = None
     inner = node
@@ -105,17 +105,17 @@ def made(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -> Aggreg
         parts += [p for p in call.iter_expressions() if p is not call.this]
         call = call.this
     for part in (*parts, *call.iter_expressions()):
-        if any(True for _ in found(part)):
+        if any(True for _ in aggregates_in(part)):
             raise SchemaError(
-                "an aggregate cannot stand inside another",
-                hint="compute the inner one in a query inside: SELECT max(n) FROM (SELECT count(*) AS n ...)",
+                "an aggregate cannot be inside another",
+                hint="compute the inner one in a subquery: SELECT max(n) FROM (SELECT count(*) AS n ...)",
                 origin=text.of_node(part),
             )
     if isinstance(inner, exp.CountIf):
         return Aggregate("count", expr(_case(_both(condition, inner.this), exp.Literal.number(1))))
     if isinstance(inner, exp.Count):
         return _count(inner, condition, expr)
-    special = ordered_aggregates.made(text, inner, condition, expr)
+    special = ordered_aggregates.aggregate_of(text, inner, condition, expr)
     if special is not None:
         return special
     special = _with_settings(text, inner, lambda n: expr(n if condition is None else _case(condition, n)))
@@ -178,48 +178,48 @@ def _with_settings(text: Text, node: exp.Expr, of: Callable[[exp.Expr], Expr]) -
         both = paired(Expr(node.this.copy()), Expr(node.expression.copy()))
         return Aggregate(_called(node), of(both.node))
     if isinstance(node, exp.ApproxTopK):
-        given = [node.args.get("expression"), node.args.get("counters")]
-        k, tracked = (d if n is None else _constant(text, node, n) for n, d in zip(given, (5, 10_000), strict=True))
+        arguments = [node.args.get("expression"), node.args.get("counters")]
+        k, tracked = (d if n is None else _constant(text, node, n) for n, d in zip(arguments, (5, 10_000), strict=True))
         return approximate.approx_top_k(of(node.this), k, tracked)
-    wanted = node.args["quantile"]
-    parts = [_constant(text, node, p) for p in wanted.expressions] if isinstance(wanted, exp.Array) else None
-    p = _constant(text, node, wanted) if parts is None else parts
+    quantile = node.args["quantile"]
+    parts = [_constant(text, node, p) for p in quantile.expressions] if isinstance(quantile, exp.Array) else None
+    p = _constant(text, node, quantile) if parts is None else parts
     if not isinstance(node, exp.ApproxQuantile):
-        _refuse_frequency(text, node, wanted)
+        _refuse_frequency(text, node, quantile)
         return distribution.percentile(of(node.this), p)
     accuracy = node.args.get("accuracy")
     buckets = 10_000 if accuracy is None else _constant(text, node, accuracy)
     return approximate.approx_percentile(of(node.this), p, buckets)
 
 
-def _constant(text: Text, node: exp.Expr, given: exp.Expr) -> Any:
+def _constant(text: Text, node: exp.Expr, value: exp.Expr) -> Any:
     try:
-        return plain_value(given)
+        return plain_value(value)
     except ValueError:
         raise Unsupported(
-            f"`{given.sql(dialect='spark')[:60]}` in {_called(node)} must be a number",
+            f"`{value.sql(dialect='spark')[:60]}` in {_called(node)} must be a number",
             hint="write the number itself, e.g. 0.95",
-            origin=text.of_node(given),
+            origin=text.of_node(value),
         ) from None
 
 
 def _precision(text: Text, error: exp.Expr) -> int:
     """The precision for a standard error, as in Spark's argument."""
-    wanted = _constant(text, exp.ApproxDistinct(), error)
-    if isinstance(wanted, str) or not 0.00072 <= wanted < 1:
+    error_bound = _constant(text, exp.ApproxDistinct(), error)
+    if isinstance(error_bound, str) or not 0.00072 <= error_bound < 1:
         raise SchemaError(
-            f"{wanted!r} is no error that a distinct count can have",
+            f"{error_bound!r} is not a valid error of a distinct count",
             hint="a number from 0.00072 to 1; 0.05 is five in a hundred",
             origin=text.of_node(error),
         )
-    return max(4, math.ceil(2 * math.log2(1.04 / wanted)))
+    return max(4, math.ceil(2 * math.log2(1.04 / error_bound)))
 
 
-def _refuse_frequency(text: Text, node: exp.Expr, wanted: exp.Expr) -> None:
+def _refuse_frequency(text: Text, node: exp.Expr, frequency: exp.Expr) -> None:
     """percentile(x, p, frequency): the parser drops the third argument, so this inspects the text."""
-    ends = [n.meta["end"] for n in wanted.walk() if "end" in n.meta]
+    ends = [n.meta["end"] for n in frequency.walk() if "end" in n.meta]
     behind = text.sql[max(ends) + 1 :].lstrip() if ends else ""
-    behind = behind.removeprefix(")").lstrip() if isinstance(wanted, exp.Array) else behind
+    behind = behind.removeprefix(")").lstrip() if isinstance(frequency, exp.Array) else behind
     if behind.startswith(","):
         raise Unsupported(
             "percentile with a frequency is not supported",

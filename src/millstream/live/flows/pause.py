@@ -24,7 +24,7 @@ def pause(deployment: Deployment, statement: Pause, wait: float) -> Answer:
         deployment.commit(deployment.catalog, definitions)
         if not statement.resume:
             deployment.stop(flow)
-            return Answer(message=f"the flow {flow} rests; RESUME {flow} lets it go on where it was")
+            return Answer(message=f"the flow {flow} is paused; RESUME {flow} continues from the same place")
         run, before = deployment.runs.get(flow), deployment.home.flow_state(flow)
         if run is None or run.state in ENDED:
             mine = [n for n, d in deployment.definitions.entries.items() if d.flow == flow]
@@ -39,17 +39,17 @@ def _resumed(deployment: Deployment, flow: str, before: str, wait: float) -> str
     """Report the outcome of a resumed flow. Raises ViewFailed when it does not run."""
     broken, run, had = deployment.broken_views_of(flow), deployment.runs.get(flow), has_failed(before)
     if broken:
-        raise ViewFailed(broken, hint=f"mend the reason, then RESUME {flow}")
+        raise ViewFailed(broken, hint=f"fix the cause, then RESUME {flow}")
     if run is None:
-        return f"the flow {flow} goes on"
+        return f"the flow {flow} is resumed"
     try:
         run.catch_up(wait)
     except TimeoutError:
-        return f"the flow {flow} goes on; it has not caught up within {wait:g} seconds"
+        return f"the flow {flow} is resumed; it has not caught up within {wait:g} seconds"
     except MillstreamError as error:
         raise ViewFailed(
             f"the flow `{flow}` failed{' again' if had else ''}: {error.message}",
             detail=error.detail,
-            hint=f"mend the reason, then RESUME {flow}",
+            hint=f"fix the cause, then RESUME {flow}",
         ) from error
-    return f"the flow {flow} goes on" + (f" and has caught up; it was: {before}" if had else "")
+    return f"the flow {flow} is resumed" + (f" and has caught up; it was: {before}" if had else "")

@@ -42,36 +42,36 @@ def choose_flow(
 ) -> FlowChoice:
     """Choose the flow in which a new view or sink will run. Changes nothing."""
     options = entry.options if isinstance(entry, CreateView) else {}
-    wanted = str(options.get("flow") or settings["flow"] or "")
+    flow_name = str(options.get("flow") or settings["flow"] or "")
     start = str(options.get("start") or settings["start"] or "")
-    if wanted:
-        check_name(wanted, "flow")
-        wanted = next((f for f in definitions.flows if f.lower() == wanted.lower()), wanted)
+    if flow_name:
+        check_name(flow_name, "flow")
+        flow_name = next((f for f in definitions.flows if f.lower() == flow_name.lower()), flow_name)
     my_sources = catalog.sources_of(entry)
     if isinstance(entry, CreateSink) and entry.view:
         view = definitions.entries.get(entry.view.lower())
         if view is not None and view.flow and not deployment.has_read(definitions, view.flow):
             return FlowChoice(view.flow, must_be_unread=True)
     used = definitions.used_flows()
-    for flow in [wanted] if wanted else used:
+    for flow in [flow_name] if flow_name else used:
         note = definitions.flows.get(flow)
-        if note is None or (not wanted and _stops_others(deployment, catalog, definitions, flow, options)):
+        if note is None or (not flow_name and _stops_others(deployment, catalog, definitions, flow, options)):
             continue
         theirs = {s for e in deployment.members_of(catalog, definitions, flow) for s in catalog.sources_of(e)}
-        fits = note.start == start and bool(theirs & my_sources or wanted)
+        fits = note.start == start and bool(theirs & my_sources or flow_name)
         joins_now = start == NOW and theirs >= my_sources
         if joins_now or (fits and not deployment.has_read(definitions, flow)):
             if not _knows(deployment, flow, entry.name):
                 return FlowChoice(flow, must_be_unread=not joins_now)
-    if wanted and wanted in definitions.flows:
+    if flow_name and flow_name in definitions.flows:
         raise DefinitionError(
-            f"the flow `{wanted}` has begun: a view that joins it sees what comes from now on only",
-            hint=f"WITH (flow = '{wanted}', start = 'now'), or leave the flow out and it gets one of its own",
+            f"the flow `{flow_name}` has already read records: a view that joins it sees only new ones",
+            hint=f"WITH (flow = '{flow_name}', start = 'now'), or leave out the flow, and the view gets its own",
         )
     alone = not any(
         my_sources & catalog.sources_of(e) for f in used for e in deployment.members_of(catalog, definitions, f)
     )
-    name = wanted or ("_".join(sorted(my_sources)) if my_sources and alone else entry.name)
+    name = flow_name or ("_".join(sorted(my_sources)) if my_sources and alone else entry.name)
     return FlowChoice(_unused_name(deployment, definitions, name), start, is_new=True)
 
 

@@ -103,12 +103,12 @@ _WHY: tuple[tuple[type[exp.Expr], str, str], ...] = (
     (
         exp.TableSample,
         "TABLESAMPLE",
-        "an answer must be the same every time: filter on a column instead, e.g. WHERE id % 10 = 0",
+        "a result must be the same every time: filter on a column instead, e.g. WHERE id % 10 = 0",
     ),
-    (exp.Placeholder, "a placeholder", "write the value itself; texts stand in single quotes"),
-    (exp.Parameter, "a placeholder", "write the value itself; texts stand in single quotes"),
+    (exp.Placeholder, "a placeholder", "write the value itself; strings are written in single quotes"),
+    (exp.Parameter, "a placeholder", "write the value itself; strings are written in single quotes"),
     (exp.SessionParameter, "a variable", "write the value itself; SET shows the options of a session"),
-    (exp.Heredoc, "a text in dollar signs", "write it in single quotes: 'text'"),
+    (exp.Heredoc, "a string in dollar signs", "write it in single quotes: 'text'"),
     (exp.Into, "INTO", "write CREATE TABLE name (columns) and INSERT INTO name SELECT ..."),
     (exp.Posexplode, "posexplode", "write CROSS JOIN UNNEST(array) WITH ORDINALITY AS t(element, number)"),
 )
@@ -149,8 +149,8 @@ def unrepeatable(name: str, origin: Origin | None) -> Unsupported:
     """The error for a non-deterministic function."""
     return Unsupported(
         f"`{name}` cannot be used here",
-        detail="its answer changes from run to run, so an epoch that is run again would differ",
-        hint="use the event time; or ask with it: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR",
+        detail="its result changes from run to run, so a repeated epoch would differ",
+        hint="use the event time; or use it in a query: SELECT ... FROM view WHERE ts > now() - INTERVAL 1 HOUR",
         origin=origin,
     )
 

@@ -1,0 +1,1 @@
+"""GROUP BY: groups, grouping sets, aggregates, and FILL."""
