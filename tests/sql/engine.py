@@ -40,11 +40,11 @@ class QueryEngine(LocalEngine):
 
     _hashes = False
 
-    def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], root: Path) -> None:
+    def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], root: Path, *, shards: int = 1) -> None:
         self._projected = bind._projected
         bind._projected = lambda _, schema, ops: _kinds(self.projected(ops, schema.empty_table()).schema)
         try:
-            super().__init__(plan, ports, root)
+            super().__init__(plan, ports, root, shards=shards)
         finally:
             bind._projected = self._projected
 
@@ -135,7 +135,11 @@ class QueryScript(LocalScript):
     """A script over topics, on that engine."""
 
     def _loop_of(self, home: Home) -> Any:
-        return home.loop(self._plan, failpoint=self._failpoint, engine=QueryEngine)
+        return home.loop(
+            self._plan,
+            failpoint=self._failpoint,
+            engine=lambda plan, ports, root: QueryEngine(plan, ports, root, shards=self.shards),
+        )
 
 
 def with_topics(path: Path, schemas: Mapping[str, Schema]) -> Path:

@@ -18,6 +18,9 @@ from millstream.model.reserved import OP
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.operators.operator import Operator
 
+EPOCH_ROWS = 1 << 32
+"""How many numbers an epoch has for the rows that arrive in it."""
+
 BEHIND = "behind the watermark"
 FINISHED = "the trigger of its window has finished"
 NO_WINDOW = "it belongs to no window"
@@ -61,6 +64,9 @@ class StageClock:
     """The number of the epoch."""
     newest: int = BEGINNING
     """The newest event time among the records of the epoch."""
+    shard: int = 0
+    """The shard that the kernel runs for, of `shards`."""
+    shards: int = 1
 
     @classmethod
     def of(
@@ -81,6 +87,11 @@ class StageClock:
         watermark = min(watermarks[s] for s in sources)
         shares = {f: min(fractions.get(s, {}).get(f, watermark) for s in sources) for f in operator.fractions}
         return cls(min(before[s] for s in sources), watermark, now, shares, since)
+
+    @property
+    def first_row(self) -> int:
+        """The first number for rows that arrive in this epoch and shard. Numbers are unique over epochs and shards."""
+        return self.epoch * EPOCH_ROWS + self.shard * (EPOCH_ROWS // self.shards)
 
     @property
     def latest(self) -> int:
